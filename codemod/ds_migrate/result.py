@@ -1,0 +1,107 @@
+"""What a run has to say: findings, files, trials, and the report that holds them.
+
+Plain data, imported by every stage, importing none of them (nor libcst, nor rich).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+
+class Severity(str, Enum):
+    """What became of one place in the source."""
+
+    CONVERTED = "converted"
+    REVIEW = "review"  # converted, and something changed that a person should know
+    BLOCKED = "blocked"  # the trial is left exactly as it was
+    ERROR = "error"  # the file could not be read, parsed or written
+
+
+class TrialStatus(str, Enum):
+    CONVERTED = "converted"
+    BLOCKED = "blocked"
+    ALREADY_DEEPSPEED = "already-deepspeed"
+    UNSUPPORTED_API = "unsupported-api"
+
+
+class FileKind(str, Enum):
+    PYTHON = "python"
+    NOTEBOOK = "notebook"
+    EXPERIMENT = "experiment"
+    DS_CONFIG = "ds_config"
+
+
+class FileStatus(str, Enum):
+    CHANGED = "changed"
+    CREATED = "created"
+    UNCHANGED = "unchanged"
+    BLOCKED = "blocked"
+    ERROR = "error"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing to know about one place: ``path:line:column CODE message``.
+
+    ``line`` counts from 1, ``column`` from 1 (0 when the finding is about the whole line). ``cell`` counts notebook
+    cells from 1. ``help`` is the smallest change that would unblock, ``fix`` what was written instead.
+    """
+
+    code: str
+    severity: Severity
+    line: int
+    message: str
+    column: int = 0
+    cell: int | None = None
+    trial: str | None = None
+    help: str | None = None
+    fix: str | None = None
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    name: str
+    line: int
+    status: TrialStatus
+
+
+@dataclass
+class FileResult:
+    """One file of the run. ``before`` is None for a file to create, ``after`` for one that stays as it is."""
+
+    path: Path
+    kind: FileKind = FileKind.PYTHON
+    status: FileStatus = FileStatus.UNCHANGED
+    before: bytes | None = None
+    after: bytes | None = None
+    trials: list[TrialResult] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def to_write(self) -> bool:
+        return self.after is not None and self.after != self.before
+
+
+@dataclass
+class Report:
+    """Everything one run found. ``searched`` is how many files were looked at, in ``files`` only those with news."""
+
+    files: list[FileResult] = field(default_factory=list)
+    searched: int = 0
+
+    def findings(self, *severities: Severity) -> Iterator[tuple[FileResult, Finding]]:
+        """Findings with their file, of the given severities (all when none is given), in file order."""
+        for file in self.files:
+            for finding in file.findings:
+                if not severities or finding.severity in severities:
+                    yield file, finding
+
+    def trials(self, *statuses: TrialStatus) -> Iterator[tuple[FileResult, TrialResult]]:
+        """Trials with their file, of the given statuses (all when none is given)."""
+        for file in self.files:
+            for trial in file.trials:
+                if not statuses or trial.status in statuses:
+                    yield file, trial
