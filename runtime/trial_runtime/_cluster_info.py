@@ -1,0 +1,193 @@
+"""What a rank knows about the run it belongs to: the counterpart of ``determined.get_cluster_info()``.
+
+``ds-train`` describes a run once and hands the description to every rank in the environment variable
+``DS_TRAIN_CLUSTER_INFO`` (the path of a JSON file, or the JSON text itself). Outside of ``ds-train`` the variable is
+absent and :func:`get_cluster_info` returns None, exactly as Determined does off its cluster.
+
+Nothing here imports torch, so launchers and tools stay quick.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+ENV_VAR = "DS_TRAIN_CLUSTER_INFO"
+
+LATEST_FILE = "latest"
+"""File in the checkpoint directory that names the newest committed checkpoint, one line, relative to the directory."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Length:
+    """A training length or a period.
+
+    Attributes:
+        value: how many, at least 1.
+        unit: ``"batches"`` (of the trial: one call of ``train_batch`` for a PyTorchTrial, one optimizer step for a
+            DeepSpeedTrial) or ``"epochs"`` (passes over the training loader). Records are turned into batches before.
+    """
+
+    value: int
+    unit: Literal["batches", "epochs"]
+
+
+@dataclasses.dataclass(frozen=True)
+class FitDefaults:
+    """What ``Trainer.fit()`` takes from the experiment config where its caller left an argument unset.
+
+    The names are those of ``fit()``'s parameters. None: the config says nothing.
+    """
+
+    max_length: Length | None = None
+    validation_period: Length | None = None
+    checkpoint_period: Length | None = None
+    reporting_period: Length | None = None
+    checkpoint_policy: str | None = None
+    step_zero_validation: bool | None = None
+    profiling_enabled: bool | None = None
+    test_mode: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class RunInfo:
+    """What the runtime needs beyond Determined's public fields.
+
+    Attributes:
+        directory: the run directory (absolute), shared by all ranks; holds config, log, metrics and TensorBoard files.
+        checkpoint_directory: where this run's checkpoints go (absolute), one folder a checkpoint.
+        fit: defaults for ``Trainer.fit()``.
+        searcher_metric: validation metric that decides which checkpoint is best; None when the config names none.
+        smaller_is_better: whether a smaller ``searcher_metric`` is better.
+        save_trial_best: how many of the best checkpoints to keep; None keeps all.
+        save_trial_latest: how many of the latest checkpoints to keep; None keeps all.
+        aggregation_frequency: ``optimizations.aggregation_frequency``, for a PyTorchTrial.
+        average_aggregated_gradients: ``optimizations.average_aggregated_gradients``, for a PyTorchTrial.
+        launch_layer: the launch layer that the entrypoint named, or ``"torch_distributed"``. ``"horovod"`` did not
+            broadcast buffers in the forward pass, the others did.
+    """
+
+    directory: str
+    checkpoint_directory: str
+    fit: FitDefaults = FitDefaults()
+    searcher_metric: str | None = None
+    smaller_is_better: bool = True
+    save_trial_best: int | None = None
+    save_trial_latest: int | None = None
+    aggregation_frequency: int = 1
+    average_aggregated_gradients: bool = True
+    launch_layer: str = "torch_distributed"
+
+    @property
+    def metrics_path(self) -> Path:
+        """The JSON lines file of all reported metrics; only the chief writes it."""
+        return Path(self.directory) / "metrics.jsonl"
+
+    @property
+    def tensorboard_directory(self) -> Path:
+        """The folder of TensorBoard event files."""
+        return Path(self.directory) / "tensorboard"
+
+
+@dataclasses.dataclass(frozen=True)
+class TrialInfo:
+    """The trial that is running. Public fields as in Determined; the experiment config is ``_config`` there too."""
+
+    trial_id: int
+    experiment_id: int
+    trial_seed: int
+    hparams: dict[str, Any]
+    _config: dict[str, Any]
+    _steps_completed: int = 0
+    _trial_run_id: int = 1
+    _debug: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class ClusterInfo:
+    """The run that this process is a rank of.
+
+    Attributes:
+        trial: hyperparameters, ids and seed.
+        run: directories and the defaults of ``Trainer.fit()``; not part of Determined's class.
+        slot_ids: the slots of this node, from 0.
+        container_addrs: one address a node, ordered by node rank.
+        container_rank: this node's rank.
+        container_slot_counts: how many slots each node has.
+        task_type: always ``"TRIAL"``.
+        gpu_uuids: left empty; the accelerator is asked where it is needed.
+    """
+
+    trial: TrialInfo
+    run: RunInfo
+    slot_ids: list[int]
+    container_addrs: list[str] = dataclasses.field(default_factory=lambda: ["127.0.0.1"])
+    container_rank: int = 0
+    container_slot_counts: list[int] = dataclasses.field(default_factory=lambda: [1])
+    task_type: str = "TRIAL"
+    task_id: str = ""
+    allocation_id: str = ""
+    cluster_id: str = ""
+    agent_id: str = ""
+    master_url: str = ""
+    session_token: str = ""
+    gpu_uuids: list[str] = dataclasses.field(default_factory=list)
+    _latest_checkpoint: str | None = None
+
+    @functools.cached_property
+    def latest_checkpoint(self) -> str | None:
+        """The checkpoint to start from: the run's own newest one, else the one given to ``ds-train``, else None.
+
+        The run's own comes first, so that a run that was started from a checkpoint, crashed and was started again goes
+        on where it crashed. Looked up once: a checkpoint saved later does not change the answer.
+        """
+        return newest_checkpoint(Path(self.run.checkpoint_directory)) or self._latest_checkpoint
+
+    @property
+    def user_data(self) -> dict[str, Any]:
+        """The ``data`` field of the experiment config."""
+        data = self.trial._config.get("data")
+        return data if isinstance(data, dict) else {}
+
+    def to_json(self) -> str:
+        """This description as one JSON object."""
+        return json.dumps(dataclasses.asdict(self), indent=2)
+
+    @classmethod
+    def from_json(cls, text: str) -> ClusterInfo:
+        """The description that :meth:`to_json` wrote."""
+        fields = json.loads(text)
+        run = fields.pop("run")
+        fit = {
+            name: Length(**value) if isinstance(value, dict) else value for name, value in run.pop("fit", {}).items()
+        }
+        return cls(trial=TrialInfo(**fields.pop("trial")), run=RunInfo(fit=FitDefaults(**fit), **run), **fields)
+
+
+def newest_checkpoint(directory: Path) -> str | None:
+    """The absolute path of the newest committed checkpoint under ``directory``, or None when there is none."""
+    try:
+        name = (directory / LATEST_FILE).read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        return None
+    path = directory / name
+    return str(path) if name and path.is_dir() else None
+
+
+@functools.lru_cache(maxsize=1)
+def _from_environment(value: str) -> ClusterInfo:
+    text = value if value.lstrip().startswith("{") else Path(value).read_text(encoding="utf-8")
+    return ClusterInfo.from_json(text)
+
+
+def get_cluster_info() -> ClusterInfo | None:
+    """The run that this process is a rank of, or None when ``ds-train`` did not start it.
+
+    The same object is returned each time while the environment stays the same.
+    """
+    value = os.environ.get(ENV_VAR)
+    return _from_environment(value) if value else None

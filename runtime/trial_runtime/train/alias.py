@@ -1,0 +1,87 @@
+"""Make ``import determined`` mean :mod:`trial_runtime`, so that an original trial runs unchanged.
+
+Each ``determined[.x.y]`` becomes *the same module object* as ``trial_runtime[.x.y]``: a class reached by either name is
+one class, and ``isinstance`` holds across both. A module that the runtime lacks is an ImportError with a reason, never
+the installed ``determined`` package by accident.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+ALIAS = "determined"
+TARGET = "trial_runtime"
+
+
+class _SameModule(importlib.abc.Loader):
+    """Hands out the target module, untouched, under the alias's name."""
+
+    def __init__(self, target: str) -> None:
+        self._target = target
+        self._spec: importlib.machinery.ModuleSpec | None = None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:  # noqa: ARG002
+        module = importlib.import_module(self._target)
+        self._spec = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        # The import system has just put the alias's spec on the module; relative imports inside it need its own.
+        module.__spec__ = self._spec
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,  # noqa: ARG002
+        target: ModuleType | None = None,  # noqa: ARG002
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != ALIAS and not fullname.startswith(ALIAS + "."):
+            return None
+        name = TARGET + fullname[len(ALIAS) :]
+        found = importlib.util.find_spec(name)
+        if found is None:
+            raise ModuleNotFoundError(
+                f"No module named {fullname!r}: here {ALIAS!r} is {TARGET!r}, which has no {name!r}. "
+                f"It offers what trials use; what talks to a Determined cluster is not part of it.",
+                name=fullname,
+            )
+        return importlib.machinery.ModuleSpec(
+            fullname, _SameModule(name), is_package=found.submodule_search_locations is not None
+        )
+
+
+_finder = _Finder()
+
+
+def install() -> None:
+    """Resolve ``determined`` imports of this process to ``trial_runtime``. Calling it again changes nothing.
+
+    Raises:
+        RuntimeError: the installed ``determined`` package has been imported already.
+    """
+    if _finder in sys.meta_path:
+        return
+    loaded = sys.modules.get(ALIAS)
+    if loaded is not None:
+        raise RuntimeError(
+            f"{ALIAS!r} is already imported from {getattr(loaded, '__file__', '?')}; "
+            f"install the alias before anything imports it"
+        )
+    sys.meta_path.insert(0, _finder)
+
+
+def uninstall() -> None:
+    """Undo :func:`install` and forget the aliased modules; modules that hold references keep them."""
+    if _finder not in sys.meta_path:
+        return
+    sys.meta_path.remove(_finder)
+    for name in [name for name in sys.modules if name == ALIAS or name.startswith(ALIAS + ".")]:
+        del sys.modules[name]
