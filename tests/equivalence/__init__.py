@@ -1,0 +1,1 @@
+"""Original and converted trials, trained side by side: do they give the same numbers?"""

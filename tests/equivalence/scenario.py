@@ -1,0 +1,57 @@
+"""What is trained: one fixture, on one side, with so many ranks and these options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+
+# oracle: the original with the real `determined`; reference: the original on trial_runtime; candidate: the converted one.
+Side = Literal["oracle", "reference", "candidate"]
+
+
+@dataclass(frozen=True)
+class Periods:
+    """Lengths of every run, in micro-batches; all are multiples of 2, so that accumulation over 2 keeps them whole.
+
+    Epochs have 6 or 12 micro-batches: the run ends inside an epoch, and is resumed inside one too.
+    """
+
+    total: int = 14
+    validation: int = 4
+    reporting: int = 2
+    resume_at: int = 8
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One training run; `str()` of it is a file name and the part of a test's name.
+
+    zero: ZeRO stage, of the candidate only. accumulation: micro-batches in one optimizer step.
+    resumed: saved at `Periods.resume_at`, then continued by a new trial.
+    """
+
+    fixture: str
+    side: Side
+    ranks: int = 1
+    zero: int = 0
+    accumulation: int = 1
+    resumed: bool = False
+    source: str = ""  # the folder below fixtures/<fixture>, or an absolute path; empty: what the side says
+    seed: int = 11
+
+    @property
+    def folder(self) -> Path:
+        """The trial's sources and experiment configs."""
+        return FIXTURES / self.fixture / (self.source or ("after" if self.side == "candidate" else "before"))
+
+    @property
+    def module(self) -> str:
+        return "train" if (self.folder / "train.py").exists() else "model_def"
+
+    def __str__(self) -> str:
+        name = f"{self.fixture}-{self.side}-{self.ranks}ranks-zero{self.zero}-k{self.accumulation}"
+        name += "-resumed" if self.resumed else ""
+        return f"{name}-{Path(self.source).name}" if self.source else name
