@@ -42,8 +42,8 @@ def compare(
 
     Both ways: a value that only one of the two has is a difference as well.
 
-    excluded: names that are not compared, each with its reason (a parameter whose true gradient is zero moves by rounding noise).
-        A name that no record holds is a ValueError, so that an exclusion cannot outlive its cause unseen.
+    excluded: names that are not compared, each with its reason (a parameter whose true gradient is zero moves by
+        rounding noise). A name that no record holds is a ValueError: no exclusion outlives its cause unseen.
     """
     excluded = excluded or {}
     unknown = set(excluded) - {key.name for key in reference.values}
@@ -60,8 +60,9 @@ def compare(
         elif expected.shape != actual.shape:
             differences.append(Difference(key, float("inf"), f"shape {expected.shape} became {actual.shape}"))
         elif (gap := gap_between(expected, actual)) > tolerance:
-            values = f"{expected.item()!r} became {actual.item()!r}" if expected.size == 1 else f"shape {expected.shape}"
-            differences.append(Difference(key, gap, values))
+            scalar = expected.size == 1
+            reason = f"{expected.item()!r} became {actual.item()!r}" if scalar else f"shape {expected.shape}"
+            differences.append(Difference(key, gap, reason))
     return sorted(differences, key=lambda d: (d.key.step, -d.gap, d.key.rank, d.key.name))
 
 

@@ -1,8 +1,8 @@
-"""Trains scenarios one after another in this process and writes a record of each: `python -m equivalence.driver job.json`.
+"""Trains scenarios one after another and writes a record of each: `python -m equivalence.driver job.json`.
 
-One process is one rank, and is either an oracle or not, because `determined` names the real package in the one and trial_runtime in
-the other. The job file says which scenarios, and where the records and the working copies of the sources are; rank and world size
-come from the environment, as torchrun sets it.
+One process is one rank, and is either an oracle or not, because `determined` names the real package in the one and
+trial_runtime in the other. The job file says which scenarios, and where the records and the working copies of the
+sources are; rank and world size come from the environment, as torchrun sets it.
 """
 
 from __future__ import annotations
@@ -131,7 +131,8 @@ def hyperparameters(scenario: Scenario, folder: Path) -> dict[str, Any]:
 
 
 def trial_class(module: ModuleType, base: type) -> type:
-    found = [c for c in vars(module).values() if inspect.isclass(c) and issubclass(c, base) and c.__module__ == module.__name__]
+    own = [value for value in vars(module).values() if getattr(value, "__module__", "") == module.__name__]
+    found = [value for value in own if inspect.isclass(value) and issubclass(value, base)]
     if len(found) != 1:
         raise LookupError(f"{module.__file__} defines {len(found)} trials, expected one")
     return found[0]
@@ -213,7 +214,7 @@ def main(job_path: str) -> None:
         alias.install()
     if WORLD_SIZE > 1:
         dist.init_process_group(
-            "gloo", init_method=f"file://{job['store']}", rank=RANK, world_size=WORLD_SIZE, timeout=timedelta(seconds=60)
+            "gloo", f"file://{job['store']}", timedelta(seconds=60), world_size=WORLD_SIZE, rank=RANK
         )
     for scenario in scenarios:
         try:

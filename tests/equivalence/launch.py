@@ -21,23 +21,23 @@ SECONDS_TO_START, SECONDS_PER_SCENARIO = 90, 30
 
 
 class Runs:
-    """Trains scenarios when they are first asked for, several in one process, and keeps their records for the session."""
+    """Trains scenarios when they are first asked for, several in one process, and keeps their records."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    def __init__(self, directory: Path, planned: Sequence[Scenario] = ()) -> None:
+        self.directory, self.planned = directory, planned
         self.records = directory / "records"
         self.records.mkdir(parents=True)
         self._jobs = itertools.count()
         self._kept: dict[Scenario, Record] = {}
 
-    def get(self, scenario: Scenario, among: Sequence[Scenario] = ()) -> Record:
-        """The record of `scenario`. Those of `among` that fit into the same processes are trained along with it.
+    def get(self, scenario: Scenario) -> Record:
+        """The record of `scenario`. Planned ones that fit into the same processes are trained along with it.
 
         Raises RuntimeError with the error of the trial when the run failed.
         """
         if scenario not in self._kept:
             if not self._finished(scenario) and not self._error(scenario):
-                self._train([s for s in dict.fromkeys([*among, scenario]) if self._together(s, scenario)])
+                self._train([s for s in dict.fromkeys([*self.planned, scenario]) if self._together(s, scenario)])
             if error := self._error(scenario):
                 raise RuntimeError(f"{scenario} did not train:\n{error}")
             self._kept[scenario] = Record.load(self._files(scenario))
@@ -66,7 +66,7 @@ class Runs:
                 (self.records / f"{stuck}.rank0.error").write_text(output)
 
     def _launch(self, scenarios: Sequence[Scenario]) -> str:
-        """One process for each rank, started as torchrun would; returns the end of what they printed when they failed."""
+        """One process for each rank, started as torchrun would; returns the end of their output when they failed."""
         job = self.directory / f"job{next(self._jobs)}"
         job.mkdir()
         folders = {}
@@ -88,10 +88,9 @@ class Runs:
         logs = [(job / f"rank{rank}.log") for rank in range(ranks)]
         processes = []
         for rank, log in enumerate(logs):
+            environment = self._environment(rank, ranks)
             with log.open("wb") as stream:
-                processes.append(
-                    subprocess.Popen(command, env=self._environment(rank, ranks), stdout=stream, stderr=subprocess.STDOUT)
-                )
+                processes.append(subprocess.Popen(command, env=environment, stdout=stream, stderr=subprocess.STDOUT))
         limit = time.monotonic() + SECONDS_TO_START + SECONDS_PER_SCENARIO * len(scenarios)
         timed_out = False
         try:

@@ -16,8 +16,8 @@ Kind = Literal["training", "window", "validation", "state"]
 class Key:
     """Names one recorded value.
 
-    kind: "training" (one micro-batch), "window" (mean and reducers over a reporting window), "validation", or "state" (a final
-        parameter or buffer).
+    kind: "training" (one micro-batch), "window" (means and reducers over a reporting window), "validation", or "state"
+        (a final parameter or buffer).
     step: micro-batches trained when the value was taken, counted from 1.
     name: the metric's name, or the tensor's name below its trial ("model.0.weight").
     rank: metrics are the chief's (0); every rank has its own copy of the state.

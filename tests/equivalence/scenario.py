@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
-# oracle: the original with the real `determined`; reference: the original on trial_runtime; candidate: the converted one.
+# oracle: the original with the real `determined`; reference: the original on trial_runtime; candidate: the converted.
 Side = Literal["oracle", "reference", "candidate"]
 
 
@@ -51,7 +51,44 @@ class Scenario:
     def module(self) -> str:
         return "train" if (self.folder / "train.py").exists() else "model_def"
 
+    def of(self, folder: Path) -> Scenario:
+        """The same run with the sources of another folder."""
+        return replace(self, source=str(folder))
+
     def __str__(self) -> str:
         name = f"{self.fixture}-{self.side}-{self.ranks}ranks-zero{self.zero}-k{self.accumulation}"
         name += "-resumed" if self.resumed else ""
         return f"{name}-{Path(self.source).name}" if self.source else name
+
+
+@dataclass(frozen=True)
+class Case:
+    """What one test compares: the run of each side under the same options."""
+
+    fixture: str
+    ranks: int
+    accumulation: int
+    zero: int | None = None  # None: only the original's two sides
+    resumed: bool = True
+
+    @property
+    def oracle(self) -> Scenario:
+        """Never resumed: without a cluster, `determined` starts its batches anew after a restore."""
+        return Scenario(self.fixture, "oracle", self.ranks, accumulation=self.accumulation)
+
+    @property
+    def reference(self) -> Scenario:
+        return replace(self.oracle, side="reference", resumed=self.resumed)
+
+    @property
+    def candidate(self) -> Scenario:
+        return replace(self.reference, side="candidate", zero=self.zero or 0)
+
+    @property
+    def scenarios(self) -> list[Scenario]:
+        return [self.oracle, self.reference, *([] if self.zero is None else [self.candidate])]
+
+    def __str__(self) -> str:
+        name = f"{self.fixture}-{self.ranks}ranks"
+        name += "" if self.zero is None else f"-zero{self.zero}"
+        return f"{name}-accumulate{self.accumulation}" + ("" if self.resumed else "-undisturbed")

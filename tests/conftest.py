@@ -1,0 +1,30 @@
+"""Settings of the whole test suite."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+import pytest
+
+# One thread for each process: sums are then taken in one order, and two ranks do not fight for the cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def missing_gpu() -> str:
+    """Why tests marked `gpu` cannot run here; empty when they can."""
+    if importlib.util.find_spec("torch") is None:
+        return "torch is not installed: pip install 'ds-migrate[runtime]'"
+    import torch
+
+    if not torch.cuda.is_available():
+        return f"torch {torch.__version__} sees no CUDA device"
+    return ""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    gpu_items = [item for item in items if item.get_closest_marker("gpu")]
+    # torch is imported only where a test asks for it
+    if gpu_items and (reason := missing_gpu()):
+        for item in gpu_items:
+            item.add_marker(pytest.mark.skip(reason=reason))

@@ -1,0 +1,61 @@
+"""The harness can fail: a conversion with one deliberate fault is caught, with the right first step."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from equivalence.compare import compare, table
+from equivalence.launch import Runs
+from equivalence.scenario import Case
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Text of a converted fixture and what a wrong tool would have written; where the two sides part first."""
+
+    name: str
+    fixture: str
+    file: str
+    right: str
+    wrong: str
+    first: str  # a metric
+    step: int  # micro-batches, from 1
+
+    def __str__(self) -> str:
+        return self.name
+
+
+FAULTS = [
+    Fault(
+        "learning_rate_changed", "guide", "model_def.py",
+        "lr=self.args.learning_rate", "lr=1.001 * self.args.learning_rate", "training loss", 2,
+    ),
+    Fault(
+        "clipping_forgotten", "schedule_clip_reducers", "model_def.py",
+        '"gradient_clipping": self.clip', '"gradient_clipping": 0.0', "training loss", 2,
+    ),
+    # The discriminator moves on the generator's loss, before it has met a single real point.
+    Fault(
+        "engines_swapped", "gan", "model_def.py",
+        "self.engine_g.step()", "self.engine_d.step()", "training d_loss_real", 1,
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=str)
+def test_a_wrong_conversion_is_caught_where_it_begins(fault: Fault, runs: Runs, tmp_path: Path) -> None:
+    case = Case(fault.fixture, ranks=1, accumulation=1, zero=0, resumed=False)
+    folder = tmp_path / fault.name
+    shutil.copytree(case.candidate.folder, folder)
+    source = (folder / fault.file).read_text()
+    assert source.count(fault.right) == 1
+    (folder / fault.file).write_text(source.replace(fault.right, fault.wrong))
+
+    differences = compare(runs.get(case.reference), runs.get(case.candidate.of(folder)))
+
+    assert differences, "the fault went unseen"
+    assert (str(differences[0].key), differences[0].key.step) == (fault.first, fault.step), table(differences)
