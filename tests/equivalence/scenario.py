@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
+NAMES = sorted(folder.parent.name for folder in FIXTURES.glob("*/before"))
 
 # oracle: the original with the real `determined`; reference: the original on trial_runtime; candidate: the converted.
 Side = Literal["oracle", "reference", "candidate"]

@@ -1,0 +1,42 @@
+"""Writes `fixtures/<name>/after` anew, with the tool itself: `python -m equivalence.regenerate` in tests/."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from equivalence.scenario import FIXTURES, NAMES
+
+
+def migrate(name: str, destination: Path) -> subprocess.CompletedProcess[str]:
+    """Copies the fixture's `before/` to `destination` and converts it there, as a user would."""
+    shutil.copytree(FIXTURES / name / "before", destination, ignore=shutil.ignore_patterns("__pycache__"))
+    return check(destination, "--write")
+
+
+def check(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Runs `ds-migrate` on a folder."""
+    return subprocess.run(
+        [sys.executable, "-m", "ds_migrate", *options, str(folder)], capture_output=True, text=True, timeout=60
+    )
+
+
+def main() -> int:
+    failed = 0
+    for name in NAMES:
+        with tempfile.TemporaryDirectory() as scratch:
+            result = migrate(name, Path(scratch, name))
+            sys.stdout.write(f"{name}: exit {result.returncode}\n{result.stderr}")
+            if result.returncode:
+                failed += 1
+                continue
+            shutil.rmtree(FIXTURES / name / "after", ignore_errors=True)
+            shutil.copytree(Path(scratch, name), FIXTURES / name / "after")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+"""The `after/` folders are what the tool writes, byte for byte."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from equivalence.regenerate import check, migrate
+from equivalence.scenario import FIXTURES, NAMES
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_after_is_what_the_tool_writes(name: str, tmp_path: Path) -> None:
+    result = migrate(name, tmp_path / name)
+    assert result.returncode == 0, result.stderr
+    written, kept = contents(tmp_path / name), contents(FIXTURES / name / "after")
+    assert written.keys() == kept.keys()
+    for file, data in written.items():
+        assert data == kept[file], f"{file} is not what the tool writes: run python -m equivalence.regenerate in tests/"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_converted_fixtures_need_no_more_work(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / name
+    migrate(name, folder)
+    before = contents(folder)
+    assert check(folder, "--check").returncode == 0
+    assert check(folder, "--write").returncode == 0
+    assert contents(folder) == before
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_fixtures_not_yet_converted_are_work(name: str) -> None:
+    assert check(FIXTURES / name / "before", "--check").returncode == 1
