@@ -1,0 +1,251 @@
+"""The command line of ``ds-train``."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from trial_runtime._cluster_info import ENV_VAR, ClusterInfo, newest_checkpoint
+from trial_runtime.train import join
+from trial_runtime.train.config import Plan, make_plan
+from trial_runtime.train.document import assign, load, split_assignment
+from trial_runtime.train.launch import USAGE_EXIT, Stopped, run_ranks
+from trial_runtime.train.problems import ConfigError
+from trial_runtime.train.run_directory import RunDirectory, describe, make_checkpoint_directory, open_run
+
+_EPILOG = """\
+several machines: torchrun --nnodes=2 --nproc-per-node=8 --rdzv-backend=c10d --rdzv-endpoint=HOST:29400 \\
+                      -m trial_runtime.train CONFIG.yaml
+continue a run:   ds-train CONFIG.yaml --run-dir runs/NAME-1
+exit codes:       0 trained; 1 the trial failed; 2 the config or an option cannot be run; 128+N stopped by signal N
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of ``ds-train``."""
+    made = argparse.ArgumentParser(
+        prog="ds-train",
+        description="Train a PyTorchTrial or DeepSpeedTrial from its Determined experiment config, without a cluster.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("config", type=Path, metavar="CONFIG.yaml", help="the experiment config")
+    made.add_argument(
+        "context",
+        type=Path,
+        nargs="?",
+        metavar="DIR",
+        help="the folder with the trial's code: working directory and first on the import path "
+        "(default: the config's folder)",
+    )
+    made.add_argument(
+        "--hparam",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="pick the value of a search space, or change one",
+    )
+    made.add_argument(
+        "--config",
+        action="append",
+        default=[],
+        dest="settings",
+        metavar="FIELD=VALUE",
+        help="change a field: a.b.c=value",
+    )
+    made.add_argument(
+        "--slots", type=int, metavar="N", help="change resources.slots_per_trial: processes on this machine"
+    )
+    made.add_argument("--run-dir", type=Path, metavar="DIR", help="a new run directory, or one to continue from")
+    made.add_argument(
+        "--latest-checkpoint",
+        type=Path,
+        metavar="PATH",
+        help="a checkpoint to start from, or a run directory: its newest",
+    )
+    made.add_argument("--test", action="store_true", help="train and validate one batch")
+    made.add_argument("--dry-run", action="store_true", help="check the config and show the plan; run nothing")
+    # The deepspeed launcher appends it; the environment has it too.
+    made.add_argument("--local_rank", "--local-rank", help=argparse.SUPPRESS)
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run ``ds-train``; the exit code."""
+    options = parser().parse_args(arguments)
+    speaks = os.environ.get("RANK", "0") == "0"
+    try:
+        if join.launched():
+            return _join(options, speaks)
+        return _launch(options)
+    except ConfigError as error:
+        if speaks:
+            _say(str(error))
+        return USAGE_EXIT
+
+
+def _launch(options: argparse.Namespace) -> int:
+    plan = _plan(options)
+    if options.dry_run:
+        _show(plan)
+        return 0
+    run, info = _prepare(options, plan)
+    described = run.path / "cluster_info.json"
+    described.write_text(info.to_json(), encoding="utf-8")
+    environment = {**_rank_environment(plan), ENV_VAR: str(described), "DS_TRAIN_SUPERVISED": str(os.getpid())}
+    entry = plan.entrypoint
+    arguments = ["-u", "-m", "trial_runtime.train.rank", str(plan.context), entry.kind, entry.target, *entry.args]
+    _show(plan, run)
+    try:
+        code = run_ranks(arguments, plan.slots, environment, plan.max_restarts, _say)
+    except Stopped as stopped:
+        _say(f"stopped by {stopped}; continue with: {_again(options, run)}")
+        return 128 + stopped.number
+    if code not in (0, USAGE_EXIT):
+        _say(f"failed with exit code {code}; log: {_near(run.path / 'log')}; continue with: {_again(options, run)}")
+    return code
+
+
+def _join(options: argparse.Namespace, speaks: bool) -> int:
+    os.environ.update(join.complete_environment(os.environ))
+    size, local_size = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_WORLD_SIZE"])
+    if options.slots not in (None, size):
+        raise ConfigError(f"--slots {options.slots}: the launcher started {size} processes; leave --slots out")
+    options.slots = size
+    plan = _plan(options)
+    plan.notices.append(("resources.slots_per_trial", f"the launcher's {size} processes are used"))
+    if plan.max_restarts:
+        plan.notices.append(("max_restarts", "restarts are the launcher's: torchrun --max-restarts"))
+    if options.dry_run:
+        if speaks:
+            _show(plan)
+        return 0
+
+    def decide() -> str:
+        try:
+            run, info = _prepare(options, plan)
+        except ConfigError as error:
+            _say(str(error))
+            return ""
+        _show(plan, run)
+        (run.path / "cluster_info.json").write_text(info.to_json(), encoding="utf-8")
+        return info.to_json()
+
+    decision, addresses = join.agree(decide)
+    if not decision:
+        return USAGE_EXIT
+    info = replace(
+        ClusterInfo.from_json(decision),
+        slot_ids=list(range(local_size)),
+        container_addrs=addresses,
+        container_rank=int(os.environ["GROUP_RANK"]),
+        container_slot_counts=[local_size] * len(addresses),
+    )
+    os.environ.update(_rank_environment(plan))
+    os.environ[ENV_VAR] = info.to_json()  # the text, not a path: the run directory may be another machine's
+
+    from trial_runtime.train import rank
+
+    return rank.run(info, plan.context, plan.entrypoint.kind, plan.entrypoint.target, plan.entrypoint.args)
+
+
+def _plan(options: argparse.Namespace) -> Plan:
+    document = load(options.config)
+    for text in options.settings:
+        assign(document, *split_assignment("--config", text))
+    if options.slots is not None:
+        assign(document, "resources.slots_per_trial", options.slots)
+    context: Path = options.context or options.config.parent
+    if not context.is_dir():
+        raise ConfigError(f"{context}: is not a folder; DIR is the folder with the trial's code")
+    picks = dict(split_assignment("--hparam", text) for text in options.hparam)
+    return make_plan(
+        document,
+        str(options.config),
+        context.resolve(),
+        picks=picks,
+        test_mode=options.test,
+        accelerator=_accelerator(document),
+    )
+
+
+def _prepare(options: argparse.Namespace, plan: Plan) -> tuple[RunDirectory, ClusterInfo]:
+    checkpoint = _checkpoint(options.latest_checkpoint)
+    _need_runtime()
+    run, continued = open_run(options.run_dir, plan.name, plan.seed)
+    if not continued:
+        shutil.copyfile(options.config, run.path / "config.yaml")
+    elif plan.seed not in (None, run.seed):
+        raise ConfigError(
+            f"reproducibility.experiment_seed: the run in {run.path} has the seed {run.seed}, not {plan.seed}; "
+            f"a run continues with its own seed"
+        )
+    info = describe(plan, run, checkpoint)
+    make_checkpoint_directory(info)
+    return run, info
+
+
+def _need_runtime() -> None:
+    missing = [name for name in ("torch", "deepspeed") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(f"{' and '.join(missing)} missing; install the runtime: pip install 'ds-migrate[runtime]'")
+
+
+def _checkpoint(path: Path | None) -> str | None:
+    if path is None:
+        return None
+    if not path.is_dir():
+        raise ConfigError(f"--latest-checkpoint {path}: there is no such folder")
+    inside = newest_checkpoint(path) or newest_checkpoint(path / "checkpoints")
+    return inside or str(path.resolve())
+
+
+def _accelerator(document: dict[str, Any]) -> str:
+    environment = document.get("environment")
+    variables = environment.get("environment_variables") if isinstance(environment, dict) else None
+    if not isinstance(variables, dict) or importlib.util.find_spec("torch") is None:
+        return "cpu"  # nothing depends on it, so torch stays unimported
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _rank_environment(plan: Plan) -> dict[str, str]:
+    return {**plan.environment, **dict(plan.entrypoint.environment)}
+
+
+def _show(plan: Plan, run: RunDirectory | None = None) -> None:
+    """Say what is going to run, and name each field that is not acted on."""
+    entry = plan.entrypoint
+    what = " ".join([entry.target, *entry.args])
+    processes = "1 process" if plan.slots == 1 else f"{plan.slots} processes"
+    _say(f"{what} in {plan.context} on {processes}" + (f"; run directory {_near(run.path)}, seed {run.seed}" if run else ""))
+    if plan.fit.test_mode:
+        _say("test: one batch is trained and one validated")
+    for field, note in plan.notices:
+        _say(f"{field}: {note}")
+    if run is None:
+        print(json.dumps({"hparams": plan.hparams}, indent=2, default=str))
+
+
+def _again(options: argparse.Namespace, run: RunDirectory) -> str:
+    context = f" {options.context}" if options.context else ""
+    return f"ds-train {options.config}{context} --run-dir {_near(run.path)}"
+
+
+def _near(path: Path) -> Path:
+    """``path`` as it is written from here."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
+
+def _say(line: str) -> None:
+    print(f"ds-train: {line}", file=sys.stderr, flush=True)

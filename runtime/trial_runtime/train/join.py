@@ -1,0 +1,80 @@
+"""Join ranks that another launcher started: ``torchrun ... -m trial_runtime.train CONFIG.yaml``, or ``deepspeed``.
+
+Each rank reads the config itself; what only one of them can decide (the run directory, a drawn seed) is decided by
+rank 0 and passed on through a key-value store, because there is no process group yet and a script may make its own.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch.distributed import Store  # type: ignore[attr-defined]
+
+_TIMEOUT = timedelta(minutes=5)
+_KEY = "ds-train/run"
+
+
+def launched() -> bool:
+    """Whether a launcher started this process as a rank."""
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+
+
+def complete_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """torchrun's variables that ``environment`` lacks, from what the ``deepspeed`` launcher sets in their place."""
+    size = environment["WORLD_SIZE"]
+    local_size = environment.get("LOCAL_WORLD_SIZE") or environment.get("LOCAL_SIZE") or size
+    nodes = str(max(1, int(size) // int(local_size)))
+    found = {
+        "LOCAL_RANK": str(int(environment["RANK"]) % int(local_size)),
+        "LOCAL_WORLD_SIZE": local_size,
+        "GROUP_RANK": environment.get("CROSS_RANK", str(int(environment["RANK"]) // int(local_size))),
+        "GROUP_WORLD_SIZE": environment.get("CROSS_SIZE", nodes),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29500",
+    }
+    return {name: value for name, value in found.items() if name not in environment}
+
+
+def agree(decide: Callable[[], str]) -> tuple[str, list[str]]:
+    """Let rank 0 decide, and tell the others.
+
+    Under torchrun the store outlives the ranks, so that ranks it starts again after a crash find the decision there
+    and continue the same run.
+
+    Args:
+        decide: called on rank 0 only; an empty result says that it failed and has told the user.
+
+    Returns:
+        Rank 0's decision, and one address a node, ordered by node rank.
+    """
+    from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
+
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    node, nodes = int(os.environ["GROUP_RANK"]), int(os.environ["GROUP_WORLD_SIZE"])
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    shared = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    # Without the agent's store rank 0 offers one, next to the port that the process group is going to take.
+    server = TCPStore(host, port if shared else port + 1, None, not shared and rank == 0, _TIMEOUT)
+    store = PrefixStore("ds-train", server)
+    if rank == 0 and not store.check([_KEY]):
+        store.set(_KEY, decide())
+    if os.environ["LOCAL_RANK"] == "0":
+        store.set(f"{_KEY}/address/{node}", socket.gethostname() if nodes > 1 else "127.0.0.1")
+    decision = store.get(_KEY).decode()
+    addresses = [store.get(f"{_KEY}/address/{index}").decode() for index in range(nodes)]
+    if not shared:
+        _wait_for_all(store, rank, size)
+    return decision, addresses
+
+
+def _wait_for_all(store: Store, rank: int, size: int) -> None:
+    """Hold rank 0, whose process serves the store, until every rank has read from it."""
+    if store.add(f"{_KEY}/read", 1) == size:
+        store.set(f"{_KEY}/all-read", "1")
+    if rank == 0:
+        store.wait([f"{_KEY}/all-read"])

@@ -1,0 +1,145 @@
+"""Reading a configuration field by field, and collecting everything that is wrong with it in one error."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+
+class ConfigError(Exception):
+    """The experiment config, or an option that changes it, cannot be run as it stands. The message is for the user."""
+
+
+class Problems:
+    """Collects problems, so that a user learns of all of them at once."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+
+    def add(self, path: str, value: object, allowed: str) -> None:
+        """Record that the field ``path`` holds ``value`` while only ``allowed`` is."""
+        self._lines.append(f"{path}: {shown(value)} is not allowed: {allowed}")
+
+    def say(self, line: str) -> None:
+        """Record a problem that is not about one value; start with the field it is about."""
+        self._lines.append(line)
+
+    def raise_any(self, source: str) -> None:
+        """Raise all that was recorded.
+
+        Raises:
+            ConfigError: something was recorded. ``source`` names the file it is about.
+        """
+        if len(self._lines) == 1:
+            raise ConfigError(f"{source}: {self._lines[0]}")
+        if self._lines:
+            listed = "\n".join(f"  {line}" for line in self._lines)
+            raise ConfigError(f"{source}: {len(self._lines)} problems\n{listed}")
+
+
+def shown(value: object) -> str:
+    """``value`` as a message shows it: short, on one line."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """``" (did you mean 'x'?)"`` when one of ``names`` is close to ``name``, else an empty string."""
+    close = difflib.get_close_matches(name, list(names), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+class Section:
+    """A mapping of the config that is read field by field.
+
+    A field that is absent or null reads as its default. A wrong value is recorded in ``problems`` and reads as its
+    default, so that reading goes on.
+    """
+
+    def __init__(self, data: Mapping[str, Any], path: str, problems: Problems) -> None:
+        self.path = path
+        self.problems = problems
+        self._data = data
+        self._seen: set[str] = set()
+
+    def at(self, name: str) -> str:
+        """The dotted path of the field ``name``."""
+        return f"{self.path}.{name}" if self.path else name
+
+    def has(self, name: str) -> bool:
+        """Whether the field is there and not null."""
+        return self._data.get(name) is not None
+
+    def get(self, name: str) -> Any:
+        """The field's value as it is, None when absent."""
+        self._seen.add(name)
+        return self._data.get(name)
+
+    def bad(self, name: str, allowed: str) -> None:
+        """Record that the field's value is wrong."""
+        self.problems.add(self.at(name), self._data.get(name), allowed)
+
+    def section(self, name: str) -> Section:
+        """The mapping under ``name``; an empty one when absent."""
+        value = self.get(name)
+        if value is not None and not isinstance(value, Mapping):
+            self.bad(name, "write a mapping (key: value lines below it)")
+            value = None
+        return Section(value or {}, self.at(name), self.problems)
+
+    def integer(self, name: str, default: int, minimum: int = 0, maximum: int | None = None) -> int:
+        """A whole number from ``minimum`` to ``maximum``."""
+        number = self.optional_integer(name, minimum, maximum)
+        return default if number is None else number
+
+    def optional_integer(self, name: str, minimum: int = 0, maximum: int | None = None) -> int | None:
+        """A whole number from ``minimum`` to ``maximum``, or None when absent."""
+        value = self.get(name)
+        if value is None:
+            return None
+        number = whole(value)
+        if number is None or number < minimum or (maximum is not None and number > maximum):
+            upper = "" if maximum is None else f" and at most {maximum}"
+            self.bad(name, f"write a whole number of at least {minimum}{upper}")
+            return minimum
+        return number
+
+    def boolean(self, name: str, default: bool) -> bool:
+        """True or false."""
+        value = self.get(name)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            self.bad(name, "write true or false")
+            return default
+        return value
+
+    def text(self, name: str) -> str | None:
+        """A string, or None when absent."""
+        value = self.get(name)
+        if value is not None and not isinstance(value, str):
+            self.bad(name, "write a string (quote it if it looks like a number)")
+            return None
+        return value
+
+    def choice(self, name: str, default: str, choices: Sequence[str]) -> str:
+        """One of ``choices``."""
+        value = self.get(name)
+        if value is None:
+            return default
+        if value not in choices:
+            self.bad(name, f"write one of {', '.join(choices)}{did_you_mean(str(value), choices)}")
+            return default
+        return str(value)
+
+    def unread(self) -> list[str]:
+        """The fields that are there and that nobody asked for."""
+        return [str(name) for name in self._data if name not in self._seen]
+
+
+def whole(value: object) -> int | None:
+    """``value`` as an integer when it is a whole number (``1e3`` is one, ``true`` is not), else None."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return int(value) if value == value and abs(value) != float("inf") and int(value) == value else None

@@ -1,0 +1,204 @@
+"""One rank: ``python -m trial_runtime.train.rank DIR class|script|module TARGET [ARGS...]``.
+
+Prepares the process as the original was run (working directory, import path, ``determined`` served by the runtime, log)
+and runs the entrypoint in it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import importlib.util
+import os
+import runpy
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from trial_runtime._cluster_info import ClusterInfo, get_cluster_info
+from trial_runtime.train import alias
+from trial_runtime.train.console import configure_logging, record_output
+from trial_runtime.train.launch import USAGE_EXIT
+from trial_runtime.train.problems import ConfigError, did_you_mean
+from trial_runtime.train.run_directory import lock, open_run
+
+SUPERVISED = "DS_TRAIN_SUPERVISED"
+"""Set by ``ds-train`` for the ranks that it starts: its process id."""
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one rank that ``ds-train`` started; the exit code."""
+    context, kind, target, *args = sys.argv[1:] if arguments is None else arguments
+    _leave_with(os.environ.get(SUPERVISED))
+    info = get_cluster_info()
+    if info is None:
+        raise SystemExit("trial_runtime.train.rank is started by ds-train, not by hand")
+    return run(info, Path(context), kind, target, args)
+
+
+def run(info: ClusterInfo, context: Path, kind: str, target: str, args: Sequence[str]) -> int:
+    """Run the entrypoint in this process.
+
+    Args:
+        info: the run.
+        context: the context directory; becomes the working directory and the first place to import from.
+        kind: ``"class"``, ``"script"`` or ``"module"``.
+        target: ``module:Class``, the script's path relative to ``context``, or the module's name.
+        args: arguments of the script or module.
+
+    Returns:
+        The exit code: 0 well, 2 the entrypoint cannot be run, 1 it failed.
+    """
+    rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    directory = Path(info.run.directory)
+    record_output(directory, rank, size)
+    configure_logging(rank, info.trial._debug, own_program=kind != "class")
+    os.chdir(context)
+    _import_from(context)
+    alias.install()
+    with ExitStack() as stack:
+        status = "failed"
+        try:
+            if rank == 0:
+                stack.enter_context(lock(directory))
+                _record_status(directory, "running")
+            _run(info, kind, target, args)
+            status = "completed"
+        except ConfigError as error:
+            if rank == 0:
+                print(f"ds-train: {error}", file=sys.stderr)
+            return USAGE_EXIT
+        except SystemExit as leaving:
+            status = "completed" if leaving.code in (None, 0) else "failed"
+            raise
+        except KeyboardInterrupt:
+            status = "stopped"
+            raise
+        except Exception:
+            _print_exception()
+            return 1
+        finally:
+            if rank == 0:
+                _record_status(directory, status)
+            sys.stdout.flush()
+            sys.stderr.flush()
+    return 0
+
+
+def _run(info: ClusterInfo, kind: str, target: str, args: Sequence[str]) -> None:
+    if kind == "class":
+        train_class(info, find_class(target))
+        return
+    sys.argv = [target, *args]
+    if kind == "module":
+        if _find_spec(target) is None:
+            raise ConfigError(f"entrypoint: no module named {target!r} in {Path.cwd()} or among the installed ones")
+        runpy.run_module(target, run_name="__main__", alter_sys=True)
+        return
+    folder = str(Path(target).resolve().parent)
+    if folder != sys.path[0]:  # as Python does for a script; the context directory stays second
+        sys.path.insert(0, folder)
+    runpy.run_path(target, run_name="__main__")
+
+
+def find_class(target: str) -> Any:
+    """The class that ``module:Class`` names.
+
+    Raises:
+        ConfigError: there is no such module or no such class. Errors inside the module are passed on.
+    """
+    module_name, _, class_name = target.partition(":")
+    if _find_spec(module_name) is None:
+        raise ConfigError(
+            f"entrypoint: no module named {module_name!r} in {Path.cwd()} or among the installed ones; "
+            f"if it is elsewhere, name its folder: ds-train CONFIG.yaml DIR"
+        )
+    found: Any = importlib.import_module(module_name)
+    for name in class_name.split("."):
+        if not hasattr(found, name):
+            raise ConfigError(f"entrypoint: {module_name!r} has no {class_name!r}{did_you_mean(name, dir(found))}")
+        found = getattr(found, name)
+    return found
+
+
+def train_class(info: ClusterInfo, trial_class: Any) -> None:
+    """Train ``trial_class`` as the config says: what Determined's harness did for a ``module:Class`` entrypoint.
+
+    Raises:
+        ConfigError: it is neither a PyTorchTrial nor a DeepSpeedTrial.
+    """
+    from trial_runtime import pytorch
+
+    is_class = isinstance(trial_class, type)
+    settings: dict[str, Any] = {"hparams": info.trial.hparams, "exp_conf": info.trial._config}
+    if is_class and issubclass(trial_class, pytorch.PyTorchTrial):
+        with pytorch.init(**settings, aggregation_frequency=info.run.aggregation_frequency) as context:
+            pytorch.Trainer(trial_class(context), context).fit()
+        return
+    from trial_runtime.pytorch import deepspeed
+
+    if is_class and issubclass(trial_class, deepspeed.DeepSpeedTrial):
+        with deepspeed.init(**settings) as context:
+            deepspeed.Trainer(trial_class(context), context).fit()
+        return
+    bases = ", ".join(base.__name__ for base in getattr(trial_class, "__mro__", ())[1:-1]) or "none"
+    raise ConfigError(
+        f"entrypoint: {getattr(trial_class, '__qualname__', trial_class)!r} is no trial class: it must derive from "
+        f"PyTorchTrial or DeepSpeedTrial; its bases: {bases}"
+    )
+
+
+def _find_spec(name: str) -> object:
+    try:
+        return importlib.util.find_spec(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
+            return None
+        raise
+
+
+def _import_from(context: Path) -> None:
+    # `python -m` puts the directory that it was started in first; the trial's own comes in its place.
+    if sys.path and sys.path[0] in ("", str(_STARTED_IN)):
+        sys.path[0] = str(context)
+    else:
+        sys.path.insert(0, str(context))
+    importlib.invalidate_caches()
+
+
+def _record_status(directory: Path, status: str) -> None:
+    record, _ = open_run(directory, "", 0)
+    record.status = status
+    record.save()
+
+
+def _print_exception() -> None:
+    kind, error, trace = sys.exc_info()
+    # The frames of this module, runpy and importlib say nothing to the user.
+    while trace is not None and trace.tb_next is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if file not in (__file__, runpy.__file__, importlib.__file__) and not file.startswith("<frozen "):
+            break
+        trace = trace.tb_next
+    traceback.print_exception(kind, error, trace)
+
+
+def _leave_with(supervisor: str | None) -> None:
+    """Get SIGTERM when ``ds-train`` is killed, so that no rank trains on with nobody watching. Linux only."""
+    if supervisor is None or not sys.platform.startswith("linux"):
+        return
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != int(supervisor):  # it was gone before we asked
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+_STARTED_IN = Path.cwd()
+
+if __name__ == "__main__":
+    sys.exit(main())
