@@ -70,7 +70,11 @@ class TrialResult:
 
 @dataclass
 class FileResult:
-    """One file of the run. ``before`` is None for a file to create, ``after`` for one that stays as it is."""
+    """One file of the run. ``before`` is None for a file to create, ``after`` for one that stays as it is.
+
+    ``units`` names the conversions that this change is a part of (any strings): files that share one are written
+    together or not at all. A file that names none is written together with all files of the run.
+    """
 
     path: Path
     kind: FileKind = FileKind.PYTHON
@@ -79,6 +83,7 @@ class FileResult:
     after: bytes | None = None
     trials: list[TrialResult] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    units: frozenset[str] = frozenset()
 
     @property
     def to_write(self) -> bool:

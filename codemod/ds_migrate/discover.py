@@ -1,0 +1,239 @@
+"""Which files a run looks at: named files and folders, walked once and read once as bytes.
+
+In a git work tree git says which files belong (``.gitignore`` holds), elsewhere the folders are scanned. Most files
+hold no trial and nothing of them is kept but their path, so memory stays flat and nothing heavy is imported for them.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from ds_migrate import detect, git
+
+PYTHON_SUFFIXES = (".py", ".ipynb")
+CONFIG_SUFFIXES = (".yaml", ".yml")
+SUFFIXES = PYTHON_SUFFIXES + CONFIG_SUFFIXES
+
+SKIPPED_FOLDERS = frozenset({
+    ".cache", ".conda", ".direnv", ".ds-migrate", ".eggs", ".git", ".hg", ".hypothesis", ".ipynb_checkpoints",
+    ".mypy_cache", ".nox", ".pytest_cache", ".ruff_cache", ".svn", ".tox", ".venv",
+    "__pycache__", "__pypackages__", "node_modules", "site-packages", "venv",
+})  # fmt: skip
+
+_Fail = Callable[[str, OSError], None]
+
+_OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO must not make the run wait
+
+
+class Source:
+    """One file of the run.
+
+    ``path`` is as the user named it. ``data`` is its bytes when it may concern a migration, else None (``read`` gets
+    them). ``error`` says why it could not be read. ``named``: the file, or a folder above it, stood on the command
+    line, so it may be written. ``root`` is the project around it: the git work tree, else the named folder.
+    """
+
+    __slots__ = ("_real", "data", "error", "named", "path", "root")
+
+    def __init__(
+        self,
+        path: Path,
+        data: bytes | None = None,
+        error: str | None = None,
+        named: bool = True,
+        root: Path | None = None,
+        real: str | None = None,
+    ) -> None:
+        self.path = path
+        self.data = data
+        self.error = error
+        self.named = named
+        self.root = project_root(path) if root is None else root
+        self._real = real
+
+    @property
+    def real(self) -> Path:
+        """Absolute, symbolic links resolved: what two names of one file have in common."""
+        return Path(self._real or os.path.realpath(self.path))
+
+    def read(self) -> bytes:
+        """The bytes, read now when they were not kept. Raises OSError."""
+        return self.data if self.data is not None else read_file(str(self.path))
+
+    def __repr__(self) -> str:
+        kept = "-" if self.data is None else f"{len(self.data)} bytes"
+        return f"Source({str(self.path)!r}, {kept}, error={self.error!r}, named={self.named})"
+
+
+def discover(paths: Sequence[str | Path]) -> list[Source]:
+    """Every file named by ``paths``, each real file once, in a stable order. Never raises for a file or folder."""
+    walk = _Walk()
+    for path in paths:
+        walk.named(str(path))
+    return walk.sources
+
+
+def project_root(path: Path) -> Path:
+    """The folder whose files belong together with ``path``: its git work tree, else the folder itself or its parent."""
+    real = os.path.realpath(path)
+    folder = real if os.path.isdir(real) else os.path.dirname(real)
+    return Path(git.work_tree(folder) or folder)
+
+
+def project_files(root: Path) -> list[Path]:
+    """Python files, notebooks and YAML files below ``root``: absolute, links resolved, sorted.
+
+    Only names are read, and nothing is remembered: ask once per run.
+    """
+    names = _files_below(os.path.realpath(root), fail=lambda _name, _error: None)
+    return sorted({Path(os.path.realpath(name)) for name in names})
+
+
+def read_file(name: str, follow_links: bool = True) -> bytes:
+    """The bytes of a regular file. Raises OSError (ELOOP for a link that must not be followed)."""
+    descriptor = os.open(name, _OPEN if follow_links else _OPEN | os.O_NOFOLLOW)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", name)
+        data = os.read(descriptor, status.st_size + 1)
+        if len(data) != status.st_size:  # it grew or shrank under us, or its size is not told (as in /proc)
+            while chunk := os.read(descriptor, 1 << 20):
+                data += chunk
+        return data
+    finally:
+        os.close(descriptor)
+
+
+class _Walk:
+    """What one run has seen so far."""
+
+    def __init__(self) -> None:
+        self.sources: list[Source] = []
+        self._seen: set[str] = set()
+        self._real_folders: dict[str, str] = {}
+        self._root = Path()
+
+    def named(self, name: str) -> None:
+        name = os.path.normpath(name)
+        try:
+            is_folder = stat.S_ISDIR(os.stat(name).st_mode)
+        except OSError as error:
+            self._fail(name, error)
+            return
+        self._root = project_root(Path(name))
+        if is_folder:
+            for file in _files_below(name, self._fail):
+                self._add(file, named_itself=False)
+        else:
+            self._add(name, named_itself=True)
+
+    def _add(self, name: str, named_itself: bool) -> None:
+        folder, base = os.path.split(name)
+        real_folder = self._real_folders.get(folder)
+        if real_folder is None:
+            real_folder = self._real_folders[folder] = os.path.realpath(folder)
+        real = os.path.join(real_folder, base)
+        if real in self._seen:
+            return
+        try:
+            try:
+                data = read_file(name, follow_links=False)
+            except OSError as error:
+                if error.errno != errno.ELOOP:
+                    raise
+                real = os.path.realpath(name)
+                if real in self._seen:
+                    return
+                data = read_file(real)
+        except OSError as error:
+            self._seen.update(_chain(name), (real,))
+            # An editor's lock is a link to nowhere, and a link to a folder is no file: neither holds a trial.
+            if named_itself or error.errno not in (errno.ENOENT, errno.ENXIO, errno.EINVAL, errno.EISDIR):
+                self._fail(name, error)
+            return
+        self._seen.add(real)
+        self.sources.append(Source(Path(name), data if _concerns(name, data) else None, root=self._root, real=real))
+
+    def _fail(self, name: str, error: OSError) -> None:
+        reason = error.strerror or type(error).__name__
+        self.sources.append(
+            Source(Path(name), error=reason[:1].lower() + reason[1:], root=Path(), real=os.path.abspath(name))
+        )
+
+
+def _concerns(name: str, data: bytes) -> bool:
+    """Whether the engine must see these bytes."""
+    if name.endswith(CONFIG_SUFFIXES):
+        return b"entrypoint" in data or b"ds-migrate" in data
+    if name.endswith(PYTHON_SUFFIXES) or "." not in os.path.basename(name):
+        return detect.may_hold_trial(data)
+    return False  # pre-commit calls stubs Python too
+
+
+def _chain(name: str) -> Iterator[str]:
+    """The names a chain of links goes through, so that a loop of links is reported once."""
+    seen: set[str] = set()
+    name = os.path.abspath(name)
+    while name not in seen and os.path.islink(name):
+        seen.add(name)
+        yield os.path.join(os.path.realpath(os.path.dirname(name)), os.path.basename(name))
+        name = os.path.normpath(os.path.join(os.path.dirname(name), os.readlink(name)))
+
+
+def _files_below(folder: str, fail: _Fail) -> Iterator[str]:
+    """Files below ``folder`` whose suffix can matter; links to folders are not followed."""
+    if git.work_tree(os.path.realpath(folder)) is not None:
+        names = git.listed_files(folder)
+        if names or (names is not None and not git.ignores(folder)):
+            return _chosen(folder, names, fail)
+    return _scanned(folder, fail)
+
+
+def _chosen(folder: str, names: Sequence[str], fail: _Fail) -> Iterator[str]:
+    """Of what git lists in ``folder``, the files that can matter, and those of the repositories nested in it."""
+    environments = tuple(name.removesuffix("pyvenv.cfg") for name in names if name.endswith("/pyvenv.cfg"))
+    submodules = os.path.lexists(f"{git.work_tree(os.path.realpath(folder))}/.gitmodules")  # listed without a slash
+    skipped: dict[str, bool] = {}
+    for name in sorted(set(names)):
+        is_file = name.endswith(SUFFIXES)
+        if not (is_file or submodules or name.endswith("/")):
+            continue
+        parent = name.rstrip("/").rpartition("/")[0]
+        if parent not in skipped:
+            skipped[parent] = not SKIPPED_FOLDERS.isdisjoint(parent.split("/")) or name.startswith(environments)
+        if skipped[parent]:
+            continue
+        path = os.path.join(folder, name).rstrip("/")
+        if is_file:
+            yield path
+        elif os.path.isdir(path) and not os.path.islink(path) and os.path.basename(path) not in SKIPPED_FOLDERS:
+            yield from _files_below(path, fail)
+
+
+def _scanned(folder: str, fail: _Fail) -> Iterator[str]:
+    """A walk where git does not help; repositories met on the way are asked again."""
+    waiting = [folder]
+    while waiting:
+        here = waiting.pop()
+        try:
+            with os.scandir(here) as found:
+                entries = sorted(found, key=lambda entry: entry.name)
+        except OSError as error:
+            fail(here, error)
+            continue
+        names = {entry.name for entry in entries}
+        if here != folder and "pyvenv.cfg" in names:
+            continue
+        if here != folder and ".git" in names:
+            yield from _files_below(here, fail)
+            continue
+        folders = [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
+        for entry in entries:
+            if entry.name.endswith(SUFFIXES) and not entry.is_dir(follow_symlinks=False):
+                yield os.path.normpath(entry.path)
+        waiting.extend(entry.path for entry in reversed(folders) if entry.name not in SKIPPED_FOLDERS)

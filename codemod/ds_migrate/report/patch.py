@@ -1,0 +1,113 @@
+"""The report as a unified diff, in the exact bytes that ``git apply`` and ``patch`` accept.
+
+Lines end at a newline and nowhere else, so carriage returns, form feeds and bytes of any encoding pass through. The
+headers are the plain ``---``/``+++`` pair, which git reads relative to the current folder (``diff --git`` headers would
+be read relative to the top of the work tree).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from pathlib import Path
+
+from ds_migrate.discover import project_root
+from ds_migrate.result import FileResult, Report
+
+CONTEXT = 3
+_SLOW = 4000  # lines; above it, difflib's shortcut for repeated lines keeps its time linear
+
+
+@dataclass(frozen=True)
+class Change:
+    """``before[old:old_end]`` becomes ``after[new:new_end]``, in lines from 0; equal unless ``changed``."""
+
+    changed: bool
+    old: int
+    old_end: int
+    new: int
+    new_end: int
+
+
+def split_lines(data: bytes) -> list[bytes]:
+    """Lines with their newline, as git sees them."""
+    lines = data.split(b"\n")
+    last = lines.pop()
+    return [line + b"\n" for line in lines] + ([last] if last else [])
+
+
+def hunks(before: Sequence[bytes], after: Sequence[bytes], context: int = CONTEXT) -> Iterator[list[Change]]:
+    """Changes with ``context`` equal lines around them, those that touch joined into one hunk."""
+    matcher = SequenceMatcher(None, before, after, autojunk=max(len(before), len(after)) > _SLOW)
+    for group in matcher.get_grouped_opcodes(context):
+        changes = [Change(tag != "equal", *span) for tag, *span in group]
+        if any(change.changed for change in changes):  # difflib makes a group of two empty files
+            yield changes
+
+
+def file_patch(name: str, before: bytes | None, after: bytes) -> bytes:
+    """The patch of one file; ``before`` is None for a file to create. Empty when nothing changes."""
+    old, new = split_lines(before or b""), split_lines(after)
+    body = b"".join(_hunk(changes, old, new) for changes in hunks(old, new))
+    if not body:
+        return b""
+    source = b"/dev/null" if before is None else _name("a/" + name)
+    return b"--- " + source + b"\n+++ " + _name("b/" + name) + b"\n" + body
+
+
+def patch_base(report: Report, here: Path) -> Path:
+    """The folder that the patch's names are relative to: ``here`` when it holds all files, else their project."""
+    files = [Path(os.path.realpath(file.path)) for file in report.files if file.to_write]
+    if not files or all(file.is_relative_to(here) for file in files):
+        return here
+    common = Path(os.path.commonpath([file.parent for file in files]))
+    return project_root(common)
+
+
+def patch(report: Report, base: Path) -> bytes:
+    """All changes of the report, in its order, with names relative to ``base`` (absolute, links resolved)."""
+    return b"".join(_patch_of(file, base) for file in report.files if file.to_write)
+
+
+def _patch_of(file: FileResult, base: Path) -> bytes:
+    name = os.path.relpath(os.path.realpath(file.path), base)
+    return file_patch(name, file.before, file.after or b"")
+
+
+def _hunk(changes: Sequence[Change], old: Sequence[bytes], new: Sequence[bytes]) -> bytes:
+    first, last = changes[0], changes[-1]
+    header = f"@@ -{_range(first.old, last.old_end)} +{_range(first.new, last.new_end)} @@\n".encode()
+    lines = []
+    for change in changes:
+        if change.changed:
+            lines += [b"-" + line for line in old[change.old : change.old_end]]
+            lines += [b"+" + line for line in new[change.new : change.new_end]]
+        else:
+            lines += [b" " + line for line in old[change.old : change.old_end]]
+    return header + b"".join(line if line.endswith(b"\n") else line + _NO_NEWLINE for line in lines)
+
+
+_NO_NEWLINE = b"\n\\ No newline at end of file\n"
+
+
+def _range(start: int, end: int) -> str:
+    """Lines ``start`` to ``end`` as a hunk header counts them: from 1, an empty range after the line before it."""
+    length = end - start
+    first = start + 1 if length else start
+    return str(first) if length == 1 else f"{first},{length}"
+
+
+_ESCAPES = {7: b"\\a", 8: b"\\b", 9: b"\\t", 10: b"\\n", 11: b"\\v", 12: b"\\f", 13: b"\\r", 34: b'\\"', 92: b"\\\\"}
+
+
+def _name(name: str) -> bytes:
+    """A file name as git writes it: quoted when it must be, ended by a tab when it holds a space."""
+    raw = os.fsencode(name)
+    if any(byte < 32 or byte in _ESCAPES or byte == 127 for byte in raw):
+        quoted = (
+            _ESCAPES.get(byte) or (b"\\%03o" % byte if byte < 32 or byte >= 127 else bytes([byte])) for byte in raw
+        )
+        return b'"' + b"".join(quoted) + b'"'
+    return raw + b"\t" if b" " in raw else raw

@@ -1,0 +1,144 @@
+"""What a report amounts to: its counts, the exit code, and the sentences and commands a run ends with."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from ds_migrate.report.display import visible
+from ds_migrate.result import FileKind, FileStatus, Report, Severity, TrialStatus
+
+MARKER_CODE = "DSM005"
+EXIT_DONE, EXIT_WORK_REMAINS, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 2, 130
+
+
+class Mode(Enum):
+    """What the run was asked to do with what it found."""
+
+    PREVIEW = "preview"
+    CHECK = "check"
+    WRITE = "write"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Counts: ``files`` searched, trials by status, ``review`` (``markers`` among them) and ``errors``
+    findings, files to write or written."""
+
+    files: int
+    trials: int
+    converted: int
+    blocked: int
+    unsupported: int
+    already: int
+    review: int
+    markers: int
+    errors: int
+    changed: int
+    created: int
+
+    @classmethod
+    def of(cls, report: Report) -> Summary:
+        def trials(*statuses: TrialStatus) -> int:
+            return sum(1 for _ in report.trials(*statuses))
+
+        def files(status: FileStatus) -> int:
+            return sum(1 for file in report.files if file.status is status and file.to_write)
+
+        markers = sum(1 for _, finding in report.findings(Severity.REVIEW) if finding.code == MARKER_CODE)
+        return cls(
+            files=max(report.searched, len(report.files)),
+            trials=trials(),
+            converted=trials(TrialStatus.CONVERTED),
+            blocked=trials(TrialStatus.BLOCKED),
+            unsupported=trials(TrialStatus.UNSUPPORTED_API),
+            already=trials(TrialStatus.ALREADY_DEEPSPEED),
+            review=sum(1 for _ in report.findings(Severity.REVIEW)),
+            markers=markers,
+            errors=sum(1 for _ in report.findings(Severity.ERROR)),
+            changed=files(FileStatus.CHANGED),
+            created=files(FileStatus.CREATED),
+        )
+
+
+def exit_code(report: Report, mode: Mode) -> int:
+    """0 nothing is left to do, 1 work remains (never for a preview), 2 a file could not be read, parsed or written."""
+    summary = Summary.of(report)
+    if summary.errors or any(file.status is FileStatus.ERROR for file in report.files):
+        return EXIT_FAILED
+    refused = summary.blocked or summary.unsupported or any(report.findings(Severity.BLOCKED))
+    waiting = summary.converted or summary.markers or any(file.to_write for file in report.files)
+    if mode is Mode.CHECK and (refused or waiting):
+        return EXIT_WORK_REMAINS
+    if mode is Mode.WRITE and refused:
+        return EXIT_WORK_REMAINS
+    return EXIT_DONE
+
+
+@dataclass(frozen=True)
+class Command:
+    """The command line of the run, to repeat it in another mode: ``paths``, and ``options`` that change results."""
+
+    paths: Sequence[str]
+    options: Sequence[str] = ()
+
+    def line(self, *extra: str) -> str:
+        return visible(shlex.join(["ds-migrate", *extra, *self.options, *self.paths]))
+
+
+def sentences(report: Report, mode: Mode) -> Iterator[str]:
+    """What happened, in a few sentences."""
+    summary = Summary.of(report)
+    searched = count(summary.files, "file")
+    if not summary.trials:
+        yield f"No PyTorchTrial in {searched}."
+    elif summary.already == summary.trials:
+        yield f"{count(summary.trials, 'trial')} in {searched}, on DeepSpeed already."
+    else:
+        done = "converted" if mode is Mode.WRITE else "to convert"
+        parts = [
+            f"{summary.converted} {done}" if summary.converted else "",
+            f"{summary.blocked} blocked" if summary.blocked else "",
+            f"{summary.unsupported} of an API too old to convert" if summary.unsupported else "",
+            f"{summary.already} on DeepSpeed already" if summary.already else "",
+        ]
+        yield f"{count(summary.trials, 'trial')} in {searched}: {', '.join(filter(None, parts))}."
+    changes = [
+        f"{count(summary.changed, 'file')} {'changed' if mode is Mode.WRITE else 'to change'}"
+        if summary.changed
+        else "",
+        f"{summary.created} {'created' if mode is Mode.WRITE else 'to create'}" if summary.created else "",
+    ]
+    review = summary.review - summary.markers
+    notes = [
+        f"{count(review, 'finding')} to review" if review else "",
+        f"{count(summary.markers, 'marker')} left in the code" if summary.markers else "",
+        f"{count(summary.errors, 'error')}" if summary.errors else "",
+    ]
+    if any(changes + notes):
+        yield f"{', '.join(filter(None, changes + notes))}."
+
+
+def next_steps(report: Report, mode: Mode, command: Command) -> Iterator[tuple[str, str]]:
+    """(why, command to type) pairs, the most useful first."""
+    summary = Summary.of(report)
+    writes = summary.changed + summary.created
+    if mode is Mode.CHECK and (writes or summary.blocked or summary.unsupported):
+        yield "to see it", command.line()
+    if mode is not Mode.WRITE and writes:
+        yield "to apply it", command.line("--write")
+    if mode is Mode.WRITE and writes:
+        for config in [file for file in report.files if file.kind is FileKind.EXPERIMENT and file.to_write][:1]:
+            yield "to train it", visible(shlex.join(["ds-train", str(config.path)]))
+        yield "to take it back", "ds-migrate --undo"
+    for severity in (Severity.ERROR, Severity.BLOCKED, Severity.REVIEW):
+        for _, finding in report.findings(severity):
+            yield "to know more", f"ds-migrate --explain {finding.code}"
+            return
+
+
+def count(number: int, noun: str) -> str:
+    """``1 file``, ``2,000 files``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
