@@ -1,0 +1,13 @@
+"""Experiment configs: the YAML files whose ``entrypoint`` names a trial follow the trial's conversion.
+
+Everything is cheap until a file really may name a converted trial; only then ruamel.yaml is imported.
+"""
+
+from __future__ import annotations
+
+from ds_migrate.experiment.codes import RULES, Rule
+from ds_migrate.experiment.names import may_name, needles
+from ds_migrate.experiment.plan import facts_for, plan
+from ds_migrate.experiment.model import ConfigFacts, ConfigFile, TrialFacts
+
+__all__ = ["RULES", "ConfigFacts", "ConfigFile", "Rule", "TrialFacts", "facts_for", "may_name", "needles", "plan"]

@@ -1,0 +1,291 @@
+"""``optimizations``: accumulation moves to the DeepSpeed config, the rest goes with the engine that read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ds_migrate.experiment import codes, lengths, splice
+from ds_migrate.experiment.edits import Change, RefusedError
+from ds_migrate.experiment.tree import Node
+from ds_migrate.experiment.model import TrialFacts
+from ds_migrate.result import Severity
+
+# What Horovod's tensor fusion did has no effect on the numbers, and DeepSpeed sizes its own buckets.
+_WITHOUT_EFFECT = (
+    "auto_tune_tensor_fusion",
+    "tensor_fusion_threshold",
+    "tensor_fusion_cycle_time",
+    "grad_updates_size_file",
+)
+_FALSE = ("false", "no", "off")
+
+
+class Notes(Protocol):
+    """Where findings go."""
+
+    text: str
+
+    def note(
+        self,
+        rule: codes.Rule,
+        severity: Severity,
+        node: Node,
+        message: str,
+        *,
+        advice: str | None = None,
+        fix: str | None = None,
+    ) -> None: ...
+
+
+@dataclass
+class Accumulation:
+    """How a config accumulates. ``k``: batches per optimizer step. ``to_write``: the ``gradient_accumulation_steps`` that its
+    ``overwrite_deepspeed_args`` has to get, if any. ``effective``: whether the ``optimizations`` of this config counted
+    (those of a config that runs a script did not: the script gave its own to ``pytorch.init``)."""
+
+    k: int = 1
+    to_write: int | None = None
+    divides: bool = False
+    effective: bool = True
+    averages: bool = True
+    node: Node | None = None
+    comment: Mapping[str, str] = field(default_factory=dict)
+    trials: Sequence[TrialFacts] = ()
+
+    @staticmethod
+    def read(root: Node, trials: Sequence[TrialFacts], platform_starts_trial: bool) -> Accumulation:
+        """Raises RefusedError when it cannot be told how the config accumulates."""
+        given = root.own("optimizations")
+        options = given.real if given is not None and given.real.kind == "mapping" else None
+        node = None if options is None else options.own("aggregation_frequency")
+        if root.merged("optimizations") or (options is not None and options.merged("aggregation_frequency")):
+            raise RefusedError(
+                codes.SHARED,
+                options or root,
+                "aggregation_frequency comes from a merge key (<<)",
+                "write it out in this config",
+            )
+        effective = platform_starts_trial or any(trial.aggregation_from_config for trial in trials)
+        if effective:
+            k = 1 if node is None else lengths.integer(node)
+        else:
+            literals = {trial.aggregation or 1 for trial in trials}
+            if len(literals) > 1:
+                raise RefusedError(
+                    codes.ACCUMULATION,
+                    root,
+                    f"the script runs trials with different aggregation_frequency: {sorted(literals)}",
+                    "give each trial a script and a config of its own",
+                )
+            k = literals.pop()
+        if k is None or k < 1:
+            assert node is not None
+            raise RefusedError(
+                codes.NOT_EDITABLE, node, f"aggregation_frequency is {node.real.value!r}, not a whole number from 1 on"
+            )
+        present = _present_steps(root)
+        result = Accumulation(k, effective=effective, node=node, trials=trials, divides=k > 1)
+        if platform_starts_trial and options is not None:
+            average = options.own("average_aggregated_gradients")
+            result.averages = average is None or average.real.value.lower() not in _FALSE
+        if present is None:
+            static = {trial.ds_config.get("gradient_accumulation_steps", 1) for trial in trials}
+            result.to_write = k if k > 1 or static != {1} else None
+        elif k > 1 and effective:
+            raise RefusedError(
+                codes.ACCUMULATION,
+                present,
+                f"both gradient_accumulation_steps ({present.real.value}) and aggregation_frequency ({k}) are given",
+                "remove the one that is wrong; with gradient_accumulation_steps, lengths and periods count optimizer steps",
+            )
+        elif k > 1 and lengths.integer(present) != k:
+            raise RefusedError(
+                codes.ACCUMULATION,
+                present,
+                f"gradient_accumulation_steps is {present.real.value}, the script's aggregation_frequency was {k}",
+                "give both the same value",
+            )
+        else:
+            result.divides = False  # an earlier run did it, or lengths were written for DeepSpeed
+        return result
+
+    def edit(self, change: Change, notes: Notes) -> None:
+        """Plan the removal of ``optimizations`` and the division of lengths."""
+        self._check_averaging(change.root)
+        self._remove_options(change, notes)
+        if self.to_write is not None and self.node is None and self.k > 1:
+            notes.note(
+                codes.ACCUMULATION,
+                Severity.CONVERTED,
+                change.root,
+                f"the script accumulated {self.k} batches: the engine does it now",
+                fix=f"overwrite_deepspeed_args.gradient_accumulation_steps: {self.k}",
+            )
+        if self.divides:
+            self._divide(change, notes)
+
+    def _check_averaging(self, root: Node) -> None:
+        if self.k == 1:
+            return
+        for trial in self.trials:
+            if trial.sums_gradients is not None and trial.sums_gradients == self.averages:
+                asked, does = ("averaged", "sums") if self.averages else ("summed", "averages")
+                raise RefusedError(
+                    codes.AVERAGING,
+                    self.node or root,
+                    f"gradients are to be {asked} over {self.k} batches here, but the converted {trial.name} {does} them",
+                    "use one value of average_aggregated_gradients in all configs of the trial, and convert them together with its source",
+                )
+
+    def _remove_options(self, change: Change, notes: Notes) -> None:
+        given = change.root.own("optimizations")
+        if given is None or given.real.kind != "mapping" or not given.real.pairs:
+            return
+        gone: list[str] = []
+        notes_to_make: list[tuple[codes.Rule, Severity, Node, str, str | None]] = []
+        for key, value in given.real.pairs:
+            said = self._option(key.value, value, change.text)
+            if said is None:
+                notes.note(
+                    codes.OPTIONS,
+                    Severity.REVIEW,
+                    key,
+                    f"optimizations.{key.value} is unknown and stays; nothing reads it",
+                )
+                continue
+            gone.append(key.value)
+            rule, severity, message, fix = said
+            notes_to_make.append((rule, severity, key, message, fix))
+        if not gone:
+            return
+        try:
+            change.remove(("optimizations",), gone)
+        except RefusedError:
+            if self.divides or self.to_write is not None:
+                raise
+            notes.note(
+                codes.SHARED,
+                Severity.REVIEW,
+                given,
+                "optimizations is shared through an anchor and stays; nothing reads it any more",
+            )
+            return
+        for rule, severity, node, message, fix in notes_to_make:
+            notes.note(rule, severity, node, message, fix=fix)
+
+    def _option(self, name: str, value: Node, text: str) -> tuple[codes.Rule, Severity, str, str | None] | None:
+        """What becomes of one option: rule, severity, message, and what stands for it now."""
+        given = value.real.value.lower()
+        unread = "the script's own settings counted, not this one: " if not self.effective else ""
+        if name == "aggregation_frequency":
+            if not self.effective:
+                return codes.OPTIONS, Severity.CONVERTED, f"{unread}aggregation_frequency is removed", None
+            if self.k == 1:
+                return (
+                    codes.OPTIONS,
+                    Severity.CONVERTED,
+                    "aggregation_frequency 1 is what DeepSpeed does without it",
+                    None,
+                )
+            comment = splice.trailing_comment(text, value.end)
+            self.comment = {"gradient_accumulation_steps": comment} if comment else {}
+            fix = f"hyperparameters.overwrite_deepspeed_args.gradient_accumulation_steps: {self.k}"
+            return (
+                codes.ACCUMULATION,
+                Severity.CONVERTED,
+                f"{self.k} batches make one optimizer step: DeepSpeed counts that step as one batch",
+                fix,
+            )
+        if name == "average_aggregated_gradients":
+            if given in _FALSE and self.k > 1 and self.effective:
+                return (
+                    codes.AVERAGING,
+                    Severity.REVIEW,
+                    "gradients are summed, not averaged, by scale_wrt_gas=False in the trial's source",
+                    None,
+                )
+            return (
+                codes.AVERAGING,
+                Severity.CONVERTED,
+                "the engine averages over accumulated batches by itself"
+                if self.k > 1
+                else "without effect: nothing is accumulated",
+                None,
+            )
+        if name == "mixed_precision":
+            if given in ("o0", ""):
+                return codes.OPTIONS, Severity.CONVERTED, "mixed_precision O0 is full precision, as without it", None
+            return (
+                codes.PRECISION,
+                Severity.REVIEW,
+                f"mixed_precision {value.real.value} is gone: a flexible-API trial did not read it; --precision sets what the engine computes in",
+                None,
+            )
+        if name == "gradient_compression":
+            if given in _FALSE:
+                return (
+                    codes.OPTIONS,
+                    Severity.CONVERTED,
+                    "gradient_compression false is what DeepSpeed does without it",
+                    None,
+                )
+            return (
+                codes.PRECISION,
+                Severity.REVIEW,
+                f'{unread}gradient_compression was Horovod\'s; the nearest key of ds_config.json is "communication_data_type": "fp16"',
+                None,
+            )
+        if name == "average_training_metrics":
+            if given in _FALSE:
+                return (
+                    codes.OPTIONS,
+                    Severity.REVIEW,
+                    "training metrics are always averaged over the ranks, not those of rank 0",
+                    None,
+                )
+            return codes.OPTIONS, Severity.CONVERTED, "training metrics are always averaged over the ranks", None
+        if name in _WITHOUT_EFFECT:
+            return codes.OPTIONS, Severity.CONVERTED, f"{name} was Horovod's and does not change the numbers", None
+        return None
+
+    def _divide(self, change: Change, notes: Notes) -> None:
+        try:
+            found = lengths.in_batches(change.root)
+        except lengths.NotALengthError as wrong:
+            raise RefusedError(
+                codes.LENGTHS,
+                wrong.node,
+                f"{'.'.join(wrong.path)} has to be divided by {self.k} but {wrong.reason}",
+                "write it out as a whole number",
+            ) from None
+        for length in found:
+            steps = length.steps(self.k)
+            change.replace(length.path, length.node, steps)
+            rest = length.batches - steps * self.k
+            message = f"{length.batches} batches of the loader are {steps} optimizer steps of {self.k}"
+            severity = Severity.CONVERTED
+            if rest > 0 and length.path[-1] == "batches" and length.path[0] == "searcher":
+                severity = Severity.REVIEW
+                message += f"; the last {rest} never reached an optimizer step and are not trained any more"
+            elif rest:
+                severity = Severity.REVIEW
+                message += f" and {rest} batches" if rest > 0 else f", {-rest} batches more than before"
+            notes.note(codes.LENGTHS, severity, length.node, message, fix=f"{length.name}: {steps}")
+        for path, node in lengths.unitless(change.root):
+            notes.note(
+                codes.LENGTHS,
+                Severity.REVIEW,
+                node,
+                f"{'.'.join(path)} has no unit and stays; if it counts batches, divide it by {self.k}",
+            )
+
+
+def _present_steps(root: Node) -> Node | None:
+    node: Node | None = root
+    for key in ("hyperparameters", "overwrite_deepspeed_args", "gradient_accumulation_steps"):
+        if node is None or node.real.kind != "mapping":
+            return None
+        node = node.real.own(key)
+    return node

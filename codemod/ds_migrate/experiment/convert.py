@@ -1,0 +1,267 @@
+"""One experiment config: what changes in it, as text edits checked against the meaning intended."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ds_migrate.experiment import codes, launcher, splice
+from ds_migrate.experiment.accumulation import Accumulation
+from ds_migrate.experiment.edits import Change, RefusedError
+from ds_migrate.experiment.entrypoint import Command, commands, is_legacy, words
+from ds_migrate.experiment.resolve import Missing, Named, Resolver
+from ds_migrate.experiment.tree import Node
+from ds_migrate.experiment.model import TrialFacts
+from ds_migrate.result import Finding, Severity
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An ``entrypoint`` that runs known trials. ``commands`` is empty for ``module:Class``."""
+
+    key: Node
+    node: Node
+    trials: tuple[TrialFacts, ...]
+    context: Path
+    directory: Path
+    commands: tuple[Command, ...] = ()
+
+    @property
+    def platform_starts_trial(self) -> bool:
+        """Whether Determined built the context itself, from the experiment config (no script of the user's did)."""
+        return all(command.trial is not None for command in self.commands)
+
+    @property
+    def launchers(self) -> frozenset[str]:
+        return frozenset(command.launcher for command in self.commands) or frozenset({""})
+
+
+def find_entry(root: Node, config: Path, resolver: Resolver) -> Entry | Missing | None:
+    """The trials that a config runs; None when it runs none of this project's."""
+    if root.kind != "mapping":
+        return None
+    i = root.index("entrypoint")
+    if i is None:
+        return None
+    key, value = root.pairs[i]
+    node = value.real
+    if node.kind == "scalar" and is_legacy(node.value):
+        found = resolver.legacy(node.value, config)
+        if isinstance(found, Named):
+            return Entry(key, value, found.trials, found.context, found.directory)
+        return found
+    if node.kind == "scalar":
+        parsed = commands([word.value for word in words(node.value)], shell=True)
+    elif node.kind == "sequence" and all(item.real.kind == "scalar" for item in node.items):
+        parsed = commands([item.real.value for item in node.items], shell=False)
+    else:
+        return None
+    named: list[tuple[Command, Named]] = []
+    missing: Missing | None = None
+    for command in parsed:
+        result = resolver.command(command, config)
+        if isinstance(result, Named):
+            named.append((command, result))
+        elif result is not None:
+            missing = missing or result
+    if not named:
+        return missing
+    trials = {(t.path, t.name): t for _, result in named for t in result.trials}
+    first = named[0][1]
+    return Entry(key, value, tuple(trials.values()), first.context, first.directory, tuple(c for c, _ in named))
+
+
+@dataclass
+class Conversion:
+    """Converts one document of one file. ``run`` gives the edits; ``findings`` says what they are."""
+
+    text: str
+    root: Node
+    entry: Entry
+    target: str = "runtime"
+    findings: list[Finding] = field(default_factory=list)
+
+    def note(
+        self,
+        rule: codes.Rule,
+        severity: Severity,
+        node: Node,
+        message: str,
+        *,
+        advice: str | None = None,
+        fix: str | None = None,
+    ) -> None:
+        trial = self.entry.trials[0].name if len(self.entry.trials) == 1 else None
+        self.findings.append(
+            Finding(rule.code, severity, node.line, message, node.column, trial=trial, help=advice, fix=fix)
+        )
+
+    def run(self) -> tuple[object, list[splice.Splice]]:
+        """What the document is to mean, and the splices that make it so (none when nothing is left to do).
+
+        Raises:
+            RefusedError: an edit that the numbers depend on cannot be made; nothing may be changed then.
+        """
+        change = Change(self.text, self.root)
+        accumulation = Accumulation.read(self.root, self.entry.trials, self.entry.platform_starts_trial)
+        self._entrypoint(change)
+        accumulation.edit(change, self)
+        self._hyperparameters(change, accumulation)
+        self._hints()
+        return change.meaning, change.splices()
+
+    def _entrypoint(self, change: Change) -> None:
+        entry = self.entry
+        if entry.node.kind == "alias" or entry.node.anchor is not None:
+            if entry.commands and any(c.launcher for c in entry.commands):
+                self.note(
+                    codes.SHARED,
+                    Severity.REVIEW,
+                    entry.node,
+                    "entrypoint is shared through an anchor and stays",
+                    advice="write the entrypoint of this config out, without the launch layer",
+                )
+            return
+        edit = launcher.edit(self.text, entry.key, entry.node, entry.commands, self.target)
+        if edit.left is not None:
+            self.note(
+                codes.LAUNCHER,
+                Severity.REVIEW,
+                entry.node,
+                f"the launch layer {edit.layer} stays: {edit.left}",
+                advice="run the trial by module:Class, and what precedes it in a startup script",
+            )
+            return
+        if edit.value is None:
+            return
+        change.set(("entrypoint",), edit.value)
+        change.add(edit.splices)
+        shown = edit.value if isinstance(edit.value, str) else " ".join(edit.value)
+        if self.target == "determined":
+            message = "DeepSpeedTrial needs Determined's DeepSpeed launch layer, on one slot as well"
+        else:
+            message = f"the launch layer determined.launch.{edit.layer} is not needed: ds-train starts slots_per_trial processes"
+            if edit.layer == "harness":
+                message = "ds-train runs module:Class itself"
+        severity = Severity.CONVERTED
+        if edit.dropped:
+            severity = Severity.REVIEW
+            message += f"; its own arguments {' '.join(edit.dropped)!r} are gone"
+        self.note(codes.LAUNCHER, severity, entry.node, message, fix=f"entrypoint: {shown}")
+
+    def _hyperparameters(self, change: Change, accumulation: Accumulation) -> None:
+        additions: dict[str, splice.Value] = {}
+        path = self._ds_config_path()
+        hparams = self.root.own("hyperparameters")
+        mapping = hparams.real if hparams is not None and hparams.real.kind == "mapping" else None
+        present = None if mapping is None else mapping.own("deepspeed_config")
+        if present is None and path is not None:
+            additions["deepspeed_config"] = path
+        elif present is not None and path is not None and present.real.value != path:
+            self.note(
+                codes.OTHER_DS_CONFIG,
+                Severity.REVIEW,
+                present,
+                f"deepspeed_config stays {present.real.value or 'what it is'!r}; the conversion writes {path!r}",
+                advice=f"give that file the keys that {path} has, or name {path}",
+            )
+        steps = accumulation.to_write
+        if steps is not None:
+            inner = None if mapping is None else mapping.own("overwrite_deepspeed_args")
+            if inner is None:
+                additions["overwrite_deepspeed_args"] = {"gradient_accumulation_steps": steps}
+            elif inner.kind == "mapping":
+                change.insert(
+                    ("hyperparameters", "overwrite_deepspeed_args"),
+                    {"gradient_accumulation_steps": steps},
+                    accumulation.comment,
+                )
+            else:
+                raise RefusedError(
+                    codes.SHARED,
+                    inner,
+                    "overwrite_deepspeed_args is no mapping of its own, so gradient_accumulation_steps cannot be added",
+                    f"add gradient_accumulation_steps: {steps} to it",
+                )
+        if not additions:
+            return
+        try:
+            change.insert(("hyperparameters",), additions, accumulation.comment)
+        except RefusedError as refused:
+            if steps is not None:
+                raise
+            self.note(
+                codes.SHARED,
+                Severity.REVIEW,
+                refused.node,
+                f"{refused} so deepspeed_config is not added; without it the trial reads the ds_config.json beside its source",
+                advice=f"add deepspeed_config: {path}",
+            )
+            return
+        if "deepspeed_config" in additions:
+            self.note(
+                codes.DS_CONFIG,
+                Severity.CONVERTED,
+                hparams or self.entry.node,
+                "the trial reads its DeepSpeed config from this path",
+                fix=f"hyperparameters.deepspeed_config: {path}",
+            )
+
+    def _ds_config_path(self) -> str | None:
+        """The value of ``deepspeed_config``, or None when the trial has to find the file itself."""
+        paths = {trial.ds_config_path for trial in self.entry.trials}
+        if len(paths) != 1:
+            self.note(
+                codes.DS_CONFIG,
+                Severity.REVIEW,
+                self.entry.node,
+                "the entrypoint runs trials with different DeepSpeed configs: each reads the one beside its source",
+            )
+            return None
+        relative = os.path.relpath(paths.pop(), self.entry.directory).replace(os.sep, "/")
+        if relative.startswith("../"):
+            self.note(
+                codes.DS_CONFIG,
+                Severity.REVIEW,
+                self.entry.node,
+                f"the DeepSpeed config ({relative}) lies outside the directory that the trial runs in, so deepspeed_config is not added: the trial reads the file beside its source",
+            )
+            return None
+        return relative
+
+    def _hints(self) -> None:
+        hparams = self.root.own("hyperparameters")
+        mapping = hparams.real if hparams is not None and hparams.real.kind == "mapping" else None
+        known = mapping is not None and (
+            mapping.own("global_batch_size") is not None or mapping.merged("global_batch_size")
+        )
+        if self.entry.platform_starts_trial and not known and not self.root.merged("hyperparameters"):
+            self.note(
+                codes.BATCH_SIZE,
+                Severity.REVIEW,
+                hparams or self.entry.node,
+                "hyperparameters.global_batch_size is missing: the micro batch of the DeepSpeed config is global_batch_size / slots",
+                advice="add global_batch_size, the batch of one step over all slots (not times gradient_accumulation_steps)",
+            )
+        if self.target == "determined":
+            for node in _images(self.root):
+                if "deepspeed" not in node.value and "pytorch-ngc" not in node.value:
+                    self.note(
+                        codes.IMAGE,
+                        Severity.REVIEW,
+                        node,
+                        f"image {node.value!r} may lack deepspeed",
+                        advice="name an image that has deepspeed, or drop the field: the default image has it",
+                    )
+
+
+def _images(root: Node) -> Iterator[Node]:
+    environment = root.own("environment")
+    image = None if environment is None else environment.real.own("image")
+    if image is None:
+        return
+    for node in [image.real, *(value.real for key, value in image.real.pairs if key.value != "cpu")]:
+        if node.kind == "scalar" and node.value:
+            yield node

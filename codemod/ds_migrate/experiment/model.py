@@ -1,0 +1,73 @@
+"""What the engine tells this stage, and what this stage tells the engine before Python files are planned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ds_migrate.result import TrialStatus
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """One YAML file, read already. ``path`` is absolute; ``named`` files may be written, others are only read."""
+
+    path: Path
+    data: bytes
+    named: bool = True
+
+
+@dataclass(frozen=True)
+class TrialFacts:
+    """What an experiment config must know of one trial class.
+
+    ``path``: absolute path of the source file. ``ds_config``: the static DeepSpeed config of the trial, and
+    ``ds_config_path`` the absolute path of the JSON file that holds it.
+
+    ``aggregation``: the literal ``aggregation_frequency`` that the script gives to ``pytorch.init``, None when it gives
+    none; ``aggregation_from_config`` says that the script passes on the value of the experiment config. Only configs
+    with a script entrypoint look at these two: with ``module:Class`` the platform read the experiment config.
+
+    ``sums_gradients``: whether the converted code calls ``backward(..., scale_wrt_gas=False)``, because the configs say
+    ``average_aggregated_gradients: false``; None when the source decides that by itself, whatever a config says.
+    ``reads_deepspeed_config``: the source reads the hyperparameter
+    ``deepspeed_config``; it makes the configs of a trial that an earlier run converted follow.
+    """
+
+    name: str
+    path: Path
+    status: TrialStatus
+    ds_config: Mapping[str, object]
+    ds_config_path: Path
+    aggregation: int | None = None
+    aggregation_from_config: bool = False
+    sums_gradients: bool | None = False
+    reads_deepspeed_config: bool = False
+
+    @property
+    def configs_follow(self) -> bool:
+        """Whether the experiment configs that name this trial are to be edited."""
+        if self.status is TrialStatus.CONVERTED:
+            return True
+        return self.status is TrialStatus.ALREADY_DEEPSPEED and self.reads_deepspeed_config
+
+
+@dataclass(frozen=True)
+class ConfigFacts:
+    """What the experiment configs that name one trial say, for the engine to decide on while it plans the source.
+
+    ``configs``: the files. ``aggregation``: the values of ``aggregation_frequency`` that take effect (1 when absent).
+    ``averages``: the values of ``average_aggregated_gradients`` in the configs that accumulate (K > 1), so empty when none
+    does. ``slots``: the values of ``slots_per_trial``. ``hparams``: names of hyperparameters that some config sets, with
+    the constants seen (a search space adds nothing to the tuple). ``always``: those that every config sets.
+    ``launchers``: ``"torch_distributed"``, ``"horovod"``, ... and ``""`` for no launch layer.
+    """
+
+    configs: tuple[Path, ...] = ()
+    aggregation: frozenset[int] = frozenset()
+    averages: frozenset[bool] = frozenset()
+    slots: frozenset[int] = frozenset()
+    hparams: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
+    always: frozenset[str] = frozenset()
+    launchers: frozenset[str] = frozenset()

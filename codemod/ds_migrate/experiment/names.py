@@ -1,0 +1,44 @@
+"""Which YAML files are worth a parse, decided on bytes: most files of a tree never get further."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from ds_migrate.experiment.model import TrialFacts
+
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+def may_name(data: bytes, names: Iterable[str]) -> bool:
+    """Whether a YAML file may be the experiment config of one of ``names`` (what :func:`needles` gives).
+
+    A search on bytes; True may be wrong, False never is (save for exotic spellings such as an escaped ``entrypoint``).
+    """
+    if data.startswith(_UTF16):
+        text = data.decode("utf-16", errors="replace")
+        return "entrypoint" in text and any(name in text for name in names)
+    return b"entrypoint" in data and any(name.encode("utf-8", "surrogateescape") in data for name in names)
+
+
+def needles(trials: Sequence[TrialFacts], scripts: Mapping[Path, Sequence[str]]) -> frozenset[str]:
+    """What a config that concerns one of ``trials`` or ``scripts`` must contain: a class, module or script name."""
+    followed = [trial for trial in trials if trial.configs_follow]
+    found = {trial.name for trial in followed}
+    found |= {trial.path.parent.name if trial.path.name == "__init__.py" else trial.path.stem for trial in followed}
+    names = {trial.name for trial in followed}
+    found |= {script.stem for script, runs in scripts.items() if names.intersection(runs)}
+    return frozenset(found)
+
+
+def textually_names(text: str, names: Iterable[str]) -> int | None:
+    """The line (from 1) on which a text that cannot be parsed seems to give one of ``names`` as its entrypoint."""
+    wanted = "|".join(sorted(map(re.escape, names)))
+    if not wanted:
+        return None
+    match = re.search(
+        rf"^[ \t'\"]*entrypoint[^\n]*(?:\n[ \t]+[^\n]*|\n-[^\n]*)*?(?<!\w)(?:{wanted})(?!\w)", text, re.MULTILINE
+    )
+    return None if match is None else text.count("\n", 0, match.start()) + 1

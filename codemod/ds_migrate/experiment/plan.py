@@ -1,0 +1,293 @@
+"""All experiment configs of a run: which of them concern the trials, what the trials must know of them, and their edits."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ds_migrate.experiment import codes
+from ds_migrate.experiment.names import may_name, needles, textually_names
+from ds_migrate.experiment.model import ConfigFacts, ConfigFile, TrialFacts
+from ds_migrate.result import FileKind, FileResult, FileStatus, Finding, Severity, TrialStatus
+
+if TYPE_CHECKING:
+    from ds_migrate.experiment.convert import Entry
+    from ds_migrate.experiment.resolve import Resolver
+    from ds_migrate.experiment.tree import Node
+
+
+@dataclass(frozen=True)
+class _Text:
+    """A file's text without its byte order mark, and the bytes of an edited text."""
+
+    text: str
+    bom: bytes
+
+    def encode(self, text: str) -> bytes:
+        return self.bom + text.encode("utf-8")
+
+
+def plan(
+    configs: Sequence[ConfigFile],
+    trials: Sequence[TrialFacts],
+    scripts: Mapping[Path, Sequence[str]],
+    *,
+    target: str = "runtime",
+    root: Path | None = None,
+) -> list[FileResult]:
+    """What becomes of the experiment configs of converted trials; a file without news has no result.
+
+    ``scripts``: absolute path of a script -> the names of the trials that it runs. ``target``: ``"runtime"`` or
+    ``"determined"``. ``root``: the project's root, where the search for a context directory ends.
+
+    A config is edited when it is ``named`` and every trial it runs was converted. No byte changes in one that runs a blocked
+    trial, cannot be parsed, names a class that is not there, or whose edit would touch what an anchor shares.
+    """
+    names = needles(trials, scripts)
+    results: list[FileResult] = []
+    resolver: Resolver | None = None
+    for config in configs:
+        if not names or not may_name(config.data, names):
+            continue
+        if resolver is None:
+            resolver = _resolver(trials, scripts, root)
+        result = _plan_one(config, resolver, names, target)
+        if result is not None:
+            results.append(result)
+    return results
+
+
+def _resolver(trials: Sequence[TrialFacts], scripts: Mapping[Path, Sequence[str]], root: Path | None) -> Resolver:
+    from ds_migrate.experiment.resolve import Resolver
+
+    return Resolver(trials, scripts, root)
+
+
+def _plan_one(config: ConfigFile, resolver: Resolver, names: frozenset[str], target: str) -> FileResult | None:
+    from ds_migrate.experiment import splice
+    from ds_migrate.experiment.convert import Conversion, find_entry
+    from ds_migrate.experiment.edits import RefusedError, same_meaning
+    from ds_migrate.experiment.resolve import Missing
+    from ds_migrate.experiment.tree import UnreadableError, data, parse
+
+    result = FileResult(config.path, FileKind.EXPERIMENT, before=config.data)
+    try:
+        source = _decode(config.data)
+        roots = parse(source.text)
+        meanings = [data(root) for root in roots]
+    except UnreadableError as error:
+        return _unreadable(config, result, error, names)
+    splices: list[splice.Splice] = []
+    for i, root in enumerate(roots):
+        entry = find_entry(root, config.path, resolver)
+        if entry is None:
+            continue
+        if isinstance(entry, Missing):
+            node = root.own("entrypoint") or root
+            result.findings.append(
+                Finding(
+                    codes.NO_TRIAL.code,
+                    Severity.REVIEW,
+                    node.line,
+                    f"the entrypoint names a trial that is not there: {entry.message}; the config stays",
+                    node.column,
+                    help="correct the entrypoint, or delete the config if it is out of use",
+                )
+            )
+            continue
+        if not all(trial.configs_follow for trial in entry.trials):
+            continue
+        conversion = Conversion(source.text, root, entry, target)
+        try:
+            meanings[i], found = conversion.run()
+        except RefusedError as refused:
+            return _refused(
+                config,
+                result,
+                refused.rule,
+                refused.node.line,
+                refused.node.column,
+                str(refused),
+                refused.advice,
+                entry,
+            )
+        splices += found
+        result.findings += conversion.findings
+    after = source.encode(splice.apply(source.text, splices)) if splices else config.data
+    if after == config.data:
+        return result if result.findings else None
+    wrong = same_meaning(_decode(after).text, meanings)
+    if wrong is not None:
+        first = next(iter(roots))
+        return _refused(
+            config,
+            result,
+            codes.SHARED,
+            first.line,
+            first.column,
+            f"the edit is not safe ({wrong}): a part of the config is shared through anchors or merge keys",
+            "write the shared parts out, or edit this config by hand",
+            None,
+        )
+    if not config.named:
+        line = result.findings[0].line if result.findings else 1
+        result.findings = [
+            Finding(
+                codes.NOT_NAMED.code,
+                Severity.REVIEW,
+                line,
+                "this config runs a converted trial and has to follow it, but was not among the files to write",
+                help=f"run ds-migrate on the folder {config.path.parent.name}/",
+            )
+        ]
+        return result
+    result.after, result.status = after, FileStatus.CHANGED
+    return result
+
+
+def _decode(content: bytes) -> _Text:
+    from ds_migrate.experiment.tree import UnreadableError
+
+    bom = codecs.BOM_UTF8 if content.startswith(codecs.BOM_UTF8) else b""
+    try:
+        return _Text(content[len(bom) :].decode("utf-8"), bom)
+    except UnicodeDecodeError as error:
+        raise UnreadableError(
+            f"not UTF-8: {error.reason} at byte {error.start}", content.count(b"\n", 0, error.start) + 1
+        ) from None
+
+
+def _unreadable(config: ConfigFile, result: FileResult, error: Exception, names: frozenset[str]) -> FileResult | None:
+    """A finding when the file seems to be the config of a trial; nothing when it merely has such a word in it."""
+    from ds_migrate.experiment.tree import UnreadableError
+
+    assert isinstance(error, UnreadableError)
+    utf16 = config.data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    text = config.data.decode("utf-16" if utf16 else "utf-8", errors="replace")
+    if textually_names(text, names) is None:
+        return None
+    severity = Severity.ERROR if config.named else Severity.REVIEW
+    result.status = FileStatus.ERROR if config.named else FileStatus.UNCHANGED
+    result.findings = [
+        Finding(
+            codes.UNREADABLE.code,
+            severity,
+            error.line,
+            f"cannot be read as an experiment config: {error.reason}",
+            error.column,
+            help="repair it and run again; it seems to name a converted trial",
+        )
+    ]
+    return result
+
+
+def _refused(
+    config: ConfigFile,
+    result: FileResult,
+    rule: codes.Rule,
+    line: int,
+    column: int,
+    message: str,
+    advice: str | None,
+    entry: Entry | None,
+) -> FileResult:
+    name = entry.trials[0].name if entry is not None and len(entry.trials) == 1 else None
+    result.status = FileStatus.BLOCKED if config.named else FileStatus.UNCHANGED
+    severity = Severity.BLOCKED if config.named else Severity.REVIEW
+    result.findings = [
+        Finding(
+            rule.code,
+            severity,
+            line,
+            f"{message.rstrip(',')}; the config is left as it was",
+            column,
+            trial=name,
+            help=advice,
+        )
+    ]
+    return result
+
+
+def facts_for(
+    configs: Sequence[ConfigFile],
+    trials: Sequence[TrialFacts],
+    scripts: Mapping[Path, Sequence[str]],
+    *,
+    root: Path | None = None,
+) -> dict[tuple[Path, str], ConfigFacts]:
+    """What the configs say of each trial, by (source path, class name), before the source is planned.
+
+    Of ``trials`` only ``name`` and ``path`` count, besides ``aggregation_from_config``. Configs that cannot be read are left out: :func:`plan` reports them.
+    """
+    wanted = [_as_converted(trial) for trial in trials]
+    names = needles(wanted, scripts)
+    gathered: dict[tuple[Path, str], list[_Sighting]] = {}
+    resolver: Resolver | None = None
+    for config in configs:
+        if not names or not may_name(config.data, names):
+            continue
+        if resolver is None:
+            resolver = _resolver(wanted, scripts, root)
+        for entry, node in _entries(config, resolver):
+            for trial in entry.trials:
+                gathered.setdefault((trial.path, trial.name), []).append(_sight(config, entry, node))
+    return {key: _facts(sightings) for key, sightings in gathered.items()}
+
+
+def _as_converted(trial: TrialFacts) -> TrialFacts:
+    from dataclasses import replace
+
+    return replace(trial, status=TrialStatus.CONVERTED)
+
+
+def _entries(config: ConfigFile, resolver: Resolver) -> Iterator[tuple[Entry, Node]]:
+    from ds_migrate.experiment.convert import Entry, find_entry
+    from ds_migrate.experiment.tree import UnreadableError, parse
+
+    try:
+        roots = parse(_decode(config.data).text)
+    except UnreadableError:
+        return
+    for root in roots:
+        entry = find_entry(root, config.path, resolver)
+        if isinstance(entry, Entry):
+            yield entry, root
+
+
+@dataclass(frozen=True)
+class _Sighting:
+    """What one config says."""
+
+    path: Path
+    k: int
+    averages: bool
+    slots: int | None
+    hparams: Mapping[str, tuple[object, ...]]
+    launchers: frozenset[str]
+
+
+def _sight(config: ConfigFile, entry: Entry, root: Node) -> _Sighting:
+    from ds_migrate.experiment import facts
+
+    k, averages = facts.accumulation(root, entry.trials, entry.platform_starts_trial)
+    return _Sighting(config.path, k, averages, facts.slots(root), facts.hparams(root), entry.launchers)
+
+
+def _facts(sightings: Sequence[_Sighting]) -> ConfigFacts:
+    hparams: dict[str, tuple[object, ...]] = {}
+    for sighting in sightings:
+        for name, values in sighting.hparams.items():
+            seen = hparams.setdefault(name, ())
+            hparams[name] = (*seen, *(v for v in values if not any(v == s and type(v) is type(s) for s in seen)))
+    return ConfigFacts(
+        configs=tuple(dict.fromkeys(s.path for s in sightings)),
+        aggregation=frozenset(s.k for s in sightings),
+        averages=frozenset(s.averages for s in sightings if s.k > 1),
+        slots=frozenset(s.slots for s in sightings if s.slots is not None),
+        hparams=hparams,
+        always=frozenset.intersection(*(frozenset(s.hparams) for s in sightings)),
+        launchers=frozenset().union(*(s.launchers for s in sightings)),
+    )

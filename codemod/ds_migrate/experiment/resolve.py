@@ -1,0 +1,148 @@
+"""Which trial an entrypoint names, and from which folder (the context directory) it runs."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ds_migrate.experiment.entrypoint import Command
+from ds_migrate.experiment.model import TrialFacts
+
+
+@dataclass(frozen=True)
+class Named:
+    """``trials`` run with the context directory ``context``; their process starts in ``directory``."""
+
+    trials: tuple[TrialFacts, ...]
+    context: Path
+    directory: Path
+
+
+@dataclass(frozen=True)
+class Missing:
+    """The entrypoint names a class that is not where it points: ``message`` says what was found instead."""
+
+    message: str
+
+
+class Resolver:
+    """Finds trials and scripts of one project. ``root`` bounds the search upwards from a config."""
+
+    def __init__(
+        self, trials: Sequence[TrialFacts], scripts: Mapping[Path, Sequence[str]], root: Path | None = None
+    ) -> None:
+        self._trials = tuple(trials)
+        self._by_key = {(trial.path, trial.name): trial for trial in trials}
+        self._sources = frozenset(trial.path for trial in trials)
+        self._scripts = {Path(os.path.normpath(path)): tuple(names) for path, names in scripts.items()}
+        self._root = root
+
+    def legacy(self, entrypoint: str, config: Path) -> Named | Missing | None:
+        """The trial of ``module:Class``; None when it is none of this project's business."""
+        module, _, name = entrypoint.rpartition(":")
+        inside = Path(*module.split(".")) if module.strip(".") else Path(module or ".")
+        files = (inside.with_name(inside.name + ".py"), inside / "__init__.py")
+        for folder in self._folders(config):
+            for file in files:
+                source = folder / file
+                trial = self._by_key.get((source, name)) or self._imported(source, name)
+                if trial is not None:
+                    return Named((trial,), folder, folder)
+                if source in self._sources:
+                    return Missing(f"{source.name} has no trial class {name!r}")
+                if source.is_file():
+                    return None  # another module of that name, which no trial comes from
+        # `det experiment create configs/x.yaml src/`: the context directory need not hold the config
+        inner = [t for t in self._trials if t.name == name and any(_ends_with(t.path, file) for file in files)]
+        if inner:
+            trial = _nearest(inner, config)
+            depth = next(len(file.parts) for file in files if _ends_with(trial.path, file))
+            context = trial.path.parents[depth - 1]
+            return Named((trial,), context, context)
+        if any(trial.name == name and trial.configs_follow for trial in self._trials):
+            return Missing(f"no module {module!r} is found from the folder of this config upwards")
+        return None
+
+    def command(self, command: Command, config: Path) -> Named | Missing | None:
+        """The trials that a command runs."""
+        if command.trial is not None:
+            named = self.legacy(command.trial, config)
+            if isinstance(named, Named):
+                return Named(named.trials, named.context, _join(named.context, command.directory))
+            return named
+        if command.script is not None:
+            files: tuple[Path, ...] = (Path(command.script),)
+        elif command.module is not None:
+            inside = Path(*command.module.split("."))
+            files = (inside.with_name(inside.name + ".py"), inside / "__main__.py")
+        else:
+            return None
+        for folder in self._folders(config):
+            directory = _join(folder, command.directory)
+            for file in files:
+                script = _join(directory, file)
+                if script in self._scripts:
+                    return self._runs(script, folder, directory)
+                if script.is_file():
+                    return None
+        return self._script_elsewhere(files, command, config)
+
+    def _script_elsewhere(self, files: Sequence[Path], command: Command, config: Path) -> Named | None:
+        relative = [Path(os.path.normpath(Path(command.directory) / file)) for file in files]
+        for file in relative:
+            inner = [script for script in self._scripts if _ends_with(script, file)]
+            if inner and not file.is_absolute():
+                script = min(inner, key=lambda path: (_distance(path, config), path))
+                context = script.parents[len(file.parts) - 1]
+                return self._runs(script, context, _join(context, command.directory))
+        return None
+
+    def _runs(self, script: Path, context: Path, directory: Path) -> Named | None:
+        found: dict[tuple[Path, str], TrialFacts] = {}
+        for name in self._scripts[script]:
+            same = [trial for trial in self._trials if trial.name == name]
+            if same:
+                trial = self._by_key.get((script, name)) or _nearest(same, script)
+                found[trial.path, trial.name] = trial
+        return Named(tuple(found.values()), context, directory) if found else None
+
+    def _imported(self, source: Path, name: str) -> TrialFacts | None:
+        """A trial that ``source`` only imports (``from .model import MyTrial``)."""
+        same = [trial for trial in self._trials if trial.name == name and trial.path != source]
+        if not same:
+            return None
+        try:
+            text = source.read_bytes()
+        except OSError:
+            return None
+        mentions = re.search(rb"\bimport\b[^#\n(]*(?:\([^)]*)?\b" + re.escape(name.encode()) + rb"\b", text)
+        return _nearest(same, source) if mentions else None
+
+    def _folders(self, config: Path) -> Iterator[Path]:
+        """The config's folder, then its ancestors up to the project root."""
+        for folder in config.parents:
+            yield folder
+            if folder == self._root:
+                return
+
+
+def _join(folder: Path, inner: str | Path) -> Path:
+    return Path(os.path.normpath(folder / inner))
+
+
+def _ends_with(path: Path, end: Path) -> bool:
+    count = len(end.parts)
+    return count < len(path.parts) and path.parts[-count:] == end.parts
+
+
+def _distance(path: Path, other: Path) -> int:
+    common = len(Path(os.path.commonpath([path, other])).parts)
+    return len(path.parts) + len(other.parts) - 2 * common
+
+
+def _nearest(trials: Sequence[TrialFacts], path: Path) -> TrialFacts:
+    """The trial whose source is nearest in the tree: one name may stand for a class in each of several folders."""
+    return min(trials, key=lambda trial: (_distance(trial.path, path), trial.path))
