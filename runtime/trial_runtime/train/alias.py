@@ -13,10 +13,12 @@ import importlib.machinery
 import importlib.util
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from types import ModuleType
 
 ALIAS = "determined"
 TARGET = "trial_runtime"
+_SHIM = str(Path(__file__).parent / "shim")
 
 
 class _SameModule(importlib.abc.Loader):
@@ -76,6 +78,8 @@ def install() -> None:
             f"install the alias before anything imports it"
         )
     sys.meta_path.insert(0, _finder)
+    if _SHIM not in sys.path:
+        sys.path.insert(1, _SHIM)  # for spawned children, which inherit the path but not the finder
 
 
 def uninstall() -> None:
@@ -83,5 +87,7 @@ def uninstall() -> None:
     if _finder not in sys.meta_path:
         return
     sys.meta_path.remove(_finder)
+    if _SHIM in sys.path:
+        sys.path.remove(_SHIM)
     for name in [name for name in sys.modules if name == ALIAS or name.startswith(ALIAS + ".")]:
         del sys.modules[name]

@@ -117,20 +117,19 @@ def _launch(options: argparse.Namespace) -> int:
 def _join(options: argparse.Namespace, speaks: bool) -> int:
     os.environ.update(join.complete_environment(os.environ))
     size, local_size = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_WORLD_SIZE"])
-    if options.slots not in (None, size):
-        raise ConfigError(f"--slots {options.slots}: the launcher started {size} processes; leave --slots out")
-    options.slots = size
-    plan = _plan(options)
-    plan.notices.append(("resources.slots_per_trial", f"the launcher's {size} processes are used"))
-    if plan.max_restarts:
-        plan.notices.append(("max_restarts", "restarts are the launcher's: torchrun --max-restarts"))
-    if options.dry_run:
+    try:
+        plan, wrong = _joined_plan(options, size), None
+    except ConfigError as error:
+        plan, wrong = None, error
+    if plan is not None and options.dry_run:
         if speaks:
             _show(plan)
         return 0
 
     def decide() -> str:
         try:
+            if plan is None:
+                raise wrong or AssertionError
             run, info = _prepare(options, plan)
         except ConfigError as error:
             _say(str(error))
@@ -139,8 +138,11 @@ def _join(options: argparse.Namespace, speaks: bool) -> int:
         (run.path / "cluster_info.json").write_text(info.to_json(), encoding="utf-8")
         return info.to_json()
 
+    # Also with a wrong config: a rank that left early would make the launcher stop rank 0 before it has said why.
     decision, addresses = join.agree(decide)
-    if not decision:
+    if plan is None or not decision:
+        if decision and wrong:  # rank 0 had no such problem: a file that this machine lacks, say
+            _say(f"rank {os.environ['RANK']}: {wrong}")
         return USAGE_EXIT
     info = replace(
         ClusterInfo.from_json(decision),
@@ -155,6 +157,17 @@ def _join(options: argparse.Namespace, speaks: bool) -> int:
     from trial_runtime.train import rank
 
     return rank.run(info, plan.context, plan.entrypoint.kind, plan.entrypoint.target, plan.entrypoint.args)
+
+
+def _joined_plan(options: argparse.Namespace, size: int) -> Plan:
+    if options.slots not in (None, size):
+        raise ConfigError(f"--slots {options.slots}: the launcher started {size} processes; leave --slots out")
+    options.slots = size
+    plan = _plan(options)
+    plan.notices.append(("resources.slots_per_trial", f"the launcher's {size} processes are used"))
+    if plan.max_restarts:
+        plan.notices.append(("max_restarts", "restarts are the launcher's: torchrun --max-restarts"))
+    return plan
 
 
 def _plan(options: argparse.Namespace) -> Plan:
@@ -227,7 +240,10 @@ def _show(plan: Plan, run: RunDirectory | None = None) -> None:
     entry = plan.entrypoint
     what = " ".join([entry.target, *entry.args])
     processes = "1 process" if plan.slots == 1 else f"{plan.slots} processes"
-    _say(f"{what} in {plan.context} on {processes}" + (f"; run directory {_near(run.path)}, seed {run.seed}" if run else ""))
+    _say(
+        f"{what} in {plan.context} on {processes}"
+        + (f"; run directory {_near(run.path)}, seed {run.seed}" if run else "")
+    )
     if plan.fit.test_mode:
         _say("test: one batch is trained and one validated")
     for field, note in plan.notices:

@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any, TextIO
 
-LOG_FORMAT = "%(levelname)s: [%(process)s] %(name)s: %(message)s"
-"""Determined's log format; a record's process is its id."""
+from trial_runtime import LOG_FORMAT
 
 
 class Tee(io.TextIOBase):

@@ -1,0 +1,94 @@
+"""`import determined` served by trial_runtime."""
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+
+def python(code: str) -> str:
+    """What ``code`` prints in a fresh interpreter that has the alias installed."""
+    code = "from trial_runtime.train import alias\nalias.install()\n" + textwrap.dedent(code)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_both_names_are_the_same_modules() -> None:
+    assert (
+        python("""
+        import warnings
+        warnings.simplefilter("error")
+        import determined as det
+        import determined.errors
+        from determined.errors import InvalidHP
+        import trial_runtime
+        assert det is trial_runtime and determined.errors is trial_runtime.errors
+        assert InvalidHP is trial_runtime.InvalidHP is det.InvalidHP
+        assert trial_runtime.__spec__.name == "trial_runtime"
+        assert trial_runtime.errors.__spec__.name == "trial_runtime.errors"
+        print("same")
+        """)
+        == "same\n"
+    )
+
+
+def test_a_module_the_runtime_lacks_is_an_import_error_with_a_reason() -> None:
+    out = python("""
+        try:
+            from determined.keras import TFKerasTrial
+        except ModuleNotFoundError as error:
+            print(error.name, error)
+    """)
+
+    assert out.startswith("determined.keras No module named 'determined.keras': here 'determined' is 'trial_runtime'")
+
+
+def test_spawned_children_have_it_too(tmp_path: Path) -> None:
+    script = tmp_path / "main.py"
+    script.write_text(
+        "import multiprocessing\n"
+        "if __name__ == '__main__':\n"
+        "    from trial_runtime.train import alias\n"
+        "    alias.install()\n"
+        "import determined.errors\n"
+        "def work(queue): queue.put((__name__, determined.__name__, determined.errors.__name__))\n"
+        "if __name__ == '__main__':\n"
+        "    context = multiprocessing.get_context('spawn')\n"
+        "    queue = context.Queue()\n"
+        "    child = context.Process(target=work, args=(queue,))\n"
+        "    child.start(); print(queue.get(timeout=50)); child.join()\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
+
+    assert done.stdout == "('__mp_main__', 'trial_runtime', 'trial_runtime.errors')\n", done.stderr
+
+
+def test_it_can_be_undone() -> None:
+    out = python("""
+        import sys
+        path = list(sys.path)
+        import determined
+        alias.install()
+        alias.uninstall()
+        assert "determined" not in sys.modules
+        alias.uninstall()
+        assert not any("shim" in entry for entry in sys.path)
+        print("undone")
+    """)
+
+    assert out == "undone\n"
+
+
+def test_it_refuses_to_come_after_the_real_package() -> None:
+    out = python("""
+        alias.uninstall()
+        import sys, types
+        sys.modules["determined"] = types.ModuleType("determined")
+        try:
+            alias.install()
+        except RuntimeError as error:
+            print(error)
+    """)
+
+    assert "'determined' is already imported" in out

@@ -1,0 +1,94 @@
+"""The command line of ds-train and ds-verify, without starting a rank."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from trial_runtime.commands import train, verify
+
+CONFIG = """
+entrypoint: model_def:Trial
+hyperparameters: {lr: {type: log, minval: -4, maxval: -1}}
+searcher: {max_length: 3}
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RANK", raising=False)
+    (tmp_path / "c.yaml").write_text(CONFIG)
+    return "c.yaml"
+
+
+@pytest.mark.parametrize("command", ["train", "verify"])
+def test_help_imports_no_torch(command: str) -> None:
+    code = (
+        f"import sys\nfrom trial_runtime.commands import {command}\n"
+        f"try: {command}(['--help'])\nexcept SystemExit as end: assert end.code == 0\n"
+        f"assert not {{'torch', 'deepspeed'}} & sys.modules.keys()\n"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.startswith(f"usage: ds-{command} ")
+
+
+def test_without_the_runtime_it_says_how_to_install_it(
+    config: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # noqa: ARG005
+
+    assert train([config, "--hparam", "lr=0.1"]) == 2
+    assert capsys.readouterr().err == (
+        "ds-train: torch and deepspeed missing; install the runtime: pip install 'ds-migrate[runtime]'\n"
+    )
+    assert not Path("runs").exists()
+
+
+def test_a_dry_run_shows_the_plan_and_makes_nothing(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert train([config, "--hparam", "lr=1e-3", "--slots", "4", "--dry-run"]) == 0
+
+    shown = capsys.readouterr()
+    assert f"model_def:Trial in {Path.cwd()} on 4 processes" in shown.err
+    assert '"lr": 0.001' in shown.out
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["c.yaml"], "--hparam lr=VALUE  (log, from 0.0001 to 0.1)"),
+        (["c.yaml", "--hparam", "lr"], "write --hparam name=value"),
+        (["c.yaml", "elsewhere"], "elsewhere: is not a folder"),
+        (["other.yaml"], "other.yaml: cannot be read: No such file or directory"),
+        (
+            ["c.yaml", "--hparam", "lr=0.1", "--latest-checkpoint", "x"],
+            "--latest-checkpoint x: there is no such folder",
+        ),
+        (["c.yaml", "--hparam", "lr=0.1", "--slots", "x"], None),
+        (["c.yaml", "--hparam", "lr=0.1", "--slots", "-1"], "resources.slots_per_trial: -1 is not allowed"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2(
+    arguments: list[str], message: str | None, config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert config
+    try:
+        code = train(arguments)
+    except SystemExit as end:  # argparse's own
+        code = int(end.code or 0)
+
+    assert code == 2
+    if message is not None:
+        assert message in capsys.readouterr().err
+    assert not Path("runs").exists()
+
+
+def test_verify_says_that_it_is_not_there_yet(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        verify(["some/path"])
+
+    assert end.value.code == 2
+    assert capsys.readouterr().err == "ds-verify: is not part of this release\n"

@@ -1,0 +1,111 @@
+"""get_cluster_info() and the run directory behind it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from trial_runtime import get_cluster_info
+from trial_runtime._cluster_info import ENV_VAR, ClusterInfo, FitDefaults, Length, RunInfo, TrialInfo
+from trial_runtime.train.problems import ConfigError
+from trial_runtime.train.run_directory import lock, open_run
+
+
+def described(directory: Path) -> ClusterInfo:
+    return ClusterInfo(
+        trial=TrialInfo(3, 3, 17, {"lr": 0.1, "nested": {"x": [1]}}, {"data": {"path": "d"}}),
+        run=RunInfo(
+            str(directory),
+            str(directory / "checkpoints"),
+            fit=FitDefaults(max_length=Length(2, "epochs"), checkpoint_policy="all"),
+        ),
+        slot_ids=[0, 1],
+        _latest_checkpoint="/given",
+    )
+
+
+def commit(directory: Path, name: str) -> None:
+    (directory / "checkpoints" / name).mkdir(parents=True)
+    (directory / "checkpoints" / "latest").write_text(name + "\n")
+
+
+def test_there_is_none_outside_of_ds_train(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(ENV_VAR, raising=False)
+
+    assert get_cluster_info() is None
+
+
+@pytest.mark.parametrize("as_file", [True, False])
+def test_it_comes_back_as_it_was_written(as_file: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = described(tmp_path)
+    (tmp_path / "info.json").write_text(info.to_json())
+    monkeypatch.setenv(ENV_VAR, str(tmp_path / "info.json") if as_file else info.to_json())
+
+    found = get_cluster_info()
+
+    assert found == info
+    assert found is get_cluster_info()
+    assert found is not None
+    assert found.trial.hparams == {"lr": 0.1, "nested": {"x": [1]}}
+    assert (found.trial.trial_seed, found.trial.trial_id, found.slot_ids) == (17, 3, [0, 1])
+    assert found.user_data == {"path": "d"}
+    assert (found.task_type, found.container_addrs, found.container_rank) == ("TRIAL", ["127.0.0.1"], 0)
+
+
+def test_the_runs_own_checkpoint_comes_before_the_given_one(tmp_path: Path) -> None:
+    assert described(tmp_path).latest_checkpoint == "/given"
+
+    commit(tmp_path, "first")
+    info = described(tmp_path)
+
+    assert info.latest_checkpoint == str(tmp_path / "checkpoints" / "first")
+    commit(tmp_path, "second")  # what a rank starts from does not change while it trains
+    assert info.latest_checkpoint == str(tmp_path / "checkpoints" / "first")
+
+
+def test_a_latest_file_without_its_checkpoint_names_none(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "latest").write_text("gone\n")
+
+    assert described(tmp_path).latest_checkpoint == "/given"
+
+
+def test_new_runs_are_numbered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "my-exp-7").mkdir(parents=True)
+
+    run, continued = open_run(None, "my exp", 5)
+    other, _ = open_run(None, "my exp", None)
+
+    assert (run.path, run.number, run.seed, continued) == (tmp_path / "runs" / "my-exp-8", 8, 5, False)
+    assert (other.path.name, other.number) == ("my-exp-9", 9)
+    assert run.id != other.id
+
+
+def test_a_run_directory_is_continued_with_its_own_seed_and_id(tmp_path: Path) -> None:
+    first, continued = open_run(tmp_path / "new" / "run", "x", None)
+    again, continued_again = open_run(tmp_path / "new" / "run", "x", None)
+
+    assert (continued, continued_again) == (False, True)
+    assert again == first
+
+
+def test_a_folder_that_is_no_run_directory_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+
+    with pytest.raises(ConfigError, match="not a run directory"):
+        open_run(tmp_path, "x", None)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_damaged_record_is_one_error(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(json.dumps({"id": "x"}))
+
+    with pytest.raises(ConfigError, match=r"run\.json: cannot be read"):
+        open_run(tmp_path, "x", None)
+
+
+def test_a_run_directory_has_one_user_at_a_time(tmp_path: Path) -> None:
+    with lock(tmp_path), pytest.raises(ConfigError, match=r"the process \d+ is training there"):
+        lock(tmp_path)
+
+    lock(tmp_path).close()

@@ -1,0 +1,300 @@
+"""ds-train as a command: how ranks are started, joined, stopped and started again. Their scripts need no torch."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trial_runtime._cluster_info import ENV_VAR
+
+CONFIG = """
+name: exp
+entrypoint: python3 train.py one "two words"
+hyperparameters: {lr: 1e-4, width: {type: int, minval: 1, maxval: 8}}
+searcher: {name: single, max_length: {batches: 3}}
+reproducibility: {experiment_seed: 7}
+environment: {environment_variables: [FROM_CONFIG=yes]}
+"""
+REPORT = """
+import json, os, sys
+from pathlib import Path
+from determined import get_cluster_info
+info = get_cluster_info()
+report = {
+    "argv": sys.argv, "cwd": os.getcwd(), "path": sys.path[0], "env": os.environ.get("FROM_CONFIG"),
+    "rank": os.environ.get("RANK"), "size": os.environ.get("WORLD_SIZE"), "hparams": info.trial.hparams,
+    "seed": info.trial.trial_seed, "slots": info.slot_ids, "nodes": len(info.container_addrs),
+    "node": info.container_rank, "latest": info.latest_checkpoint, "directory": info.run.directory,
+}
+(Path(info.run.directory) / f"report_{os.environ.get('RANK', 0)}.json").write_text(json.dumps(report))
+print("trained")
+"""
+
+
+class Experiment:
+    """A folder ``exp`` with a config and a script, and a working directory beside it."""
+
+    def __init__(self, folder: Path, script: str, config: str = CONFIG) -> None:
+        self.folder = folder
+        self.context = folder / "exp"
+        self.context.mkdir()
+        (self.context / "c.yaml").write_text(config)
+        (self.context / "train.py").write_text(textwrap.dedent(script))
+
+    def environment(self) -> dict[str, str]:
+        mine = {name: value for name, value in os.environ.items() if name not in (ENV_VAR, "RANK", "WORLD_SIZE")}
+        return {**mine, "OMP_NUM_THREADS": "1"}
+
+    def start(self, *options: str, command: tuple[str, ...] = ("-m", "trial_runtime.train")) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, *command, "exp/c.yaml", "--hparam", "width=4", *options],
+            cwd=self.folder,
+            env=self.environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *options: str, command: tuple[str, ...] = ("-m", "trial_runtime.train")) -> tuple[int, str, str]:
+        child = self.start(*options, command=command)
+        out, err = child.communicate(timeout=100)
+        return child.returncode, out, err
+
+    def reports(self, run: str = "exp-1") -> list[dict[str, Any]]:
+        return [json.loads(path.read_text()) for path in sorted((self.folder / "runs" / run).glob("report_*.json"))]
+
+    def status(self, run: str = "exp-1") -> str:
+        return str(json.loads((self.folder / "runs" / run / "run.json").read_text())["status"])
+
+
+def test_a_script_runs_as_it_did_on_the_cluster(tmp_path: Path) -> None:
+    experiment = Experiment(tmp_path, REPORT)
+
+    code, out, err = experiment.run()
+
+    assert (code, out) == (0, "trained\n"), err
+    assert experiment.reports() == [
+        {
+            "argv": ["train.py", "one", "two words"], "cwd": str(experiment.context), "path": str(experiment.context),
+            "env": "yes", "rank": None, "size": None, "hparams": {"lr": 1e-4, "width": 4}, "seed": 7, "slots": [0],
+            "nodes": 1, "node": 0, "latest": None, "directory": str(tmp_path / "runs" / "exp-1"),
+        }
+    ]  # fmt: skip
+    run = tmp_path / "runs" / "exp-1"
+    assert (run / "config.yaml").read_text() == CONFIG
+    assert (run / "log" / "rank_0.log").read_text() == "trained\n"
+    assert experiment.status() == "completed"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["exp", "runs"]
+
+
+def test_several_slots_are_as_many_ranks(tmp_path: Path) -> None:
+    experiment = Experiment(tmp_path, REPORT)
+
+    code, out, err = experiment.run("--slots", "2")
+
+    assert code == 0, err
+    assert sorted(out.splitlines()) == ["[rank 0] trained", "[rank 1] trained"]
+    assert [(report["rank"], report["size"], report["slots"]) for report in experiment.reports()] == [
+        ("0", "2", [0, 1]),
+        ("1", "2", [0, 1]),
+    ]
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_under_torchrun_the_ranks_found_are_joined(nodes: int, tmp_path: Path) -> None:
+    experiment = Experiment(tmp_path, REPORT)
+    launcher = (
+        "-m", "torch.distributed.run", f"--nnodes={nodes}", f"--nproc-per-node={2 // nodes}", "--rdzv-backend=c10d",
+        f"--rdzv-endpoint=localhost:{free_port()}", "-m", "trial_runtime.train",
+    )  # fmt: skip
+
+    agents = [experiment.start(command=launcher) for _ in range(nodes)]
+    ends = [(agent.communicate(timeout=100)[1], agent.returncode) for agent in agents]
+
+    assert [code for _, code in ends] == [0] * nodes, ends
+    reports = experiment.reports()
+    assert [report["rank"] for report in reports] == ["0", "1"]
+    assert sorted(report["node"] for report in reports) == list(range(nodes)) * (2 // nodes)
+    assert {report["nodes"] for report in reports} == {nodes}
+    assert {report["directory"] for report in reports} == {str(tmp_path / "runs" / "exp-1")}
+    assert sum("run directory" in err for err, _ in ends) == 1
+    assert experiment.status() == "completed"
+
+
+def test_ranks_of_a_launcher_without_a_store_agree_too(tmp_path: Path) -> None:
+    """The deepspeed launcher's variables, and the argument that it appends."""
+    experiment = Experiment(tmp_path, REPORT)
+    port = free_port()
+    ranks = []
+    for rank in range(2):
+        variables = {
+            "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_SIZE": "2", "CROSS_RANK": "0",
+            "CROSS_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+        }  # fmt: skip
+        command = [
+            sys.executable,
+            "-m",
+            "trial_runtime.train",
+            f"--local_rank={rank}",
+            "exp/c.yaml",
+            "--hparam",
+            "width=4",
+        ]
+        ranks.append(subprocess.Popen(command, cwd=tmp_path, env={**experiment.environment(), **variables}))
+
+    assert [rank.wait(timeout=100) for rank in ranks] == [0, 0]
+    assert [(report["rank"], report["slots"]) for report in experiment.reports()] == [("0", [0, 1]), ("1", [0, 1])]
+
+
+def test_a_config_error_under_a_launcher_is_told_once_and_ends_all_ranks(tmp_path: Path) -> None:
+    experiment = Experiment(tmp_path, REPORT)
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "trial_runtime.train")
+
+    code, _, err = experiment.run("--config", "scheduling_unit=0", command=launcher)
+
+    assert code != 0
+    assert err.count("scheduling_unit: 0 is not allowed") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("slots", ["1", "2"])
+def test_a_failing_rank_ends_the_run_with_its_code(slots: str, tmp_path: Path) -> None:
+    experiment = Experiment(
+        tmp_path, "import os, sys\nif os.environ.get('RANK', '0') == '0': raise ValueError('no data')"
+    )
+
+    code, _, err = experiment.run("--slots", slots)
+
+    assert code == 1
+    assert err.count("ValueError: no data") == 1
+    assert "runpy" not in err
+    assert "ds-train: failed with exit code 1" in err
+    assert "continue with: ds-train exp/c.yaml --run-dir runs/exp-1" in err
+    assert experiment.status() == "failed"
+    assert "ValueError: no data" in (tmp_path / "runs" / "exp-1" / "log" / "rank_0.log").read_text()
+
+
+def test_max_restarts_starts_from_the_latest_checkpoint(tmp_path: Path) -> None:
+    script = """
+    from pathlib import Path
+    from trial_runtime import get_cluster_info
+    info = get_cluster_info()
+    folder = Path(info.run.checkpoint_directory)
+    print("from", info.latest_checkpoint and Path(info.latest_checkpoint).name)
+    number = len(list(folder.iterdir()))
+    (folder / f"step{number}").mkdir()
+    (folder / "latest").write_text(f"step{number}")
+    if number < 3: raise SystemExit(3)
+    """
+    experiment = Experiment(tmp_path, script, CONFIG + "max_restarts: 1\n")
+
+    code, out, err = experiment.run()
+
+    assert (code, out.splitlines()) == (3, ["from None", "from step0"])
+    assert "(restart 1 of max_restarts 1)" in err
+    code, out, _ = experiment.run("--run-dir", "runs/exp-1")
+    assert (code, out.splitlines()) == (0, ["from step2"])
+    assert experiment.status() == "completed"
+
+
+def test_ranks_that_torchrun_starts_again_continue_the_same_run(tmp_path: Path) -> None:
+    script = """
+    import os
+    from pathlib import Path
+    from trial_runtime import get_cluster_info
+    info = get_cluster_info()
+    print("from", info.latest_checkpoint and Path(info.latest_checkpoint).name)
+    if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        if os.environ["RANK"] == "0":
+            (Path(info.run.checkpoint_directory) / "step1").mkdir()
+            (Path(info.run.checkpoint_directory) / "latest").write_text("step1")
+            raise SystemExit(1)
+        import signal
+        signal.pause()
+    """
+    experiment = Experiment(tmp_path, script)
+    launcher = (
+        "-m", "torch.distributed.run", "--nproc-per-node=2", "--max-restarts=1", "--rdzv-backend=c10d",
+        f"--rdzv-endpoint=localhost:{free_port()}", "-m", "trial_runtime.train",
+    )  # fmt: skip
+
+    code, out, err = experiment.run(command=launcher)
+
+    assert code == 0, err
+    assert out.count("from step1") == 2
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["exp-1"]
+    assert experiment.status() == "completed"
+
+
+WAITING = """
+import os, signal, sys
+from trial_runtime import get_cluster_info
+def leave(number, frame):
+    print("left", flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, leave)
+signal.signal(signal.SIGINT, leave)
+print("ready", os.getpid(), flush=True)
+while True:
+    signal.pause()
+"""
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_reaches_every_rank_once(slots: int, number: signal.Signals, tmp_path: Path) -> None:
+    experiment = Experiment(tmp_path, WAITING)
+    child = experiment.start("--slots", str(slots))
+    assert child.stdout is not None
+    for _ in range(slots):
+        assert "ready" in child.stdout.readline()
+
+    child.send_signal(number)
+    out, err = child.communicate(timeout=100)
+
+    assert child.returncode == 128 + number, err
+    assert out.count("left") == slots
+    assert f"stopped by {number.name}" in err
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel tells a child of its parent's end on Linux only")
+@pytest.mark.parametrize("slots", [1, 2])
+def test_no_rank_outlives_a_killed_ds_train(slots: int, tmp_path: Path) -> None:
+    experiment = Experiment(tmp_path, WAITING)
+    child = experiment.start("--slots", str(slots))
+    assert child.stdout is not None
+    for _ in range(slots):
+        assert "ready" in child.stdout.readline()
+
+    child.kill()
+    out, _ = child.communicate(timeout=100)  # ends when no rank holds the pipe any more
+
+    assert out.count("left") == slots
+
+
+def test_a_second_run_in_a_used_directory_is_refused(tmp_path: Path) -> None:
+    experiment = Experiment(tmp_path, WAITING)
+    child = experiment.start()
+    assert child.stdout is not None
+    ready = child.stdout.readline()
+    try:
+        code, _, err = experiment.run("--run-dir", "runs/exp-1")
+    finally:
+        child.terminate()
+        child.communicate(timeout=100)
+
+    assert code == 2
+    assert f"the process {ready.split()[1]} is training there" in err
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
