@@ -120,6 +120,9 @@ class ClusterInfo:
         container_slot_counts: how many slots each node has.
         task_type: always ``"TRIAL"``.
         gpu_uuids: left empty; the accelerator is asked where it is needed.
+        latest_checkpoint: absolute path of the checkpoint to start from, or None. It is the run's own newest one, else
+            the one given to ``ds-train``: a run that was started from a checkpoint, crashed and was started again goes
+            on where it crashed. Decided once for all ranks, before they start.
     """
 
     trial: TrialInfo
@@ -136,16 +139,7 @@ class ClusterInfo:
     master_url: str = ""
     session_token: str = ""
     gpu_uuids: list[str] = dataclasses.field(default_factory=list)
-    _latest_checkpoint: str | None = None
-
-    @functools.cached_property
-    def latest_checkpoint(self) -> str | None:
-        """The checkpoint to start from: the run's own newest one, else the one given to ``ds-train``, else None.
-
-        The run's own comes first, so that a run that was started from a checkpoint, crashed and was started again goes
-        on where it crashed. Looked up once: a checkpoint saved later does not change the answer.
-        """
-        return newest_checkpoint(Path(self.run.checkpoint_directory)) or self._latest_checkpoint
+    latest_checkpoint: str | None = None
 
     @property
     def user_data(self) -> dict[str, Any]:
@@ -162,7 +156,7 @@ class ClusterInfo:
         """The description that :meth:`to_json` wrote."""
         fields = json.loads(text)
         run = fields.pop("run")
-        fit = {
+        fit: dict[str, Any] = {
             name: Length(**value) if isinstance(value, dict) else value for name, value in run.pop("fit", {}).items()
         }
         return cls(trial=TrialInfo(**fields.pop("trial")), run=RunInfo(fit=FitDefaults(**fit), **run), **fields)

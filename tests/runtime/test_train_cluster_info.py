@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 from trial_runtime import get_cluster_info
-from trial_runtime._cluster_info import ENV_VAR, ClusterInfo, FitDefaults, Length, RunInfo, TrialInfo
+from trial_runtime._cluster_info import ENV_VAR, ClusterInfo, FitDefaults, Length, RunInfo, TrialInfo, newest_checkpoint
+from trial_runtime.train.config import make_plan
 from trial_runtime.train.problems import ConfigError
-from trial_runtime.train.run_directory import lock, open_run
+from trial_runtime.train.run_directory import describe, lock, open_run
 
 
 def described(directory: Path) -> ClusterInfo:
@@ -19,7 +20,7 @@ def described(directory: Path) -> ClusterInfo:
             fit=FitDefaults(max_length=Length(2, "epochs"), checkpoint_policy="all"),
         ),
         slot_ids=[0, 1],
-        _latest_checkpoint="/given",
+        latest_checkpoint="/given",
     )
 
 
@@ -51,22 +52,37 @@ def test_it_comes_back_as_it_was_written(as_file: bool, tmp_path: Path, monkeypa
     assert (found.task_type, found.container_addrs, found.container_rank) == ("TRIAL", ["127.0.0.1"], 0)
 
 
-def test_the_runs_own_checkpoint_comes_before_the_given_one(tmp_path: Path) -> None:
-    assert described(tmp_path).latest_checkpoint == "/given"
+def test_the_newest_checkpoint_is_the_one_that_latest_names(tmp_path: Path) -> None:
+    checkpoints = tmp_path / "checkpoints"
+    assert newest_checkpoint(checkpoints) is None
 
     commit(tmp_path, "first")
-    info = described(tmp_path)
+    commit(tmp_path, "second")
 
-    assert info.latest_checkpoint == str(tmp_path / "checkpoints" / "first")
-    commit(tmp_path, "second")  # what a rank starts from does not change while it trains
-    assert info.latest_checkpoint == str(tmp_path / "checkpoints" / "first")
+    assert newest_checkpoint(checkpoints) == str(checkpoints / "second")
+    (checkpoints / "second").rmdir()  # a name without its checkpoint names none
+    assert newest_checkpoint(checkpoints) is None
 
 
-def test_a_latest_file_without_its_checkpoint_names_none(tmp_path: Path) -> None:
-    (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "checkpoints" / "latest").write_text("gone\n")
+def test_the_runs_own_checkpoint_comes_before_the_given_one(tmp_path: Path) -> None:
+    run, _ = open_run(tmp_path / "run", "x", 1)
+    plan = make_plan({"entrypoint": "m:C", "searcher": {"max_length": 1}}, "c.yaml", tmp_path)
 
-    assert described(tmp_path).latest_checkpoint == "/given"
+    assert describe(plan, run, "/given").latest_checkpoint == "/given"
+    commit(run.path, "first")
+    assert describe(plan, run, "/given").latest_checkpoint == str(run.path / "checkpoints" / "first")
+
+
+def test_runs_that_share_a_storage_have_folders_of_their_own(tmp_path: Path) -> None:
+    document = {"entrypoint": "m:C", "searcher": {"max_length": 1}, "checkpoint_storage": {"host_path": "shared"}}
+    plan = make_plan(document, "c.yaml", tmp_path)
+
+    folders = {
+        describe(plan, open_run(tmp_path / place / "x-1", "x", 1)[0], None).run.checkpoint_directory for place in "ab"
+    }
+
+    assert len(folders) == 2
+    assert {Path(folder).parent for folder in folders} == {tmp_path / "shared"}
 
 
 def test_new_runs_are_numbered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,14 @@ from trial_runtime.train.config import Plan, make_plan
 from trial_runtime.train.document import assign, load, split_assignment
 from trial_runtime.train.launch import USAGE_EXIT, Stopped, run_ranks
 from trial_runtime.train.problems import ConfigError
-from trial_runtime.train.run_directory import RunDirectory, describe, make_checkpoint_directory, open_run
+from trial_runtime.train.run_directory import (
+    CLUSTER_INFO_FILE,
+    SUPERVISED,
+    RunDirectory,
+    describe,
+    make_checkpoint_directory,
+    open_run,
+)
 
 _EPILOG = """\
 several machines: torchrun --nnodes=2 --nproc-per-node=8 --rdzv-backend=c10d --rdzv-endpoint=HOST:29400 \\
@@ -97,15 +104,19 @@ def _launch(options: argparse.Namespace) -> int:
     if options.dry_run:
         _show(plan)
         return 0
-    run, info = _prepare(options, plan)
-    described = run.path / "cluster_info.json"
-    described.write_text(info.to_json(), encoding="utf-8")
-    environment = {**_rank_environment(plan), ENV_VAR: str(described), "DS_TRAIN_SUPERVISED": str(os.getpid())}
+    run = _open(options, plan)
+    environment = {
+        **_rank_environment(plan),
+        ENV_VAR: str(run.path / CLUSTER_INFO_FILE),
+        SUPERVISED: str(os.getpid()),
+    }
     entry = plan.entrypoint
     arguments = ["-u", "-m", "trial_runtime.train.rank", str(plan.context), entry.kind, entry.target, *entry.args]
     _show(plan, run)
     try:
-        code = run_ranks(arguments, plan.slots, environment, plan.max_restarts, _say)
+        code = run_ranks(
+            arguments, plan.slots, environment, plan.max_restarts, lambda: _write_info(options, plan, run), _say
+        )
     except Stopped as stopped:
         _say(f"stopped by {stopped}; continue with: {_again(options, run)}")
         return 128 + stopped.number
@@ -126,17 +137,18 @@ def _join(options: argparse.Namespace, speaks: bool) -> int:
             _show(plan)
         return 0
 
-    def decide() -> str:
+    def decide(former: str | None) -> str:
         try:
             if plan is None:
                 raise wrong or AssertionError
-            run, info = _prepare(options, plan)
+            if former:
+                options.run_dir = Path(ClusterInfo.from_json(former).run.directory)
+            run = _open(options, plan)
         except ConfigError as error:
             _say(str(error))
             return ""
         _show(plan, run)
-        (run.path / "cluster_info.json").write_text(info.to_json(), encoding="utf-8")
-        return info.to_json()
+        return _write_info(options, plan, run).to_json()
 
     # Also with a wrong config: a rank that left early would make the launcher stop rank 0 before it has said why.
     decision, addresses = join.agree(decide)
@@ -190,8 +202,9 @@ def _plan(options: argparse.Namespace) -> Plan:
     )
 
 
-def _prepare(options: argparse.Namespace, plan: Plan) -> tuple[RunDirectory, ClusterInfo]:
-    checkpoint = _checkpoint(options.latest_checkpoint)
+def _open(options: argparse.Namespace, plan: Plan) -> RunDirectory:
+    """The run directory, made or found, with all that has to be right before a rank starts."""
+    _checkpoint(options.latest_checkpoint)
     _need_runtime()
     run, continued = open_run(options.run_dir, plan.name, plan.seed)
     if not continued:
@@ -201,9 +214,15 @@ def _prepare(options: argparse.Namespace, plan: Plan) -> tuple[RunDirectory, Clu
             f"reproducibility.experiment_seed: the run in {run.path} has the seed {run.seed}, not {plan.seed}; "
             f"a run continues with its own seed"
         )
-    info = describe(plan, run, checkpoint)
-    make_checkpoint_directory(info)
-    return run, info
+    make_checkpoint_directory(describe(plan, run, None))
+    return run
+
+
+def _write_info(options: argparse.Namespace, plan: Plan, run: RunDirectory) -> ClusterInfo:
+    """Describe the run as it is now, with the newest checkpoint, for the ranks that are about to start."""
+    info = describe(plan, run, _checkpoint(options.latest_checkpoint))
+    (run.path / CLUSTER_INFO_FILE).write_text(info.to_json(), encoding="utf-8")
+    return info
 
 
 def _need_runtime() -> None:

@@ -40,14 +40,14 @@ def complete_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in found.items() if name not in environment}
 
 
-def agree(decide: Callable[[], str]) -> tuple[str, list[str]]:
+def agree(decide: Callable[[str | None], str]) -> tuple[str, list[str]]:
     """Let rank 0 decide, and tell the others.
 
-    Under torchrun the store outlives the ranks, so that ranks it starts again after a crash find the decision there
-    and continue the same run.
+    Under torchrun the store outlives the ranks, so that ranks it starts again after a crash find the first decision
+    there and continue the same run.
 
     Args:
-        decide: called on rank 0 only; an empty result says that it failed and has told the user.
+        decide: called on rank 0 only, with its decision of the first start if this is not the first.
 
     Returns:
         Rank 0's decision, and one address a node, ordered by node rank.
@@ -61,11 +61,16 @@ def agree(decide: Callable[[], str]) -> tuple[str, list[str]]:
     # Without the agent's store rank 0 offers one, next to the port that the process group is going to take.
     server = TCPStore(host, port if shared else port + 1, None, not shared and rank == 0, _TIMEOUT)
     store = PrefixStore("ds-train", server)
-    if rank == 0 and not store.check([_KEY]):
-        store.set(_KEY, decide())
+    start = f"{_KEY}/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+    if rank == 0:
+        former = store.get(_KEY).decode() if store.check([_KEY]) else None
+        decision = decide(former)
+        if former is None:
+            store.set(_KEY, decision)
+        store.set(start, decision)
     if os.environ["LOCAL_RANK"] == "0":
         store.set(f"{_KEY}/address/{node}", socket.gethostname() if nodes > 1 else "127.0.0.1")
-    decision = store.get(_KEY).decode()
+    decision = store.get(start).decode()
     addresses = [store.get(f"{_KEY}/address/{index}").decode() for index in range(nodes)]
     if not shared:
         _wait_for_all(store, rank, size)

@@ -35,6 +35,7 @@ def run_ranks(
     slots: int,
     environment: Mapping[str, str],
     max_restarts: int,
+    before_start: Callable[[], object],
     say: Callable[[str], None],
 ) -> int:
     """Run ``python ARGUMENTS`` on ``slots`` ranks until they end.
@@ -44,6 +45,7 @@ def run_ranks(
         slots: how many ranks; with more than one each gets torchrun's variables (``RANK``, ``WORLD_SIZE``...).
         environment: variables to add for the ranks.
         max_restarts: how often all ranks are started again after one failed. Wrong usage (exit code 2) is not retried.
+        before_start: called before each start, the first one too.
         say: receives a line for the user.
 
     Returns:
@@ -54,6 +56,7 @@ def run_ranks(
         ConfigError: the machine has fewer GPUs than slots.
     """
     for attempt in range(max_restarts + 1):
+        before_start()
         if slots == 1:
             code = _start_one(arguments, environment, say)
         else:

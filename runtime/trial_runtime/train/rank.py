@@ -24,10 +24,7 @@ from trial_runtime.train import alias
 from trial_runtime.train.console import configure_logging, record_output
 from trial_runtime.train.launch import USAGE_EXIT
 from trial_runtime.train.problems import ConfigError, did_you_mean
-from trial_runtime.train.run_directory import lock, open_run
-
-SUPERVISED = "DS_TRAIN_SUPERVISED"
-"""Set by ``ds-train`` for the ranks that it starts: its process id."""
+from trial_runtime.train.run_directory import SUPERVISED, lock, open_run
 
 _PR_SET_PDEATHSIG = 1
 

@@ -22,11 +22,15 @@ import secrets
 from pathlib import Path
 from typing import IO
 
-from trial_runtime._cluster_info import ClusterInfo, RunInfo, TrialInfo
+from trial_runtime._cluster_info import ClusterInfo, RunInfo, TrialInfo, newest_checkpoint
 from trial_runtime.train.config import Plan
 from trial_runtime.train.problems import ConfigError
 
 DEFAULT_BASE = Path("runs")
+CLUSTER_INFO_FILE = "cluster_info.json"
+SUPERVISED = "DS_TRAIN_SUPERVISED"
+"""Environment variable with the process id of the ``ds-train`` that started a rank and watches it."""
+
 _RECORD = "run.json"
 
 
@@ -89,8 +93,14 @@ def open_run(directory: Path | None, name: str, seed: int | None) -> tuple[RunDi
     return run, False
 
 
-def describe(plan: Plan, run: RunDirectory, latest_checkpoint: str | None) -> ClusterInfo:
-    """What the ranks of ``plan`` are told, as one node with ``plan.slots`` slots."""
+def describe(plan: Plan, run: RunDirectory, given_checkpoint: str | None) -> ClusterInfo:
+    """What the ranks of ``plan`` are told, as one node with ``plan.slots`` slots.
+
+    Args:
+        plan: the run's plan.
+        run: its directory.
+        given_checkpoint: where to start while the run has no checkpoint of its own; an absolute path.
+    """
     root = plan.storage.root
     checkpoints = run.path / "checkpoints" if root is None else root / f"{run.path.name}-{run.id}"
     return ClusterInfo(
@@ -118,7 +128,7 @@ def describe(plan: Plan, run: RunDirectory, latest_checkpoint: str | None) -> Cl
         container_slot_counts=[plan.slots],
         task_id=run.id,
         allocation_id=run.id,
-        _latest_checkpoint=latest_checkpoint,
+        latest_checkpoint=newest_checkpoint(checkpoints) or given_checkpoint,
     )
 
 
