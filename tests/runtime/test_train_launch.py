@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from trial_runtime._cluster_info import ENV_VAR
+from trial_runtime.train.join import slurm_environment
 
 CONFIG = """
 name: exp
@@ -149,6 +150,28 @@ def test_ranks_of_a_launcher_without_a_store_agree_too(tmp_path: Path) -> None:
 
     assert [rank.wait(timeout=100) for rank in ranks] == [0, 0]
     assert [(report["rank"], report["slots"]) for report in experiment.reports()] == [("0", [0, 1]), ("1", [0, 1])]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4", "SLURM_JOB_ID": "7"}, {}),  # a batch script
+        ({"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"}, {}),
+        (
+            {
+                "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "3", "SLURM_LOCALID": "1",
+                "SLURM_NODEID": "1", "SLURM_STEP_TASKS_PER_NODE": "2(x2)", "SLURM_STEP_NODELIST": "gpu[07-08,11]",
+                "SLURM_JOB_ID": "30042",
+            },
+            {
+                "RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "1",
+                "GROUP_WORLD_SIZE": "2", "MASTER_ADDR": "gpu07", "MASTER_PORT": "15042",
+            },
+        ),
+    ],
+)  # fmt: skip
+def test_tasks_of_srun_are_ranks(given: dict[str, str], expected: dict[str, str]) -> None:
+    assert slurm_environment(given) == expected
 
 
 def test_a_config_error_under_a_launcher_is_told_once_and_ends_all_ranks(tmp_path: Path) -> None:

@@ -88,9 +88,11 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``ds-train``; the exit code."""
     options = parser().parse_args(arguments)
-    speaks = os.environ.get("RANK", "0") == "0"
+    speaks = True
     try:
-        if join.launched():
+        os.environ.update(join.slurm_environment(os.environ))
+        speaks = os.environ.get("RANK", "0") == "0"
+        if join.launched(os.environ):
             return _join(options, speaks)
         return _launch(options)
     except ConfigError as error:

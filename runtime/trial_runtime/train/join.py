@@ -1,4 +1,4 @@
-"""Join ranks that another launcher started: ``torchrun ... -m trial_runtime.train CONFIG.yaml``, or ``deepspeed``.
+"""Join ranks that ``torchrun ... -m trial_runtime.train CONFIG.yaml``, ``deepspeed`` or ``srun`` started.
 
 Each rank reads the config itself; what only one of them can decide (the run directory, a drawn seed) is decided by
 rank 0 and passed on through a key-value store, because there is no process group yet and a script may make its own.
@@ -7,10 +7,13 @@ rank 0 and passed on through a key-value store, because there is no process grou
 from __future__ import annotations
 
 import os
+import re
 import socket
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING
+
+from trial_runtime.train.problems import ConfigError
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
@@ -19,9 +22,43 @@ _TIMEOUT = timedelta(minutes=5)
 _KEY = "ds-train/run"
 
 
-def launched() -> bool:
+def launched(environment: Mapping[str, str]) -> bool:
     """Whether a launcher started this process as a rank."""
-    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+    return "RANK" in environment and "WORLD_SIZE" in environment
+
+
+def slurm_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """A rank's variables, when ``srun`` started this process as one of several tasks; else none.
+
+    Raises:
+        ConfigError: the nodes have different numbers of tasks.
+    """
+    # A batch script itself has SLURM_PROCID too, but is no step.
+    size = environment.get("SLURM_STEP_NUM_TASKS")
+    if launched(environment) or size is None or int(size) < 2 or "SLURM_STEP_ID" not in environment:
+        return {}
+    per_node = environment.get("SLURM_STEP_TASKS_PER_NODE", size)
+    counted = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", per_node)
+    if counted is None:
+        raise ConfigError(f"srun: {per_node} tasks on the nodes; every node needs as many: use --ntasks-per-node")
+    host = environment.get("MASTER_ADDR") or _first_host(environment.get("SLURM_STEP_NODELIST", "127.0.0.1"))
+    return {
+        "RANK": environment["SLURM_PROCID"],
+        "WORLD_SIZE": size,
+        "LOCAL_RANK": environment["SLURM_LOCALID"],
+        "LOCAL_WORLD_SIZE": counted[1],
+        "GROUP_RANK": environment.get("SLURM_NODEID", "0"),
+        "GROUP_WORLD_SIZE": counted[2] or "1",
+        "MASTER_ADDR": host,
+        or _first_host(environment.get("SLURM_STEP_NODELIST", "127.0.0.1")),
+        "MASTER_PORT": environment.get("MASTER_PORT") or str(15000 + int(environment.get("SLURM_JOB_ID", "0")) % 15000),
+    }
+
+
+def _first_host(nodes: str) -> str:
+    """The first of ``node[01-04,07],other``: ``node01``."""
+    found = re.match(r"([^\[,]+)(?:\[([^\],-]+)[^\]]*\]([^,]*))?", nodes)
+    return "".join(part or "" for part in found.groups()) if found else nodes
 
 
 def complete_environment(environment: Mapping[str, str]) -> dict[str, str]:
