@@ -50,7 +50,6 @@ def slurm_environment(environment: Mapping[str, str]) -> dict[str, str]:
         "GROUP_RANK": environment.get("SLURM_NODEID", "0"),
         "GROUP_WORLD_SIZE": counted[2] or "1",
         "MASTER_ADDR": host,
-        or _first_host(environment.get("SLURM_STEP_NODELIST", "127.0.0.1")),
         "MASTER_PORT": environment.get("MASTER_PORT") or str(15000 + int(environment.get("SLURM_JOB_ID", "0")) % 15000),
     }
 
