@@ -6,20 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ds_migrate.experiment import codes, lengths, splice
+from ds_migrate.experiment import codes, lengths, options, splice
 from ds_migrate.experiment.edits import Change, RefusedError
-from ds_migrate.experiment.tree import Node
 from ds_migrate.experiment.model import TrialFacts
+from ds_migrate.experiment.tree import Node
 from ds_migrate.result import Severity
-
-# What Horovod's tensor fusion did has no effect on the numbers, and DeepSpeed sizes its own buckets.
-_WITHOUT_EFFECT = (
-    "auto_tune_tensor_fusion",
-    "tensor_fusion_threshold",
-    "tensor_fusion_cycle_time",
-    "grad_updates_size_file",
-)
-_FALSE = ("false", "no", "off")
 
 
 class Notes(Protocol):
@@ -41,9 +32,10 @@ class Notes(Protocol):
 
 @dataclass
 class Accumulation:
-    """How a config accumulates. ``k``: batches per optimizer step. ``to_write``: the ``gradient_accumulation_steps`` that its
-    ``overwrite_deepspeed_args`` has to get, if any. ``effective``: whether the ``optimizations`` of this config counted
-    (those of a config that runs a script did not: the script gave its own to ``pytorch.init``)."""
+    """How a config accumulates. ``k``: batches per optimizer step. ``to_write``: the ``gradient_accumulation_steps``
+    that its ``overwrite_deepspeed_args`` has to get, if any. ``divides``: whether lengths are still in batches.
+    ``effective``: whether the ``optimizations`` of this config counted (those of a config that runs a script did not:
+    the script gave its own to ``pytorch.init``). ``averages``: the gradients, over the batches of one step."""
 
     k: int = 1
     to_write: int | None = None
@@ -58,12 +50,12 @@ class Accumulation:
     def read(root: Node, trials: Sequence[TrialFacts], platform_starts_trial: bool) -> Accumulation:
         """Raises RefusedError when it cannot be told how the config accumulates."""
         given = root.own("optimizations")
-        options = given.real if given is not None and given.real.kind == "mapping" else None
-        node = None if options is None else options.own("aggregation_frequency")
-        if root.merged("optimizations") or (options is not None and options.merged("aggregation_frequency")):
+        section = given.real if given is not None and given.real.kind == "mapping" else None
+        node = None if section is None else section.own("aggregation_frequency")
+        if root.merged("optimizations") or (section is not None and section.merged("aggregation_frequency")):
             raise RefusedError(
                 codes.SHARED,
-                options or root,
+                section or root,
                 "aggregation_frequency comes from a merge key (<<)",
                 "write it out in this config",
             )
@@ -87,9 +79,9 @@ class Accumulation:
             )
         present = _present_steps(root)
         result = Accumulation(k, effective=effective, node=node, trials=trials, divides=k > 1)
-        if platform_starts_trial and options is not None:
-            average = options.own("average_aggregated_gradients")
-            result.averages = average is None or average.real.value.lower() not in _FALSE
+        if platform_starts_trial and section is not None:
+            average = section.own("average_aggregated_gradients")
+            result.averages = average is None or average.real.value.lower() not in options.FALSE
         if present is None:
             static = {trial.ds_config.get("gradient_accumulation_steps", 1) for trial in trials}
             result.to_write = k if k > 1 or static != {1} else None
@@ -98,7 +90,7 @@ class Accumulation:
                 codes.ACCUMULATION,
                 present,
                 f"both gradient_accumulation_steps ({present.real.value}) and aggregation_frequency ({k}) are given",
-                "remove the one that is wrong; with gradient_accumulation_steps, lengths and periods count optimizer steps",
+                "remove the one that is wrong; with gradient_accumulation_steps, lengths count optimizer steps",
             )
         elif k > 1 and lengths.integer(present) != k:
             raise RefusedError(
@@ -135,8 +127,8 @@ class Accumulation:
                 raise RefusedError(
                     codes.AVERAGING,
                     self.node or root,
-                    f"gradients are to be {asked} over {self.k} batches here, but the converted {trial.name} {does} them",
-                    "use one value of average_aggregated_gradients in all configs of the trial, and convert them together with its source",
+                    f"gradients are to be {asked} over {self.k} batches, but the converted {trial.name} {does} them",
+                    "give all configs of the trial one value of average_aggregated_gradients, converted with the source",
                 )
 
     def _remove_options(self, change: Change, notes: Notes) -> None:
@@ -146,7 +138,7 @@ class Accumulation:
         gone: list[str] = []
         notes_to_make: list[tuple[codes.Rule, Severity, Node, str, str | None]] = []
         for key, value in given.real.pairs:
-            said = self._option(key.value, value, change.text)
+            said = options.option(key.value, value, self.k, self.effective)
             if said is None:
                 notes.note(
                     codes.OPTIONS,
@@ -156,6 +148,9 @@ class Accumulation:
                 )
                 continue
             gone.append(key.value)
+            if value is self.node and self.to_write is not None:
+                comment = splice.trailing_comment(change.text, value.end)
+                self.comment = {"gradient_accumulation_steps": comment} if comment else {}
             rule, severity, message, fix = said
             notes_to_make.append((rule, severity, key, message, fix))
         if not gone:
@@ -174,81 +169,6 @@ class Accumulation:
             return
         for rule, severity, node, message, fix in notes_to_make:
             notes.note(rule, severity, node, message, fix=fix)
-
-    def _option(self, name: str, value: Node, text: str) -> tuple[codes.Rule, Severity, str, str | None] | None:
-        """What becomes of one option: rule, severity, message, and what stands for it now."""
-        given = value.real.value.lower()
-        unread = "the script's own settings counted, not this one: " if not self.effective else ""
-        if name == "aggregation_frequency":
-            if not self.effective:
-                return codes.OPTIONS, Severity.CONVERTED, f"{unread}aggregation_frequency is removed", None
-            if self.k == 1:
-                return (
-                    codes.OPTIONS,
-                    Severity.CONVERTED,
-                    "aggregation_frequency 1 is what DeepSpeed does without it",
-                    None,
-                )
-            comment = splice.trailing_comment(text, value.end)
-            self.comment = {"gradient_accumulation_steps": comment} if comment else {}
-            fix = f"hyperparameters.overwrite_deepspeed_args.gradient_accumulation_steps: {self.k}"
-            return (
-                codes.ACCUMULATION,
-                Severity.CONVERTED,
-                f"{self.k} batches make one optimizer step: DeepSpeed counts that step as one batch",
-                fix,
-            )
-        if name == "average_aggregated_gradients":
-            if given in _FALSE and self.k > 1 and self.effective:
-                return (
-                    codes.AVERAGING,
-                    Severity.REVIEW,
-                    "gradients are summed, not averaged, by scale_wrt_gas=False in the trial's source",
-                    None,
-                )
-            return (
-                codes.AVERAGING,
-                Severity.CONVERTED,
-                "the engine averages over accumulated batches by itself"
-                if self.k > 1
-                else "without effect: nothing is accumulated",
-                None,
-            )
-        if name == "mixed_precision":
-            if given in ("o0", ""):
-                return codes.OPTIONS, Severity.CONVERTED, "mixed_precision O0 is full precision, as without it", None
-            return (
-                codes.PRECISION,
-                Severity.REVIEW,
-                f"mixed_precision {value.real.value} is gone: a flexible-API trial did not read it; --precision sets what the engine computes in",
-                None,
-            )
-        if name == "gradient_compression":
-            if given in _FALSE:
-                return (
-                    codes.OPTIONS,
-                    Severity.CONVERTED,
-                    "gradient_compression false is what DeepSpeed does without it",
-                    None,
-                )
-            return (
-                codes.PRECISION,
-                Severity.REVIEW,
-                f'{unread}gradient_compression was Horovod\'s; the nearest key of ds_config.json is "communication_data_type": "fp16"',
-                None,
-            )
-        if name == "average_training_metrics":
-            if given in _FALSE:
-                return (
-                    codes.OPTIONS,
-                    Severity.REVIEW,
-                    "training metrics are always averaged over the ranks, not those of rank 0",
-                    None,
-                )
-            return codes.OPTIONS, Severity.CONVERTED, "training metrics are always averaged over the ranks", None
-        if name in _WITHOUT_EFFECT:
-            return codes.OPTIONS, Severity.CONVERTED, f"{name} was Horovod's and does not change the numbers", None
-        return None
 
     def _divide(self, change: Change, notes: Notes) -> None:
         try:
@@ -271,7 +191,7 @@ class Accumulation:
                 message += f"; the last {rest} never reached an optimizer step and are not trained any more"
             elif rest:
                 severity = Severity.REVIEW
-                message += f" and {rest} batches" if rest > 0 else f", {-rest} batches more than before"
+                message += f", {rest} batches fewer" if rest > 0 else f", {-rest} batches more"
             notes.note(codes.LENGTHS, severity, length.node, message, fix=f"{length.name}: {steps}")
         for path, node in lengths.unitless(change.root):
             notes.note(

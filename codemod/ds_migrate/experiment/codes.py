@@ -1,6 +1,6 @@
 """The findings about experiment configs (DSM4xx) and ds_config.json (DSM5xx).
 
-The documentation of a rule is ``pages/<code>.md``. In its examples, ``Before`` and ``After`` are configs of the trial
+The documentation of a rule is ``pages/<code>.txt``. In its examples, ``Before`` and ``After`` are configs of the trial
 ``model_def:MyTrial``, whose ds_config.json lies beside it; the tests run them.
 """
 
@@ -20,8 +20,9 @@ class Rule:
 
     @property
     def doc(self) -> str:
-        """Markdown under the headings What it does, Why, Before, After, Numbers and References."""
-        return (Path(__file__).with_name("pages") / f"{self.code}.md").read_text("utf-8")
+        """The summary, then what the rule pages say: What it does, Why, Before, After, Numbers, References."""
+        page = Path(__file__).with_name("pages") / f"{self.code}.txt"
+        return f"{self.summary}\n\n{page.read_text('utf-8')}"
 
 
 DS_CONFIG = Rule("DSM401", "config-names-ds-config", "The experiment config names the DeepSpeed config.")

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ds_migrate.experiment import codes, launcher, splice
+from ds_migrate.experiment import codes, launcher, splice, values
 from ds_migrate.experiment.accumulation import Accumulation
 from ds_migrate.experiment.edits import Change, RefusedError
-from ds_migrate.experiment.entrypoint import Command, commands, is_legacy, words
+from ds_migrate.experiment.entrypoint import OPERATORS, Command, commands, is_legacy, words
+from ds_migrate.experiment.model import TrialFacts
 from ds_migrate.experiment.resolve import Missing, Named, Resolver
 from ds_migrate.experiment.tree import Node
-from ds_migrate.experiment.model import TrialFacts
 from ds_migrate.result import Finding, Severity
 
 
@@ -27,6 +27,7 @@ class Entry:
     context: Path
     directory: Path
     commands: tuple[Command, ...] = ()
+    shell: bool = False  # more than one simple command
 
     @property
     def platform_starts_trial(self) -> bool:
@@ -52,8 +53,11 @@ def find_entry(root: Node, config: Path, resolver: Resolver) -> Entry | Missing 
         if isinstance(found, Named):
             return Entry(key, value, found.trials, found.context, found.directory)
         return found
+    shell = False
     if node.kind == "scalar":
-        parsed = commands([word.value for word in words(node.value)], shell=True)
+        line = [word.value for word in words(node.value)]
+        parsed = commands(line, shell=True)
+        shell = any(word in OPERATORS or word.endswith(";") for word in line)
     elif node.kind == "sequence" and all(item.real.kind == "scalar" for item in node.items):
         parsed = commands([item.real.value for item in node.items], shell=False)
     else:
@@ -70,7 +74,7 @@ def find_entry(root: Node, config: Path, resolver: Resolver) -> Entry | Missing 
         return missing
     trials = {(t.path, t.name): t for _, result in named for t in result.trials}
     first = named[0][1]
-    return Entry(key, value, tuple(trials.values()), first.context, first.directory, tuple(c for c, _ in named))
+    return Entry(key, value, tuple(trials.values()), first.context, first.directory, tuple(c for c, _ in named), shell)
 
 
 @dataclass
@@ -124,14 +128,23 @@ class Conversion:
                     advice="write the entrypoint of this config out, without the launch layer",
                 )
             return
-        edit = launcher.edit(self.text, entry.key, entry.node, entry.commands, self.target)
+        one_rank = (values.slots(self.root) or 1) == 1
+        if self.target != "determined" and entry.shell:
+            self.note(
+                codes.LAUNCHER,
+                Severity.REVIEW,
+                entry.node,
+                "ds-train runs one command, not a shell line",
+                advice="leave the trial's own command, and do the rest before ds-train",
+            )
+        edit = launcher.edit(self.text, entry.key, entry.node, entry.commands, self.target, one_rank)
         if edit.left is not None:
             self.note(
                 codes.LAUNCHER,
                 Severity.REVIEW,
                 entry.node,
                 f"the launch layer {edit.layer} stays: {edit.left}",
-                advice="run the trial by module:Class, and what precedes it in a startup script",
+                advice=edit.advice,
             )
             return
         if edit.value is None:
@@ -142,7 +155,7 @@ class Conversion:
         if self.target == "determined":
             message = "DeepSpeedTrial needs Determined's DeepSpeed launch layer, on one slot as well"
         else:
-            message = f"the launch layer determined.launch.{edit.layer} is not needed: ds-train starts slots_per_trial processes"
+            message = f"ds-train starts slots_per_trial processes itself, without the launch layer {edit.layer}"
             if edit.layer == "harness":
                 message = "ds-train runs module:Class itself"
         severity = Severity.CONVERTED
@@ -196,7 +209,7 @@ class Conversion:
                 codes.SHARED,
                 Severity.REVIEW,
                 refused.node,
-                f"{refused} so deepspeed_config is not added; without it the trial reads the ds_config.json beside its source",
+                f"{refused} so deepspeed_config is not added: the trial reads the file beside its source",
                 advice=f"add deepspeed_config: {path}",
             )
             return
@@ -204,10 +217,14 @@ class Conversion:
             self.note(
                 codes.DS_CONFIG,
                 Severity.CONVERTED,
-                hparams or self.entry.node,
+                self._hparams_key(),
                 "the trial reads its DeepSpeed config from this path",
                 fix=f"hyperparameters.deepspeed_config: {path}",
             )
+
+    def _hparams_key(self) -> Node:
+        i = self.root.index("hyperparameters")
+        return self.entry.key if i is None else self.root.pairs[i][0]
 
     def _ds_config_path(self) -> str | None:
         """The value of ``deepspeed_config``, or None when the trial has to find the file itself."""
@@ -226,7 +243,8 @@ class Conversion:
                 codes.DS_CONFIG,
                 Severity.REVIEW,
                 self.entry.node,
-                f"the DeepSpeed config ({relative}) lies outside the directory that the trial runs in, so deepspeed_config is not added: the trial reads the file beside its source",
+                f"{relative} lies outside the directory that the trial runs in, so deepspeed_config is not added: "
+                "the trial reads the file beside its source",
             )
             return None
         return relative
@@ -241,9 +259,9 @@ class Conversion:
             self.note(
                 codes.BATCH_SIZE,
                 Severity.REVIEW,
-                hparams or self.entry.node,
-                "hyperparameters.global_batch_size is missing: the micro batch of the DeepSpeed config is global_batch_size / slots",
-                advice="add global_batch_size, the batch of one step over all slots (not times gradient_accumulation_steps)",
+                self._hparams_key(),
+                "hyperparameters.global_batch_size is missing: DeepSpeed's micro batch is global_batch_size / slots",
+                advice="add it: the batch over all slots, not multiplied by gradient_accumulation_steps",
             )
         if self.target == "determined":
             for node in _images(self.root):

@@ -11,7 +11,7 @@ _LEGACY = re.compile(r"[\w.-]+:\w+")  # no blanks, so never a command
 _WORD = re.compile(r"""(?:[^\s"'\\]|"(?:[^"\\]|\\.)*"|'[^']*'|\\.)+""", re.DOTALL)
 _PYTHON = re.compile(r"(?:.*/)?python[0-9.]*")
 _ASSIGNMENT = re.compile(r"\w+=.*", re.DOTALL)
-_OPERATORS = frozenset({"&&", "||", ";", "|", "&"})
+OPERATORS = frozenset({"&&", "||", ";", "|", "&"})
 _OPTIONS_WITH_VALUE = frozenset({"-W", "-X"})
 _HARNESS = "determined.exec.harness"
 _LAUNCH = "determined.launch."
@@ -31,8 +31,8 @@ class Command:
     """One ``python`` command. Numbers index the words of the entrypoint.
 
     ``trial``: ``module:Class`` given to a launch layer. ``script``: the Python file that runs, as written;
-    ``module``: the same for ``python3 -m module``. ``launcher``: ``torch_distributed``, ``horovod``, ``deepspeed``, ...,
-    or ``""``; it stands at ``launcher_at`` and its own arguments end before ``inner``, where the script's command begins.
+    ``module``: the same for ``python3 -m module``. ``launcher``: ``torch_distributed``, ``horovod``, ..., or ``""``;
+    it stands at ``launcher_at``, and its own arguments end before ``inner``, where the script's command begins.
     ``directory``: where a leading ``cd`` went.
     """
 
@@ -73,7 +73,7 @@ def commands(values: Sequence[str], shell: bool) -> list[Command]:
     for i in range(len(values) + 1):
         at_end = i == len(values)
         glued = not at_end and shell and len(values[i]) > 1 and values[i].endswith(";")
-        if not (at_end or glued or (shell and values[i] in _OPERATORS)):
+        if not (at_end or glued or (shell and values[i] in OPERATORS)):
             continue
         segment = [*values[start:i], *([values[i][:-1]] if glued else [])]
         if shell and len(segment) == 2 and segment[0] == "cd":

@@ -1,77 +1,101 @@
-"""Single values that the planning of a trial's source asks an experiment config for."""
+"""What the experiment configs say of each trial, gathered before the trial's source is planned."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ds_migrate.experiment.accumulation import Accumulation
-from ds_migrate.experiment.edits import RefusedError
-from ds_migrate.experiment.lengths import integer
-from ds_migrate.experiment.tree import Node, is_string
-from ds_migrate.experiment.model import TrialFacts
+from ds_migrate.experiment.model import ConfigFacts, ConfigFile, TrialFacts
+from ds_migrate.experiment.names import may_name, needles
+from ds_migrate.result import TrialStatus
 
-_CONSTANTS: dict[str, object] = {"true": True, "false": False, "null": None, "~": None, "": None}
+if TYPE_CHECKING:
+    from ds_migrate.experiment.convert import Entry
+    from ds_migrate.experiment.resolve import Resolver
+    from ds_migrate.experiment.tree import Node
 
 
-def accumulation(root: Node, trials: Sequence[TrialFacts], platform_starts_trial: bool) -> tuple[int, bool]:
-    """Batches per optimizer step, and whether gradients are averaged over them; (1, True) where that cannot be told."""
+def facts_for(
+    configs: Sequence[ConfigFile],
+    trials: Sequence[TrialFacts],
+    scripts: Mapping[Path, Sequence[str]],
+    *,
+    root: Path | None = None,
+) -> dict[tuple[Path, str], ConfigFacts]:
+    """What the configs say of each trial, by (source path, class name), before the source is planned.
+
+    Of ``trials`` only ``name`` and ``path`` count, besides ``aggregation_from_config``. Configs that cannot be read are
+    left out: :func:`ds_migrate.experiment.plan` reports them.
+    """
+    wanted = [_as_converted(trial) for trial in trials]
+    names = needles(wanted, scripts)
+    gathered: dict[tuple[Path, str], list[_Sighting]] = {}
+    resolver: Resolver | None = None
+    for config in configs:
+        if not names or not may_name(config.data, names):
+            continue
+        if resolver is None:
+            from ds_migrate.experiment.resolve import Resolver
+
+            resolver = Resolver(wanted, scripts, root)
+        for entry, node in _entries(config, resolver):
+            for trial in entry.trials:
+                gathered.setdefault((trial.path, trial.name), []).append(_sight(config, entry, node))
+    return {key: _facts(sightings) for key, sightings in gathered.items()}
+
+
+def _as_converted(trial: TrialFacts) -> TrialFacts:
+    return replace(trial, status=TrialStatus.CONVERTED)
+
+
+def _entries(config: ConfigFile, resolver: Resolver) -> Iterator[tuple[Entry, Node]]:
+    from ds_migrate.experiment.convert import Entry, find_entry
+    from ds_migrate.experiment.text import decode
+    from ds_migrate.experiment.tree import UnreadableError, parse
+
     try:
-        found = Accumulation.read(root, trials, platform_starts_trial)
-    except RefusedError:
-        return 1, True
-    return found.k, found.averages
-
-
-def slots(root: Node) -> int | None:
-    """``resources.slots_per_trial``."""
-    resources = root.own("resources")
-    given = None if resources is None or resources.real.kind != "mapping" else resources.real.own("slots_per_trial")
-    return None if given is None else integer(given)
-
-
-def hparams(root: Node) -> dict[str, tuple[object, ...]]:
-    """Hyperparameter name -> its constant as a tuple of one; an empty tuple for a search space or a nested group."""
-    given = root.own("hyperparameters")
-    found: dict[str, tuple[object, ...]] = {}
-    _collect(None if given is None else given.real, found)
-    return found
-
-
-def _collect(mapping: Node | None, found: dict[str, tuple[object, ...]]) -> None:
-    if mapping is None or mapping.kind != "mapping":
+        roots = parse(decode(config.data).text)
+    except UnreadableError:
         return
-    for key, value in mapping.pairs:
-        if key.value == "<<":
-            bases = value.real.items if value.real.kind == "sequence" else [value]
-            for base in bases:
-                merged: dict[str, tuple[object, ...]] = {}
-                _collect(base.real, merged)
-                for name, constant in merged.items():
-                    found.setdefault(name, constant)
-        else:
-            found[key.value] = _constant(value.real)
+    for root in roots:
+        entry = find_entry(root, config.path, resolver)
+        if isinstance(entry, Entry):
+            yield entry, root
 
 
-def _constant(node: Node) -> tuple[object, ...]:
-    if node.kind == "scalar":
-        return (_value(node),)
-    kind = node.own("type") if node.kind == "mapping" else None
-    given = node.own("val") if kind is not None and kind.real.value == "const" else None
-    return (_value(given.real),) if given is not None and given.real.kind == "scalar" else ()
+@dataclass(frozen=True)
+class _Sighting:
+    """What one config says."""
+
+    path: Path
+    k: int
+    averages: bool
+    slots: int | None
+    hparams: Mapping[str, tuple[object, ...]]
+    launchers: frozenset[str]
 
 
-def _value(node: Node) -> object:
-    if node.style or node.tag is not None:
-        return node.value
-    if node.value.lower() in _CONSTANTS:
-        return _CONSTANTS[node.value.lower()]
-    if is_string(node.value):
-        return node.value
-    try:
-        return int(node.value)
-    except ValueError:
-        pass
-    try:
-        return float(node.value)
-    except ValueError:
-        return node.value
+def _sight(config: ConfigFile, entry: Entry, root: Node) -> _Sighting:
+    from ds_migrate.experiment import values
+
+    k, averages = values.accumulation(root, entry.trials, entry.platform_starts_trial)
+    return _Sighting(config.path, k, averages, values.slots(root), values.hparams(root), entry.launchers)
+
+
+def _facts(sightings: Sequence[_Sighting]) -> ConfigFacts:
+    hparams: dict[str, tuple[object, ...]] = {}
+    for sighting in sightings:
+        for name, values in sighting.hparams.items():
+            seen = hparams.setdefault(name, ())
+            hparams[name] = (*seen, *(v for v in values if not any(v == s and type(v) is type(s) for s in seen)))
+    return ConfigFacts(
+        configs=tuple(dict.fromkeys(s.path for s in sightings)),
+        aggregation=frozenset(s.k for s in sightings),
+        averages=frozenset(s.averages for s in sightings if s.k > 1),
+        slots=frozenset(s.slots for s in sightings if s.slots is not None),
+        hparams=hparams,
+        always=frozenset.intersection(*(frozenset(s.hparams) for s in sightings)),
+        launchers=frozenset().union(*(s.launchers for s in sightings)),
+    )

@@ -24,6 +24,7 @@ class EntrypointEdit:
     dropped: tuple[str, ...] = ()  # overrides of the old launch layer
     layer: str = ""
     left: str | None = None
+    advice: str | None = None
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,11 @@ class _Change:
     new: tuple[str, ...]
 
 
-def edit(text: str, key: Node, node: Node, commands: Sequence[Command], target: str) -> EntrypointEdit:
-    """Plan the edit of one entrypoint. ``commands`` are those of its commands that run a converted trial."""
+def edit(
+    text: str, key: Node, node: Node, commands: Sequence[Command], target: str, one_rank: bool = True
+) -> EntrypointEdit:
+    """Plan the edit of one entrypoint. ``commands`` are those of its commands that run a converted trial; ``one_rank``
+    says that the config asks for one slot, where a launch layer makes no difference to the numbers."""
     whole: list[str] = (
         [item.value for item in node.items] if node.kind == "sequence" else [w.value for w in words(node.value)]
     )
@@ -53,9 +57,18 @@ def edit(text: str, key: Node, node: Node, commands: Sequence[Command], target: 
             result.layer = result.layer or command.launcher
         if target == "determined":
             changes += _for_determined(command)
+        elif "horovod" in command.launcher and not one_rank:
+            result.left = (
+                "Horovod did not copy rank 0's buffers to the other ranks, and ds-train keeps it so under this name"
+            )
+            result.advice = (
+                "take the launch layer out if all ranks shall have rank 0's buffers (BatchNorm), as under DDP"
+            )
+            return result
         elif command.launcher and command.trial is not None:
             if (command.start, command.stop) != (0, len(whole)):
                 result.left = f"only a whole entrypoint can become {command.trial!r}"
+                result.advice = "give the trial alone as entrypoint, and do what precedes it in a startup script"
                 return result
             return _to_trial(text, key, node, command, result)
         elif command.launcher:
@@ -81,7 +94,7 @@ def _to_trial(text: str, key: Node, node: Node, command: Command, result: Entryp
     if node.kind == "scalar":
         result.splices = [_whole_scalar(text, node, trial)]
     elif node.flow:
-        result.splices = [Splice(_content_start(text, node), node.end, splice.render(trial))]
+        result.splices = [Splice(_content_start(text, node), node.end, splice.render(trial, quoted=key.style == '"'))]
     else:
         colon = text.find(":", key.end) + 1
         result.splices = [
@@ -128,7 +141,8 @@ def _span(spans: Sequence[tuple[int, int]], change: _Change) -> tuple[int, int, 
 
 
 def _change_items(text: str, node: Node, change: _Change) -> list[Splice]:
-    new = [splice.render(word) for word in change.new]
+    quoted = node.flow and all(item.style == '"' for item in node.items)
+    new = [splice.render(word, quoted) for word in change.new]
     if change.start < change.stop:
         gone = range(change.start + (1 if new else 0), change.stop)
         replaced = node.items[change.start]

@@ -58,8 +58,8 @@ class ConfigFacts:
     """What the experiment configs that name one trial say, for the engine to decide on while it plans the source.
 
     ``configs``: the files. ``aggregation``: the values of ``aggregation_frequency`` that take effect (1 when absent).
-    ``averages``: the values of ``average_aggregated_gradients`` in the configs that accumulate (K > 1), so empty when none
-    does. ``slots``: the values of ``slots_per_trial``. ``hparams``: names of hyperparameters that some config sets, with
+    ``averages``: the values of ``average_aggregated_gradients`` in the configs that accumulate (K > 1), so empty when
+    none does. ``slots``: the values of ``slots_per_trial``. ``hparams``: hyperparameters that some config sets, with
     the constants seen (a search space adds nothing to the tuple). ``always``: those that every config sets.
     ``launchers``: ``"torch_distributed"``, ``"horovod"``, ... and ``""`` for no launch layer.
     """

@@ -1,33 +1,20 @@
-"""All experiment configs of a run: which of them concern the trials, what the trials must know of them, and their edits."""
+"""All experiment configs of a run: which of them concern the trials, and what becomes of each."""
 
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ds_migrate.experiment import codes
+from ds_migrate.experiment.model import ConfigFile, TrialFacts
 from ds_migrate.experiment.names import may_name, needles, textually_names
-from ds_migrate.experiment.model import ConfigFacts, ConfigFile, TrialFacts
 from ds_migrate.result import FileKind, FileResult, FileStatus, Finding, Severity, TrialStatus
 
 if TYPE_CHECKING:
     from ds_migrate.experiment.convert import Entry
     from ds_migrate.experiment.resolve import Resolver
-    from ds_migrate.experiment.tree import Node
-
-
-@dataclass(frozen=True)
-class _Text:
-    """A file's text without its byte order mark, and the bytes of an edited text."""
-
-    text: str
-    bom: bytes
-
-    def encode(self, text: str) -> bytes:
-        return self.bom + text.encode("utf-8")
 
 
 def plan(
@@ -43,8 +30,8 @@ def plan(
     ``scripts``: absolute path of a script -> the names of the trials that it runs. ``target``: ``"runtime"`` or
     ``"determined"``. ``root``: the project's root, where the search for a context directory ends.
 
-    A config is edited when it is ``named`` and every trial it runs was converted. No byte changes in one that runs a blocked
-    trial, cannot be parsed, names a class that is not there, or whose edit would touch what an anchor shares.
+    A config is edited when it is ``named`` and every trial it runs was converted. No byte changes in one that runs a
+    blocked trial, cannot be parsed, names a class that is not there, or whose edit would touch what an anchor shares.
     """
     names = needles(trials, scripts)
     results: list[FileResult] = []
@@ -53,17 +40,13 @@ def plan(
         if not names or not may_name(config.data, names):
             continue
         if resolver is None:
-            resolver = _resolver(trials, scripts, root)
+            from ds_migrate.experiment.resolve import Resolver
+
+            resolver = Resolver(trials, scripts, root)
         result = _plan_one(config, resolver, names, target)
         if result is not None:
             results.append(result)
     return results
-
-
-def _resolver(trials: Sequence[TrialFacts], scripts: Mapping[Path, Sequence[str]], root: Path | None) -> Resolver:
-    from ds_migrate.experiment.resolve import Resolver
-
-    return Resolver(trials, scripts, root)
 
 
 def _plan_one(config: ConfigFile, resolver: Resolver, names: frozenset[str], target: str) -> FileResult | None:
@@ -71,16 +54,18 @@ def _plan_one(config: ConfigFile, resolver: Resolver, names: frozenset[str], tar
     from ds_migrate.experiment.convert import Conversion, find_entry
     from ds_migrate.experiment.edits import RefusedError, same_meaning
     from ds_migrate.experiment.resolve import Missing
+    from ds_migrate.experiment.text import decode
     from ds_migrate.experiment.tree import UnreadableError, data, parse
 
     result = FileResult(config.path, FileKind.EXPERIMENT, before=config.data)
     try:
-        source = _decode(config.data)
+        source = decode(config.data)
         roots = parse(source.text)
         meanings = [data(root) for root in roots]
     except UnreadableError as error:
         return _unreadable(config, result, error, names)
     splices: list[splice.Splice] = []
+    news = False
     for i, root in enumerate(roots):
         entry = find_entry(root, config.path, resolver)
         if entry is None:
@@ -97,6 +82,7 @@ def _plan_one(config: ConfigFile, resolver: Resolver, names: frozenset[str], tar
                     help="correct the entrypoint, or delete the config if it is out of use",
                 )
             )
+            news = True
             continue
         if not all(trial.configs_follow for trial in entry.trials):
             continue
@@ -115,11 +101,14 @@ def _plan_one(config: ConfigFile, resolver: Resolver, names: frozenset[str], tar
                 entry,
             )
         splices += found
+        # of a trial that an earlier run converted, only what is left to do is worth a word
+        news = news or any(trial.status is TrialStatus.CONVERTED for trial in entry.trials)
         result.findings += conversion.findings
+    result.findings.sort(key=lambda finding: (finding.line, finding.column))
     after = source.encode(splice.apply(source.text, splices)) if splices else config.data
     if after == config.data:
-        return result if result.findings else None
-    wrong = same_meaning(_decode(after).text, meanings)
+        return result if result.findings and news else None
+    wrong = same_meaning(decode(after).text, meanings)
     if wrong is not None:
         first = next(iter(roots))
         return _refused(
@@ -146,18 +135,6 @@ def _plan_one(config: ConfigFile, resolver: Resolver, names: frozenset[str], tar
         return result
     result.after, result.status = after, FileStatus.CHANGED
     return result
-
-
-def _decode(content: bytes) -> _Text:
-    from ds_migrate.experiment.tree import UnreadableError
-
-    bom = codecs.BOM_UTF8 if content.startswith(codecs.BOM_UTF8) else b""
-    try:
-        return _Text(content[len(bom) :].decode("utf-8"), bom)
-    except UnicodeDecodeError as error:
-        raise UnreadableError(
-            f"not UTF-8: {error.reason} at byte {error.start}", content.count(b"\n", 0, error.start) + 1
-        ) from None
 
 
 def _unreadable(config: ConfigFile, result: FileResult, error: Exception, names: frozenset[str]) -> FileResult | None:
@@ -209,85 +186,3 @@ def _refused(
         )
     ]
     return result
-
-
-def facts_for(
-    configs: Sequence[ConfigFile],
-    trials: Sequence[TrialFacts],
-    scripts: Mapping[Path, Sequence[str]],
-    *,
-    root: Path | None = None,
-) -> dict[tuple[Path, str], ConfigFacts]:
-    """What the configs say of each trial, by (source path, class name), before the source is planned.
-
-    Of ``trials`` only ``name`` and ``path`` count, besides ``aggregation_from_config``. Configs that cannot be read are left out: :func:`plan` reports them.
-    """
-    wanted = [_as_converted(trial) for trial in trials]
-    names = needles(wanted, scripts)
-    gathered: dict[tuple[Path, str], list[_Sighting]] = {}
-    resolver: Resolver | None = None
-    for config in configs:
-        if not names or not may_name(config.data, names):
-            continue
-        if resolver is None:
-            resolver = _resolver(wanted, scripts, root)
-        for entry, node in _entries(config, resolver):
-            for trial in entry.trials:
-                gathered.setdefault((trial.path, trial.name), []).append(_sight(config, entry, node))
-    return {key: _facts(sightings) for key, sightings in gathered.items()}
-
-
-def _as_converted(trial: TrialFacts) -> TrialFacts:
-    from dataclasses import replace
-
-    return replace(trial, status=TrialStatus.CONVERTED)
-
-
-def _entries(config: ConfigFile, resolver: Resolver) -> Iterator[tuple[Entry, Node]]:
-    from ds_migrate.experiment.convert import Entry, find_entry
-    from ds_migrate.experiment.tree import UnreadableError, parse
-
-    try:
-        roots = parse(_decode(config.data).text)
-    except UnreadableError:
-        return
-    for root in roots:
-        entry = find_entry(root, config.path, resolver)
-        if isinstance(entry, Entry):
-            yield entry, root
-
-
-@dataclass(frozen=True)
-class _Sighting:
-    """What one config says."""
-
-    path: Path
-    k: int
-    averages: bool
-    slots: int | None
-    hparams: Mapping[str, tuple[object, ...]]
-    launchers: frozenset[str]
-
-
-def _sight(config: ConfigFile, entry: Entry, root: Node) -> _Sighting:
-    from ds_migrate.experiment import facts
-
-    k, averages = facts.accumulation(root, entry.trials, entry.platform_starts_trial)
-    return _Sighting(config.path, k, averages, facts.slots(root), facts.hparams(root), entry.launchers)
-
-
-def _facts(sightings: Sequence[_Sighting]) -> ConfigFacts:
-    hparams: dict[str, tuple[object, ...]] = {}
-    for sighting in sightings:
-        for name, values in sighting.hparams.items():
-            seen = hparams.setdefault(name, ())
-            hparams[name] = (*seen, *(v for v in values if not any(v == s and type(v) is type(s) for s in seen)))
-    return ConfigFacts(
-        configs=tuple(dict.fromkeys(s.path for s in sightings)),
-        aggregation=frozenset(s.k for s in sightings),
-        averages=frozenset(s.averages for s in sightings if s.k > 1),
-        slots=frozenset(s.slots for s in sightings if s.slots is not None),
-        hparams=hparams,
-        always=frozenset.intersection(*(frozenset(s.hparams) for s in sightings)),
-        launchers=frozenset().union(*(s.launchers for s in sightings)),
-    )

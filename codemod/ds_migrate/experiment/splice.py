@@ -15,7 +15,7 @@ from ds_migrate.experiment.tree import Node, is_string
 
 Value = str | int | Mapping[str, "Value"]
 
-_PLAIN = re.compile(r"[\w./][\w./+@%:-]*(?: [\w./+@%-][\w./+@%:-]*)*")
+_PLAIN = re.compile(r"(?:--?(?=[A-Za-z]))?[\w./][\w./+@%:-]*(?: [\w./+@%-][\w./+@%:-]*)*")
 _BREAK = re.compile(r"\r\n|\r|\n")
 _BLANK = re.compile(r"[ \t]*")
 
