@@ -1,0 +1,130 @@
+"""Which classes of a file are trials, read with ``ast`` alone: no libcst, a millisecond a file.
+
+``may_hold_trial`` is the bytes test that keeps everything else away from files without a trial.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+PYTORCH_TRIAL = "determined.pytorch.PyTorchTrial"
+LIGHTNING_ADAPTER = "determined.pytorch.lightning.LightningAdapter"
+DEEPSPEED_TRIALS = (
+    "determined.pytorch.deepspeed.DeepSpeedTrial",
+    "trial_runtime.pytorch.deepspeed.DeepSpeedTrial",
+)
+TRIAL_METHODS = frozenset(
+    {"train_batch", "evaluate_batch", "evaluate_full_dataset", "build_training_data_loader", "build_validation_data_loader"}
+)
+MARKER = re.compile(rb"#\s*TODO\(ds-migrate DSM\d+\)")
+
+_WORDS = (b"determined", b"Trial", b"ds-migrate")
+
+
+def may_hold_trial(data: bytes) -> bool:
+    """Whether the file can concern a migration at all; False for nearly every file of a tree."""
+    return any(word in data for word in _WORDS)
+
+
+@dataclass(frozen=True)
+class ClassFacts:
+    """A class: its name, line (from 1), the qualified names of its bases, and its methods."""
+
+    name: str
+    line: int
+    bases: tuple[str, ...]
+    methods: frozenset[str]
+    top_level: bool = True
+
+
+@dataclass(frozen=True)
+class ImportFacts:
+    """``from module import name`` (``name`` is "" for ``import module``); ``level`` counts the leading dots."""
+
+    module: str
+    name: str
+    level: int
+    line: int
+
+
+@dataclass
+class ModuleFacts:
+    """What one module imports and which classes it defines. Local classes resolve to ``.Name``."""
+
+    classes: list[ClassFacts] = field(default_factory=list)
+    imports: list[ImportFacts] = field(default_factory=list)
+    aliases: dict[str, str] = field(default_factory=dict)
+
+    def imports_from(self, package: str) -> bool:
+        return any(
+            i.level == 0 and (i.module == package or i.module.startswith(package + ".")) for i in self.imports
+        )
+
+
+def module_facts(data: bytes) -> ModuleFacts:
+    """Read a module. Raises ``SyntaxError`` or ``ValueError`` where Python itself would."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # invalid escapes in other people's strings
+        tree = ast.parse(data)
+    facts = ModuleFacts()
+    for statement in ast.walk(tree):
+        if isinstance(statement, (ast.Import, ast.ImportFrom)):
+            _add_import(facts, statement)
+    local = {s.name for s in ast.walk(tree) if isinstance(s, ast.ClassDef)}
+    tops = {id(s) for s in tree.body}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            facts.classes.append(
+                ClassFacts(
+                    name=node.name,
+                    line=node.lineno,
+                    bases=tuple(_qualified(base, facts.aliases, local) for base in _plain_bases(node)),
+                    methods=frozenset(s.name for s in node.body if isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef))),
+                    top_level=id(node) in tops,
+                )
+            )
+    facts.classes.sort(key=lambda c: c.line)
+    return facts
+
+
+def _add_import(facts: ModuleFacts, node: ast.Import | ast.ImportFrom) -> None:
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            facts.imports.append(ImportFacts(alias.name, "", 0, node.lineno))
+            if alias.asname:
+                facts.aliases[alias.asname] = alias.name
+            else:
+                top = alias.name.split(".")[0]
+                facts.aliases[top] = top
+        return
+    module = node.module or ""
+    for alias in node.names:
+        facts.imports.append(ImportFacts(module, alias.name, node.level, node.lineno))
+        prefix = "." * node.level + module
+        joiner = "" if prefix.endswith(".") or not prefix else "."
+        facts.aliases[alias.asname or alias.name] = f"{prefix}{joiner}{alias.name}"
+
+
+def _plain_bases(node: ast.ClassDef) -> Iterator[ast.expr]:
+    for base in node.bases:
+        yield base.value if isinstance(base, ast.Subscript) else base  # Generic[T], Base[int]
+
+
+def _qualified(node: ast.expr, aliases: dict[str, str], local: set[str]) -> str:
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return ""
+    if node.id in aliases:
+        parts.append(aliases[node.id])
+    elif node.id in local:
+        parts.append(f".{node.id}")
+    else:
+        parts.append(node.id)
+    return ".".join(reversed(parts))

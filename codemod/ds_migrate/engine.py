@@ -1,0 +1,216 @@
+"""From the files of a run to its report: know the project, plan each family of trials, render, check.
+
+Nothing is written here. libcst is imported only once there is a trial to convert.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+
+from ds_migrate.discover import CONFIG_SUFFIXES, Source, project_files, read_file
+from ds_migrate.options import Options
+from ds_migrate.project import Project, TrialClass
+from ds_migrate.result import (
+    FileKind,
+    FileResult,
+    FileStatus,
+    Finding,
+    Report,
+    Severity,
+    TrialResult,
+    TrialStatus,
+)
+
+if TYPE_CHECKING:
+    from ds_migrate.convert import Conversion
+
+_KINDS = {
+    "deepspeed": TrialStatus.ALREADY_DEEPSPEED,
+    "old-api": TrialStatus.UNSUPPORTED_API,
+    "lightning": TrialStatus.UNSUPPORTED_API,
+    "foreign-base": TrialStatus.BLOCKED,
+}
+
+
+def migrate(sources: Sequence[Source], options: Options) -> Report:
+    """Plan the conversion of every trial in the named sources. Raises nothing for what a file may hold."""
+    run = _Run({s.real: s for s in sources}, options)
+    roots: dict[Path, list[Source]] = {}
+    for source in sources:
+        if source.data is not None or source.path.suffix == ".py":
+            roots.setdefault(Path(os.path.realpath(source.root)), []).append(source)
+    for root, members in roots.items():
+        if any(s.data is not None and s.path.suffix == ".py" for s in members):
+            run.project(root, members)
+    return Report([f for f in run.results.values() if f.trials or f.findings or f.to_write])
+
+
+@dataclass
+class _Run:
+    """The results of one run by real path, and every file read so far."""
+
+    sources: dict[Path, Source]
+    options: Options
+    results: dict[Path, FileResult] = field(default_factory=dict)
+    _data: dict[Path, bytes | None] = field(default_factory=dict)
+
+    def read(self, path: Path) -> bytes | None:
+        if path not in self._data:
+            source = self.sources.get(path)
+            try:
+                self._data[path] = source.read() if source is not None else read_file(str(path))
+            except OSError:
+                self._data[path] = None
+        return self._data[path]
+
+    def result(self, path: Path, kind: FileKind = FileKind.PYTHON) -> FileResult:
+        """The result of a file, named as the user named it."""
+        if path not in self.results:
+            source = self.sources.get(path)
+            self.results[path] = FileResult(source.path if source is not None else path, kind, before=self.read(path))
+        return self.results[path]
+
+    def project(self, root: Path, members: Sequence[Source]) -> None:
+        files = project_files(root)
+        python = {f for f in files if f.suffix == ".py"} | {s.real for s in members if s.path.suffix == ".py"}
+        project = Project(root, python, self.read)
+        self._unparsable(project, members)
+        self._recognised(project)
+        conversions = self._convert(project)
+        configs = [f for f in files if f.suffix in CONFIG_SUFFIXES] + [s.real for s in members if s.real.suffix in CONFIG_SUFFIXES]
+        self._configs(project, list(dict.fromkeys(configs)), conversions)
+
+    def _unparsable(self, project: Project, members: Iterable[Source]) -> None:
+        """Named files that look like trials and do not parse."""
+        for source in members:
+            if source.data is None or b"PyTorchTrial" not in source.data or source.path.suffix != ".py":
+                continue
+            if project.facts(source.real) is None:
+                line, message = _why(source.data)
+                result = self.result(source.real)
+                result.status = FileStatus.ERROR
+                result.findings.append(Finding("DSM001", Severity.ERROR, line, message))
+
+    def _recognised(self, project: Project) -> None:
+        """Trials that are not for converting, said so where they stand."""
+        for (path, name), trial in project.trials.items():
+            status = _KINDS.get(trial.kind)
+            if status is None or path not in self.sources:
+                continue
+            result = self.result(path)
+            result.trials.append(TrialResult(name, trial.facts.line, status))
+            finding = _recognition(trial)
+            if finding is not None:
+                result.findings.append(finding)
+
+    def _convert(self, project: Project) -> list[Conversion]:
+        families = [f for f in project.families() if any(t.path in self.sources for t in f.trials)]
+        if not families:
+            return []
+        from ds_migrate.convert import Conversion
+
+        conversions = []
+        for family in families:
+            others = [t for t in project.trials.values() if t.kind in ("old-api", "foreign-base") and t.path in family.files]
+            conversions.append(Conversion(family, others, self.read, set(self.sources), self.options))
+        return conversions
+
+    def _configs(self, project: Project, paths: Sequence[Path], conversions: Sequence[Conversion]) -> None:
+        """Experiment configs and DeepSpeed configs around the conversions; both see what the other decided."""
+        from ds_migrate import ds_config, experiment
+
+        files = []
+        for path in paths:
+            data = self.read(path)
+            if data is not None and b"entrypoint" in data:
+                files.append(experiment.ConfigFile(path, data, path in self.sources))
+        scripts = _scripts(project)
+        for conversion in conversions:
+            conversion.model()
+        facts = [f for c in conversions for f in c.facts()]
+        paths_of = ds_config.choose_paths((f.path, f.name, f.ds_config) for f in facts)
+        said = experiment.facts_for(files, facts, scripts, root=project.root) if files else {}
+        for conversion in conversions:
+            conversion.plan(paths_of, said)
+            for path, result in conversion.results(self.result):
+                self.results[path] = result
+        facts = [f for c in conversions for f in c.facts(paths_of)] + list(_deepspeed_facts(project, self.sources))
+        if files:
+            for result in experiment.plan(files, facts, scripts, target=self.options.target, root=project.root):
+                self._add(result)
+        for result in ds_config.plan(facts):
+            self._add(result)
+
+    def _add(self, result: FileResult) -> None:
+        source = self.sources.get(result.path)
+        self.results[result.path] = result
+        if source is not None:
+            result.path = source.path
+
+
+def _deepspeed_facts(project: Project, sources: dict[Path, Source]) -> Iterable[object]:
+    """Trials that an earlier run converted: configs that were not named then may follow now."""
+    from ds_migrate.experiment import TrialFacts
+
+    for (path, name), trial in project.trials.items():
+        data = b""
+        if trial.kind == "deepspeed" and path in sources:
+            data = sources[path].data or b""
+        if b'"deepspeed_config"' in data:
+            target = path.with_name("ds_config.json")
+            yield TrialFacts(
+                name, path, TrialStatus.ALREADY_DEEPSPEED, {}, target, sums_gradients=None, reads_deepspeed_config=True
+            )
+
+
+def _scripts(project: Project) -> dict[Path, list[str]]:
+    """Scripts and the trials they run: their own, and those they import."""
+    found: dict[Path, list[str]] = {}
+    for (path, name), trial in project.trials.items():
+        if trial.kind not in ("pytorch", "deepspeed"):
+            continue
+        found.setdefault(path, []).append(name)
+        for script in project.importers(trial):
+            found.setdefault(script, []).append(name)
+    return found
+
+
+def _why(data: bytes) -> tuple[int, str]:
+    """Line and reason of a file that does not parse."""
+    try:
+        ast.parse(data)
+    except SyntaxError as error:
+        return error.lineno or 1, f"does not parse: {error.msg}"
+    except (ValueError, RecursionError, MemoryError) as error:
+        return 1, f"does not parse: {error}"
+    return 1, "does not parse"
+
+
+def _recognition(trial: TrialClass) -> Finding | None:
+    name, line = trial.facts.name, trial.facts.line
+    if trial.kind == "deepspeed":
+        return None
+    if trial.kind == "old-api":
+        return Finding(
+            "DSM011", Severity.REVIEW, line, f"{name} is written for the API before 0.13 (build_model, optimizer)",
+            trial=name,
+            help="wrap model, optimizer and scheduler in __init__ through the context, then run again",
+        )  # fmt: skip
+    if trial.kind == "lightning":
+        return Finding(
+            "DSM012", Severity.REVIEW, line, f"{name} is a LightningAdapter", trial=name,
+            help="drop the adapter: lightning.Trainer(strategy='deepspeed') drives DeepSpeed itself",
+        )  # fmt: skip
+    bases = ", ".join(b for b in trial.facts.bases if b)
+    return Finding(
+        "DSM013", Severity.BLOCKED, line, f"{name} is built on {bases}, which is not in this project", trial=name,
+        help="convert the base class where it is, or copy it into the project, and run again on both",
+    )  # fmt: skip
+
+

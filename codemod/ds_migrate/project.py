@@ -1,0 +1,241 @@
+"""The project around the named files: which classes are trials, across files, and what must move together.
+
+A trial is converted whole or not at all, with its base classes, the project files it imports that speak to Determined,
+and the scripts that run it. Such a group is a ``Family``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ds_migrate.detect import (
+    DEEPSPEED_TRIALS,
+    LIGHTNING_ADAPTER,
+    PYTORCH_TRIAL,
+    TRIAL_METHODS,
+    ClassFacts,
+    ImportFacts,
+    ModuleFacts,
+    module_facts,
+)
+
+
+@dataclass(frozen=True)
+class TrialClass:
+    """A class that is a PyTorchTrial, directly or through ``bases`` (nearest first, all of them in the project)."""
+
+    path: Path
+    facts: ClassFacts
+    kind: str  # "pytorch", "deepspeed", "lightning", "old-api", "foreign-base"
+    bases: tuple[tuple[Path, str], ...] = ()
+
+    @property
+    def key(self) -> tuple[Path, str]:
+        return self.path, self.facts.name
+
+
+@dataclass
+class Family:
+    """Trials and files that are converted together: all of them or none."""
+
+    trials: list[TrialClass] = field(default_factory=list)
+    files: set[Path] = field(default_factory=set)
+
+
+class Project:
+    """``read`` gives a file's bytes (None when it cannot be read); ``files`` are the Python files of the project."""
+
+    def __init__(self, root: Path, files: Iterable[Path], read: Callable[[Path], bytes | None]) -> None:
+        self.root = root
+        self.files = sorted(set(files))
+        self._read = read
+        self._known = set(self.files)
+        self._facts: dict[Path, ModuleFacts | None] = {}
+        self.trials: dict[tuple[Path, str], TrialClass] = {}
+        self._find_trials()
+
+    def facts(self, path: Path) -> ModuleFacts | None:
+        """The module's facts; None when it does not parse (it is reported elsewhere)."""
+        if path not in self._facts:
+            data = self._read(path)
+            try:
+                self._facts[path] = module_facts(data) if data is not None else None
+            except (SyntaxError, ValueError, RecursionError, MemoryError):
+                self._facts[path] = None
+        return self._facts[path]
+
+    def resolve(self, importer: Path, module: str, level: int = 0) -> Path | None:
+        """The project file that ``import module`` means in ``importer``; None for a library."""
+        parts = [p for p in module.split(".") if p]
+        if level:
+            folder = importer.parent
+            for _ in range(level - 1):
+                folder = folder.parent
+            return self._module_file(folder, parts)
+        for folder in (importer.parent, *importer.parent.parents):
+            found = self._module_file(folder, parts) if parts else None
+            if found is not None:
+                return found
+            if folder == self.root:
+                break
+        return None
+
+    def _module_file(self, folder: Path, parts: list[str]) -> Path | None:
+        base = folder.joinpath(*parts)
+        candidates = [base / "__init__.py"]
+        if parts:
+            candidates.insert(0, base.with_name(base.name + ".py"))
+        return next((c for c in candidates if c in self._known), None)
+
+    def imported_file(self, importer: Path, imported: ImportFacts) -> Path | None:
+        """The project file an import statement reaches: the submodule when the name is one, else the module."""
+        if imported.name:
+            inner = f"{imported.module}.{imported.name}" if imported.module else imported.name
+            found = self.resolve(importer, inner, imported.level)
+            if found is not None and found.name != "__init__.py":
+                return found
+        return self.resolve(importer, imported.module, imported.level)
+
+    def _find_trials(self) -> None:
+        """Direct subclasses first, then, name by name, the classes of other files built on those."""
+        candidates = self._mentioning(b"PyTorchTrial", b"LightningAdapter", b"DeepSpeedTrial", b"build_training_data_loader")
+        queue = list(candidates)
+        seen: set[Path] = set(queue)
+        while queue:
+            grown: list[str] = []
+            for path in queue:
+                grown.extend(self._classify(path))
+            queue = []
+            for name in dict.fromkeys(grown):
+                for path in self._mentioning(name.encode()):
+                    if path not in seen or any(k[1] == name and k[0] != path for k in self.trials):
+                        seen.add(path)
+                        queue.append(path)
+
+    def _mentioning(self, *words: bytes) -> list[Path]:
+        found = []
+        for path in self.files:
+            data = self._read(path)
+            if data is not None and any(word in data for word in words):
+                found.append(path)
+        return found
+
+    def _classify(self, path: Path) -> list[str]:
+        """Add the trials of one file; returns the names that are new."""
+        facts = self.facts(path)
+        new: list[str] = []
+        if facts is None:
+            return new
+        again = True
+        while again:
+            again = False
+            for cls in facts.classes:
+                if (path, cls.name) in self.trials:
+                    continue
+                trial = self._trial(path, facts, cls)
+                if trial is not None:
+                    self.trials[trial.key] = trial
+                    new.append(cls.name)
+                    again = True
+        return new
+
+    def _trial(self, path: Path, facts: ModuleFacts, cls: ClassFacts) -> TrialClass | None:
+        for base in cls.bases:
+            if base == PYTORCH_TRIAL or (base.startswith("determined.") and base.endswith(".PyTorchTrial")):
+                old = {"build_model", "optimizer"} & cls.methods and not cls.methods >= {"build_training_data_loader", "__init__"}
+                if "build_model" in cls.methods and "optimizer" in cls.methods:
+                    old = True
+                return TrialClass(path, cls, "old-api" if old else "pytorch")
+            if base in DEEPSPEED_TRIALS:
+                return TrialClass(path, cls, "deepspeed")
+            if base == LIGHTNING_ADAPTER or (base.startswith("determined.") and base.endswith("LightningAdapter")):
+                return TrialClass(path, cls, "lightning")
+            parent = self.parent_class(path, base)
+            if parent is not None and parent in self.trials:
+                above = self.trials[parent]
+                return TrialClass(path, cls, above.kind, (parent, *above.bases))
+        looks = len(TRIAL_METHODS & cls.methods) >= 2 and cls.methods & {"build_training_data_loader", "train_batch"}
+        speaks = facts.imports_from("determined") or facts.imports_from("model_hub")
+        if looks and speaks and cls.bases and any(b and not b.startswith(".") and b not in ("object", "abc.ABC") for b in cls.bases):
+            foreign = [b for b in cls.bases if self.parent_class(path, b) is None]
+            if foreign and not any(b.startswith("torch.") for b in cls.bases):
+                return TrialClass(path, cls, "foreign-base")
+        return None
+
+    def parent_class(self, path: Path, base: str) -> tuple[Path, str] | None:
+        """Where a base class of this project is defined."""
+        if not base:
+            return None
+        if base.startswith(".") and "." not in base[1:] and self._defines(path, base[1:]):
+            return path, base[1:]
+        level = len(base) - len(base.lstrip("."))
+        module, _, name = base[level:].rpartition(".")
+        target = self.resolve(path, module, level) if (module or level) else None
+        if target is None:
+            return None
+        if self._defines(target, name):
+            return target, name
+        facts = self.facts(target)  # re-exported by a package's __init__
+        if facts is not None and name in facts.aliases and facts.aliases[name] != base:
+            return self.parent_class(target, facts.aliases[name])
+        return None
+
+    def _defines(self, path: Path, name: str) -> bool:
+        facts = self.facts(path)
+        return facts is not None and any(c.name == name for c in facts.classes)
+
+    # -- what moves together ------------------------------------------------------------------------------------
+
+    def families(self) -> list[Family]:
+        """Groups of PyTorchTrials with every project file that must be converted along with them."""
+        groups: list[Family] = []
+        for trial in self.trials.values():
+            if trial.kind != "pytorch":
+                continue
+            files = {trial.path, *(path for path, _ in trial.bases)}
+            files |= self._determined_files_imported_by(files)
+            files |= self._scripts_running(trial)
+            family = Family([trial], files)
+            for other in [g for g in groups if g.files & files]:
+                groups.remove(other)
+                family = Family([*other.trials, *family.trials], other.files | family.files)
+            groups.append(family)
+        for group in groups:
+            group.trials.sort(key=lambda t: (t.path, t.facts.line))
+        return groups
+
+    def _determined_files_imported_by(self, files: set[Path]) -> set[Path]:
+        found: set[Path] = set()
+        seen: set[Path] = set(files)
+        queue = list(files)
+        while queue:
+            path = queue.pop()
+            facts = self.facts(path)
+            if facts is None:
+                continue
+            if facts.imports_from("determined"):
+                found.add(path)
+            for imported in facts.imports:
+                target = self.imported_file(path, imported)
+                if target is not None and target not in seen:
+                    seen.add(target)
+                    queue.append(target)
+        return found
+
+    def _scripts_running(self, trial: TrialClass) -> set[Path]:
+        """Files that import the trial and speak to Determined: launch scripts, tests, notebooks' helpers."""
+        return {p for p in self.importers(trial) if (f := self.facts(p)) is not None and f.imports_from("determined")}
+
+    def importers(self, trial: TrialClass) -> set[Path]:
+        """Files that import the trial's module."""
+        found: set[Path] = set()
+        stem = trial.path.stem if trial.path.name != "__init__.py" else trial.path.parent.name
+        for path in self._mentioning(stem.encode()):
+            facts = self.facts(path)
+            if path == trial.path or facts is None:
+                continue
+            if any(self.imported_file(path, i) == trial.path for i in facts.imports):
+                found.add(path)
+        return found

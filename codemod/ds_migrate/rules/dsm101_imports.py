@@ -1,0 +1,255 @@
+"""Imports and names of ``determined`` become those of the target.
+
+What it does
+    Changes the package prefix in every import of the file, moves ``PyTorchTrial``, ``PyTorchTrialContext``, ``init``
+    and ``Trainer`` to their DeepSpeed counterparts under whatever name the file gave them, and names base classes and
+    annotations accordingly, quoted ones too. A name that the target lacks blocks the conversion where it is used and
+    goes where it is not.
+
+Why
+    The runtime mirrors Determined's public module paths, so a change of prefix is all that most names need.
+
+Before
+    from determined.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext, TorchData
+
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        self.context = context
+        self.model = self.context.wrap_model(Net())
+        self.optimizer = self.context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=0.1))
+
+After
+    import deepspeed
+    from trial_runtime.pytorch import DataLoader, TorchData
+    from trial_runtime.pytorch.deepspeed import DeepSpeedTrial, DeepSpeedTrialContext, overwrite_deepspeed_config
+
+Numbers
+    Unchanged.
+
+References
+    trial_runtime.pytorch, trial_runtime.pytorch.deepspeed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import libcst as cst
+
+from ds_migrate.plan import Plan
+from ds_migrate.syntax.source import SourceFile
+from ds_migrate.syntax.tree import dotted, walk
+from ds_migrate.target import DEEPSPEED_MODULE, MOVED
+
+CODE = "DSM101"
+NAME = "imports"
+
+
+def apply_file(file: SourceFile, plans: Sequence[Plan]) -> None:
+    plan = plans[0]
+    _references(plan, file)
+    _annotations(plan, file)
+    for node in file.names.import_nodes:
+        if isinstance(node, cst.Import):
+            _module_import(plan, file, node)
+        else:
+            _from_import(plan, file, node)
+    _deepspeed_import(plan, file)
+
+
+def _references(plan: Plan, file: SourceFile) -> None:
+    """Every use of a moved name, however it is spelled; every use of a name that the target lacks is blocked."""
+    imported = {inner for n in file.names.import_nodes for inner in walk(n)}
+    for node in walk(file.module):
+        if not isinstance(node, (cst.Name, cst.Attribute)) or node in imported or not _whole_chain(file, node):
+            continue
+        qualified = file.names.qualified(node)
+        if qualified is None or not qualified.startswith("determined."):
+            continue
+        known, rest = _split(qualified)
+        if known in MOVED:
+            new = plan.deepspeed_name(file, MOVED[known]) + rest
+            if new != dotted(node):
+                file.replace(node, new)
+        elif not plan.target.has(qualified):
+            plan.blocked(
+                CODE, file, node, f"{qualified} has no counterpart in {plan.target.package}",
+                "take the use out, or move it to a file of its own that still imports determined",
+            )  # fmt: skip
+
+
+def _whole_chain(file: SourceFile, node: cst.CSTNode) -> bool:
+    """Whether the name or attribute is not a part of a longer ``a.b.c``, nor a keyword's or parameter's name."""
+    parent = file.parent(node)
+    if isinstance(parent, cst.Attribute):
+        return False
+    if isinstance(parent, cst.Arg):
+        return parent.keyword is not node
+    if isinstance(parent, (cst.Param, cst.ClassDef, cst.FunctionDef)):
+        return getattr(parent, "name", None) is not node
+    return True
+
+
+def _split(qualified: str) -> tuple[str, str]:
+    """A moved name and what is taken from it: ``determined.pytorch.PyTorchTrial`` and ``.train_batch``."""
+    for known in MOVED:
+        if qualified == known or qualified.startswith(known + "."):
+            return known, qualified[len(known) :]
+    return qualified, ""
+
+
+def _annotations(plan: Plan, file: SourceFile) -> None:
+    """Quoted annotations that are one dotted name."""
+    for node in walk(file.module):
+        if not isinstance(node, cst.Annotation) or not isinstance(node.annotation, cst.SimpleString):
+            continue
+        text = node.annotation
+        try:
+            inner = cst.parse_expression(text.raw_value)
+        except cst.ParserSyntaxError:
+            continue
+        qualified = file.names.qualified(inner)
+        if qualified in MOVED:
+            file.replace(text, cst.SimpleString(f"{text.quote}{plan.deepspeed_name(file, MOVED[qualified])}{text.quote}"))
+
+
+def _module_import(plan: Plan, file: SourceFile, node: cst.Import) -> None:
+    for alias in node.names:
+        name = dotted(alias.name) or ""
+        if name.split(".")[0] != "determined":
+            continue
+        if not plan.target.has(name):
+            _drop_or_block(plan, file, alias, name, name.split(".")[0] if alias.asname is None else _bound(alias))
+            continue
+        new = plan.target.module(name)
+        if new == name:
+            continue
+        file.replace(alias.name, new)
+        plan.converted(CODE, file, node, f"import {new}")
+        if alias.asname is None:
+            _rename_package(plan, file, plan.target.package)
+
+
+def _rename_package(plan: Plan, file: SourceFile, package: str) -> None:
+    """``import determined`` binds ``determined``: every use of that name is the new package."""
+    imports = {inner for n in file.names.import_nodes for inner in walk(n)}
+    for node in walk(file.module):
+        if not isinstance(node, cst.Name) or node.value != "determined" or node in imports:
+            continue
+        parent = file.parent(node)
+        if isinstance(parent, cst.Attribute) and parent.attr is node:
+            continue
+        if file.edits.once(node, CODE) and not _inside_moved(file, node):
+            file.replace(node, package)
+
+
+def _inside_moved(file: SourceFile, node: cst.CSTNode) -> bool:
+    for ancestor in file.ancestors(node):
+        if not isinstance(ancestor, cst.Attribute):
+            return False
+        if _split(file.names.qualified(ancestor) or "")[0] in MOVED:
+            return True
+    return False
+
+
+def _from_import(plan: Plan, file: SourceFile, node: cst.ImportFrom) -> None:
+    module = dotted(node.module) or ""
+    if node.relative or module.split(".")[0] != "determined":
+        return
+    if isinstance(node.names, cst.ImportStar):
+        plan.blocked(
+            CODE, file, node, f"from {module} import * hides which names are used", "import the names that are used"
+        )
+        return
+    gone: set[cst.ImportAlias] = set()
+    for alias in node.names:
+        qualified = f"{module}.{dotted(alias.name)}"
+        if qualified in MOVED:
+            gone.add(alias)
+        elif not plan.target.has(qualified) and not _used(file, _bound(alias)):
+            gone.add(alias)
+            plan.converted(CODE, file, alias, f"{qualified} was not used")
+        elif not plan.target.has(module) and not plan.target.has(qualified):
+            plan.blocked(
+                CODE, file, alias, f"{qualified} has no counterpart in {plan.target.package}",
+                "take the use out, or move it to a file of its own that still imports determined",
+            )  # fmt: skip
+    new = plan.target.module(module)
+    line = file.statement(node)
+    if len(gone) == len(node.names):
+        target = line if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1 else node
+        file.remove(target)
+        return
+    if new != module and node.module is not None:
+        file.replace(node.module, new)
+    if gone:
+        file.change(node, lambda updated: _without(updated, {i for i, a in enumerate(node.names) if a in gone}))  # type: ignore[arg-type]
+    plan.converted(CODE, file, node, f"from {new} import ...")
+
+
+def _without(updated: cst.CSTNode, indices: set[int]) -> cst.CSTNode:
+    """The import without some of its names; layout and trailing comma as they were."""
+    assert isinstance(updated, cst.ImportFrom) and not isinstance(updated.names, cst.ImportStar)
+    kept = [a for i, a in enumerate(updated.names) if i not in indices]
+    last = updated.names[-1]
+    if kept[-1] is not last:
+        kept[-1] = kept[-1].with_changes(comma=last.comma)
+    return updated.with_changes(names=kept)
+
+
+def _drop_or_block(plan: Plan, file: SourceFile, alias: cst.ImportAlias, name: str, bound: str) -> None:
+    node = file.parent(alias)
+    if isinstance(node, cst.Import) and len(node.names) == 1 and not _used(file, bound):
+        line = file.statement(node)
+        file.remove(line if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1 else node)
+        plan.converted(CODE, file, node, f"{name} was not used")
+        return
+    plan.blocked(
+        CODE, file, alias, f"{name} has no counterpart in {plan.target.package}",
+        "take the use out, or move it to a file of its own that still imports determined",
+    )  # fmt: skip
+
+
+def _bound(alias: cst.ImportAlias) -> str:
+    name = alias.asname.name if alias.asname is not None else alias.name
+    return dotted(name) or ""  # type: ignore[arg-type]
+
+
+def _used(file: SourceFile, name: str) -> bool:
+    imports = {inner for n in file.names.import_nodes for inner in walk(n)}
+    for node in walk(file.module):
+        if isinstance(node, cst.Name) and node.value == name and node not in imports:
+            parent = file.parent(node)
+            if not (isinstance(parent, cst.Attribute) and parent.attr is node):
+                return True
+        if isinstance(node, cst.SimpleString) and name in node.value and isinstance(file.parent(node), cst.Annotation):
+            return True
+    return False
+
+
+def _deepspeed_import(plan: Plan, file: SourceFile) -> None:
+    """``from ...deepspeed import DeepSpeedTrial, ...``: the names asked for, after the file's determined imports."""
+    wanted = plan.deepspeed_imports.get(file)
+    if not wanted:
+        return
+    module = plan.target.module(DEEPSPEED_MODULE)
+    names = ", ".join(n if n == b else f"{n} as {b}" for n, b in sorted(wanted.items()) if n)
+    alias = wanted.get("")
+    text = f"from {module} import {names}" if names else ""
+    if len(text) > 100:
+        rows = ",\n    ".join(names.split(", "))
+        text = f"from {module} import (\n    {rows},\n)"
+    if alias:
+        head, _, tail = module.rpartition(".")
+        text = "\n".join(filter(None, [f"from {head} import {tail} as {alias}", text]))
+    anchors = [
+        n
+        for n in file.names.import_nodes
+        if (isinstance(n, cst.ImportFrom) and not n.relative and (dotted(n.module) or "").split(".")[0] == "determined")
+        or (isinstance(n, cst.Import) and (dotted(n.names[0].name) or "").split(".")[0] == "determined")
+    ]
+    tops = set(file.module.body)
+    lines = [s for n in anchors if (s := file.statement(n)) in tops]
+    if lines:
+        file.after(lines[-1], text)
+    else:
+        file.imports._insert(text, module, True)

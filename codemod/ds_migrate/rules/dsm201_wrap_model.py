@@ -1,0 +1,99 @@
+"""``wrap_model`` gives the module itself; the engine comes once its optimizer exists.
+
+What it does
+    Replaces ``context.wrap_model(module)`` by ``module``. The name keeps the raw module until the engine is made
+    (DSM205); code in between, model surgery and optimizer construction included, runs on the raw module.
+
+Why
+    DeepSpeed makes its engine from a module and its optimizer together, so there is nothing to wrap yet. A module that
+    the trial runs, copies or loads before that is moved to the device where ``wrap_model`` used to move it.
+
+Before
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        self.context = context
+        self.model = self.context.wrap_model(Net())
+        self.optimizer = self.context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=0.1))
+
+After
+    def __init__(self, context: DeepSpeedTrialContext) -> None:
+        self.context = context
+        self.model = Net()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        hparams = self.context.get_hparams()
+        ds_config = overwrite_deepspeed_config(
+            hparams.get("deepspeed_config", str(Path(__file__).with_name("ds_config.json"))),
+            {
+                "train_micro_batch_size_per_gpu": self.context.get_per_slot_batch_size(),
+                **hparams.get("overwrite_deepspeed_args", {}),
+            },
+        )
+        engine, self.optimizer, _, _ = deepspeed.initialize(
+            model=self.model, optimizer=self.optimizer, config=ds_config
+        )
+        self.model = self.context.wrap_model_engine(engine)
+
+Numbers
+    Unchanged.
+
+References
+    PyTorchTrialContext.wrap_model, DeepSpeedTrialContext.wrap_model_engine
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from ds_migrate.plan import Plan
+from ds_migrate.rules.support import unwrap
+from ds_migrate.syntax.tree import dotted, walk
+from ds_migrate.trial.model import Model
+
+CODE = "DSM201"
+NAME = "wrap-model"
+
+_QUIET = frozenset({"parameters", "named_parameters", "train", "eval", "zero_grad", "requires_grad_"})
+
+
+def apply(plan: Plan) -> None:
+    for model in plan.trial.models:
+        for wrap in model.wraps:
+            plan.handle(wrap.use)
+            if wrap.target is None:
+                plan.blocked(
+                    CODE, wrap.file, wrap.call, "the wrapped model has no name of its own",
+                    "assign it: self.model = self.context.wrap_model(...)",
+                )  # fmt: skip
+                continue
+            suffix = f".to({_context(wrap.use.receiver)}.device)" if _used_before_engine(plan, model) else ""
+            unwrap(plan, wrap, CODE, suffix)
+            plan.converted(CODE, wrap.file, wrap.call, f"{model.target} is the module itself until its engine is made")
+
+
+def _context(receiver: cst.BaseExpression) -> str:
+    return dotted(receiver) or "self.context"
+
+
+def _used_before_engine(plan: Plan, model: Model) -> bool:
+    """Whether ``__init__`` does more with the model than hand its parameters to an optimizer."""
+    for wrap in model.wraps:
+        function = wrap.use.function
+        if function is None:
+            continue
+        for node in walk(function):
+            if not isinstance(node, (cst.Name, cst.Attribute)) or dotted(node) not in model.names:
+                continue
+            if wrap.file.position(node) <= wrap.file.position(wrap.call):
+                continue
+            around = wrap.file.parent(node)
+            if isinstance(around, cst.Attribute):
+                if around.attr.value in _QUIET or not isinstance(wrap.file.parent(around), cst.Call):
+                    continue
+                return True
+            if isinstance(around, cst.Call) or (isinstance(around, cst.Arg) and not _builds_optimizer(plan, around)):
+                return True
+    return False
+
+
+def _builds_optimizer(plan: Plan, arg: cst.Arg) -> bool:
+    """Whether the argument goes into a call that makes an optimizer."""
+    return any(arg in set(walk(e)) for o in plan.trial.optimizers for e in o.built_by)

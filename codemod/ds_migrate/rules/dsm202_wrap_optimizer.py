@@ -1,0 +1,87 @@
+"""``wrap_optimizer`` gives the optimizer itself, which its engine then takes.
+
+What it does
+    Replaces ``context.wrap_optimizer(optimizer)`` by ``optimizer``; the engine is made from it (DSM205). Options that
+    only Horovod had are dropped.
+
+Why
+    DeepSpeed takes the optimizer object as it is. Naming it in the DeepSpeed config instead would not be the same:
+    there "Adam" means AdamW.
+
+Before
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        self.context = context
+        self.model = self.context.wrap_model(Net())
+        optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        self.optimizer = self.context.wrap_optimizer(optimizer, backward_passes_per_step=1)
+
+After
+    def __init__(self, context: DeepSpeedTrialContext) -> None:
+        self.context = context
+        self.model = Net()
+        optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        self.optimizer = optimizer
+        hparams = self.context.get_hparams()
+        ds_config = overwrite_deepspeed_config(
+            hparams.get("deepspeed_config", str(Path(__file__).with_name("ds_config.json"))),
+            {
+                "train_micro_batch_size_per_gpu": self.context.get_per_slot_batch_size(),
+                **hparams.get("overwrite_deepspeed_args", {}),
+            },
+        )
+        engine, self.optimizer, _, _ = deepspeed.initialize(
+            model=self.model, optimizer=self.optimizer, config=ds_config
+        )
+        self.model = self.context.wrap_model_engine(engine)
+
+Numbers
+    Unchanged. Without fp16_compression gradients are exchanged in full precision.
+
+References
+    PyTorchTrialContext.wrap_optimizer, deepspeed.initialize(optimizer=)
+"""
+
+from __future__ import annotations
+
+from ds_migrate.plan import Plan
+from ds_migrate.rules.support import unwrap
+from ds_migrate.syntax.tree import argument, is_literal, number
+
+CODE = "DSM202"
+NAME = "wrap-optimizer"
+
+
+def apply(plan: Plan) -> None:
+    for optimizer in plan.trial.optimizers:
+        for wrap in optimizer.wraps:
+            plan.handle(wrap.use)
+            file, call = wrap.file, wrap.call
+            if wrap.target is None:
+                plan.blocked(
+                    CODE, file, call, "the wrapped optimizer has no name of its own",
+                    "assign it: self.optimizer = self.context.wrap_optimizer(...)",
+                )  # fmt: skip
+                continue
+            if wrap.repeated or not _always_there(plan, optimizer.target):
+                plan.blocked(
+                    CODE, file, call, "the optimizer is wrapped in a loop or only on some paths",
+                    "wrap each optimizer under a name of its own, whichever branch is taken",
+                )  # fmt: skip
+                continue
+            unwrap(plan, wrap, CODE)
+            plan.converted(CODE, file, call, f"{optimizer.target} is the optimizer itself, its engine takes it")
+            passes = argument(call, 1, "backward_passes_per_step")
+            if passes is not None and number(passes.value) != 1:
+                plan.review(CODE, file, passes, "backward_passes_per_step is dropped: engines need no such count")
+            compression = argument(call, 2, "fp16_compression")
+            if compression is not None and not is_literal(compression.value, "False") and not is_literal(compression.value, "None"):
+                plan.review(
+                    CODE, file, compression, "fp16_compression is dropped, gradients are exchanged in full precision",
+                    'for the nearest thing, add "communication_data_type": "fp16" to ds_config.json',
+                )  # fmt: skip
+
+
+def _always_there(plan: Plan, target: str) -> bool:
+    from ds_migrate.trial.owners import on_every_path
+
+    return all(on_every_path(o.wraps) for o in plan.trial.optimizers if o.target == target)

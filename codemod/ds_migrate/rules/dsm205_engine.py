@@ -1,0 +1,234 @@
+"""``deepspeed.initialize`` makes the engine, ``wrap_model_engine`` registers it.
+
+What it does
+    After the last statement that needs the raw model and optimizer, makes the engine. One model with one optimizer
+    over it: the engine takes the model's name. Anything else: one engine per optimizer, the forward passes keep going
+    through the raw models.
+
+Why
+    ``deepspeed.initialize`` returns ``(engine, optimizer, dataloader, lr_scheduler)``. Its config is ``ds_config.json``
+    with what is only known at run time merged in, so that searches and any number of ranks keep working. With several
+    optimizers each engine owns exactly its optimizer's parameters, and gradients are reduced in ``step()``: losses that
+    reach several optimizers stay right on every rank.
+
+Before
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        self.context = context
+        self.generator = self.context.wrap_model(Generator())
+        self.discriminator = self.context.wrap_model(Discriminator())
+        self.opt_g = self.context.wrap_optimizer(torch.optim.Adam(self.generator.parameters(), lr=0.1))
+        self.opt_d = self.context.wrap_optimizer(torch.optim.Adam(self.discriminator.parameters(), lr=0.1))
+
+After
+    def __init__(self, context: DeepSpeedTrialContext) -> None:
+        self.context = context
+        self.generator = Generator()
+        self.discriminator = Discriminator()
+        self.opt_g = torch.optim.Adam(self.generator.parameters(), lr=0.1)
+        self.opt_d = torch.optim.Adam(self.discriminator.parameters(), lr=0.1)
+        hparams = self.context.get_hparams()
+        ds_config = overwrite_deepspeed_config(
+            hparams.get("deepspeed_config", str(Path(__file__).with_name("ds_config.json"))),
+            {
+                "train_micro_batch_size_per_gpu": self.context.get_per_slot_batch_size(),
+                **hparams.get("overwrite_deepspeed_args", {}),
+            },
+        )
+        engine, self.opt_g, _, _ = deepspeed.initialize(
+            model=EngineModule(self.opt_g, generator=self.generator), optimizer=self.opt_g, config=ds_config
+        )
+        self.engine_g = self.context.wrap_model_engine(engine)
+        engine, self.opt_d, _, _ = deepspeed.initialize(
+            model=EngineModule(self.opt_d, discriminator=self.discriminator), optimizer=self.opt_d, config=ds_config
+        )
+        self.engine_d = self.context.wrap_model_engine(engine)
+
+Numbers
+    Unchanged: <= 1e-6 in fp32 on 1 and 2 ranks, stages 0 and 1.
+
+References
+    deepspeed.initialize, DeepSpeedTrialContext.wrap_model_engine, overwrite_deepspeed_config
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from ds_migrate.plan import Plan
+from ds_migrate.rules.support import child_name, engine_name, expression_text
+from ds_migrate.syntax.source import SourceFile
+from ds_migrate.syntax.tree import dotted
+from ds_migrate.trial.model import Form, Model, Optimizer, Trial
+from ds_migrate.trial.place import Place
+
+CODE = "DSM205"
+NAME = "engine"
+_WIDTH = 100
+
+
+def apply(plan: Plan) -> None:
+    trial = plan.trial
+    if trial.place is None:
+        return
+    place = trial.place
+    file = place.file
+    for model in trial.models:
+        for wrap in model.wraps:
+            if model.sometimes and (wrap.use.function is not place.function or wrap.repeated):
+                plan.blocked(
+                    CODE, wrap.file, wrap.call, f"{model.target} is wrapped in a loop or in a branch of another method",
+                    "wrap it in __init__, outside of loops",
+                )  # fmt: skip
+                return
+    if not plan.target.ships_helpers and trial.form is Form.PER_OPTIMIZER:
+        plan.blocked(
+            CODE, file, place.statement, "several engines are not written for --target determined yet",
+            "convert for the bundled runtime (--target runtime)",
+        )  # fmt: skip
+        return
+    for optimizer in trial.optimizers:
+        optimizer.engine = trial.models[0].target if trial.form is Form.SIMPLE else engine_name(optimizer)
+    if not file.edits.once(place.statement, CODE):
+        return
+    names = _Names(plan, file, place)
+    lines = names.config_lines()
+    if trial.form is Form.SIMPLE:
+        lines += _simple_engine(names)
+    else:
+        for optimizer in trial.optimizers:
+            lines += _engine_of(names, optimizer)
+    file.after(place.statement, "\n".join(lines))
+    what = "the engine is made" if trial.form is Form.SIMPLE else f"{len(trial.optimizers)} engines are made, one per optimizer,"
+    stage = f"ZeRO stage {trial.stage}" + (f" ({trial.stage_reason})" if trial.stage_reason else "")
+    plan.converted(CODE, file, place.statement, f"{what} here; {stage}")
+
+
+class _Names:
+    """The names that the generated lines use, each free in its file."""
+
+    def __init__(self, plan: Plan, file: SourceFile, place: Place) -> None:
+        self.plan, self.file, self.place = plan, file, place
+        self.context = context_at(plan.trial, place)
+        self.hparams = file.names.fresh("hparams", "ds_hparams")
+        self.config = file.names.fresh("ds_config")
+        self.engine = file.names.fresh("engine", "ds_engine")
+        self.width = _WIDTH
+        self._sometimes: str | None = None
+
+    def config_lines(self) -> list[str]:
+        plan, file = self.plan, self.file
+        overwrite = plan.deepspeed_name(file, "overwrite_deepspeed_config")
+        path = file.imports.name("pathlib", "Path")
+        values = [f'"train_micro_batch_size_per_gpu": {self.context}.get_per_slot_batch_size(),']
+        shared = shared_clipping(plan.trial)
+        if shared is not None:
+            values.append(f'"gradient_clipping": {shared},')
+        values.append(f'**{self.hparams}.get("overwrite_deepspeed_args", {{}}),')
+        return [
+            f"{self.hparams} = {self.context}.get_hparams()",
+            f"{self.config} = {overwrite}(",
+            f'    {self.hparams}.get("deepspeed_config", str({path}(__file__).with_name("{plan.ds_config_name}"))),',
+            "    {",
+            *(f"        {value}" for value in values),
+            "    },",
+            ")",
+        ]
+
+    def sometimes_models(self) -> str:
+        """A dict, filled where the models are made, of those that exist on some paths only."""
+        if self._sometimes is None:
+            self._sometimes = self.file.names.fresh("engine_models")
+            models = [m for m in self.plan.trial.models if m.sometimes]
+            statements = [self.place_of(m, i) for m in models for i in range(len(m.wraps))]
+            body = list(self.place.function.body.body)
+            first = min(statements, key=body.index)
+            self.file.before(first, f"{self._sometimes} = {{}}")
+            for model in models:
+                for wrap in model.wraps:
+                    line = f'{self._sometimes}["{child_name(model.target)}"] = {wrap.target}'
+                    self.file.after(self.file.statement(wrap.call), line)
+        return self._sometimes
+
+    def place_of(self, model: Model, index: int) -> cst.BaseStatement:
+        """The top statement of the engine's function that holds the model's wrap."""
+        found = self.file.statement_in(model.wraps[index].call, self.place.function)
+        assert found is not None
+        return found
+
+    def initialize(self, model: str, optimizer: str, config: str) -> list[str]:
+        deepspeed = self.file.imports.module("deepspeed")
+        head = f"{self.engine}, {optimizer}, _, _ = {deepspeed}.initialize("
+        arguments = f"model={model}, optimizer={optimizer}, config={config}"
+        depth = 8
+        if depth + len(head) + len(arguments) + 1 <= self.width:
+            return [f"{head}{arguments})"]
+        if depth + 4 + len(arguments) <= 120:
+            return [head, f"    {arguments}", ")"]
+        return [head, f"    model={model},", f"    optimizer={optimizer},", f"    config={config},", ")"]
+
+
+def context_at(trial: Trial, place: Place) -> str:
+    """How the engine's place can call the context: as the wraps there do."""
+    wraps = [w for o in trial.optimizers for w in o.wraps] + [w for m in trial.models for w in m.wraps]
+    for wrap in wraps:
+        name = dotted(wrap.use.receiver)
+        if name is not None and (wrap.use.function is place.function or name.startswith("self.")):
+            return name
+    return "self.context"
+
+
+def shared_clipping(trial: Trial) -> str | None:
+    """The norm expression when one is known at run time only and is the same for every engine."""
+    norms = {expression_text(c.max_norm) for c in trial.clipping.values() if c.max_norm is not None and c.literal is None}
+    plain = [o for o in trial.optimizers if o not in trial.clipping or trial.clipping[o].max_norm is None]
+    literal = any(c.literal is not None for c in trial.clipping.values())
+    return norms.pop() if len(norms) == 1 and not plain and not literal else None
+
+
+def _simple_engine(names: _Names) -> list[str]:
+    trial = names.plan.trial
+    model, optimizer = trial.models[0], trial.optimizers[0]
+    return [
+        *names.initialize(model.target, optimizer.target, names.config),
+        f"{model.target} = {names.context}.wrap_model_engine({names.engine})",
+    ]
+
+
+def _engine_of(names: _Names, optimizer: Optimizer) -> list[str]:
+    plan = names.plan
+    trial = plan.trial
+    owned = list(optimizer.models or trial.models)
+    if optimizer is trial.optimizers[0]:
+        # models without an optimizer (teachers, averages, losses) are saved, moved and switched with the first engine
+        owned += [m for m in trial.models if not any(m in o.models for o in trial.optimizers) and m not in owned]
+    module = plan.deepspeed_name(names.file, "EngineModule")
+    children = ", ".join(f"{child_name(m.target)}={m.target}" for m in owned if not m.sometimes)
+    if any(m.sometimes for m in owned):
+        children = ", ".join(filter(None, [children, f"**{names.sometimes_models()}"]))
+    clipping = trial.clipping.get(optimizer)
+    config = names.config
+    if shared_clipping(trial) is None and clipping is not None and clipping.max_norm is not None and not _all_same_literal(trial):
+        config = f'{{**{names.config}, "gradient_clipping": {expression_text(clipping.max_norm)}}}'
+    return [
+        *names.initialize(f"{module}({optimizer.target}, {children})", optimizer.target, config),
+        f"{optimizer.engine} = {names.context}.wrap_model_engine({names.engine})",
+    ]
+
+
+def _all_same_literal(trial: Trial) -> bool:
+    values = {trial.clipping[o].literal if o in trial.clipping else None for o in trial.optimizers}
+    return len(values) == 1 and values != {None}
+
+
+def static_config(trial: Trial) -> dict[str, object]:
+    """What of the DeepSpeed config is known now: the content of ds_config.json."""
+    literal = next((c.literal for c in trial.clipping.values()), None) if _all_same_literal(trial) else None
+    config: dict[str, object] = {
+        "gradient_clipping": float(literal) if literal is not None else 0.0,
+        "zero_optimization": {"stage": trial.stage},
+    }
+    if trial.stage > 0 and not trial.tested_optimizer:
+        config["zero_allow_untested_optimizer"] = True
+    if not trial.managed:
+        config["managed_gradient_accumulation"] = False
+    return config

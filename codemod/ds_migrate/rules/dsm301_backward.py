@@ -1,0 +1,131 @@
+"""``context.backward(loss)`` becomes ``engine.backward(loss)`` of the engine that steps next.
+
+What it does
+    Calls backward on the engine whose optimizer the trial steps after it. ``retain_graph`` goes along.
+
+Why
+    The engine divides by the accumulation steps, scales for fp16 and reduces gradients where that is due.
+
+Before
+    def train_batch(self, batch: TorchData, epoch_idx: int, batch_idx: int) -> Dict[str, torch.Tensor]:
+        inputs, targets = batch
+        loss = self.criterion(self.model(inputs), targets)
+        self.context.backward(loss, retain_graph=True)
+        self.context.step_optimizer(self.optimizer)
+        return {"loss": loss}
+
+After
+    def train_batch(
+        self, dataloader_iter: Iterator[TorchData], epoch_idx: int, batch_idx: int
+    ) -> Dict[str, torch.Tensor]:
+        inputs, targets = self.context.to_device(next(dataloader_iter))
+        loss = self.criterion(self.model(inputs), targets)
+        self.model.backward(loss, retain_graph=True)
+        self.model.step()
+        return {"loss": loss}
+
+Numbers
+    Unchanged.
+
+References
+    PyTorchTrialContext.backward, DeepSpeedEngine.backward
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from ds_migrate.plan import Plan
+from ds_migrate.rules.support import expression_text
+from ds_migrate.syntax.tree import argument, has_star, is_literal
+from ds_migrate.trial.model import Backward
+
+CODE = "DSM301"
+NAME = "backward"
+
+
+def apply(plan: Plan) -> None:
+    for backward in plan.trial.backwards:
+        plan.handle(backward.use)
+        file, call = backward.use.file, backward.call
+        problem = _problem(backward)
+        if problem is not None:
+            plan.blocked(CODE, file, call, *problem)
+            continue
+        owner = backward.owner
+        if owner is None:
+            plan.blocked(
+                CODE, file, call, "which optimizer this backward is for cannot be told",
+                "step the optimizer under the name it was wrapped with, in the same method",
+            )  # fmt: skip
+            continue
+        if file.edits.once(call, CODE):
+            file.replace(call.func, f"{owner.engine}.backward")
+            _name_arguments(backward)
+            if not plan.experiment_average:
+                file.change(call, _unscaled)
+        plan.converted(CODE, file, call, f"{owner.engine}.backward")
+
+
+def _unscaled(node: cst.CSTNode) -> cst.CSTNode:
+    """``average_aggregated_gradients: false`` sums the micro-batches' gradients instead of averaging them."""
+    assert isinstance(node, cst.Call)
+    flag = cst.Arg(
+        cst.Name("False"),
+        keyword=cst.Name("scale_wrt_gas"),
+        equal=cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace("")),
+    )
+    return node.with_changes(args=[*node.args[:-1], node.args[-1].with_changes(comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))), flag])
+
+
+def _problem(backward: Backward) -> tuple[str, str] | None:
+    """Message and way forward for what an engine's backward cannot do."""
+    call = backward.call
+    if has_star(call):
+        return "backward's arguments are hidden behind * or **", "write the arguments out"
+    gradient = argument(call, 1, "gradient")
+    if gradient is not None and not is_literal(gradient.value, "None"):
+        return (
+            f"backward(gradient={expression_text(gradient.value)}) has no engine form: its loss is a scalar",
+            "make the loss a scalar, for instance (output * gradient).sum()",
+        )
+    create = argument(call, 3, "create_graph")
+    if create is not None and not is_literal(create.value, "False"):
+        return (
+            "backward(create_graph=True) has no engine form",
+            "take the second-order term with torch.autograd.grad and add it to the loss",
+        )
+    if backward.owner is not None and len(call.args) == 0:
+        return "backward has no loss", "pass the loss"
+    return None
+
+
+def _name_arguments(backward: Backward) -> None:
+    """Keep the loss and retain_graph, the latter by keyword: its place differs between DeepSpeed versions."""
+    file, call = backward.use.file, backward.call
+    retain = argument(call, 2, "retain_graph")
+    for arg in call.args:
+        keyword = arg.keyword.value if arg.keyword is not None else None
+        if arg is retain and keyword is None:
+            file.change(arg, _as_retain_graph)
+        elif keyword in ("gradient", "create_graph") or (keyword is None and call.args.index(arg) in (1, 3)):
+            file.change(arg, lambda _: cst.RemoveFromParent())
+    if len([a for a in call.args]) > 1:
+        file.change(call, _trim_comma)
+
+
+def _as_retain_graph(node: cst.CSTNode) -> cst.CSTNode:
+    assert isinstance(node, cst.Arg)
+    return node.with_changes(
+        keyword=cst.Name("retain_graph"),
+        equal=cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace("")),
+    )
+
+
+def _trim_comma(node: cst.CSTNode) -> cst.CSTNode:
+    """No comma dangles where the last arguments went."""
+    assert isinstance(node, cst.Call)
+    last = node.args[-1]
+    if isinstance(last.comma, cst.Comma) and isinstance(last.comma.whitespace_after, cst.SimpleWhitespace):
+        return node.with_changes(args=[*node.args[:-1], last.with_changes(comma=cst.MaybeSentinel.DEFAULT)])
+    return node

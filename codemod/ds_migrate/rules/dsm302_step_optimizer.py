@@ -1,0 +1,152 @@
+"""``context.step_optimizer(optimizer)`` becomes ``engine.step()``.
+
+What it does
+    Steps the engine that owns the optimizer. Where DeepSpeed counts accumulation itself, on every micro-batch; where
+    it does not (several engines, or a step that the trial makes on some batches only), on the micro-batch where
+    ``step_optimizer`` acted.
+
+Why
+    ``engine.step()`` clips, steps, and clears the gradients; between accumulation boundaries it does nothing.
+
+Before
+    def train_batch(self, batch: TorchData, epoch_idx: int, batch_idx: int) -> Dict[str, torch.Tensor]:
+        inputs, targets = batch
+        loss = self.criterion(self.model(inputs), targets)
+        self.context.backward(loss)
+        if batch_idx % 2 == 0:
+            self.context.step_optimizer(self.optimizer)
+        return {"loss": loss}
+
+After
+    def train_batch(
+        self, dataloader_iter: Iterator[TorchData], epoch_idx: int, batch_idx: int
+    ) -> Dict[str, torch.Tensor]:
+        inputs, targets = self.context.to_device(next(dataloader_iter))
+        loss = self.criterion(self.model(inputs), targets)
+        self.model.backward(loss)
+        if batch_idx % 2 == 0:
+            if self.context.is_gradient_accumulation_boundary():
+                self.model.step()
+        return {"loss": loss}
+
+Numbers
+    Unchanged.
+
+References
+    PyTorchTrialContext.step_optimizer, DeepSpeedEngine.step
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import libcst as cst
+
+from ds_migrate.plan import Plan
+from ds_migrate.rules.support import expression_text
+from ds_migrate.syntax.edits import Statement
+from ds_migrate.syntax.tree import argument, has_star, is_literal
+from ds_migrate.trial.model import Form, Optimizer, Step
+
+CODE = "DSM302"
+NAME = "step-optimizer"
+
+
+def apply(plan: Plan) -> None:
+    for step in plan.trial.steps:
+        plan.handle(step.use)
+        file, call = step.use.file, step.call
+        problem = _problem(plan, step)
+        if problem is not None:
+            plan.blocked(CODE, file, call, *problem)
+            continue
+        owner = step.owner
+        assert owner is not None
+        if file.edits.once(call, CODE):
+            _rewrite(plan, step, owner)
+        plan.converted(CODE, file, call, f"{owner.engine}.step()")
+
+
+def _problem(plan: Plan, step: Step) -> tuple[str, str] | None:
+    if step.owner is None:
+        return (
+            f"which engine owns {expression_text(step.optimizer)} cannot be told",
+            "step the optimizer under the name it was wrapped with",
+        )
+    if has_star(step.call):
+        return "step_optimizer's arguments are hidden behind * or **", "write the arguments out"
+    zero = argument(step.call, 2, "auto_zero_grads")
+    if zero is not None and not is_literal(zero.value, "True"):
+        return (
+            "auto_zero_grads=False keeps gradients over a step; an engine always clears them",
+            "drop auto_zero_grads=False if the trial clears the gradients itself before each backward",
+        )
+    scaler = argument(step.call, 3, "scaler")
+    if scaler is not None and not is_literal(scaler.value, "None"):
+        return (
+            "a gradient scaler steps this optimizer",
+            'drop the scaler; precision is a matter of ds_config.json ("fp16", "bf16" or "torch_autocast")',
+        )
+    if not isinstance(step.use.file.parent(step.call), cst.Expr):
+        return "the value of step_optimizer is used", "call it as a statement of its own"
+    line = step.use.file.statement(step.call)
+    if not isinstance(line, cst.SimpleStatementLine) or (len(line.body) > 1 and _gated(plan, step)):
+        return "step_optimizer shares its line with other statements", "give it a line of its own"
+    return None
+
+
+def _gated(plan: Plan, step: Step) -> bool:
+    clipping = plan.trial.clipping.get(step.owner) if step.owner is not None else None
+    return not plan.trial.managed or (clipping is not None and clipping.max_norm is None)
+
+
+def _rewrite(plan: Plan, step: Step, owner: Optimizer) -> None:
+    file = step.use.file
+    if not _gated(plan, step):
+        file.replace(step.call, f"{owner.engine}.step()")
+        return
+    context = expression_text(step.use.receiver)
+    clipping = plan.trial.clipping.get(owner)
+    gate = f"if {context}.is_gradient_accumulation_boundary():"
+    body: list[str] = []
+    if clipping is not None and clipping.max_norm is None and step.clip is not None:
+        body = _kept_clip(plan, step, owner)
+    if plan.trial.managed:
+        lines = [gate, *(f"    {b}" for b in body), f"{owner.engine}.step()"]
+    else:
+        lines = [gate, *(f"    {b}" for b in body), f"    {owner.engine}.step()"]
+    line = file.statement(step.call)
+    assert isinstance(line, cst.SimpleStatementLine)
+
+    def build(updated: cst.SimpleStatementLine) -> Sequence[Statement]:
+        statements = file.edits.parse("\n".join(lines))
+        statements[0] = statements[0].with_changes(leading_lines=updated.leading_lines)
+        comment = updated.trailing_whitespace.comment
+        if comment is not None:
+            statements[0] = statements[0].with_changes(
+                leading_lines=[*statements[0].leading_lines, cst.EmptyLine(comment=comment)]
+            )
+        return statements
+
+    file.instead(line, build)
+
+
+def _kept_clip(plan: Plan, step: Step, owner: Optimizer) -> list[str]:
+    """The trial's own function, called on the optimizer's parameters as PyTorchTrial called it."""
+    assert step.clip is not None
+    names = step.use.file.names
+    function = expression_text(step.clip)
+    lines = []
+    if plan.trial.form is Form.PER_OPTIMIZER or not plan.trial.managed:
+        lines.append(f"{owner.engine}.allreduce_gradients()")
+    group = names.fresh("group", "param_group")
+    param = names.fresh("p", "param")
+    parameters = f'[{param} for {group} in {expression_text(step.optimizer)}.param_groups for {param} in {group}["params"]]'
+    names.taken -= {group, param}
+    if isinstance(step.clip, cst.Lambda):
+        call = f"({function})({parameters})"
+        return [*lines, call]
+    call = f"{function}({parameters})"
+    if isinstance(step.clip, (cst.Name, cst.Attribute)):
+        return [*lines, f"if {function} is not None:", f"    {call}"]
+    return [*lines, call]

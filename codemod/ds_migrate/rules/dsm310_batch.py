@@ -1,0 +1,235 @@
+"""``train_batch`` and ``evaluate_batch`` take an iterator and fetch their batch from it.
+
+What it does
+    Renames the parameter to ``dataloader_iter`` and takes the batch with ``next``, moved to the device. A plain unpack
+    is done in place; whatever else is done with the batch, one line at the top keeps its name alive. A batch that is
+    only handed to ``super()`` stays an iterator until there.
+
+Why
+    DeepSpeedTrial hands its methods the loader's iterator, by position, and leaves the device to them. The batch must
+    be taken once a call, also where it is not used.
+
+Before
+    def train_batch(self, batch: TorchData, epoch_idx: int, batch_idx: int) -> Dict[str, torch.Tensor]:
+        batch = cast(Tuple[torch.Tensor, torch.Tensor], batch)
+        inputs, targets = batch
+        loss = self.criterion(self.model(inputs), targets)
+        self.context.backward(loss)
+        self.context.step_optimizer(self.optimizer)
+        return {"loss": loss}
+
+    def evaluate_batch(self, batch: TorchData) -> Dict[str, Any]:
+        # how good is it?
+        return {"loss": self.criterion(self.model(batch[0]), batch[1])}
+
+After
+    def train_batch(self, dataloader_iter: Iterator[TorchData], epoch_idx: int, batch_idx: int) -> Dict[str, torch.Tensor]:
+        batch = cast(Tuple[torch.Tensor, torch.Tensor], self.context.to_device(next(dataloader_iter)))
+        inputs, targets = batch
+        loss = self.criterion(self.model(inputs), targets)
+        self.model.backward(loss)
+        self.model.step()
+        return {"loss": loss}
+
+    def evaluate_batch(self, dataloader_iter: Iterator[TorchData]) -> Dict[str, Any]:
+        batch = self.context.to_device(next(dataloader_iter))
+        # how good is it?
+        return {"loss": self.criterion(self.model(batch[0]), batch[1])}
+
+Numbers
+    Unchanged.
+
+References
+    DeepSpeedTrial.train_batch, DeepSpeedTrial.evaluate_batch, DeepSpeedTrialContext.to_device
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from ds_migrate.plan import Plan
+from ds_migrate.syntax.source import SourceFile
+from ds_migrate.syntax.tree import argument, code, dotted, parameters, walk
+from ds_migrate.trial.batch import Consumption, batch_use, first_statement
+
+CODE = "DSM310"
+NAME = "batch"
+
+_ORDER = {"train_batch": ("batch", "epoch_idx", "batch_idx"), "evaluate_batch": ("batch", "batch_idx")}
+
+
+def apply(plan: Plan) -> None:
+    moved = not any(True for _ in plan.trial.uses_of("experimental.disable_auto_to_device"))
+    for part, function in plan.trial.methods(*_ORDER):
+        if not part.file.edits.once(function, CODE):
+            continue
+        problem = _problem(function)
+        if problem is not None:
+            plan.blocked(CODE, part.file, function, *problem)
+            continue
+        _convert(plan, part.file, function, moved)
+    for part, function in plan.trial.methods():
+        _own_calls(plan, part.file, function)
+
+
+def _problem(function: cst.FunctionDef) -> tuple[str, str] | None:
+    name = function.name.value
+    params = function.params
+    given = [p.name.value for p in parameters(function)]
+    required = [p.name.value for p in parameters(function) if p.default is None]
+    if name == "train_batch" and not params.star_kwarg and given[1:4] != list(_ORDER[name]) and not isinstance(params.star_arg, cst.Param):
+        wanted = ", ".join(_ORDER[name])
+        return f"{name}({', '.join(given)}) is not called with those parameters", f"write {name}(self, {wanted})"
+    extra = [p for p in required if p not in ("self", *_ORDER[name])]
+    if len(given) < 2 or given[1] != "batch" or extra:
+        wanted = ", ".join(_ORDER[name])
+        return f"{name}({', '.join(given)}) is not called with those parameters", f"write {name}(self, {wanted})"
+    return None
+
+
+def _convert(plan: Plan, file: SourceFile, function: cst.FunctionDef, moved: bool) -> None:
+    name = parameters(function)[1].name.value
+    used = {n.value for n in walk(function) if isinstance(n, cst.Name)}
+    iterator = "dataloader_iter" if "dataloader_iter" not in used else "dataloader_iterator"
+    use = batch_use(file, function, name)
+    fetch = f"next({iterator})"
+    if moved:
+        fetch = f"{plan.context_attribute(file)}.to_device({fetch})"
+    _rename_parameter(file, function, iterator)
+    _positional(file, function)
+    if use.consumption is Consumption.INLINE:
+        assert use.inline is not None
+        file.replace(use.inline, fetch)
+    elif use.consumption is Consumption.DELEGATED:
+        for read in use.to_super:
+            file.replace(read, iterator)
+    elif use.consumption is Consumption.UNUSED:
+        _first_line(file, function, f"next({iterator})  # this trial does not use its batches")
+    else:
+        _first_line(file, function, f"{name} = {fetch}")
+        for read in use.to_super:
+            file.replace(read, f"iter([{name}])")
+    for read in use.to_super:
+        arg = file.parent(read)
+        if isinstance(arg, cst.Arg) and arg.keyword is not None:
+            file.replace(arg.keyword, "dataloader_iter")
+    plan.converted(CODE, file, function, f"{function.name.value} takes an iterator; its batch is {use.consumption.value}")
+
+
+def _first_line(file: SourceFile, function: cst.FunctionDef, line: str) -> None:
+    statement, after = first_statement(function)
+    assert isinstance(statement, cst.BaseStatement), "a method written behind its colon reads no batch"
+    if after:
+        file.after(statement, line)
+    else:
+        file.before(statement, line)
+
+
+def _rename_parameter(file: SourceFile, function: cst.FunctionDef, iterator: str) -> None:
+    param = parameters(function)[1]
+    annotation = param.annotation
+    wrapped: cst.BaseExpression | None = None
+    if annotation is not None:
+        text = annotation.annotation
+        name = _iterator_name(file)
+        if isinstance(text, cst.SimpleString):
+            wrapped = cst.SimpleString(f"{text.quote}{name}[{text.raw_value}]{text.quote}")
+        else:
+            wrapped = cst.parse_expression(f"{name}[x]")
+
+    def rename(updated: cst.CSTNode) -> cst.CSTNode:
+        assert isinstance(updated, cst.Param)
+        new = updated.with_changes(name=cst.Name(iterator))
+        if wrapped is None or updated.annotation is None:
+            return new
+        inner = wrapped
+        if isinstance(inner, cst.Subscript):
+            inner = inner.with_changes(slice=[cst.SubscriptElement(cst.Index(updated.annotation.annotation))])
+        return new.with_changes(annotation=updated.annotation.with_changes(annotation=inner))
+
+    file.change(param, rename)
+
+
+def _iterator_name(file: SourceFile) -> str:
+    for bound, qualified in file.names.bindings.items():
+        if qualified in ("typing.Iterator", "collections.abc.Iterator"):
+            return bound
+    for node in file.names.import_nodes:
+        if isinstance(node, cst.ImportFrom) and dotted(node.module) == "typing" and not isinstance(node.names, cst.ImportStar):
+            if file.edits.once(node, "Iterator"):
+                file.change(node, _with_iterator)
+            return "Iterator"
+    return file.imports.name("collections.abc", "Iterator")
+
+
+def _with_iterator(updated: cst.CSTNode) -> cst.CSTNode:
+    """``from typing import Any, Dict`` with ``Iterator`` in its place among the names."""
+    assert isinstance(updated, cst.ImportFrom) and not isinstance(updated.names, cst.ImportStar)
+    names = list(updated.names)
+    index = next((i for i, n in enumerate(names) if code(n.name) > "Iterator"), len(names))
+    plain = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+    if index == len(names):
+        last = names[-1]
+        commas = [n.comma for n in names[:-1] if isinstance(n.comma, cst.Comma)]
+        joint = commas[-1] if commas else plain
+        trailing = last.comma
+        names[-1] = last.with_changes(comma=joint)
+        names.append(cst.ImportAlias(cst.Name("Iterator"), comma=trailing))
+    else:
+        before = names[index - 1].comma if index else names[index].comma
+        comma = before if isinstance(before, cst.Comma) else plain
+        names.insert(index, cst.ImportAlias(cst.Name("Iterator"), comma=comma))
+    return updated.with_changes(names=names)
+
+
+def _positional(file: SourceFile, function: cst.FunctionDef) -> None:
+    """The loop passes indices by position: keyword-only and ``**kwargs`` forms get them by name."""
+    params = function.params
+    wanted = _ORDER[function.name.value][1:]
+    given = {p.name.value for p in parameters(function)}
+    keyword_only = {p.name.value for p in params.kwonly_params}
+    if params.star_kwarg is not None and not set(wanted) <= given:
+        kwargs = params.star_kwarg.name.value
+        missing = [w for w in wanted if w not in given]
+
+        def add(updated: cst.CSTNode) -> cst.CSTNode:
+            assert isinstance(updated, cst.Parameters)
+            return updated.with_changes(params=[*updated.params, *(cst.Param(cst.Name(m)) for m in missing)])
+
+        file.change(params, add)
+        if any(isinstance(n, cst.Name) and n.value == kwargs for n in walk(function.body)):
+            pairs = ", ".join(f'"{m}": {m}' for m in missing)
+            _first_line(file, function, f"{kwargs} = {{{pairs}, **{kwargs}}}")
+    elif keyword_only & set(wanted):
+
+        def flatten(updated: cst.CSTNode) -> cst.CSTNode:
+            assert isinstance(updated, cst.Parameters)
+            return updated.with_changes(
+                params=[*updated.params, *updated.kwonly_params], kwonly_params=[], star_arg=cst.MaybeSentinel.DEFAULT
+            )
+
+        file.change(params, flatten)
+
+
+def _own_calls(plan: Plan, file: SourceFile, function: cst.FunctionDef) -> None:
+    """``self.evaluate_batch(batch)`` in another method hands over a batch: it becomes an iterator over that one."""
+    for node in walk(function):
+        if not isinstance(node, cst.Call) or dotted(node.func) not in ("self.train_batch", "self.evaluate_batch"):
+            continue
+        given = argument(node, 0, "batch")
+        if given is None or not file.edits.once(node, CODE):
+            continue
+        if function.name.value in _ORDER and dotted(given.value) == "batch":
+            plan.blocked(
+                CODE, file, node, f"{function.name.value} hands its batch to {dotted(node.func)}",
+                "move the shared code into a helper that takes the batch",
+            )  # fmt: skip
+            continue
+        if given.keyword is not None:
+            file.replace(given.keyword, "dataloader_iter")
+        file.change(given.value, _as_iterator)
+
+
+def _as_iterator(updated: cst.CSTNode) -> cst.CSTNode:
+    assert isinstance(updated, cst.BaseExpression)
+    return cst.Call(cst.Name("iter"), [cst.Arg(cst.List([cst.Element(updated)]))])

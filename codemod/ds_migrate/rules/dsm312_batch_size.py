@@ -1,0 +1,42 @@
+"""Loaders ask for the micro-batch size.
+
+What it does
+    Where a loader is built or a batch is trained, ``get_per_slot_batch_size()`` becomes
+    ``get_train_micro_batch_size_per_gpu()``. In ``__init__``, before there is an engine, the call stays.
+
+Why
+    The loader yields micro-batches, and their size is the engine's: it follows ``overwrite_deepspeed_args``. The
+    engine itself is made with ``get_per_slot_batch_size()``, so both agree unless a config says otherwise.
+
+Before
+    def build_training_data_loader(self) -> DataLoader:
+        return DataLoader(self.data, batch_size=self.context.get_per_slot_batch_size(), shuffle=True)
+
+After
+    def build_training_data_loader(self) -> DataLoader:
+        return DataLoader(self.data, batch_size=self.context.get_train_micro_batch_size_per_gpu(), shuffle=True)
+
+Numbers
+    Unchanged.
+
+References
+    DeepSpeedTrialContext.get_train_micro_batch_size_per_gpu
+"""
+
+from __future__ import annotations
+
+from ds_migrate.detect import TRIAL_METHODS
+from ds_migrate.plan import Plan
+
+CODE = "DSM312"
+NAME = "batch-size"
+
+
+def apply(plan: Plan) -> None:
+    inside = {function for _, function in plan.trial.methods(*TRIAL_METHODS)}
+    for use in plan.trial.uses_of("get_per_slot_batch_size"):
+        plan.handle(use)
+        if use.function not in inside or use.call is None or not use.file.edits.once(use.node, CODE):
+            continue
+        use.file.replace(use.node.attr, "get_train_micro_batch_size_per_gpu")
+        plan.converted(CODE, use.file, use.node, "the loader's batch size is the engine's micro-batch size")

@@ -1,0 +1,60 @@
+"""``context.experimental`` is gone: what it held is on the context itself, or needless.
+
+What it does
+    ``experimental.disable_dataset_reproducibility_checks()``, ``experimental.wrap_reducer`` and
+    ``experimental.reset_reducers`` move to the context. ``experimental.disable_auto_to_device()`` goes, and batches
+    are then not moved to the device.
+
+Why
+    DeepSpeedTrialContext has no ``experimental``.
+
+Before
+    def build_training_data_loader(self) -> torch.utils.data.DataLoader:
+        self.context.experimental.disable_dataset_reproducibility_checks()
+        return torch.utils.data.DataLoader(self.data, batch_size=4)
+
+After
+    def build_training_data_loader(self) -> torch.utils.data.DataLoader:
+        self.context.disable_dataset_reproducibility_checks()
+        return torch.utils.data.DataLoader(self.data, batch_size=4)
+
+Numbers
+    Unchanged.
+
+References
+    PyTorchExperimentalContext, DeepSpeedTrialContext.disable_dataset_reproducibility_checks
+"""
+
+from __future__ import annotations
+
+from ds_migrate.plan import Plan
+from ds_migrate.rules.support import expression_text, remove_statement
+
+CODE = "DSM320"
+NAME = "experimental"
+
+_MOVED = frozenset(
+    {"disable_dataset_reproducibility_checks", "wrap_reducer", "reset_reducers", "reduce_metrics", "_wrap_reducer"}
+)
+
+
+def apply(plan: Plan) -> None:
+    for use in plan.trial.uses:
+        group, _, name = use.attr.partition(".")
+        if group != "experimental":
+            continue
+        if name in _MOVED:
+            plan.handle(use)
+            if use.file.edits.once(use.node, CODE):
+                use.file.replace(use.node.value, expression_text(use.receiver))
+                plan.converted(CODE, use.file, use.node, f"{name} is on the context itself")
+        elif name == "disable_auto_to_device" and use.call is not None:
+            plan.handle(use)
+            if not use.file.edits.once(use.node, CODE):
+                continue
+            if remove_statement(use.file, use.call):
+                plan.converted(CODE, use.file, use.node, "batches are moved by the trial itself, as they were")
+            else:
+                plan.blocked(
+                    CODE, use.file, use.node, "the value of disable_auto_to_device() is used", "call it as a statement"
+                )

@@ -1,0 +1,93 @@
+"""Scripts: ``pytorch.init`` and ``Trainer`` become those of the DeepSpeed API.
+
+What it does
+    ``init(..., aggregation_frequency=K)`` moves K to ``overwrite_deepspeed_args`` of the hyperparameters, where the
+    converted trial reads it, and divides the batch-unit lengths and periods of ``fit`` by it.
+    ``trainer.configure_profiler(...)`` goes.
+
+Why
+    With accumulation a batch of DeepSpeedTrial is one optimizer step. ``configure_profiler`` has done nothing since
+    Determined 0.31, ``fit(profiling_enabled=...)`` took its place.
+
+Numbers
+    Unchanged.
+
+References
+    trial_runtime.pytorch.deepspeed.init, trial_runtime.pytorch.deepspeed.Trainer
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import libcst as cst
+
+from ds_migrate.plan import Plan
+from ds_migrate.rules.support import expression_text, remove_statement
+from ds_migrate.syntax.source import SourceFile
+from ds_migrate.syntax.tree import argument, number, walk
+
+CODE = "DSM330"
+NAME = "launch"
+
+_BATCHED = ("checkpoint_period", "validation_period", "max_length", "reporting_period")
+
+
+def apply_file(file: SourceFile, plans: Sequence[Plan]) -> None:
+    plan = plans[0]
+    accumulation = 1
+    calls = [n for n in walk(file.module) if isinstance(n, cst.Call)]
+    for call in calls:
+        if file.names.qualified(call.func) == "determined.pytorch.init":
+            accumulation = _init(plan, file, call) or accumulation
+    for call in calls:
+        if not isinstance(call.func, cst.Attribute):
+            continue
+        if call.func.attr.value == "configure_profiler":
+            if remove_statement(file, call):
+                plan.converted(CODE, file, call, "configure_profiler did nothing; fit(profiling_enabled=True) profiles")
+            else:
+                plan.blocked(CODE, file, call, "the value of configure_profiler() is used", "take the call out")
+        elif call.func.attr.value == "fit" and accumulation > 1 and any(argument(call, None, n) for n in _BATCHED):
+            _shorten(plan, file, call, accumulation)
+
+
+def _init(plan: Plan, file: SourceFile, call: cst.Call) -> int | None:
+    """Move ``aggregation_frequency`` to the hyperparameters; returns it."""
+    given = argument(call, None, "aggregation_frequency")
+    if given is None:
+        return None
+    value = number(given.value)
+    hparams = argument(call, None, "hparams")
+    if value == 1:
+        file.change(given, lambda _: cst.RemoveFromParent())
+        return 1
+    if not isinstance(value, int) or hparams is None:
+        plan.blocked(
+            CODE, file, given, f"aggregation_frequency={expression_text(given.value)} must move to the hyperparameters",
+            'pass init(hparams={..., "overwrite_deepspeed_args": {"gradient_accumulation_steps": K}}) and divide batch periods by K',
+        )  # fmt: skip
+        return None
+    file.change(given, lambda _: cst.RemoveFromParent())
+    addition = f'"overwrite_deepspeed_args": {{"gradient_accumulation_steps": {value}}}'
+    file.replace(hparams.value, f"{{**{expression_text(hparams.value)}, {addition}}}")
+    plan.converted(CODE, file, given, f"accumulation over {value} micro-batches is gradient_accumulation_steps")
+    return value
+
+
+def _shorten(plan: Plan, file: SourceFile, call: cst.Call, accumulation: int) -> None:
+    for name in _BATCHED:
+        arg = argument(call, None, name)
+        inner = arg.value if arg is not None else None
+        if not isinstance(inner, cst.Call) or file.names.qualified(inner.func) != "determined.pytorch.Batch" or not inner.args:
+            continue
+        length = inner.args[0]
+        value = number(length.value)
+        if isinstance(value, int):
+            file.replace(length.value, str(max(value // accumulation, 1)))
+            if value % accumulation:
+                plan.review(CODE, file, inner, f"{value} micro-batches are not whole batches of {accumulation}")
+        else:
+            plan.blocked(CODE, file, inner, f"{name} counts micro-batches", f"divide it by {accumulation}")
+            continue
+        plan.converted(CODE, file, inner, f"{name} counts batches of {accumulation} micro-batches")

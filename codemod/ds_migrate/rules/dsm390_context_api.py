@@ -1,0 +1,59 @@
+"""What DeepSpeedTrialContext lacks and no rule converts is blocked, by name.
+
+What it does
+    Blocks the trial on every use of the context that DeepSpeedTrialContext does not have.
+
+Why
+    After a renaming it would be an AttributeError in the middle of a training, or worse, be passed over.
+
+Numbers
+    Unchanged: the trial is left as it is.
+
+References
+    DeepSpeedTrialContext
+"""
+
+from __future__ import annotations
+
+from ds_migrate.plan import Plan
+from ds_migrate.trial.context import ContextUse
+
+CODE = "DSM390"
+NAME = "context-api"
+
+KEPT = frozenset(
+    """distributed device profiler to_device current_train_epoch current_train_batch is_epoch_start is_epoch_end
+    set_profiler get_initial_batch get_data_config get_experiment_id get_trial_id get_trial_seed get_tensorboard_path
+    get_tensorboard_writer set_enable_tensorboard_logging get_enable_tensorboard_logging get_global_batch_size
+    get_per_slot_batch_size get_experiment_config get_hparam get_hparams get_stop_requested set_stop_requested
+    wrap_reducer reset_reducers reduce_metrics""".split()
+)
+# Distinctive enough to be the context's wherever they stand, also in helper classes and callbacks.
+DISTINCTIVE = frozenset(
+    """wrap_model wrap_optimizer wrap_lr_scheduler wrap_scaler step_optimizer configure_apex_amp autocast_forward_pass
+    _Model _Optimizer Model Optimizer _backward""".split()
+)
+_WAYS = {
+    "wrap_scaler": 'drop the scaler; precision is a matter of ds_config.json ("fp16", "bf16" or "torch_autocast")',
+    "configure_apex_amp": 'drop apex; precision is a matter of ds_config.json ("fp16" or "bf16")',
+    "autocast_forward_pass": "use torch.autocast in the forward pass",
+    "experimental.use_amp": 'drop it; precision is a matter of ds_config.json ("torch_autocast" is the nearest)',
+    "models": "name the models: self.model instead of self.context.models[0]",
+    "optimizers": "name the optimizers: self.optimizer instead of self.context.optimizers[0]",
+    "lr_schedulers": "name the schedulers: self.scheduler instead of self.context.lr_schedulers[0]",
+}
+
+
+def apply(plan: Plan) -> None:
+    inside = {part.node for part in plan.trial.parts}
+    for use in plan.trial.uses:
+        if use.node in plan.handled or use.attr in KEPT:
+            continue
+        if use.owner not in inside and use.attr not in DISTINCTIVE and not use.attr.startswith("experimental."):
+            continue
+        plan.blocked(CODE, use.file, use.node, _message(use), _WAYS.get(use.attr, "take the use out, or do it without the context"))
+
+
+def _message(use: ContextUse) -> str:
+    where = "" if use.call is not None or use.attr not in DISTINCTIVE else " (it is not called here)"
+    return f"DeepSpeedTrialContext has no {use.attr}{where}"

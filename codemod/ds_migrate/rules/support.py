@@ -1,0 +1,101 @@
+"""What several rules do alike."""
+
+from __future__ import annotations
+
+import re
+
+import libcst as cst
+
+from ds_migrate.plan import Plan
+from ds_migrate.syntax.source import SourceFile
+from ds_migrate.syntax.tree import code, dotted
+from ds_migrate.trial.model import Optimizer, Wrap
+
+
+def unwrap(plan: Plan, wrap: Wrap, rule: str, suffix: str = "") -> None:
+    """Put the wrapped expression where the ``wrap_*`` call stands; a statement that then says nothing goes."""
+    file = wrap.file
+    if not file.edits.once(wrap.call, rule):
+        return
+    parent = file.parent(wrap.call)
+    inner = dotted(wrap.argument)
+    statement = file.statement(wrap.call)
+    if isinstance(parent, cst.Expr) and not suffix and inner is not None:
+        file.remove(_removable(file, parent, statement))
+        return
+    if isinstance(parent, cst.Assign) and not suffix and inner is not None:
+        if len(parent.targets) == 1 and dotted(parent.targets[0].target) == inner:
+            file.remove(_removable(file, parent, statement))
+            return
+    argument = next(a for a in wrap.call.args if a.value is wrap.argument)
+
+    def take_argument(updated: cst.CSTNode) -> cst.CSTNode:
+        assert isinstance(updated, cst.Call)
+        index = wrap.call.args.index(argument)
+        value = updated.args[index].value
+        if suffix:
+            device = cst.parse_expression("x" + suffix)
+            assert isinstance(device, cst.Call) and isinstance(device.func, cst.Attribute)
+            if not isinstance(value, (cst.Name, cst.Attribute, cst.Call, cst.Subscript)):
+                value = value.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+            return device.with_changes(func=device.func.with_changes(value=value))
+        return keep_layout(updated, value, updated.args[index])
+
+    file.change(wrap.call, take_argument)
+
+
+def keep_layout(call: cst.Call, value: cst.BaseExpression, arg: cst.Arg) -> cst.BaseExpression:
+    """An argument on lines of its own keeps its line breaks and comments, in plain parentheses."""
+    spans = isinstance(call.whitespace_before_args, cst.ParenthesizedWhitespace)
+    has_comment = "#" in cst.Module(body=()).code_for_node(call)
+    if not spans or not (has_comment or _needs_parentheses(value)):
+        return value
+    after = arg.comma.whitespace_after if isinstance(arg.comma, cst.Comma) else arg.whitespace_after_arg
+    return value.with_changes(
+        lpar=[cst.LeftParen(whitespace_after=call.whitespace_before_args), *value.lpar],
+        rpar=[*value.rpar, cst.RightParen(whitespace_before=after)],
+    )
+
+
+def _needs_parentheses(value: cst.BaseExpression) -> bool:
+    """Whether the expression spans lines without brackets of its own."""
+    if isinstance(value, (cst.Call, cst.List, cst.Dict, cst.Tuple, cst.ListComp, cst.Subscript, cst.Name)) or value.lpar:
+        return False
+    return "\n" in code(value) or "\r" in code(value)
+
+
+def _removable(file: SourceFile, small: cst.CSTNode, statement: cst.BaseStatement) -> cst.CSTNode:
+    """The whole line when it holds nothing else, else the small statement."""
+    if isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1:
+        return statement
+    return small
+
+
+def remove_statement(file: SourceFile, node: cst.CSTNode) -> bool:
+    """Drop the expression statement that ``node`` is; False when its value is used."""
+    parent = file.parent(node)
+    if not isinstance(parent, cst.Expr):
+        return False
+    file.remove(_removable(file, parent, file.statement(node)))
+    return True
+
+
+def engine_name(optimizer: Optimizer) -> str:
+    """``self.engine_d`` for ``self.optimizer_d``, ``self.opt_d_engine``-like names when nothing says optimizer."""
+    attribute = re.sub(r"\W+", "_", optimizer.target.removeprefix("self.")).strip("_")
+    for word in ("optimizer", "optimiser", "optim", "opt"):
+        found = re.search(rf"(?i)(?<![a-z]){word}(?![a-z])|(?<=_){word}|^{word}(?=[A-Z_\d]|$)", attribute)
+        if found:
+            return "self." + attribute[: found.start()] + "engine" + attribute[found.end() :]
+    return f"self.{attribute}_engine"
+
+
+def child_name(target: str) -> str:
+    """The name of a model as a child of its engine's module: ``netD`` for ``self.netD``."""
+    name = re.sub(r"\W+", "_", target.removeprefix("self.")).strip("_")
+    return f"{name}_model" if name in {"training", "forward", "train", "eval", "half", "float", "type", "to", "cpu"} else name
+
+
+def expression_text(node: cst.BaseExpression) -> str:
+    """The expression on one line."""
+    return " ".join(code(node).split())

@@ -1,0 +1,1 @@
+"""Reading and rewriting Python source: the libcst tree, its edits, its names."""

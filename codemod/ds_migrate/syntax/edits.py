@@ -1,0 +1,168 @@
+"""The edits of one file, claimed by rules and applied in one libcst transform.
+
+Rules never rewrite a tree themselves: they say "this expression becomes that", "this statement goes", "these lines
+come before it", and one transformer does it all. Comments of a statement that goes move to the next one, so that no
+comment is ever lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Union
+
+import libcst as cst
+
+Change = Callable[[cst.CSTNode], Union[cst.CSTNode, "cst.RemovalSentinel"]]
+Statement = Union[cst.SimpleStatementLine, cst.BaseCompoundStatement]
+
+
+class Edits:
+    def __init__(self, module: cst.Module) -> None:
+        self.module = module
+        self._changes: dict[cst.CSTNode, list[Change]] = {}
+        self._before: dict[cst.CSTNode, list[str]] = {}
+        self._after: dict[cst.CSTNode, list[str]] = {}
+        self._instead: dict[cst.CSTNode, Callable[[cst.SimpleStatementLine], Sequence[Statement]]] = {}
+        self._gone: set[cst.CSTNode] = set()
+        self._touched: set[cst.CSTNode] = set()
+        self._done: set[tuple[cst.CSTNode, str]] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._changes or self._before or self._after or self._instead or self._gone)
+
+    def touch(self, node: cst.CSTNode, ancestors: Iterable[cst.CSTNode]) -> None:
+        """Tell the transform that something changes at ``node``: it only descends where something does."""
+        self._touched.add(node)
+        for ancestor in ancestors:
+            if ancestor in self._touched:
+                break
+            self._touched.add(ancestor)
+
+    def once(self, node: cst.CSTNode, what: str) -> bool:
+        """True the first time it is asked: two trials may share a base class, its edits are made once."""
+        if (node, what) in self._done:
+            return False
+        self._done.add((node, what))
+        return True
+
+    def change(self, node: cst.CSTNode, change: Change) -> None:
+        """Apply ``change`` to the node once everything below it has been rewritten."""
+        self._changes.setdefault(node, []).append(change)
+
+    def replace(self, node: cst.CSTNode, new: cst.CSTNode) -> None:
+        self.change(node, lambda _: new)
+
+    def remove(self, statement: cst.CSTNode) -> None:
+        """Drop a statement (a line, or one small statement of a line); its comments stay."""
+        self._gone.add(statement)
+
+    def before(self, statement: cst.BaseStatement, code: str) -> None:
+        self._before.setdefault(statement, []).append(code)
+
+    def after(self, statement: cst.BaseStatement, code: str) -> None:
+        self._after.setdefault(statement, []).append(code)
+
+    def instead(
+        self, line: cst.SimpleStatementLine, build: Callable[[cst.SimpleStatementLine], Sequence[Statement]]
+    ) -> None:
+        """Replace a whole line by the statements that ``build`` makes of it (already rewritten below)."""
+        self._instead[line] = build
+
+    def parse(self, code: str) -> list[Statement]:
+        """Statements written with ``\\n`` and four spaces, in the file's own newline and indent."""
+        indent = self.module.default_indent
+        lines = [_reindent(line, indent) for line in code.strip("\n").split("\n")]
+        text = self.module.default_newline.join(lines) + self.module.default_newline
+        parsed = cst.parse_module(text, config=self.module.config_for_parsing)
+        return list(parsed.body)
+
+    def expression(self, code: str) -> cst.BaseExpression:
+        """An expression, likewise (it may span lines)."""
+        statement = self.parse(f"({code}\n)" if "\n" in code else code)[0]
+        assert isinstance(statement, cst.SimpleStatementLine)
+        value = statement.body[0]
+        assert isinstance(value, cst.Expr)
+        return value.value
+
+    def apply(self) -> cst.Module:
+        return self.module.visit(_Rewriter(self)) if self else self.module
+
+
+def _reindent(line: str, indent: str) -> str:
+    body = line.lstrip(" ")
+    depth, rest = divmod(len(line) - len(body), 4)
+    return indent * depth + " " * rest + body
+
+
+class _Rewriter(cst.CSTTransformer):
+    def __init__(self, edits: Edits) -> None:
+        super().__init__()
+        self.edits = edits
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        return node in self.edits._touched
+
+    def on_leave(self, original_node, updated_node):  # type: ignore[no-untyped-def]
+        edits = self.edits
+        node = updated_node
+        for change in edits._changes.get(original_node, ()):
+            node = change(node)
+        if original_node in edits._gone:
+            if isinstance(original_node, cst.BaseSmallStatement):
+                return cst.RemoveFromParent()
+            node = _emptied(node)
+        if original_node in edits._instead and isinstance(node, cst.SimpleStatementLine) and node.body:
+            node = cst.FlattenSentinel(edits._instead[original_node](node))
+        before = edits._before.get(original_node)
+        after = edits._after.get(original_node)
+        if before or after:
+            node = _surround(node, [s for c in before or () for s in edits.parse(c)], [s for c in after or () for s in edits.parse(c)])
+        if isinstance(original_node, (cst.IndentedBlock, cst.Module)) and original_node in edits._touched:
+            return _settle(node)
+        return node
+
+
+def _emptied(line: cst.CSTNode) -> cst.CSTNode:
+    """A line without its statement: a carrier for its comments until the block is settled."""
+    if not isinstance(line, cst.SimpleStatementLine):
+        raise TypeError(f"only simple statements are removed, not {type(line).__name__}")
+    return line.with_changes(body=[])
+
+
+def _surround(node: object, before: list[Statement], after: list[Statement]) -> cst.FlattenSentinel[cst.CSTNode]:
+    """Lines around a statement; the comment above it stays above what now comes first."""
+    middle = list(node) if isinstance(node, cst.FlattenSentinel) else [node]
+    if before and middle and isinstance(middle[0], (cst.SimpleStatementLine, cst.BaseCompoundStatement)):
+        leading = middle[0].leading_lines
+        middle[0] = middle[0].with_changes(leading_lines=before[0].leading_lines)
+        before = [before[0].with_changes(leading_lines=leading), *before[1:]]
+    return cst.FlattenSentinel([*before, *middle, *after])
+
+
+def _settle(block: cst.IndentedBlock | cst.Module) -> cst.IndentedBlock | cst.Module:
+    """Give the comments of removed lines to the next statement (or the block's foot) and keep the block non-empty."""
+    kept: list[cst.CSTNode] = []
+    carried: list[cst.EmptyLine] = []
+    for statement in block.body:
+        if isinstance(statement, cst.SimpleStatementLine) and not statement.body:
+            carried.extend(statement.leading_lines)
+            comment = statement.trailing_whitespace.comment
+            if comment is not None:
+                carried.append(cst.EmptyLine(comment=comment))
+            continue
+        if carried and isinstance(statement, (cst.SimpleStatementLine, cst.BaseCompoundStatement)):
+            statement = statement.with_changes(leading_lines=[*_tidy(carried), *statement.leading_lines])
+            carried = []
+        kept.append(statement)
+    if carried:
+        block = block.with_changes(footer=[*_tidy(carried), *block.footer])
+    if not kept and isinstance(block, cst.IndentedBlock):
+        kept = [cst.SimpleStatementLine([cst.Pass()])]
+    return block.with_changes(body=kept)
+
+
+def _tidy(lines: list[cst.EmptyLine]) -> list[cst.EmptyLine]:
+    """Comments as they were; of blank lines without a comment beside them, none (they parted statements now gone)."""
+    if any(line.comment for line in lines):
+        return lines
+    return lines[:1]

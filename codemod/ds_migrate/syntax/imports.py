@@ -1,0 +1,106 @@
+"""The imports that converted code needs, each put where a sorted import block would have it."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from ds_migrate.syntax.tree import dotted
+
+if TYPE_CHECKING:
+    from ds_migrate.syntax.source import SourceFile
+
+
+class Imports:
+    """Adds imports to one file: each asked for once, named after what the file already calls it."""
+
+    def __init__(self, file: SourceFile) -> None:
+        self._file = file
+        self._wanted: dict[str, str] = {}
+
+    def module(self, name: str, alias: str | None = None) -> str:
+        """The name by which the file can use a module, imported if it is not."""
+        if name in self._wanted:
+            return self._wanted[name]
+        names = self._file.names
+        for bound, qualified in names.bindings.items():
+            if qualified == name and ("." not in name or alias):
+                return bound
+        bound = names.fresh(alias or name)
+        self._wanted[name] = bound
+        self._insert(f"import {name}" if bound == name else f"import {name} as {bound}", name, False)
+        return bound
+
+    def name(self, module: str, name: str) -> str:
+        """The name by which the file can use ``module.name``, imported from there if it is not."""
+        qualified = f"{module}.{name}"
+        if qualified in self._wanted:
+            return self._wanted[qualified]
+        names = self._file.names
+        for bound, known in names.bindings.items():
+            if known == qualified:
+                return bound
+        bound = names.fresh(name, f"{name}_")
+        self._wanted[qualified] = bound
+        self._insert(f"from {module} import {name}" + ("" if bound == name else f" as {bound}"), module, True)
+        return bound
+
+    def _insert(self, text: str, module: str, is_from: bool) -> None:
+        """Before the first import of the same section that sorts after it, else after the section's last."""
+        section = _section(module)
+        own = (is_from, module)
+        lines = [s for s in self._file.module.body if isinstance(s, cst.SimpleStatementLine) and _imported(s) is not None]
+        keys = [(s, *_key(s)) for s in lines]
+        mixed = any(a[2] > b[2] for a, b in zip([k for k in keys if k[1] == section], [k for k in keys if k[1] == section][1:], strict=False))
+        same = [k for k in keys if k[1] == section]
+        later = [k for k in same if (k[2] if not mixed else (False, k[2][1])) > (own if not mixed else (False, own[1]))]
+        if later:
+            self._file.before(later[0][0], text)
+        elif same:
+            self._file.after(same[-1][0], text)
+        elif section == 0 and lines:
+            after_future = [k for k in keys if k[1] == -1]
+            if after_future:
+                self._file.after(after_future[-1][0], text)
+            else:
+                self._file.before(lines[0], text)
+        elif lines:
+            self._file.after(lines[-1], text)
+        else:
+            self._top(text)
+
+    def _top(self, text: str) -> None:
+        """A file without imports: after its docstring."""
+        body = self._file.module.body
+        first = body[0]
+        if isinstance(first, cst.SimpleStatementLine) and isinstance(first.body[0], cst.Expr) and len(body) > 1:
+            self._file.after(first, text)
+        else:
+            assert isinstance(first, cst.BaseStatement)
+            self._file.before(first, text)
+
+
+def _imported(line: cst.SimpleStatementLine) -> str | None:
+    node = line.body[0] if len(line.body) == 1 else None
+    if isinstance(node, cst.Import):
+        return dotted(node.names[0].name)
+    if isinstance(node, cst.ImportFrom):
+        return "." * len(node.relative) + (dotted(node.module) or "")
+    return None
+
+
+def _section(module: str) -> int:
+    """-1 ``__future__``, 0 the standard library, 1 other packages, 2 relative imports."""
+    if module == "__future__":
+        return -1
+    if module.startswith("."):
+        return 2
+    return 0 if module.split(".")[0] in sys.stdlib_module_names else 1
+
+
+def _key(line: cst.SimpleStatementLine) -> tuple[int, tuple[bool, str]]:
+    module = _imported(line)
+    assert module is not None
+    return _section(module), (isinstance(line.body[0], cst.ImportFrom), module)

@@ -1,0 +1,62 @@
+"""What the names of a file mean: imports and their aliases, resolved by binding, never by text."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from ds_migrate.syntax.tree import dotted, walk
+
+
+class Names:
+    """Import bindings of one module. A name that the module also assigns elsewhere keeps its import's meaning."""
+
+    def __init__(self, module: cst.Module) -> None:
+        self.bindings: dict[str, str] = {}
+        self.import_nodes: list[cst.Import | cst.ImportFrom] = []
+        self.used: set[str] = set()
+        for node in walk(module):
+            if isinstance(node, cst.Import):
+                self.import_nodes.append(node)
+                for alias in node.names:
+                    name = dotted(alias.name) or ""
+                    if alias.asname is not None and isinstance(alias.asname.name, cst.Name):
+                        self.bindings[alias.asname.name.value] = name
+                    else:
+                        top = name.split(".")[0]
+                        self.bindings.setdefault(top, top)
+            elif isinstance(node, cst.ImportFrom):
+                self.import_nodes.append(node)
+                if isinstance(node.names, cst.ImportStar):
+                    continue
+                module_name = "." * len(node.relative) + (dotted(node.module) or "")
+                joiner = "" if module_name.endswith(".") or not module_name else "."
+                for alias in node.names:
+                    bound = alias.asname.name if alias.asname is not None else alias.name
+                    if isinstance(bound, cst.Name):
+                        self.bindings[bound.value] = f"{module_name}{joiner}{dotted(alias.name)}"
+            elif isinstance(node, cst.Name):
+                self.used.add(node.value)
+        self.taken = self.used | set(self.bindings)
+
+    def qualified(self, node: cst.CSTNode | None) -> str | None:
+        """``determined.pytorch.DataLoader`` for whatever spelling of it; None for what is not a dotted name."""
+        name = dotted(node)
+        if name is None:
+            return None
+        head, _, rest = name.partition(".")
+        bound = self.bindings.get(head)
+        if bound is None:
+            return name
+        return f"{bound}.{rest}" if rest else bound
+
+    def fresh(self, *wishes: str) -> str:
+        """The first wish that no name of the file has yet, else the last one numbered."""
+        for wish in wishes:
+            if wish not in self.taken:
+                self.taken.add(wish)
+                return wish
+        number = 2
+        while f"{wishes[-1]}{number}" in self.taken:
+            number += 1
+        self.taken.add(f"{wishes[-1]}{number}")
+        return f"{wishes[-1]}{number}"

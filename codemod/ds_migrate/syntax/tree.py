@@ -1,0 +1,163 @@
+"""Small questions to ask of a libcst tree: walk it, name it, parse a piece of it.
+
+``libcst.matchers``, ``libcst.codemod`` and the metadata providers answer the same questions at ten times the start-up
+and run time, so nothing here uses them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import libcst as cst
+
+# Fields that never hold an expression or a statement.
+_LAYOUT = (
+    "whitespace",
+    "leading_lines",
+    "lines_after",
+    "trailing_whitespace",
+    "comma",
+    "lpar",
+    "rpar",
+    "lbracket",
+    "rbracket",
+    "lbrace",
+    "rbrace",
+    "semicolon",
+    "equal",
+    "dot",
+    "header",
+    "footer",
+    "colon",
+    "first_line",
+    "last_line",
+    "operator",
+    "leading_whitespace",
+)
+_fields: dict[type, tuple[str, ...]] = {}
+
+
+def _node_fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
+    names = _fields.get(kind)
+    if names is None:
+        names = tuple(f.name for f in dataclasses.fields(kind) if not f.name.startswith(_LAYOUT) or f.name == "operators")
+        _fields[kind] = names
+    return names
+
+
+def children(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """The nodes directly below, in source order, without white space and punctuation."""
+    for name in _node_fields(type(node)):
+        value = getattr(node, name)
+        if isinstance(value, cst.CSTNode):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            for item in value:
+                if isinstance(item, cst.CSTNode):
+                    yield item
+
+
+def walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """The node and everything below it, in source order."""
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        yield current
+        stack.extend(reversed(list(children(current))))
+
+
+def dotted(node: cst.CSTNode | None) -> str | None:
+    """``a.b.c`` for a name or a chain of attributes of one, else None."""
+    parts: list[str] = []
+    while isinstance(node, cst.Attribute):
+        parts.append(node.attr.value)
+        node = node.value
+    if not isinstance(node, cst.Name):
+        return None
+    parts.append(node.value)
+    return ".".join(reversed(parts))
+
+
+def argument(call: cst.Call, position: int | None, keyword: str) -> cst.Arg | None:
+    """The argument given at ``position`` or as ``keyword=``; None when absent (or hidden behind ``*`` or ``**``)."""
+    for index, arg in enumerate(call.args):
+        if arg.star:
+            return None
+        if arg.keyword is not None:
+            if arg.keyword.value == keyword:
+                return arg
+        elif position is not None and index == position:
+            return arg
+    return None
+
+
+def has_star(call: cst.Call) -> bool:
+    """Whether ``*args`` or ``**kwargs`` hide what the call is given."""
+    return any(arg.star for arg in call.args)
+
+
+def is_literal(node: cst.BaseExpression, value: str) -> bool:
+    """Whether the expression is the bare name ``value`` (``True``, ``None``, ...)."""
+    return isinstance(node, cst.Name) and node.value == value
+
+
+def number(node: cst.BaseExpression) -> int | float | None:
+    """The value of a numeric literal, else None."""
+    if isinstance(node, cst.Integer):
+        return int(node.value.replace("_", ""), 0)
+    if isinstance(node, cst.Float):
+        return float(node.value.replace("_", ""))
+    if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Minus):
+        inner = number(node.expression)
+        return None if inner is None else -inner
+    return None
+
+
+def names_read(node: cst.CSTNode) -> set[str]:
+    """Every bare name below the node (attributes and keywords not among them)."""
+    found: set[str] = set()
+    stack: list[cst.CSTNode] = [node]
+    while stack:
+        current = stack.pop()
+        if isinstance(current, cst.Name):
+            found.add(current.value)
+        elif isinstance(current, cst.Attribute):
+            stack.append(current.value)
+        elif isinstance(current, cst.Arg):
+            stack.append(current.value)
+        else:
+            stack.extend(children(current))
+    return found
+
+
+def same(one: cst.CSTNode, other: cst.CSTNode) -> bool:
+    """Whether both are written with the same tokens."""
+    return code(one) == code(other)
+
+
+def code(node: cst.CSTNode) -> str:
+    """The source text of an expression or statement, on its own."""
+    return cst.Module(body=()).code_for_node(node)
+
+
+def body_of(node: cst.FunctionDef | cst.ClassDef) -> Sequence[cst.BaseStatement | cst.BaseSmallStatement]:
+    """The statements of a function or class, whether in a block or behind the colon."""
+    return node.body.body
+
+
+def parameters(function: cst.FunctionDef) -> list[cst.Param]:
+    """Positional parameters in order, keyword-only ones after them."""
+    params = function.params
+    return [*params.posonly_params, *params.params, *params.kwonly_params]
+
+
+def docstring(function: cst.FunctionDef) -> cst.SimpleStatementLine | None:
+    """The statement that holds the docstring, if there is one."""
+    body = body_of(function)
+    if not body or not isinstance(body[0], cst.SimpleStatementLine):
+        return None
+    first = body[0].body[0]
+    if isinstance(first, cst.Expr) and isinstance(first.value, (cst.SimpleString, cst.ConcatenatedString)):
+        return body[0]
+    return None

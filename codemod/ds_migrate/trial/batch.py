@@ -1,0 +1,149 @@
+"""How a method consumes its ``batch`` parameter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import libcst as cst
+
+from ds_migrate.syntax.source import SourceFile
+from ds_migrate.syntax.tree import children, docstring, walk
+
+
+class Consumption(Enum):
+    UNUSED = "never read"
+    INLINE = "read once, where it is unpacked or rebound"
+    DELEGATED = "only handed to super()"
+    KEPT = "read in several ways"
+
+
+@dataclass(frozen=True)
+class BatchUse:
+    """``inline`` is the one read of an INLINE batch; ``to_super`` are the arguments of super() calls that are batches."""
+
+    consumption: Consumption
+    inline: cst.Name | None
+    to_super: tuple[cst.Name, ...]
+
+
+def batch_use(file: SourceFile, function: cst.FunctionDef, name: str) -> BatchUse:
+    """Look at every read and write of the parameter ``name``."""
+    references = _references(function, name)
+    reads = [r for r in references if not _is_write(file, r)]
+    if not reads:
+        return BatchUse(Consumption.UNUSED, None, ())
+    to_super = tuple(r for r in reads if _given_to_super(file, r, function.name.value))
+    if len(to_super) == len(reads) == len(references):
+        return BatchUse(Consumption.DELEGATED, None, to_super)
+    inline = _inline_read(file, function, references, reads)
+    if inline is not None and not to_super:
+        return BatchUse(Consumption.INLINE, inline, ())
+    return BatchUse(Consumption.KEPT, None, to_super)
+
+
+def _references(function: cst.FunctionDef, name: str) -> list[cst.Name]:
+    """Reads and writes in source order; attribute names, keywords and inner functions' own parameters are others'."""
+    found: list[cst.Name] = []
+    stack: list[cst.CSTNode] = [function.body]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, cst.Name):
+            if node.value == name:
+                found.append(node)
+            continue
+        if isinstance(node, cst.Attribute):
+            stack.append(node.value)
+            continue
+        if isinstance(node, cst.Arg):
+            stack.append(node.value)
+            continue
+        if isinstance(node, (cst.Lambda, cst.FunctionDef)) and any(
+            isinstance(p, cst.Param) and p.name.value == name for p in walk(node.params)
+        ):
+            continue
+        stack.extend(reversed(list(children(node))))
+    return found
+
+
+def _is_write(file: SourceFile, name: cst.Name) -> bool:
+    node: cst.CSTNode = name
+    for ancestor in file.ancestors(name):
+        if isinstance(ancestor, cst.AssignTarget):
+            return True
+        if isinstance(ancestor, (cst.For, cst.CompFor)):
+            return ancestor.target is node
+        if isinstance(ancestor, (cst.AnnAssign, cst.NamedExpr)):
+            return ancestor.target is node
+        if isinstance(ancestor, (cst.AsName, cst.Del)):
+            return True
+        if not isinstance(ancestor, (cst.Tuple, cst.List, cst.Element, cst.StarredElement)):
+            return False
+        node = ancestor
+    return False
+
+
+def _given_to_super(file: SourceFile, name: cst.Name, method: str) -> bool:
+    arg = file.parent(name)
+    call = file.parent(arg) if isinstance(arg, cst.Arg) and not arg.star else None
+    if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute) or call.func.attr.value != method:
+        return False
+    receiver = call.func.value
+    return isinstance(receiver, cst.Call) and isinstance(receiver.func, cst.Name) and receiver.func.value == "super"
+
+
+def _inline_read(
+    file: SourceFile, function: cst.FunctionDef, references: list[cst.Name], reads: list[cst.Name]
+) -> cst.Name | None:
+    """The read that may become ``next(dataloader_iter)`` itself: the only one, in an unpacking directly in the body,
+    or the first one, in a statement that gives the name a new value."""
+    first = reads[0]
+    statement = file.statement_in(first, function)
+    if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
+        return None
+    assign = statement.body[0]
+    if not isinstance(assign, cst.Assign) or len(assign.targets) != 1:
+        return None
+    if any(r in set(walk(assign.value)) for r in reads[1:]) or not _plain_value(file, assign, first):
+        return None
+    if any(not isinstance(r, cst.Name) or file.position(r) < file.position(assign) for r in references):
+        return None
+    if _leaves_before(file, function, statement):
+        return None
+    unpacks = isinstance(assign.targets[0].target, (cst.Tuple, cst.List))
+    rebinds = any(isinstance(n, cst.Name) and n.value == first.value for n in walk(assign.targets[0].target))
+    if rebinds or (unpacks and len(references) == 1):
+        return first
+    return None
+
+
+def _plain_value(file: SourceFile, assign: cst.Assign, read: cst.Name) -> bool:
+    """``= batch`` or ``= cast(T, batch)``: evaluated once, whatever happens."""
+    if assign.value is read:
+        return True
+    call = assign.value
+    return (
+        isinstance(call, cst.Call)
+        and (file.names.qualified(call.func) or "").rpartition(".")[2] == "cast"
+        and len(call.args) == 2
+        and call.args[1].value is read
+    )
+
+
+def _leaves_before(file: SourceFile, function: cst.FunctionDef, statement: cst.BaseStatement) -> bool:
+    """Whether the function may return before the statement (its batch would then not be taken)."""
+    for other in function.body.body:
+        if other is statement:
+            return False
+        if any(isinstance(n, (cst.Return, cst.Raise)) and file.function(n) is function for n in walk(other)):
+            return True
+    return True
+
+
+def first_statement(function: cst.FunctionDef) -> tuple[cst.CSTNode | None, bool]:
+    """The statement that a new first line goes beside, and whether it goes after it (a docstring) or before."""
+    doc = docstring(function)
+    if doc is not None:
+        return doc, True
+    body = function.body.body
+    return (body[0] if body else None), False

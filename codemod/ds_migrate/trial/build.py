@@ -1,0 +1,110 @@
+"""From the classes of a trial to its model: one pass over what it asks of its context."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import libcst as cst
+
+from ds_migrate.project import TrialClass
+from ds_migrate.syntax.source import SourceFile
+from ds_migrate.syntax.tree import argument, code, dotted, walk
+from ds_migrate.trial.context import Contexts, ContextUse
+from ds_migrate.trial.model import Backward, Optimizer, Part, Step, Trial
+from ds_migrate.trial.owners import models_of, optimizers_of
+from ds_migrate.trial.wraps import wrap_of
+
+
+def class_node(file: SourceFile, name: str, line: int | None = None) -> cst.ClassDef | None:
+    """The class of that name (the one nearest to ``line`` when a file has several)."""
+    found = [n for n in walk(file.module) if isinstance(n, cst.ClassDef) and n.name.value == name]
+    if line is not None:
+        found.sort(key=lambda n: abs(file.position(n.name)[0] - line))
+    return found[0] if found else None
+
+
+def build_trial(facts: TrialClass, files: Mapping[object, SourceFile], contexts: Mapping[SourceFile, Contexts]) -> Trial:
+    """Model one trial. ``files`` are the parsed files of its family by path."""
+    parts: list[Part] = []
+    for path, name in (facts.key, *facts.bases):
+        file = files[path]
+        node = class_node(file, name, facts.facts.line if name == facts.facts.name else None)
+        assert node is not None, f"{name} was found in {path} by ast"
+        parts.append(Part(file, node))
+    owners = {part.node for part in parts}
+    part_files = list(dict.fromkeys(part.file for part in parts))
+    uses = [
+        use
+        for file in part_files
+        for use in contexts[file].uses()
+        if use.owner in owners or use.owner not in contexts[file].classes
+    ]
+    trial = Trial(facts, parts, uses)
+    _collect(trial)
+    return trial
+
+
+def _collect(trial: Trial) -> None:
+    inside = {part.node for part in trial.parts}
+    own = [use for use in trial.uses if use.owner in inside]
+    wraps = {attr: [w for u in own if u.attr == attr and (w := wrap_of(u)) is not None] for attr in
+             ("wrap_model", "wrap_optimizer", "wrap_lr_scheduler")}  # fmt: skip
+    trial.models = models_of(wraps["wrap_model"])
+    trial.optimizers = optimizers_of(wraps["wrap_optimizer"], trial.models, trial)
+    trial.schedulers = wraps["wrap_lr_scheduler"]
+    for use in own:
+        if use.call is None:
+            continue
+        if use.attr == "step_optimizer":
+            given = argument(use.call, 0, "optimizer")
+            if given is not None:
+                clip = argument(use.call, 1, "clip_grads")
+                clip_value = None if clip is None or _is_none(clip.value) else clip.value
+                trial.steps.append(Step(use, use.call, given.value, _owner(given.value, use, trial), clip_value))
+        elif use.attr == "backward":
+            trial.backwards.append(Backward(use, use.call))
+    for backward in trial.backwards:
+        backward.owner = _stepped_after(backward, trial)
+
+
+def _is_none(node: cst.BaseExpression) -> bool:
+    return isinstance(node, cst.Name) and node.value == "None"
+
+
+def _owner(node: cst.BaseExpression, use: ContextUse, trial: Trial) -> Optimizer | None:
+    """The optimizer that an expression names, through a local alias if need be."""
+    text = code(node)
+    for optimizer in trial.optimizers:
+        if text == optimizer.target or (text in optimizer.names and text.startswith("self.")):
+            return optimizer
+    if isinstance(node, cst.Name) and use.function is not None:
+        values = {dotted(t) for t in _assigned_values(node.value, use.function)}
+        known = [o for o in trial.optimizers if {o.target, *(n for n in o.names if n.startswith("self."))} & values]
+        if len(known) == 1 and len(values) == 1:
+            return known[0]
+    if len(trial.optimizers) == 1 and not isinstance(node, (cst.Subscript, cst.Call)):
+        return trial.optimizers[0]
+    return None
+
+
+def _assigned_values(name: str, function: cst.FunctionDef) -> Iterable[cst.BaseExpression]:
+    for node in walk(function):
+        if isinstance(node, cst.Assign) and any(dotted(t.target) == name for t in node.targets):
+            yield node.value
+
+
+def _stepped_after(backward: Backward, trial: Trial) -> Optimizer | None:
+    """The optimizer of the first step after the backward in the same function, preferring the same block."""
+    same = [s for s in trial.steps if s.use.function is backward.use.function and s.use.file is backward.use.file]
+    if not same:
+        owners = {s.owner for s in trial.steps}
+        return owners.pop() if len(owners) == 1 else (trial.optimizers[0] if trial.optimizers else None)
+    file = backward.use.file
+    position = file.position(backward.call)
+    later = [s for s in same if file.position(s.call) > position] or same[::-1]
+    blocks = [a for a in file.ancestors(backward.call) if isinstance(a, cst.BaseSuite)]
+    for block in blocks:  # innermost first: a step in the same branch belongs to this backward
+        inner = [s for s in later if any(a is block for a in file.ancestors(s.call))]
+        if inner:
+            return inner[0].owner
+    return later[0].owner

@@ -1,0 +1,168 @@
+"""What a ``clip_grads`` function does: plain L2 norm clipping that a config can say, or something only code can."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import libcst as cst
+
+from ds_migrate.syntax.source import SourceFile
+from ds_migrate.syntax.tree import argument, children, code, dotted, has_star, number, walk
+from ds_migrate.trial.model import Step, Trial
+
+_NORM_CLIPS = frozenset(
+    {
+        "torch.nn.utils.clip_grad_norm_",
+        "torch.nn.utils.clip_grad_norm",
+        "torch.nn.utils.clip_grad.clip_grad_norm_",
+        "torch.nn.utils.clip_grad.clip_grad_norm",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Clipping:
+    """``max_norm`` is the L2 norm as an expression of ``__init__`` (None: the function is kept and called)."""
+
+    max_norm: cst.BaseExpression | None
+    function: cst.BaseExpression | None = None
+
+    @property
+    def literal(self) -> int | float | None:
+        """The norm when it is written as a number."""
+        return None if self.max_norm is None else number(self.max_norm)
+
+
+def clipping_of(step: Step, trial: Trial, engine_function: cst.FunctionDef | None) -> Clipping | None:
+    """How a step clips; None when it does not. ``engine_function`` is where the engine is made."""
+    if step.clip is None:
+        return None
+    function = _definition(step.clip, step, trial)
+    norm = _l2_norm(step.use.file, function) if function is not None else None
+    if norm is not None and _known_at(norm, function, step, trial, engine_function):
+        return Clipping(norm)
+    return Clipping(None, step.clip)
+
+
+def _definition(node: cst.BaseExpression, step: Step, trial: Trial) -> cst.BaseExpression | None:
+    """The lambda or partial that a name stands for, when it is set exactly once and on every path."""
+    name = dotted(node)
+    if name is None:
+        return node
+    found: list[tuple[SourceFile, cst.Assign | cst.AnnAssign]] = []
+    scopes = [f for _, f in trial.methods()] if name.startswith("self.") else [step.use.function]
+    for scope in scopes:
+        for inner in walk(scope) if scope is not None else ():
+            targets = (
+                [t.target for t in inner.targets]
+                if isinstance(inner, cst.Assign)
+                else [inner.target]
+                if isinstance(inner, cst.AnnAssign)
+                else []
+            )
+            if any(dotted(t) == name for t in targets) and isinstance(inner, (cst.Assign, cst.AnnAssign)):
+                found.append((step.use.file, inner))
+    if len(found) != 1 or found[0][1].value is None:
+        return None
+    file, assign = found[0]
+    for ancestor in file.ancestors(assign):
+        if isinstance(ancestor, cst.FunctionDef):
+            break
+        if isinstance(ancestor, (cst.If, cst.For, cst.While, cst.Try)):
+            return None
+    return assign.value
+
+
+def _l2_norm(file: SourceFile, node: cst.BaseExpression) -> cst.BaseExpression | None:
+    """``C`` of ``lambda p: clip_grad_norm_(p, C)`` or ``partial(clip_grad_norm_, max_norm=C)``."""
+    if isinstance(node, cst.Lambda) and len(node.params.params) == 1 and isinstance(node.body, cst.Call):
+        call, parameter = node.body, node.params.params[0].name.value
+        first = argument(call, 0, "parameters")
+        if file.names.qualified(call.func) not in _NORM_CLIPS or has_star(call) or first is None:
+            return None
+        if dotted(first.value) != parameter:
+            return None
+        norm = argument(call, 1, "max_norm")
+        rest = {a.keyword.value for a in call.args if a.keyword is not None} - {"parameters", "max_norm", "norm_type"}
+        if rest or norm is None or not _is_two(argument(call, 2, "norm_type")):
+            return None
+        if any(isinstance(n, cst.Name) and n.value == parameter for n in walk(norm.value)):
+            return None
+        return norm.value
+    if isinstance(node, cst.Call) and (file.names.qualified(node.func) or "").endswith("partial") and node.args:
+        if file.names.qualified(node.args[0].value) not in _NORM_CLIPS or has_star(node):
+            return None
+        norm = argument(node, None, "max_norm")
+        rest = {a.keyword.value for a in node.args[1:] if a.keyword is not None} - {"max_norm", "norm_type"}
+        if norm is None or rest or len(node.args) != 1 + sum(a.keyword is not None for a in node.args):
+            return None
+        return norm.value if _is_two(argument(node, None, "norm_type")) else None
+    return None
+
+
+def _is_two(arg: cst.Arg | None) -> bool:
+    return arg is None or number(arg.value) == 2
+
+
+def _known_at(
+    norm: cst.BaseExpression,
+    definition: cst.BaseExpression | None,
+    step: Step,
+    trial: Trial,
+    engine_function: cst.FunctionDef | None,
+) -> bool:
+    """Whether the norm has its final value where the engine is made: nothing local to another function, nothing set
+    again after ``__init__``."""
+    if number(norm) is not None:
+        return True
+    file = step.use.file
+    home = next((a for a in file.ancestors(definition) if isinstance(a, cst.FunctionDef)), None) if definition else None
+    set_in_init, set_later = _attribute_writes(trial)
+    stack: list[cst.CSTNode] = [norm]
+    local = {p.name.value for f in (home, step.use.function) if f is not None for p in f.params.params} | {
+        n.target.value
+        for f in (home, step.use.function)
+        if f is not None
+        for n in walk(f)
+        if isinstance(n, cst.AssignTarget) and isinstance(n.target, cst.Name)
+    }
+    while stack:
+        node = stack.pop()
+        name = dotted(node)
+        if name is not None:
+            parts = name.split(".")
+            if parts[0] == "self":
+                if len(parts) < 2 or parts[1] in set_later or parts[1] not in set_in_init:
+                    return False
+                continue
+            if parts[0] in local and home is not engine_function:
+                return False
+            continue
+        if isinstance(node, (cst.Await, cst.Yield, cst.NamedExpr, cst.Lambda)):
+            return False
+        if isinstance(node, cst.Arg):
+            stack.append(node.value)
+            continue
+        stack.extend(children(node))
+    return True
+
+
+def _attribute_writes(trial: Trial) -> tuple[set[str], set[str]]:
+    """Attributes of self set in ``__init__``, and those set anywhere else."""
+    first: set[str] = set()
+    later: set[str] = set()
+    for _, function in trial.methods():
+        into = first if function.name.value == "__init__" else later
+        for node in walk(function):
+            targets = (
+                [t.target for t in node.targets]
+                if isinstance(node, cst.Assign)
+                else [node.target]
+                if isinstance(node, (cst.AnnAssign, cst.AugAssign))
+                else []
+            )
+            for target in targets:
+                text = dotted(target) or code(target)
+                if text.startswith("self."):
+                    into.add(text.split(".")[1].split("[")[0])
+    return first, later

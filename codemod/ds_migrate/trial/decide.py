@@ -1,0 +1,175 @@
+"""The decisions of one conversion, taken before any edit: which engines, managed how, at which ZeRO stage."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from ds_migrate.options import Options
+from ds_migrate.syntax.source import SourceFile
+from ds_migrate.syntax.tree import dotted, walk
+from ds_migrate.trial.model import Form, Optimizer, Trial
+
+# Elementwise optimizers: stepping shards of them is stepping them (matched by exact type, as DeepSpeed does).
+ELEMENTWISE = frozenset(
+    f"torch.optim.{name}"
+    for name in ("SGD", "Adam", "AdamW", "Adagrad", "RMSprop", "Adadelta", "Adamax", "NAdam", "RAdam", "ASGD", "Rprop")
+)
+# What DeepSpeed itself allows under ZeRO without zero_allow_untested_optimizer.
+_TESTED = frozenset({"torch.optim.Adam", "torch.optim.AdamW", "torch.optim.Adagrad"})
+_LOOPS = (cst.For, cst.While)
+_BRANCHES = (cst.If, cst.Try, cst.TryStar, cst.IfExp)
+
+
+def decide(trial: Trial, options: Options, clips: bool, keeps_clip: bool) -> None:
+    """Fill in form, accumulation, stage and the reason for it.
+
+    ``clips``: some step clips at all; ``keeps_clip``: some step clips in a way that no config can say.
+    """
+    trial.form = Form.SIMPLE if _is_simple(trial, clips) else Form.PER_OPTIMIZER
+    trial.managed = trial.form is Form.SIMPLE and _one_backward_one_step(trial)
+    trial.stage, trial.stage_reason = _stage(trial, keeps_clip)
+    if options.zero is not None:
+        trial.stage = options.zero
+
+
+def _is_simple(trial: Trial, clips: bool) -> bool:
+    """One model, one optimizer over it, both always there under one name."""
+    if len(trial.models) != 1 or len(trial.optimizers) != 1:
+        return False
+    model, optimizer = trial.models[0], trial.optimizers[0]
+    if model.sometimes or any(w.repeated or w.target is None for w in (*model.wraps, *optimizer.wraps)):
+        return False
+    if not all(dotted(_parsed(t)) for t in (model.target, optimizer.target)):
+        return False
+    if optimizer.covers_model:
+        return True
+    return not clips and not _foreign_parameters(optimizer, model.names)
+
+
+def _parsed(text: str) -> cst.BaseExpression:
+    return cst.parse_expression(text)
+
+
+def _foreign_parameters(optimizer: Optimizer, names: set[str]) -> bool:
+    """Whether the optimizer may own parameters that are not the model's (or nothing shows that it owns the model's)."""
+    if not optimizer.models:
+        return True
+    loop_names = {
+        t.value
+        for e in optimizer.built_by
+        for n in walk(e)
+        if isinstance(n, cst.CompFor)
+        for t in walk(n.target)
+        if isinstance(t, cst.Name)
+    }
+    for expression in optimizer.built_by:
+        for node in walk(expression):
+            if isinstance(node, cst.Attribute) and node.attr.value in ("parameters", "named_parameters", "trainable_parameters"):
+                owner = dotted(node.value)
+                inside = owner is not None and any(owner == n or owner.startswith(n + ".") for n in names)
+                if not inside and (owner or "").split(".")[0] not in loop_names:
+                    return True
+            if isinstance(node, cst.Attribute) and node.attr.value == "Parameter":
+                return True
+    return False
+
+
+def _one_backward_one_step(trial: Trial) -> bool:
+    """Exactly one backward and one step, both made whenever ``train_batch`` is: DeepSpeed may count for itself."""
+    if len(trial.backwards) != 1 or len(trial.steps) != 1:
+        return False
+    backward, step = trial.backwards[0], trial.steps[0]
+    if backward.use.function is not step.use.function:
+        return False
+    for use in (backward.use, step.use):
+        node: cst.CSTNode = use.node
+        for ancestor in use.file.ancestors(use.node):
+            if isinstance(ancestor, cst.FunctionDef):
+                break
+            if isinstance(ancestor, (*_LOOPS, *_BRANCHES)):
+                return False
+            node = ancestor
+        del node
+    return not _returns_before(trial, backward.use.file, step.call)
+
+
+def _returns_before(trial: Trial, file: SourceFile, call: cst.Call) -> bool:
+    """Whether the function may return before the step is reached."""
+    function = file.function(call)
+    position = file.position(call)
+    return function is not None and any(
+        isinstance(n, cst.Return) and file.position(n) < position and file.function(n) is function for n in walk(function)
+    )
+
+
+def _stage(trial: Trial, keeps_clip: bool) -> tuple[int, str]:
+    """The highest stage at which the numbers are provably the original's, and why not higher."""
+    if trial.form is not Form.SIMPLE:
+        return 0, "engines per optimizer share models"
+    if not trial.managed:
+        return 0, "backward and step are not called exactly once per micro-batch"
+    if keeps_clip:
+        return 0, "gradients are clipped by the trial's own function"
+    optimizer = trial.optimizers[0]
+    kinds = {_constructor(w.file, w.argument, w.use.function) for w in optimizer.wraps}
+    for kind in kinds - ELEMENTWISE:
+        return 0, f"{kind or 'the optimizer'} is not known to be elementwise"
+    trial.tested_optimizer = kinds <= _TESTED
+    reason = _touches_parameters(trial)
+    return (0, reason) if reason else (1, "")
+
+
+def _constructor(file: SourceFile, node: cst.BaseExpression, function: cst.FunctionDef | None) -> str | None:
+    for _ in range(3):
+        if isinstance(node, cst.Call):
+            return file.names.qualified(node.func)
+        name = dotted(node)
+        if name is None or function is None:
+            return None
+        values = [
+            a.value
+            for a in walk(function)
+            if isinstance(a, (cst.Assign, cst.AnnAssign))
+            and a.value is not None
+            and name in ([dotted(t.target) for t in a.targets] if isinstance(a, cst.Assign) else [dotted(a.target)])
+            and not (isinstance(a.value, cst.Call) and isinstance(a.value.func, cst.Attribute) and a.value.func.attr.value == "wrap_optimizer")
+        ]
+        kinds = {file.names.qualified(v.func) for v in values if isinstance(v, cst.Call)}
+        if len(values) > 1 and len(kinds) == 1:
+            return kinds.pop()
+        if len(values) != 1:
+            return None
+        node = values[0]
+    return None
+
+
+_HAZARDS = {
+    "requires_grad": "requires_grad changes during training",
+    "requires_grad_": "requires_grad changes during training",
+    "load_state_dict": "load_state_dict is called after the engine is made",
+    "grad": "gradients are read by the trial",
+    "data": "parameters may be written in place",
+    "copy_": "parameters may be written in place",
+    "clamp_": "parameters may be written in place",
+    "state": "optimizer state is read by the trial",
+}
+
+
+def _touches_parameters(trial: Trial) -> str:
+    """What the trial does after ``__init__`` that ZeRO's own copies would not see."""
+    for part in trial.parts:
+        for node in walk(part.node):
+            if not isinstance(node, cst.Attribute) or node.attr.value not in _HAZARDS:
+                continue
+            function = part.file.function(node)
+            if function is None or function.name.value == "__init__":
+                continue
+            if (part.file.names.qualified(node) or "").startswith("torch.utils"):
+                continue
+            around = part.file.parent(node)
+            if node.attr.value == "state" and not isinstance(around, cst.Subscript):
+                continue
+            if node.attr.value == "data" and not isinstance(around, (cst.Attribute, cst.AssignTarget, cst.AugAssign)):
+                continue
+            return f"{_HAZARDS[node.attr.value]} (line {part.file.position(node)[0]})"
+    return ""

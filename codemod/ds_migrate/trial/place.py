@@ -1,0 +1,124 @@
+"""Where the engines are made: after the last statement that still needs the raw models and optimizers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import libcst as cst
+
+from ds_migrate.syntax.source import SourceFile
+from ds_migrate.syntax.tree import children, code, dotted, walk
+from ds_migrate.trial.model import Part, Trial, Wrap
+
+
+@dataclass(frozen=True)
+class Place:
+    """The function and, directly in its body, the statement after which the engines are made."""
+
+    file: SourceFile
+    function: cst.FunctionDef
+    statement: cst.BaseStatement
+
+
+class NoPlace(Exception):
+    """There is no such statement; the message says why, ``wrap`` where."""
+
+    def __init__(self, message: str, wrap: Wrap) -> None:
+        super().__init__(message)
+        self.wrap = wrap
+
+
+def engine_place(trial: Trial) -> Place:
+    """Find the place. Raises ``NoPlace`` when wraps stand where no one statement comes after them all."""
+    wraps = [w for o in trial.optimizers for w in o.wraps] + [w for m in trial.models for w in m.wraps] + trial.schedulers
+    part, function = _home(trial, wraps)
+    positions = [_top_statement(trial, part, function, wrap) for wrap in wraps]
+    body = list(function.body.body)
+    last = max(body.index(s) for s in positions)
+    names = {n for owner in (*trial.models, *trial.optimizers) for n in owner.names}
+    for index in range(last + 1, len(body)):
+        if _needs_raw(body[index], names, trial):
+            last = index
+    statement = body[last]
+    if isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[-1], cst.Return):
+        statement = body[last - 1]
+    assert isinstance(statement, cst.BaseStatement)
+    return Place(part.file, function, statement)
+
+
+def _home(trial: Trial, wraps: list[Wrap]) -> tuple[Part, cst.FunctionDef]:
+    """The most derived function that every wrap is made in or below."""
+    holders = {w.use.function for w in wraps}
+    if len(holders) == 1:
+        function = next(iter(holders))
+        part = next((p for p in trial.parts if function in p.methods.values()), None)
+        if part is not None and function is not None:
+            if function.name.value == "__init__" or _called_in_init(trial, function.name.value):
+                return part, function
+            raise NoPlace(f"it is wrapped in {function.name.value}(), which __init__ does not call", wraps[0])
+    for part in trial.parts:
+        init = part.methods.get("__init__")
+        if init is not None:
+            return part, init
+    raise NoPlace("the trial has no __init__ in this project", wraps[0])
+
+
+def _called_in_init(trial: Trial, name: str) -> bool:
+    """Whether ``__init__`` calls the method once, directly in its body (not in a loop or a branch)."""
+    calls = 0
+    for part, init in trial.methods("__init__"):
+        for node in walk(init):
+            if isinstance(node, cst.Call) and dotted(node.func) == f"self.{name}":
+                top = part.file.statement_in(node, init)
+                if isinstance(top, cst.SimpleStatementLine):
+                    calls += 1
+    return calls == 1
+
+
+def _top_statement(trial: Trial, part: Part, function: cst.FunctionDef, wrap: Wrap) -> cst.BaseStatement:
+    """The statement of ``function``'s body in which the wrap is made, directly or through a call."""
+    holder = wrap.use.function
+    if holder is function:
+        found = part.file.statement_in(wrap.call, function)
+        assert found is not None
+        return found
+    if holder is None:
+        raise NoPlace("it is wrapped outside any function", wrap)
+    spelled = "__init__" if holder.name.value == "__init__" else holder.name.value
+    for statement in function.body.body:
+        for node in walk(statement):
+            if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
+                continue
+            if node.func.attr.value != spelled:
+                continue
+            receiver = node.func.value
+            if dotted(receiver) == "self" or (isinstance(receiver, cst.Call) and dotted(receiver.func) == "super") or (
+                spelled == "__init__"
+            ):
+                if not isinstance(statement, cst.BaseStatement):
+                    continue
+                return statement
+    raise NoPlace(f"it is wrapped in {holder.name.value}(), which {function.name.value}() does not call", wrap)
+
+
+def _needs_raw(statement: cst.CSTNode, names: set[str], trial: Trial) -> bool:
+    """Whether a later statement reads or writes a wrapped object (itself, through a method, or by passing ``self``)."""
+    stack: list[cst.CSTNode] = [statement]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, (cst.Lambda, cst.FunctionDef)):
+            continue  # runs later, by then with the engine
+        if isinstance(node, (cst.Name, cst.Attribute)) and dotted(node) in names:
+            return True
+        if isinstance(node, cst.Subscript) and code(node) in names:
+            return True
+        if isinstance(node, cst.Arg) and dotted(node.value) == "self":
+            return True
+        if isinstance(node, cst.Call) and (dotted(node.func) or "").startswith("self."):
+            method = (dotted(node.func) or "").removeprefix("self.")
+            lasting = {n for n in names if n.startswith("self.")}
+            for _, own in trial.methods(method):
+                if any(isinstance(n, cst.Attribute) and dotted(n) in lasting for n in walk(own)):
+                    return True
+        stack.extend(children(node))
+    return False
