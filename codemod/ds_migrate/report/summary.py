@@ -133,7 +133,7 @@ def next_steps(report: Report, mode: Mode, command: Command) -> Iterator[tuple[s
         for config in [file for file in report.files if file.kind is FileKind.EXPERIMENT and file.to_write][:1]:
             yield "to train it", visible(shlex.join(["ds-train", str(config.path)]))
         yield "to take it back", "ds-migrate --undo"
-    for severity in (Severity.ERROR, Severity.BLOCKED, Severity.REVIEW):
+    for severity in (Severity.BLOCKED, Severity.REVIEW):
         for _, finding in report.findings(severity):
             yield "to know more", f"ds-migrate --explain {finding.code}"
             return

@@ -1,0 +1,110 @@
+"""The arguments of ``ds-migrate``, checked, with a suggestion for what was mistyped."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Sequence
+from typing import NoReturn
+
+from ds_migrate import __version__
+
+_USAGE = """\
+%(prog)s PATH... [--write | --check] [OPTION...]
+       %(prog)s --undo [PATH]
+       %(prog)s --list-rules | --explain CODE | --version | --help"""
+_DESCRIPTION = """\
+Turn Determined AI PyTorchTrial code into DeepSpeedTrial code.
+Without --write or --check this is a preview: it shows what would change, and writes nothing."""
+_EXIT_CODES = """\
+exit codes:
+  0    nothing is left to do; always for a preview that could read every file
+  1    work remains: with --check a trial to convert, a blocked trial or a leftover
+       marker; with --write a trial that stayed blocked
+  2    wrong usage, or a file could not be read, parsed or written
+  130  interrupted
+"""
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The arguments of a run. Raises SystemExit: 0 after help or version, 2 for wrong usage."""
+    parser = _parser()
+    words = sys.argv[1:] if argv is None else argv
+    # Options may stand between paths, except after "--", which only the plain way of parsing understands.
+    arguments = parser.parse_args(words) if "--" in words else parser.parse_intermixed_args(words)
+    asks_for_text = arguments.undo or arguments.list_rules or arguments.explain
+    if not (arguments.paths or asks_for_text):
+        parser.error("name at least one PATH, for example: ds-migrate .")
+    if arguments.undo and len(arguments.paths) > 1:
+        parser.error("--undo takes one PATH at most: the project whose last run is undone")
+    if asks_for_text and arguments.format != "text":
+        parser.error(f"--format {arguments.format} is for a preview, --check and --write")
+    return arguments
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """`` (did you mean ...?)``, or nothing when nothing is close."""
+    import difflib
+
+    by_folded = {option.casefold(): option for option in known}
+    close = difflib.get_close_matches(word.casefold(), list(by_folded), 1)
+    return f" (did you mean {by_folded[close[0]]}?)" if close else ""
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse that says what was meant."""
+
+    def error(self, message: str) -> NoReturn:
+        _, found, unknown = message.partition("unrecognized arguments: ")
+        if found:
+            options = [option for action in self._actions for option in action.option_strings]
+            words = [word.partition("=")[0] for word in unknown.split() if word.startswith("-")]
+            message += "".join(suggestion(word, options) for word in words)
+        super().error(message)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="ds-migrate",
+        usage=_USAGE,
+        description=_DESCRIPTION,
+        epilog=_EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,  # an abbreviation that works today could mean two things tomorrow
+        add_help=False,
+    )
+    parser.add_argument("paths", metavar="PATH", nargs="*", help="Python file, notebook, experiment config or folder")
+
+    what = parser.add_argument_group("what to do").add_mutually_exclusive_group()
+    what.add_argument("--write", action="store_true", help="apply the conversion")
+    what.add_argument("--check", action="store_true", help="exit 1 when work remains; for CI and pre-commit")
+    what.add_argument("--undo", action="store_true", help="put back what the last --write wrote")
+    what.add_argument("--list-rules", action="store_true", help="name every rule")
+    what.add_argument("--explain", metavar="CODE", help="say what a rule does and why")
+    what.add_argument("--version", action="version", version=f"ds-migrate {__version__}", help="show the version")
+    what.add_argument("-h", "--help", action="help", help="show this help")
+
+    how = parser.add_argument_group("how to convert")
+    how.add_argument(
+        "--target",
+        choices=("runtime", "determined"),
+        default="runtime",
+        help="what the code will run on: the bundled trial_runtime (default), or the determined package",
+    )
+    how.add_argument(
+        "--zero",
+        type=int,
+        choices=range(4),
+        metavar="{0,1,2,3}",
+        help="ZeRO stage (default: 1 where it is exact, else 0)",
+    )
+
+    output = parser.add_argument_group("output")
+    output.add_argument("--format", choices=("text", "json"), default="text", help="text (default) or json")
+    output.add_argument(
+        "--color",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="auto (default) colours a terminal; anywhere else the preview is a patch for git apply",
+    )
+    return parser

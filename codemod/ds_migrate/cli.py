@@ -1,0 +1,237 @@
+"""The command line: arguments in, exit code out. Everything heavy is imported where it is needed.
+
+Data goes to stdout (a patch, JSON, findings that were asked for), talk to stderr. On a terminal stdout shows it all.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ds_migrate import arguments as command_line
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from ds_migrate.discover import Source
+    from ds_migrate.options import Options
+    from ds_migrate.report.summary import Command, Mode
+    from ds_migrate.result import Report
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line (``sys.argv`` by default) and return its exit code; never raises."""
+    _prepare_streams()
+    try:
+        return _flushed(_run(command_line.parse(argv)))
+    except SystemExit as end:  # argparse: help and version are 0, wrong usage is 2
+        return _flushed(end.code if isinstance(end.code, int) else 2)
+    except KeyboardInterrupt:
+        _say("interrupted")
+        return 130
+    except BrokenPipeError:
+        return _flushed(0)
+    except Exception:
+        import traceback
+
+        _say(traceback.format_exc(), "ds-migrate: this is a fault in ds-migrate itself; please report it")
+        return 2
+
+
+def _run(arguments: Namespace) -> int:
+    if arguments.list_rules:
+        return _list_rules()
+    if arguments.explain:
+        return _explain(arguments.explain)
+    if arguments.undo:
+        return _undo(arguments.paths)
+    return _migrate(arguments)
+
+
+def _migrate(arguments: Namespace) -> int:
+    from ds_migrate.discover import discover
+    from ds_migrate.options import Options
+    from ds_migrate.report.summary import Command, Mode, exit_code
+
+    mode = Mode.WRITE if arguments.write else Mode.CHECK if arguments.check else Mode.PREVIEW
+    options = Options(arguments.target, arguments.zero)
+    report = _report(discover(arguments.paths), options)
+    if mode is Mode.WRITE:
+        _write(report)
+    code = exit_code(report, mode)
+    with suppress(BrokenPipeError):  # the reader has seen enough; what was done is done
+        _present(report, mode, Command(arguments.paths, _repeated(arguments)), arguments)
+    return code
+
+
+def _report(sources: list[Source], options: Options) -> Report:
+    """What the engine makes of the sources that could be read, and the news of the others."""
+    from ds_migrate.discover import CONFIG_SUFFIXES
+    from ds_migrate.result import FileResult, FileStatus, Finding, Report, Severity
+
+    readable = [source for source in sources if source.error is None]
+    python = [source for source in readable if source.path.suffix not in CONFIG_SUFFIXES]
+    report = Report()
+    if any(source.data is not None for source in python or readable):
+        from ds_migrate.engine import migrate
+        from ds_migrate.markers import add_markers
+
+        report = migrate(readable, options)
+        add_markers(report, readable)
+    report.searched = len(sources)
+    for source in sources:
+        if source.error is not None:
+            finding = Finding("DSM001", Severity.ERROR, 0, f"cannot be read: {source.error}")
+            report.files.append(FileResult(source.path, status=FileStatus.ERROR, findings=[finding]))
+    return report
+
+
+def _write(report: Report) -> None:
+    from ds_migrate import write
+    from ds_migrate.report.display import visible
+
+    if not any(file.to_write for file in report.files):
+        return
+    at_risk = [visible(_relative(path)) for path in write.uncommitted(report)]
+    if at_risk:
+        files = "a file that has" if len(at_risk) == 1 else f"{len(at_risk)} files that have"
+        more = ", ..." if len(at_risk) > 3 else ""
+        _say(f"note: writing to {files} changes not committed to git: {', '.join(at_risk[:3])}{more}")
+    write.apply(report, Path(os.path.realpath(Path.cwd())))
+
+
+def _present(report: Report, mode: Mode, command: Command, arguments: Namespace) -> None:
+    if arguments.format == "json":
+        from ds_migrate.report.as_json import to_json
+
+        print(to_json(report), flush=True)
+        return
+    if arguments.color == "always" or sys.stdout.isatty():
+        from ds_migrate.report import terminal
+
+        terminal.show(terminal.terminal_console(sys.stdout, arguments.color), report, mode, command)
+        sys.stdout.flush()
+        return
+
+    from ds_migrate.report import plain
+    from ds_migrate.report.summary import Mode as Modes
+
+    if mode is Modes.PREVIEW:
+        _print_patch(report)
+        _say(*plain.finding_lines(report))
+    else:
+        _print(plain.written_lines(report) if mode is Modes.WRITE else plain.waiting_lines(report))
+        _print(plain.finding_lines(report, plain.ORDER[:-1]))
+    _say(*plain.closing_lines(report, mode, command))
+
+
+def _print_patch(report: Report) -> None:
+    from ds_migrate.report.display import visible
+    from ds_migrate.report.patch import patch, patch_base
+
+    here = Path(os.path.realpath(Path.cwd()))
+    base = patch_base(report, here)
+    sys.stdout.buffer.write(patch(report, base))
+    sys.stdout.buffer.flush()
+    if base != here:
+        _say(f"note: names in the patch are relative to {visible(str(base))}")
+
+
+def _undo(paths: Sequence[str]) -> int:
+    from ds_migrate import journal, write
+    from ds_migrate.report.display import visible
+
+    here = Path(os.path.realpath(Path.cwd()))
+    named = Path(os.path.realpath(paths[0])) if paths else here
+    try:
+        entry = journal.last_entry(named if named.is_dir() else named.parent) or journal.last_entry(here)
+        if entry is None:
+            _say(f"ds-migrate: no run is left to undo in {visible(str(named))}")
+            return 2
+        created = {change.path for change in entry.changes if change.before is None}
+        restored = write.undo(entry)
+    except (journal.JournalError, write.RefusedError) as error:
+        _say(f"ds-migrate: {visible(str(error))}")
+        return 2
+    _print(f"{'removed' if path in created else 'restored'} {visible(_relative(path))}" for path in restored)
+    _say("The last run is undone." if restored else "The last run was undone already, by hand.")
+    return 0
+
+
+def _list_rules() -> int:
+    from ds_migrate.rules import all_rules
+
+    rules = all_rules()
+    width = max((len(rule.name) for rule in rules), default=0)
+    _print(f"{rule.code}  {rule.name:<{width}}  {rule.summary}" for rule in rules)
+    return 0
+
+
+def _explain(wanted: str) -> int:
+    from ds_migrate.rules import all_rules
+
+    rules = {rule.code: rule for rule in all_rules()}
+    for rule in rules.values():
+        if wanted.upper() == rule.code or wanted.lower() == rule.name:
+            _print([f"{rule.code} {rule.name}", "", rule.doc.strip()])
+            return 0
+    known = [*rules, *(rule.name for rule in rules.values())]
+    meant = command_line.suggestion(wanted, known)
+    _say(f"ds-migrate: no rule is called {wanted!r}{meant}; --list-rules names them all")
+    return 2
+
+
+def _repeated(arguments: Namespace) -> list[str]:
+    """The options that decide what a conversion looks like, for the next command."""
+    target = [] if arguments.target == "runtime" else ["--target", arguments.target]
+    return target if arguments.zero is None else [*target, "--zero", str(arguments.zero)]
+
+
+def _relative(path: Path) -> str:
+    """As seen from here, when it is below."""
+    here = os.path.realpath(Path.cwd())
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+
+
+def _print(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line)
+    sys.stdout.flush()
+
+
+def _say(*lines: str) -> None:
+    """Talk; a reader who left does not matter."""
+    try:
+        for line in lines:
+            print(line, file=sys.stderr)
+    except BrokenPipeError:
+        _redirect_to_nowhere(sys.stderr.fileno())
+
+
+def _prepare_streams() -> None:
+    """A character that the locale cannot say is escaped, and a closed stream takes everything."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115 - as long as the process
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _flushed(code: int) -> int:
+    """``code``, after a flush that survives a closed pipe, so that the interpreter's own flush does too."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _redirect_to_nowhere(sys.stdout.fileno())
+    return code
+
+
+def _redirect_to_nowhere(descriptor: int) -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)
