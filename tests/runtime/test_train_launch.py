@@ -122,6 +122,7 @@ def test_under_torchrun_the_ranks_found_are_joined(nodes: int, tmp_path: Path) -
     assert [report["rank"] for report in reports] == ["0", "1"]
     assert sorted(report["node"] for report in reports) == list(range(nodes)) * (2 // nodes)
     assert {report["nodes"] for report in reports} == {nodes}
+    assert {(report["cwd"], report["path"]) for report in reports} == {(str(experiment.context),) * 2}
     assert {report["directory"] for report in reports} == {str(tmp_path / "runs" / "exp-1")}
     assert sum("run directory" in err for err, _ in ends) == 1
     assert experiment.status() == "completed"
@@ -197,7 +198,7 @@ def test_a_failing_rank_ends_the_run_with_its_code(slots: str, tmp_path: Path) -
     assert err.count("ValueError: no data") == 1
     assert "runpy" not in err
     assert "ds-train: failed with exit code 1" in err
-    assert "continue with: ds-train exp/c.yaml --run-dir runs/exp-1" in err
+    assert f"continue with: ds-train exp/c.yaml --hparam width=4 --slots {slots} --run-dir runs/exp-1" in err
     assert experiment.status() == "failed"
     assert "ValueError: no data" in (tmp_path / "runs" / "exp-1" / "log" / "rank_0.log").read_text()
 

@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
-import shutil
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from trial_runtime._cluster_info import ENV_VAR, ClusterInfo, newest_checkpoint
+from trial_runtime._cluster_info import ENV_VAR, ClusterInfo
 from trial_runtime.train import join
-from trial_runtime.train.config import Plan, make_plan
-from trial_runtime.train.document import assign, load, split_assignment
+from trial_runtime.train.config import Plan
 from trial_runtime.train.launch import USAGE_EXIT, Stopped, run_ranks
+from trial_runtime.train.prepare import open_directory, plan_from, write_info
 from trial_runtime.train.problems import ConfigError
-from trial_runtime.train.run_directory import (
-    CLUSTER_INFO_FILE,
-    SUPERVISED,
-    RunDirectory,
-    describe,
-    make_checkpoint_directory,
-    open_run,
-)
+from trial_runtime.train.run_directory import CLUSTER_INFO_FILE, SUPERVISED, RunDirectory
 
 _EPILOG = """\
 several machines: torchrun --nnodes=2 --nproc-per-node=8 --rdzv-backend=c10d --rdzv-endpoint=HOST:29400 \\
@@ -88,6 +79,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``ds-train``; the exit code."""
     options = parser().parse_args(arguments)
+    options.words = sys.argv[1:] if arguments is None else arguments
     speaks = True
     try:
         os.environ.update(join.slurm_environment(os.environ))
@@ -102,11 +94,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _launch(options: argparse.Namespace) -> int:
-    plan = _plan(options)
+    plan = plan_from(options)
     if options.dry_run:
         _show(plan)
         return 0
-    run = _open(options, plan)
+    run = open_directory(options, plan)
     environment = {
         **_rank_environment(plan),
         ENV_VAR: str(run.path / CLUSTER_INFO_FILE),
@@ -117,7 +109,7 @@ def _launch(options: argparse.Namespace) -> int:
     _show(plan, run)
     try:
         code = run_ranks(
-            arguments, plan.slots, environment, plan.max_restarts, lambda: _write_info(options, plan, run), _say
+            arguments, plan.slots, environment, plan.max_restarts, lambda: write_info(options, plan, run), _say
         )
     except Stopped as stopped:
         _say(f"stopped by {stopped}; continue with: {_again(options, run)}")
@@ -145,12 +137,12 @@ def _join(options: argparse.Namespace, speaks: bool) -> int:
                 raise wrong or AssertionError
             if former:
                 options.run_dir = Path(ClusterInfo.from_json(former).run.directory)
-            run = _open(options, plan)
+            run = open_directory(options, plan)
         except ConfigError as error:
             _say(str(error))
             return ""
         _show(plan, run)
-        return _write_info(options, plan, run).to_json()
+        return write_info(options, plan, run).to_json()
 
     # Also with a wrong config: a rank that left early would make the launcher stop rank 0 before it has said why.
     decision, addresses = join.agree(decide)
@@ -177,79 +169,11 @@ def _joined_plan(options: argparse.Namespace, size: int) -> Plan:
     if options.slots not in (None, size):
         raise ConfigError(f"--slots {options.slots}: the launcher started {size} processes; leave --slots out")
     options.slots = size
-    plan = _plan(options)
+    plan = plan_from(options)
     plan.notices.append(("resources.slots_per_trial", f"the launcher's {size} processes are used"))
     if plan.max_restarts:
         plan.notices.append(("max_restarts", "restarts are the launcher's: torchrun --max-restarts"))
     return plan
-
-
-def _plan(options: argparse.Namespace) -> Plan:
-    document = load(options.config)
-    for text in options.settings:
-        assign(document, *split_assignment("--config", text))
-    if options.slots is not None:
-        assign(document, "resources.slots_per_trial", options.slots)
-    context: Path = options.context or options.config.parent
-    if not context.is_dir():
-        raise ConfigError(f"{context}: is not a folder; DIR is the folder with the trial's code")
-    picks = dict(split_assignment("--hparam", text) for text in options.hparam)
-    return make_plan(
-        document,
-        str(options.config),
-        context.resolve(),
-        picks=picks,
-        test_mode=options.test,
-        accelerator=_accelerator(document),
-    )
-
-
-def _open(options: argparse.Namespace, plan: Plan) -> RunDirectory:
-    """The run directory, made or found, with all that has to be right before a rank starts."""
-    _checkpoint(options.latest_checkpoint)
-    _need_runtime()
-    run, continued = open_run(options.run_dir, plan.name, plan.seed)
-    if not continued:
-        shutil.copyfile(options.config, run.path / "config.yaml")
-    elif plan.seed not in (None, run.seed):
-        raise ConfigError(
-            f"reproducibility.experiment_seed: the run in {run.path} has the seed {run.seed}, not {plan.seed}; "
-            f"a run continues with its own seed"
-        )
-    make_checkpoint_directory(describe(plan, run, None))
-    return run
-
-
-def _write_info(options: argparse.Namespace, plan: Plan, run: RunDirectory) -> ClusterInfo:
-    """Describe the run as it is now, with the newest checkpoint, for the ranks that are about to start."""
-    info = describe(plan, run, _checkpoint(options.latest_checkpoint))
-    (run.path / CLUSTER_INFO_FILE).write_text(info.to_json(), encoding="utf-8")
-    return info
-
-
-def _need_runtime() -> None:
-    missing = [name for name in ("torch", "deepspeed") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ConfigError(f"{' and '.join(missing)} missing; install the runtime: pip install 'ds-migrate[runtime]'")
-
-
-def _checkpoint(path: Path | None) -> str | None:
-    if path is None:
-        return None
-    if not path.is_dir():
-        raise ConfigError(f"--latest-checkpoint {path}: there is no such folder")
-    inside = newest_checkpoint(path) or newest_checkpoint(path / "checkpoints")
-    return inside or str(path.resolve())
-
-
-def _accelerator(document: dict[str, Any]) -> str:
-    environment = document.get("environment")
-    variables = environment.get("environment_variables") if isinstance(environment, dict) else None
-    if not isinstance(variables, dict) or importlib.util.find_spec("torch") is None:
-        return "cpu"  # nothing depends on it, so torch stays unimported
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def _rank_environment(plan: Plan) -> dict[str, str]:
@@ -274,8 +198,16 @@ def _show(plan: Plan, run: RunDirectory | None = None) -> None:
 
 
 def _again(options: argparse.Namespace, run: RunDirectory) -> str:
-    context = f" {options.context}" if options.context else ""
-    return f"ds-train {options.config}{context} --run-dir {_near(run.path)}"
+    """The command that continues ``run``: the one that started it, with its directory."""
+    words = list(options.words)
+    for index, word in enumerate(words):
+        if word == "--run-dir":
+            del words[index : index + 2]
+            break
+        if word.startswith("--run-dir="):
+            del words[index]
+            break
+    return shlex.join(["ds-train", *words, "--run-dir", str(_near(run.path))])
 
 
 def _near(path: Path) -> Path:

@@ -6,13 +6,14 @@ and runs the entrypoint in it.
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import importlib.util
 import os
 import runpy
+import select
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -25,8 +26,6 @@ from trial_runtime.train.console import configure_logging, record_output
 from trial_runtime.train.launch import USAGE_EXIT
 from trial_runtime.train.problems import ConfigError, did_you_mean
 from trial_runtime.train.run_directory import SUPERVISED, lock, open_run
-
-_PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -187,12 +186,23 @@ def _print_exception() -> None:
 
 
 def _leave_with(supervisor: str | None) -> None:
-    """Get SIGTERM when ``ds-train`` is killed, so that no rank trains on with nobody watching. Linux only."""
-    if supervisor is None or not sys.platform.startswith("linux"):
+    """Get SIGTERM, once, when ``ds-train`` is killed, so that no rank trains on with nobody watching. Linux only."""
+    if supervisor is None or not hasattr(os, "pidfd_open"):
         return
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    if os.getppid() != int(supervisor):  # it was gone before we asked
+    # Not PR_SET_PDEATHSIG: it signals once for each thread of the parent, and a second signal means "at once".
+    try:
+        watched = os.pidfd_open(int(supervisor))
+    except ProcessLookupError:
         os.kill(os.getpid(), signal.SIGTERM)
+        return
+    except OSError:  # a kernel without it
+        return
+
+    def watch() -> None:
+        select.select([watched], [], [])
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="ds-train-watch", daemon=True).start()
 
 
 _STARTED_IN = Path.cwd()

@@ -1,0 +1,98 @@
+"""From the options of ``ds-train`` to a checked plan and an open run directory."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import shutil
+from pathlib import Path
+from typing import Any
+
+from trial_runtime._cluster_info import ClusterInfo, newest_checkpoint
+from trial_runtime.train.config import Plan, make_plan
+from trial_runtime.train.document import assign, load, split_assignment
+from trial_runtime.train.problems import ConfigError
+from trial_runtime.train.run_directory import (
+    CLUSTER_INFO_FILE,
+    RunDirectory,
+    describe,
+    make_checkpoint_directory,
+    open_run,
+)
+
+
+def plan_from(options: argparse.Namespace) -> Plan:
+    """The plan of the config that ``options`` name, with the changes that they make.
+
+    Raises:
+        ConfigError: the config or an option cannot be run.
+    """
+    document = load(options.config)
+    for text in options.settings:
+        assign(document, *split_assignment("--config", text))
+    if options.slots is not None:
+        assign(document, "resources.slots_per_trial", options.slots)
+    context: Path = options.context or options.config.parent
+    if not context.is_dir():
+        raise ConfigError(f"{context}: is not a folder; DIR is the folder with the trial's code")
+    picks = dict(split_assignment("--hparam", text) for text in options.hparam)
+    return make_plan(
+        document,
+        str(options.config),
+        context.resolve(),
+        picks=picks,
+        test_mode=options.test,
+        accelerator=_accelerator(document),
+    )
+
+
+def open_directory(options: argparse.Namespace, plan: Plan) -> RunDirectory:
+    """The run directory, made or found, after all that has to be right before a rank starts has been checked.
+
+    Raises:
+        ConfigError: something is not right.
+    """
+    _checkpoint(options.latest_checkpoint)
+    _need_runtime()
+    run, continued = open_run(options.run_dir, plan.name, plan.seed)
+    if not continued:
+        shutil.copyfile(options.config, run.path / "config.yaml")
+    elif plan.seed not in (None, run.seed):
+        raise ConfigError(
+            f"reproducibility.experiment_seed: the run in {run.path} has the seed {run.seed}, not {plan.seed}; "
+            f"a run continues with its own seed"
+        )
+    make_checkpoint_directory(describe(plan, run, None))
+    return run
+
+
+def write_info(options: argparse.Namespace, plan: Plan, run: RunDirectory) -> ClusterInfo:
+    """Describe the run as it is now, with the newest checkpoint, for the ranks that are about to start."""
+    info = describe(plan, run, _checkpoint(options.latest_checkpoint))
+    (run.path / CLUSTER_INFO_FILE).write_text(info.to_json(), encoding="utf-8")
+    return info
+
+
+def _need_runtime() -> None:
+    missing = [name for name in ("torch", "deepspeed") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(f"{' and '.join(missing)} missing; install the runtime: pip install 'ds-migrate[runtime]'")
+
+
+def _checkpoint(path: Path | None) -> str | None:
+    if path is None:
+        return None
+    if not path.is_dir():
+        raise ConfigError(f"--latest-checkpoint {path}: there is no such folder")
+    inside = newest_checkpoint(path) or newest_checkpoint(path / "checkpoints")
+    return inside or str(path.resolve())
+
+
+def _accelerator(document: dict[str, Any]) -> str:
+    environment = document.get("environment")
+    variables = environment.get("environment_variables") if isinstance(environment, dict) else None
+    if not isinstance(variables, dict) or importlib.util.find_spec("torch") is None:
+        return "cpu"  # nothing depends on it, so torch stays unimported
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
