@@ -152,6 +152,10 @@ class _Run:
         self.results[result.path] = result
         if source is not None:
             result.path = source.path
+        else:  # a file to create: named as its neighbours were
+            beside = next((s for s in self.sources.values() if s.real.parent == result.path.parent), None)
+            if beside is not None:
+                result.path = beside.path.with_name(result.path.name)
 
 
 def _deepspeed_facts(project: Project, sources: dict[Path, Source]) -> Iterable[object]:

@@ -128,7 +128,7 @@ class Accumulation:
                     codes.AVERAGING,
                     self.node or root,
                     f"gradients are to be {asked} over {self.k} batches, but the converted {trial.name} {does} them",
-                    "give all configs of the trial one value of average_aggregated_gradients, converted with the source",
+                    "use one value of average_aggregated_gradients in all configs of the trial",
                 )
 
     def _remove_options(self, change: Change, notes: Notes) -> None:

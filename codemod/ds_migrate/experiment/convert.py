@@ -238,6 +238,15 @@ class Conversion:
             )
             return None
         relative = os.path.relpath(paths.pop(), self.entry.directory).replace(os.sep, "/")
+        if not relative.isprintable():  # an undecodable byte of a file name, or a control character
+            self.note(
+                codes.DS_CONFIG,
+                Severity.REVIEW,
+                self.entry.node,
+                f"the path {relative!r} cannot stand in YAML, so deepspeed_config is not added: "
+                "the trial reads the file beside its source",
+            )
+            return None
         if relative.startswith("../"):
             self.note(
                 codes.DS_CONFIG,

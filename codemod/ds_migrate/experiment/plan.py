@@ -105,10 +105,13 @@ def _plan_one(config: ConfigFile, resolver: Resolver, names: frozenset[str], tar
         news = news or any(trial.status is TrialStatus.CONVERTED for trial in entry.trials)
         result.findings += conversion.findings
     result.findings.sort(key=lambda finding: (finding.line, finding.column))
-    after = source.encode(splice.apply(source.text, splices)) if splices else config.data
-    if after == config.data:
-        return result if result.findings and news else None
-    wrong = same_meaning(decode(after).text, meanings)
+    try:
+        text = splice.apply(source.text, splices)
+        if text == source.text:
+            return result if result.findings and news else None
+        wrong = same_meaning(text, meanings)
+    except ValueError as error:
+        wrong = str(error)
     if wrong is not None:
         first = next(iter(roots))
         return _refused(
@@ -133,7 +136,7 @@ def _plan_one(config: ConfigFile, resolver: Resolver, names: frozenset[str], tar
             )
         ]
         return result
-    result.after, result.status = after, FileStatus.CHANGED
+    result.after, result.status = source.encode(text), FileStatus.CHANGED
     return result
 
 

@@ -49,7 +49,7 @@ class Summary:
 
         markers = sum(1 for _, finding in report.findings(Severity.REVIEW) if finding.code == MARKER_CODE)
         return cls(
-            files=max(report.searched, len(report.files)),
+            files=report.searched,
             trials=trials(),
             converted=trials(TrialStatus.CONVERTED),
             blocked=trials(TrialStatus.BLOCKED),
@@ -130,8 +130,9 @@ def next_steps(report: Report, mode: Mode, command: Command) -> Iterator[tuple[s
     if mode is not Mode.WRITE and writes:
         yield "to apply it", command.line("--write")
     if mode is Mode.WRITE and writes:
-        for config in [file for file in report.files if file.kind is FileKind.EXPERIMENT and file.to_write][:1]:
-            yield "to train it", visible(shlex.join(["ds-train", str(config.path)]))
+        configs = [file.path for file in report.files if file.kind is FileKind.EXPERIMENT and file.to_write]
+        for config in sorted(configs, key=lambda path: not path.name.startswith("const"))[:1]:
+            yield "to train it", visible(shlex.join(["ds-train", str(config)]))
         yield "to take it back", "ds-migrate --undo"
     for severity in (Severity.BLOCKED, Severity.REVIEW):
         for _, finding in report.findings(severity):

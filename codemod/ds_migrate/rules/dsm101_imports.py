@@ -20,7 +20,11 @@ Before
 After
     import deepspeed
     from trial_runtime.pytorch import DataLoader, TorchData
-    from trial_runtime.pytorch.deepspeed import DeepSpeedTrial, DeepSpeedTrialContext, overwrite_deepspeed_config
+    from trial_runtime.pytorch.deepspeed import (
+        DeepSpeedTrial,
+        DeepSpeedTrialContext,
+        overwrite_deepspeed_config,
+    )
 
 Numbers
     Unchanged.

@@ -75,11 +75,14 @@ def _context(receiver: cst.BaseExpression) -> str:
 
 def _used_before_engine(plan: Plan, model: Model) -> bool:
     """Whether ``__init__`` does more with the model than hand its parameters to an optimizer."""
+    wrapped = {inner for wrap in model.wraps for inner in walk(wrap.call)}
     for wrap in model.wraps:
         function = wrap.use.function
         if function is None:
             continue
         for node in walk(function):
+            if node in wrapped:
+                continue
             if not isinstance(node, (cst.Name, cst.Attribute)) or dotted(node) not in model.names:
                 continue
             if wrap.file.position(node) <= wrap.file.position(wrap.call):

@@ -15,9 +15,7 @@ Before
         return {"loss": loss}
 
 After
-    def train_batch(
-        self, dataloader_iter: Iterator[TorchData], epoch_idx: int, batch_idx: int
-    ) -> Dict[str, torch.Tensor]:
+    def train_batch(self, dataloader_iter: Iterator[TorchData], epoch_idx: int, batch_idx: int) -> Dict[str, torch.Tensor]:
         inputs, targets = self.context.to_device(next(dataloader_iter))
         loss = self.criterion(self.model(inputs), targets)
         self.model.backward(loss, retain_graph=True)

@@ -122,7 +122,7 @@ def _first_line(file: SourceFile, function: cst.FunctionDef, line: str) -> None:
     if after:
         file.after(statement, line)
     else:
-        file.before(statement, line)
+        file.before(statement, line, above_comments=True)
 
 
 def _rename_parameter(file: SourceFile, function: cst.FunctionDef, iterator: str) -> None:

@@ -45,16 +45,48 @@ def unwrap(plan: Plan, wrap: Wrap, rule: str, suffix: str = "") -> None:
 
 
 def keep_layout(call: cst.Call, value: cst.BaseExpression, arg: cst.Arg) -> cst.BaseExpression:
-    """An argument on lines of its own keeps its line breaks and comments, in plain parentheses."""
-    spans = isinstance(call.whitespace_before_args, cst.ParenthesizedWhitespace)
-    has_comment = "#" in cst.Module(body=()).code_for_node(call)
-    if not spans or not (has_comment or _needs_parentheses(value)):
+    """The argument as it stands once the call around it is gone: its lines move left by the call's indent; where it
+    needs parentheses of its own (comments beside it, or no brackets to hold its lines) it keeps the call's."""
+    opening = call.whitespace_before_args
+    if not isinstance(opening, cst.ParenthesizedWhitespace):
         return value
-    after = arg.comma.whitespace_after if isinstance(arg.comma, cst.Comma) else arg.whitespace_after_arg
-    return value.with_changes(
-        lpar=[cst.LeftParen(whitespace_after=call.whitespace_before_args), *value.lpar],
-        rpar=[*value.rpar, cst.RightParen(whitespace_before=after)],
-    )
+    closing = arg.comma.whitespace_after if isinstance(arg.comma, cst.Comma) else arg.whitespace_after_arg
+    around = (opening, closing, *(a.whitespace_after_arg for a in call.args))
+    comments = any("#" in cst.Module(body=()).code_for_node(w) for w in around)
+    if comments or _needs_parentheses(value):
+        return value.with_changes(
+            lpar=[cst.LeftParen(whitespace_after=opening), *value.lpar],
+            rpar=[*value.rpar, cst.RightParen(whitespace_before=closing)],
+        )
+    shift = len(opening.last_line.value)
+    if isinstance(closing, cst.ParenthesizedWhitespace):
+        shift -= len(closing.last_line.value)
+    moved = value.visit(_Outdent(shift))
+    assert isinstance(moved, cst.BaseExpression)
+    return moved
+
+
+class _Outdent(cst.CSTTransformer):
+    """Moves the continuation lines of an expression to the left."""
+
+    def __init__(self, shift: int) -> None:
+        super().__init__()
+        self.shift = shift
+
+    def leave_ParenthesizedWhitespace(
+        self, original_node: cst.ParenthesizedWhitespace, updated_node: cst.ParenthesizedWhitespace
+    ) -> cst.BaseParenthesizableWhitespace:
+        del original_node
+        lines = [_outdented(line, self.shift) for line in updated_node.empty_lines]
+        last = updated_node.last_line.value
+        return updated_node.with_changes(
+            empty_lines=lines, last_line=cst.SimpleWhitespace(last[min(self.shift, len(last)) :])
+        )
+
+
+def _outdented(line: cst.EmptyLine, shift: int) -> cst.EmptyLine:
+    space = line.whitespace.value
+    return line.with_changes(whitespace=cst.SimpleWhitespace(space[min(shift, len(space)) :]))
 
 
 def _needs_parentheses(value: cst.BaseExpression) -> bool:

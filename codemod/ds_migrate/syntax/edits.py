@@ -21,6 +21,7 @@ class Edits:
         self.module = module
         self._changes: dict[cst.CSTNode, list[Change]] = {}
         self._before: dict[cst.CSTNode, list[str]] = {}
+        self._above: dict[cst.CSTNode, list[str]] = {}
         self._after: dict[cst.CSTNode, list[str]] = {}
         self._instead: dict[cst.CSTNode, Callable[[cst.SimpleStatementLine], Sequence[Statement]]] = {}
         self._gone: set[cst.CSTNode] = set()
@@ -28,7 +29,7 @@ class Edits:
         self._done: set[tuple[cst.CSTNode, str]] = set()
 
     def __bool__(self) -> bool:
-        return bool(self._changes or self._before or self._after or self._instead or self._gone)
+        return bool(self._changes or self._before or self._above or self._after or self._instead or self._gone)
 
     def touch(self, node: cst.CSTNode, ancestors: Iterable[cst.CSTNode]) -> None:
         """Tell the transform that something changes at ``node``: it only descends where something does."""
@@ -56,8 +57,10 @@ class Edits:
         """Drop a statement (a line, or one small statement of a line); its comments stay."""
         self._gone.add(statement)
 
-    def before(self, statement: cst.BaseStatement, code: str) -> None:
-        self._before.setdefault(statement, []).append(code)
+    def before(self, statement: cst.BaseStatement, code: str, above_comments: bool = False) -> None:
+        """Insert lines before a statement: between it and its comments, or above those."""
+        into = self._above if above_comments else self._before
+        into.setdefault(statement, []).append(code)
 
     def after(self, statement: cst.BaseStatement, code: str) -> None:
         self._after.setdefault(statement, []).append(code)
@@ -113,10 +116,14 @@ class _Rewriter(cst.CSTTransformer):
             node = _emptied(node)
         if original_node in edits._instead and isinstance(node, cst.SimpleStatementLine) and node.body:
             node = cst.FlattenSentinel(edits._instead[original_node](node))
-        before = edits._before.get(original_node)
-        after = edits._after.get(original_node)
+        above, before, after = (
+            [statement for code in found.get(original_node, ()) for statement in edits.parse(code)]
+            for found in (edits._above, edits._before, edits._after)
+        )
         if before or after:
-            node = _surround(node, [s for c in before or () for s in edits.parse(c)], [s for c in after or () for s in edits.parse(c)])
+            node = _surround(node, before, after)
+        if above:
+            node = cst.FlattenSentinel([*above, *(node if isinstance(node, cst.FlattenSentinel) else [node])])
         if isinstance(original_node, (cst.IndentedBlock, cst.Module)) and original_node in edits._touched:
             return _settle(node)
         return node

@@ -183,9 +183,9 @@ class SourceFile:
         self._claim(statement)
         self.edits.remove(statement)
 
-    def before(self, statement: cst.BaseStatement, code: str) -> None:
+    def before(self, statement: cst.BaseStatement, code: str, above_comments: bool = False) -> None:
         self._claim(statement)
-        self.edits.before(statement, code)
+        self.edits.before(statement, code, above_comments)
 
     def after(self, statement: cst.BaseStatement, code: str) -> None:
         self._claim(statement)

@@ -214,40 +214,77 @@ def same_name(one: cst.CSTNode, other: cst.CSTNode) -> bool:
 
 
 def _decay_groups(node: cst.List, model: Model, wrap: Wrap) -> bool:
-    """``[{"params": [p for n, p in M.named_parameters() if not any(...)]}, {"params": [... if any(...)]}]``."""
-    conditions: list[str] = []
+    """Two groups that part the model's parameters by a condition and its opposite, or one group of them all.
+
+    ``[{"params": [p for n, p in M.named_parameters() if not any(...)]}, {"params": [... if any(...)]}]``.
+    """
+    conditions: list[cst.BaseExpression] = []
     for element in node.elements:
-        if not isinstance(element.value, cst.Dict):
-            return False
-        params = next(
-            (
-                e.value
-                for e in element.value.elements
-                if isinstance(e, cst.DictElement) and isinstance(e.key, cst.SimpleString) and e.key.evaluated_value == "params"
-            ),
-            None,
-        )
+        params = _params_of_group(element.value)
         if params is None:
             return False
         params = _resolve(params, wrap)
-        if _all_parameters(params, model, wrap) and len(node.elements) == 1:
+        if len(node.elements) == 1 and _all_parameters(params, model, wrap):
             return True
-        if not isinstance(params, (cst.ListComp, cst.GeneratorExp)) or params.for_in.inner_for_in is not None:
+        condition = _selection(params, model, wrap)
+        if condition is None:
             return False
-        source = _resolve(params.for_in.iter, wrap)
-        if isinstance(source, cst.Call) and dotted(source.func) == "list" and source.args:
-            source = source.args[0].value
-        if not (
-            isinstance(source, cst.Call)
-            and isinstance(source.func, cst.Attribute)
-            and source.func.attr.value == "named_parameters"
-            and dotted(source.func.value) in model.names
-        ):
-            return False
-        tests = [" ".join(code(i.test).split()) for i in params.for_in.ifs]
-        conditions.append(" and ".join(sorted(t for t in tests if not t.endswith(".requires_grad"))))
-    trimmed = [c.replace(" and p.requires_grad", "").replace("p.requires_grad and ", "") for c in conditions]
-    if len(trimmed) != 2:
-        return False
-    one, other = sorted(trimmed, key=len)
-    return other in (f"not {one}", f"not ({one})", one.replace(" in ", " not in "))
+        conditions.append(condition)
+    return len(conditions) == 2 and opposite(*conditions)
+
+
+def _params_of_group(group: cst.BaseExpression) -> cst.BaseExpression | None:
+    if not isinstance(group, cst.Dict):
+        return None
+    for element in group.elements:
+        if isinstance(element, cst.DictElement) and isinstance(element.key, cst.SimpleString):
+            if element.key.evaluated_value == "params":
+                return element.value
+    return None
+
+
+def _selection(node: cst.BaseExpression, model: Model, wrap: Wrap) -> cst.BaseExpression | None:
+    """The condition of ``[p for ... in M.parameters() if condition]`` (``p.requires_grad`` does not count)."""
+    if not isinstance(node, (cst.ListComp, cst.GeneratorExp)) or node.for_in.inner_for_in is not None:
+        return None
+    source = _resolve(node.for_in.iter, wrap)
+    if isinstance(source, cst.Call) and dotted(source.func) in ("list", "tuple") and source.args:
+        source = source.args[0].value
+    func = source.func if isinstance(source, cst.Call) else None
+    if not isinstance(func, cst.Attribute) or func.attr.value not in ("named_parameters", "parameters"):
+        return None
+    tests = [t for i in node.for_in.ifs for t in _conjuncts(i.test) if not code(t).endswith(".requires_grad")]
+    return tests[0] if len(tests) == 1 and dotted(func.value) in model.names else None
+
+
+def _conjuncts(node: cst.BaseExpression) -> list[cst.BaseExpression]:
+    if isinstance(node, cst.BooleanOperation) and isinstance(node.operator, cst.And):
+        return [*_conjuncts(node.left), *_conjuncts(node.right)]
+    return [node]
+
+
+_OPPOSITES = (
+    (cst.In, cst.NotIn),
+    (cst.Equal, cst.NotEqual),
+    (cst.Is, cst.IsNot),
+    (cst.LessThan, cst.GreaterThanEqual),
+    (cst.LessThanEqual, cst.GreaterThan),
+)
+
+
+def opposite(one: cst.BaseExpression, other: cst.BaseExpression) -> bool:
+    """Whether exactly one of two conditions holds, whatever they are asked of."""
+    for a, b in ((one, other), (other, one)):
+        if isinstance(a, cst.UnaryOperation) and isinstance(a.operator, cst.Not):
+            if _text(a.expression) == _text(b):
+                return True
+        if isinstance(a, cst.Comparison) and isinstance(b, cst.Comparison) and len(a.comparisons) == len(b.comparisons) == 1:
+            left, right = a.comparisons[0], b.comparisons[0]
+            pair = (type(left.operator), type(right.operator))
+            if pair in _OPPOSITES and _text(a.left) == _text(b.left) and _text(left.comparator) == _text(right.comparator):
+                return True
+    return False
+
+
+def _text(node: cst.BaseExpression) -> str:
+    return "".join(code(node.with_changes(lpar=[], rpar=[])).split())

@@ -1,0 +1,140 @@
+"""Rule pages as tests: the Before and After blocks of a rule's docstring, run through the whole codemod.
+
+A block holds methods of a trial (and, at its top, import lines). Methods that it does not hold come from ``TRIAL``.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+
+from ds_migrate.discover import discover
+from ds_migrate.engine import migrate
+from ds_migrate.options import Options
+from ds_migrate.result import FileResult, Report
+
+HEADER = """\
+import os
+from typing import Any, Dict, Tuple, cast
+
+import torch
+from torch import nn
+
+from determined import pytorch
+from determined.pytorch import DataLoader, LRScheduler, PyTorchTrial, PyTorchTrialContext, TorchData
+
+from models import Discriminator, Generator, Net
+
+
+class MyTrial(PyTorchTrial):
+"""
+
+METHODS = {
+    "__init__": """\
+def __init__(self, context: PyTorchTrialContext) -> None:
+    self.context = context
+    self.model = self.context.wrap_model(Net())
+    self.optimizer = self.context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=0.1))
+    self.criterion = nn.MSELoss()
+""",
+    "train_batch": """\
+def train_batch(self, batch: TorchData, epoch_idx: int, batch_idx: int) -> Dict[str, torch.Tensor]:
+    inputs, targets = batch
+    loss = self.criterion(self.model(inputs), targets)
+    self.context.backward(loss)
+    self.context.step_optimizer(self.optimizer)
+    return {"loss": loss}
+""",
+    "evaluate_batch": """\
+def evaluate_batch(self, batch: TorchData) -> Dict[str, Any]:
+    inputs, targets = batch
+    return {"validation_loss": self.criterion(self.model(inputs), targets)}
+""",
+    "build_training_data_loader": """\
+def build_training_data_loader(self) -> DataLoader:
+    return DataLoader(make_data(), batch_size=self.context.get_per_slot_batch_size())
+""",
+    "build_validation_data_loader": """\
+def build_validation_data_loader(self) -> DataLoader:
+    return DataLoader(make_data(), batch_size=self.context.get_per_slot_batch_size())
+""",
+}
+
+GAN_TRAIN = """\
+def train_batch(self, batch: TorchData, epoch_idx: int, batch_idx: int) -> Dict[str, torch.Tensor]:
+    loss_d = self.discriminator(batch[0]).mean()
+    self.context.backward(loss_d)
+    self.context.step_optimizer(self.opt_d)
+    loss_g = self.discriminator(self.generator(batch[0])).mean()
+    self.context.backward(loss_g)
+    self.context.step_optimizer(self.opt_g)
+    return {"loss_g": loss_g, "loss_d": loss_d}
+"""
+
+
+@dataclass(frozen=True)
+class Example:
+    before: str
+    after: str
+
+
+def example_of(doc: str) -> Example | None:
+    """The Before and After blocks of a rule page; None when it has none."""
+    before, after = _block(doc, "Before"), _block(doc, "After")
+    return Example(before, after) if before and after else None
+
+
+def _block(doc: str, heading: str) -> str:
+    match = re.search(rf"^{heading}\n((?:    .*\n|\n)+)", doc, re.M)
+    return textwrap.dedent(match.group(1)).strip("\n") + "\n" if match else ""
+
+
+def methods(text: str) -> dict[str, str]:
+    """The methods of a block (or of the class in a module) by name."""
+    tree = ast.parse(text)
+    body = next((s.body for s in tree.body if isinstance(s, ast.ClassDef)), tree.body)
+    lines = text.splitlines(keepends=True)
+    found = {}
+    for node in body:
+        if isinstance(node, ast.FunctionDef):
+            found[node.name] = textwrap.dedent("".join(lines[node.lineno - 1 : node.end_lineno]))
+    return found
+
+
+def module(block: str = "", header: str = HEADER) -> str:
+    """A whole trial file around the methods of a block; its own imports replace the header's ``determined`` ones."""
+    own = methods(block)
+    chosen = dict(METHODS)
+    if "generator" in own.get("__init__", "") and "train_batch" not in own:
+        chosen["train_batch"] = GAN_TRAIN
+        chosen["evaluate_batch"] = METHODS["evaluate_batch"].replace("self.criterion(self.model(inputs), targets)", "self.discriminator(inputs).mean()")
+    chosen.update(own)
+    if imports(block):
+        usual = [line for line in header.splitlines() if line.startswith("from determined")]
+        header = header.replace("\n".join(usual), "\n".join(imports(block)))
+    if "criterion" not in chosen["__init__"]:
+        chosen["train_batch"] = chosen["train_batch"].replace("self.criterion", "nn.functional.mse_loss")
+    return header + "\n".join(textwrap.indent(text, "    ") for text in chosen.values())
+
+
+def imports(block: str) -> list[str]:
+    return [line for line in block.splitlines() if line.startswith(("import ", "from "))]
+
+
+def convert(folder: Path, text: str | bytes, name: str = "model_def.py", options: Options | None = None) -> FileResult:
+    """Write one file into a folder of its own and plan its conversion."""
+    path = folder / name
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    report = run(folder, options)
+    return next(f for f in report.files if f.path.name == name)
+
+
+def run(*paths: Path, options: Options | None = None) -> Report:
+    return migrate(discover([str(p) for p in paths]), options or Options())
+
+
+def problems(result: FileResult) -> list[str]:
+    return [f"{f.line}: {f.code} {f.message}" for f in result.findings if f.severity.value in ("blocked", "error")]
