@@ -1,0 +1,54 @@
+"""Exceptions, by the names and base classes that code written for Determined expects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class InternalException(Exception):
+    """The runtime was used in a state in which it cannot answer."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class InvalidExperimentException(BaseException):
+    """The trial or its configuration is wrong.
+
+    A ``BaseException``, as in Determined: a trial's own ``except Exception`` must not hide it.
+    """
+
+
+class InvalidDataTypeException(InvalidExperimentException):
+    """The trial returned an object of a type that the runtime cannot use."""
+
+    def __init__(self, typ: type, message: str) -> None:
+        super().__init__(f"Invalid data type ({typ.__name__}): {message}.")
+
+
+class InvalidConfigurationException(InvalidExperimentException):
+    """The experiment config holds something that the runtime cannot use."""
+
+    def __init__(self, config: dict[str, Any], message: str) -> None:
+        super().__init__(f"Invalid configuration ({config}): {message}.")
+
+
+class InvalidCheckpointException(Exception):
+    """A checkpoint is missing, incomplete or damaged; the message names the files."""
+
+    def __init__(self, message: str = "Invalid checkpoint.") -> None:
+        super().__init__(message)
+
+
+class InvalidHP(Exception):  # noqa: N818 - the name that trials raise
+    """Raised by a trial: this combination of hyperparameters cannot be trained."""
+
+    def __init__(self, msg: str = "...") -> None:
+        if not isinstance(msg, str):
+            raise TypeError(f"InvalidHP takes a message (str), not {type(msg).__name__}.")
+        super().__init__(msg)
+        self.msg = msg

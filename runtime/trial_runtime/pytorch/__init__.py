@@ -1,0 +1,40 @@
+"""PyTorchTrial, and what it shares with DeepSpeedTrial: data, callbacks, reducers, schedules, training lengths."""
+
+from trial_runtime.pytorch import samplers
+from trial_runtime.pytorch._callback import PyTorchCallback
+from trial_runtime.pytorch._context import TrialContext
+from trial_runtime.pytorch._data import DataLoader, TorchData, _Data, adapt_batch_sampler, data_length, to_device
+from trial_runtime.pytorch._lr import LRScheduler
+from trial_runtime.pytorch._pytorch_context import PyTorchExperimentalContext, PyTorchTrialContext
+from trial_runtime.pytorch._recorder import MetricsRecorder, MetricsSink
+from trial_runtime.pytorch._reducer import MetricReducer, Reducer, _PyTorchReducerContext, _SimpleReducer
+from trial_runtime.pytorch._trainer import Trainer, init
+from trial_runtime.pytorch._trial import PyTorchTrial
+from trial_runtime.pytorch._units import Batch, Epoch, TrainUnit
+
+__all__ = [
+    "Batch",
+    "DataLoader",
+    "Epoch",
+    "LRScheduler",
+    "MetricReducer",
+    "MetricsRecorder",
+    "MetricsSink",
+    "PyTorchCallback",
+    "PyTorchExperimentalContext",
+    "PyTorchTrial",
+    "PyTorchTrialContext",
+    "Reducer",
+    "TorchData",
+    "TrainUnit",
+    "Trainer",
+    "TrialContext",
+    "_Data",
+    "_PyTorchReducerContext",
+    "_SimpleReducer",
+    "adapt_batch_sampler",
+    "data_length",
+    "init",
+    "samplers",
+    "to_device",
+]

@@ -1,0 +1,63 @@
+"""Buffers (running statistics and the like), the same on all ranks.
+
+DistributedDataParallel gives rank 0's buffers to all ranks before a forward, unless the forward before was one without
+gradients: nothing that a backward follows has changed them since. :class:`BufferSync` does the same for the models of
+DeepSpeed engines, which have no such thing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+
+def broadcast(buffers: list[torch.Tensor], group: Any = None) -> None:
+    """Overwrite ``buffers`` with those of the group's first rank: one broadcast for each dtype and device. Collective."""
+    kinds: dict[tuple[torch.dtype, torch.device], list[torch.Tensor]] = defaultdict(list)
+    for buffer in buffers:
+        kinds[buffer.dtype, buffer.device].append(buffer)
+    source = 0 if group is None else dist.get_global_rank(group, 0)
+    with torch.no_grad():
+        for same in kinds.values():
+            flat = torch.cat([buffer.detach().reshape(-1) for buffer in same])
+            dist.broadcast(flat, source, group=group)
+            for buffer, part in zip(same, flat.split([buffer.numel() for buffer in same]), strict=True):
+                buffer.copy_(part.view_as(buffer))
+
+
+class BufferSync:
+    """Broadcasts a module's buffers before its forwards, when DistributedDataParallel would have.
+
+    Args:
+        module: a model whose forward the trial calls, directly or through an engine.
+        group: its data-parallel group.
+    """
+
+    def __init__(self, module: torch.nn.Module, group: Any = None) -> None:
+        self.module = module
+        self.group = group
+        self._due = True
+        module.register_forward_pre_hook(self._before)
+        module.register_forward_hook(self._after)
+
+    def now(self) -> None:
+        """Broadcast if the next forward would. Collective."""
+        if self._due:
+            broadcast(list(self.module.buffers()), self.group)
+            self._due = False
+
+    def _before(self, module: torch.nn.Module, args: Any) -> None:
+        del module, args
+        self.now()
+
+    def _after(self, module: torch.nn.Module, args: Any, output: Any) -> None:
+        del module, args, output
+        self._due = torch.is_grad_enabled()
+
+    @staticmethod
+    def needed(module: torch.nn.Module) -> bool:
+        """Whether the module has buffers, and parameters to train: DistributedDataParallel takes no others."""
+        return any(True for _ in module.buffers()) and any(p.requires_grad for p in module.parameters())

@@ -1,0 +1,84 @@
+"""Hooks into training; :meth:`trial_runtime.pytorch._loop.TrainingLoop.run` shows the order in which they come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class PyTorchCallback:
+    """Base of a trial's callbacks; override what is needed, in a PyTorchTrial or a DeepSpeedTrial.
+
+    Every rank runs its own copy. The exceptions, for a PyTorchTrial only: ``on_checkpoint_save_start``,
+    ``on_checkpoint_write_end`` and ``on_checkpoint_end`` run on the chief alone. A callback that has state must give it
+    in :meth:`state_dict` and take it back in :meth:`load_state_dict`.
+    """
+
+    def on_trial_startup(self, first_batch_idx: int, checkpoint_uuid: str | None) -> None:
+        """Before the data loaders are built.
+
+        Args:
+            first_batch_idx: index of the first batch to train; not 0 when training is resumed.
+            checkpoint_uuid: the checkpoint that is about to be loaded, None when there is none.
+        """
+
+    def on_trial_shutdown(self) -> None:
+        """When training ends, in whatever way; callbacks in reverse order."""
+
+    def on_training_start(self) -> None:
+        """After a checkpoint was loaded, before the first batch."""
+
+    def on_training_epoch_start(self, epoch_idx: int) -> None:
+        """Before the first batch of an epoch."""
+
+    def on_training_epoch_end(self, epoch_idx: int) -> None:
+        """After the last batch of an epoch."""
+
+    def on_training_workload_end(self, avg_metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]) -> None:
+        """After training metrics were reported.
+
+        Args:
+            avg_metrics: mean of each metric since the last report, over batches and ranks, and the reducers' metrics.
+            batch_metrics: for each micro-batch since the last report, its metrics, averaged over ranks.
+        """
+
+    def on_validation_start(self) -> None:
+        """Before a validation."""
+
+    def on_validation_epoch_start(self) -> None:
+        """Before the first validation batch; not with ``evaluate_full_dataset``."""
+
+    def on_validation_epoch_end(self, outputs: list[Any]) -> None:
+        """After the last validation batch; not with ``evaluate_full_dataset``.
+
+        Args:
+            outputs: what ``evaluate_batch`` returned on this rank, tensors as numpy arrays.
+        """
+
+    def on_validation_end(self, metrics: dict[str, Any]) -> None:
+        """After a validation.
+
+        Args:
+            metrics: the reduced metrics, on every rank.
+        """
+
+    def on_checkpoint_load_start(self, checkpoint: dict[str, Any]) -> None:
+        """Before a checkpoint is applied; ``checkpoint`` may be changed in place."""
+
+    def on_checkpoint_save_start(self, checkpoint: dict[str, Any]) -> None:
+        """Before a checkpoint is written; ``checkpoint`` may be changed in place."""
+
+    def on_checkpoint_end(self, checkpoint_dir: str) -> None:
+        """Deprecated spelling of :meth:`on_checkpoint_write_end`."""
+
+    def on_checkpoint_write_end(self, checkpoint_dir: str) -> None:
+        """After the checkpoint's files were written, before it is committed; more files may be put there."""
+
+    def on_checkpoint_upload_end(self, uuid: str) -> None:
+        """After the checkpoint was committed under the name ``uuid``."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """State to keep in checkpoints; must be picklable."""
+        return {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take back what :meth:`state_dict` gave."""

@@ -1,0 +1,219 @@
+"""The part of a trial's context that PyTorchTrial and DeepSpeedTrial share."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trial_runtime import core
+from trial_runtime.errors import InternalException
+from trial_runtime.pytorch import _data
+from trial_runtime.pytorch._lr import LRScheduler
+from trial_runtime.pytorch._progress import Progress
+from trial_runtime.pytorch._recorder import MetricsSink
+from trial_runtime.pytorch._reducer import _PyTorchReducerContext
+from trial_runtime.pytorch._settings import RunSettings, batch_sizes
+
+logger = logging.getLogger("trial_runtime.pytorch")
+
+_NO_HPARAMS = (
+    "No hyperparameters are known to this trial. Give them to init(hparams=...), or start the trial with ds-train."
+)
+_NO_BATCH_SIZE = "The hyperparameter global_batch_size is not set. Give it to init(hparams={'global_batch_size': ...})."
+
+
+class TrialContext(_PyTorchReducerContext):
+    """What a trial can ask and tell the run it belongs to.
+
+    Attributes:
+        distributed: the ranks of the run.
+        device: the device of this rank.
+        models: wrapped models (PyTorchTrial) or engines (DeepSpeedTrial), in the order they were wrapped.
+        lr_schedulers: wrapped schedulers.
+        profiler: set by :meth:`set_profiler`.
+    """
+
+    def __init__(self, distributed: core.DistributedContext, settings: RunSettings) -> None:
+        super().__init__(distributed.allgather)
+        self.distributed = distributed
+        self.device = _own_device(distributed)
+        self.models: list[Any] = []
+        self.lr_schedulers: list[LRScheduler] = []
+        self.profiler: Any = None
+        self._settings = settings
+        self._per_slot_batch_size, self._global_batch_size = batch_sizes(settings.hparams, distributed.size)
+        self._progress = Progress()
+        self._training = False
+        self._initial_batch = 0
+        self._micro_idx: int | None = None
+        self._sinks: list[MetricsSink] = []
+        self._stop_requested = False
+        self._tensorboard_enabled = True
+        self._tensorboard_writer: Any = None
+        self._data_repro_checks_disabled = False
+        self._to_device_warned_types: set[type] = set()
+
+    # Configuration
+
+    def get_hparams(self) -> dict[str, Any]:
+        """All hyperparameters. Raises ValueError when none were given."""
+        if self._settings.hparams is None:
+            raise ValueError(_NO_HPARAMS)
+        return self._settings.hparams
+
+    def get_hparam(self, name: str) -> Any:
+        """One hyperparameter. Raises ValueError when there is none of this name."""
+        hparams = self.get_hparams()
+        if name not in hparams:
+            raise ValueError(f"There is no hyperparameter {name!r}; there are: {', '.join(sorted(hparams)) or 'none'}.")
+        if name == "global_batch_size":
+            logger.warning("Use context.get_per_slot_batch_size() or get_global_batch_size(); they are rounded alike.")
+        return hparams[name]
+
+    def get_experiment_config(self) -> dict[str, Any]:
+        """The experiment config. Raises ValueError when none was given."""
+        if self._settings.exp_conf is None:
+            raise ValueError("No experiment config is known to this trial. Give it to init(exp_conf=...).")
+        return self._settings.exp_conf
+
+    def get_data_config(self) -> dict[str, Any]:
+        """The field ``data`` of the experiment config."""
+        return dict(self.get_experiment_config().get("data") or {})
+
+    def get_global_batch_size(self) -> int:
+        """Samples of all ranks' batches together: the hyperparameter, rounded down to a multiple of the ranks."""
+        if self._global_batch_size is None:
+            raise ValueError(_NO_BATCH_SIZE)
+        return self._global_batch_size
+
+    def get_per_slot_batch_size(self) -> int:
+        """Samples of one rank's batch: the global batch size over the number of ranks."""
+        if self._per_slot_batch_size is None:
+            raise ValueError(_NO_BATCH_SIZE)
+        return self._per_slot_batch_size
+
+    def get_trial_seed(self) -> int:
+        """The seed of the run."""
+        return torch.initial_seed() % 2**31 if self._settings.seed is None else self._settings.seed
+
+    def get_trial_id(self) -> int:
+        """The number of this run under ``ds-train``, else 0."""
+        return self._settings.info.trial.trial_id if self._settings.info else 0
+
+    def get_experiment_id(self) -> int:
+        """The number of this experiment under ``ds-train``, else 0."""
+        return self._settings.info.trial.experiment_id if self._settings.info else 0
+
+    def disable_dataset_reproducibility_checks(self) -> None:
+        """Allow data loaders other than :class:`pytorch.DataLoader`.
+
+        The loop uses them as they are: sharing among ranks, shuffling and going on after a resume are the trial's task
+        (see ``pytorch.samplers``). A training loader that ends is started again.
+        """
+        self._data_repro_checks_disabled = True
+
+    # Where training stands
+
+    def _position(self) -> Progress:
+        if not self._training:
+            raise InternalException("Training has not started.")
+        return self._progress
+
+    def get_initial_batch(self) -> int:
+        """Index of the first batch that this process trains; not 0 when training was resumed."""
+        return self._initial_batch
+
+    def current_train_batch(self) -> int:
+        """Index of the batch that is being trained, from the start of training."""
+        return self._position().batches
+
+    def current_train_epoch(self) -> int:
+        """Index of the epoch that is being trained."""
+        progress = self._position()
+        return progress.epoch_of(progress.batches)
+
+    def is_epoch_start(self) -> bool:
+        """Whether the batch that is being trained is the first of its epoch."""
+        return self._position().at_epoch_start
+
+    def is_epoch_end(self) -> bool:
+        """Whether the batch that is being trained is the last of its epoch."""
+        progress = self._position()
+        return progress.epoch_of(progress.batches + 1) > progress.epoch_of(progress.batches)
+
+    def get_stop_requested(self) -> bool:
+        """Whether this rank has asked to stop."""
+        return self._stop_requested
+
+    def set_stop_requested(self, stop_requested: bool) -> None:
+        """Ask to stop: at the next report all ranks save a checkpoint and leave ``fit()``. One rank is enough."""
+        if not isinstance(stop_requested, bool):
+            raise AssertionError("stop_requested must be a boolean")
+        if stop_requested:
+            logger.info("A stop was requested; training ends at the end of the current step.")
+        self._stop_requested = stop_requested
+
+    # Data and devices
+
+    def to_device(self, data: Any) -> Any:
+        """Move a batch (arrays and tensors in dicts, lists, tuples) to this rank's device."""
+        return _data.to_device(data, self.device, self._to_device_warned_types)
+
+    # Seeing
+
+    def add_metrics_sink(self, sink: MetricsSink) -> None:
+        """Let ``sink`` see every report of this run; it is called on the chief."""
+        self._sinks.append(sink)
+
+    def set_profiler(self, *args: Any, **kwargs: Any) -> None:
+        """Profile with ``torch.profiler.profile(*args, **kwargs)``; traces go to the TensorBoard directory.
+
+        The loop enters, steps and leaves the profiler.
+        """
+        handler = torch.profiler.tensorboard_trace_handler(str(self.get_tensorboard_path()))
+        self.profiler = torch.profiler.profile(*args, on_trace_ready=handler, **kwargs)
+
+    def get_tensorboard_path(self) -> Path:
+        """Where TensorBoard files go."""
+        return self._settings.tensorboard_directory
+
+    def get_tensorboard_writer(self) -> Any:
+        """A ``torch.utils.tensorboard.SummaryWriter`` of this rank."""
+        if self._tensorboard_writer is None:
+            from torch.utils.tensorboard import SummaryWriter
+
+            path, rank = self.get_tensorboard_path(), self.distributed.rank
+            self._tensorboard_writer = SummaryWriter(str(path if rank == 0 else path / f"rank_{rank}"))
+        return self._tensorboard_writer
+
+    def set_enable_tensorboard_logging(self, enable_tensorboard_logging: bool) -> None:
+        """Whether the loop writes reported metrics to TensorBoard."""
+        if not isinstance(enable_tensorboard_logging, bool):
+            raise AssertionError("enable_tensorboard_logging must be a boolean")
+        self._tensorboard_enabled = enable_tensorboard_logging
+
+    def get_enable_tensorboard_logging(self) -> bool:
+        """Whether the loop writes reported metrics to TensorBoard."""
+        return self._tensorboard_enabled
+
+    def _close(self) -> None:
+        if self._tensorboard_writer is not None:
+            self._tensorboard_writer.close()
+            self._tensorboard_writer = None
+
+
+def _own_device(distributed: core.DistributedContext) -> torch.device:
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    device = torch.device("cuda", distributed.local_rank % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device
+
+
+def deprecated(old: str, new: str) -> None:
+    """Warn that a trial used an old spelling."""
+    warnings.warn(f"{old} is deprecated; use {new}.", FutureWarning, stacklevel=3)

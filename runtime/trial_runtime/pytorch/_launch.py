@@ -1,0 +1,43 @@
+"""From a started process to ranks that know each other and draw the same random numbers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+import torch
+import torch.distributed as dist
+
+from trial_runtime import core
+from trial_runtime.pytorch import _rng
+from trial_runtime.pytorch._settings import RunSettings
+
+
+@contextlib.contextmanager
+def session(distributed: core.DistributedContext | None, settings: RunSettings) -> Iterator[core.DistributedContext]:
+    """The ranks of this run, seeded; a process group that was made here is taken down at the end."""
+    made_here = False
+    if distributed is None:
+        if not dist.is_initialized() and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+            made_here = True
+        several = dist.is_initialized() and dist.get_world_size() > 1
+        distributed = core.DistributedContext.from_torch_distributed() if several else core.DummyDistributedContext()
+    try:
+        _seed(distributed, settings)
+        yield distributed
+    finally:
+        distributed.close()
+        if made_here:
+            dist.destroy_process_group()
+
+
+def _seed(distributed: core.DistributedContext, settings: RunSettings) -> None:
+    """The same generators on every rank: as configured, else as the script left the chief's."""
+    if settings.seed is not None:
+        _rng.seed_everything(settings.seed)
+    elif distributed.size > 1:
+        _rng.set_state(distributed.broadcast(_rng.get_state(device=False)))
+        if torch.cuda.is_available():
+            torch.cuda.manual_seed(torch.initial_seed())

@@ -1,0 +1,240 @@
+"""The training loop: the only one, for every kind of trial."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+import logging
+import time
+from typing import Any
+
+import torch
+
+from trial_runtime.errors import InvalidHP
+from trial_runtime.pytorch import _snapshot
+from trial_runtime.pytorch._metrics import average_over_batches, average_over_ranks, to_numpy
+from trial_runtime.pytorch._snapshot import CheckpointPolicy, Snapshots
+from trial_runtime.pytorch._strategy import Strategy
+from trial_runtime.pytorch._stream import TrainingData, check_loader
+from trial_runtime.pytorch._units import TrainUnit
+from trial_runtime.pytorch._validation import Validation
+
+logger = logging.getLogger("trial_runtime.pytorch")
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What ``fit()`` was asked to do.
+
+    Attributes:
+        length: how long to train, counted from the start of training, over all resumes.
+        validation_period, checkpoint_period, reporting_period: when; None: only at the end.
+        checkpoint_policy: which validations a checkpoint follows.
+        latest_checkpoint: where to start from, a path or a name in the store.
+        step_zero_validation: validate before the first batch.
+        test_mode: one batch, one validation batch, a checkpoint.
+    """
+
+    length: TrainUnit
+    validation_period: TrainUnit | None
+    checkpoint_period: TrainUnit | None
+    reporting_period: TrainUnit | None
+    checkpoint_policy: CheckpointPolicy
+    latest_checkpoint: str | None = None
+    step_zero_validation: bool = False
+    test_mode: bool = False
+
+
+class TrainingLoop:
+    """Trains a trial; see :meth:`run`."""
+
+    def __init__(self, strategy: Strategy, plan: Plan, snapshots: Snapshots) -> None:
+        self.strategy = strategy
+        self.plan = plan
+        self.snapshots = snapshots
+        self.context = strategy.context
+        self.progress = strategy.context._progress
+        self.data: TrainingData | None = None
+        self.validation: Validation
+        self._batch_metrics: list[dict[str, Any]] = []
+        self._fresh = True
+
+    def run(self) -> None:
+        """Train until the length is reached or a stop is requested.
+
+        ::
+
+            on_trial_startup
+            build_training_data_loader
+            build_validation_data_loader
+            if there is a checkpoint to start from:
+                on_checkpoint_load_start
+                load models, optimizers, schedulers, random generators
+                load_state_dict
+            on_training_start
+            validate, if asked to before the first batch
+            until the length is reached:
+                if an epoch begins: on_training_epoch_start
+                train_batch                   # a DeepSpeedTrial's: once for each micro-batch
+                step schedulers
+                if an epoch ends: on_training_epoch_end
+                if a report, a validation, a checkpoint or the end is due:
+                    report training metrics
+                    on_training_workload_end
+                    if a validation is due:
+                        on_validation_start
+                        on_validation_epoch_start
+                        evaluate_batch        # for each batch; or evaluate_full_dataset, without the epoch hooks
+                        on_validation_epoch_end
+                        on_validation_end
+                        report validation metrics
+                    if a checkpoint is due (a period, or the policy after a validation):
+                        state_dict
+                        on_checkpoint_save_start
+                        save models, optimizers, schedulers, random generators, position
+                        on_checkpoint_write_end
+                        on_checkpoint_end
+                        commit
+                        on_checkpoint_upload_end
+                    if any rank requested a stop: leave
+            validate and checkpoint, where not current; after a stop only checkpoint
+            on_trial_shutdown                 # also after an error; last callback first
+        """
+        with contextlib.ExitStack() as shutdown:
+            self._start(shutdown)
+            if self.plan.step_zero_validation and self.progress.batches == 0:
+                self._validate(first=True)
+            try:
+                while not self.progress.reached(self.plan.length):
+                    self._train_batch()
+                    if not self._boundary():
+                        continue
+                    self._report()
+                    if self.progress.due(self.plan.validation_period):
+                        self._validate()
+                    if self.progress.due(self.plan.checkpoint_period):
+                        self._checkpoint()
+                    if self._stop_agreed():
+                        break
+                else:
+                    self._validate()
+            except InvalidHP:
+                self._checkpoint()
+                raise
+            self._checkpoint()
+
+    def _start(self, shutdown: contextlib.ExitStack) -> None:
+        strategy, context = self.strategy, self.context
+        strategy.callbacks = strategy.trial.build_callbacks()
+        for callback in strategy.callbacks.values():
+            _snapshot.warn_of_deprecated_hooks(callback)
+        strategy.prepare()
+        restored = self.snapshots.find(self.plan.latest_checkpoint)
+        if restored is not None:
+            self.progress.load_state_dict(restored.progress)
+        context._initial_batch = self.progress.batches
+        self.progress.micro_batches = strategy.micro_batches
+        for callback in strategy.callbacks.values():
+            callback.on_trial_startup(self.progress.batches, restored.name if restored else None)
+            shutdown.callback(callback.on_trial_shutdown)
+        self._build_data(restored)
+        if self.data is not None:
+            # Before the generators are restored: making an iterator draws from them.
+            self.data.open()
+            shutdown.callback(self.data.close)
+        if restored is not None:
+            self.snapshots.restore(restored)
+        context._training = True
+        self._call("on_training_start")
+        if context.profiler is not None:
+            shutdown.enter_context(context.profiler)
+
+    def _build_data(self, restored: _snapshot.Restored | None) -> None:
+        strategy, shard = self.strategy, self.strategy.shard
+        lengths: list[int | None] = []
+        if shard.loads:
+            loader = strategy.trial.build_training_data_loader()
+            check_loader(
+                loader, "build_training_data_loader", self.context._data_repro_checks_disabled, strategy.unlock
+            )
+            position = restored.data_position(shard.size, strategy.micro_batches) if restored else None
+            self.data = TrainingData(loader, shard.size, shard.rank, position)
+            lengths = [self.data.length]
+        self.validation = Validation(strategy, test_mode=self.plan.test_mode)
+        known = [length for rank in self.context.distributed.allgather(lengths) for length in rank]
+        self.progress.epoch_length = known[0] if known else None
+        self.snapshots.data = self.data
+        if self.progress.epoch_length is not None:
+            _snapshot.check_epoch_length(self.progress.epoch_length, strategy.micro_batches)
+
+    def _train_batch(self) -> None:
+        progress = self.progress
+        if self._fresh:
+            self.strategy.train_mode()
+            self.context.reset_reducers()
+            self._began, self._fresh = time.perf_counter(), False
+        if progress.at_epoch_start:
+            self._epoch_start(progress.epoch_of(progress.batches))
+        metrics = self.strategy.train_batch(self.data)
+        if self.context.profiler is not None:
+            self.context.profiler.step()
+        if self.strategy.shard.reports:
+            self._batch_metrics.extend(metrics)
+        progress.batches += 1
+        if progress.at_epoch_end:
+            self._call("on_training_epoch_end", progress.epoch_of(progress.batches - 1))
+
+    def _boundary(self) -> bool:
+        """Whether something is due after this batch."""
+        plan, progress = self.plan, self.progress
+        periods = (plan.reporting_period, plan.validation_period, plan.checkpoint_period)
+        return progress.reached(plan.length) or any(progress.due(period) for period in periods)
+
+    def _report(self) -> None:
+        progress, context = self.progress, self.context
+        mine = [to_numpy(metrics) for metrics in self._batch_metrics]
+        gathered = context.distributed.allgather((self.strategy.shard.reports, mine))
+        batch_metrics = average_over_ranks([metrics for reports, metrics in gathered if reports])
+        averages: dict[str, Any] = dict(average_over_batches(batch_metrics))
+        averages.update(to_numpy(context.reduce_metrics(for_training=True)))
+        averages.setdefault("batches", progress.batches)
+        averages.setdefault("epochs", progress.epochs)
+        self._batch_metrics, self._fresh = [], True
+        for sink in self.snapshots.sinks:
+            sink.on_training_metrics(progress.batches, averages, batch_metrics)
+        for callback in self.strategy.callbacks.values():
+            callback.on_training_workload_end(avg_metrics=averages, batch_metrics=batch_metrics)
+
+    def _validate(self, first: bool = False) -> None:
+        progress = self.progress
+        if progress.last_validation == progress.batches and not first:
+            return
+        self._fresh = True
+        with torch.no_grad():
+            metrics = self.validation.run()
+        progress.last_validation = progress.batches
+        reported = {"batches": progress.batches, "epochs": progress.epochs, **metrics}
+        for sink in self.snapshots.sinks:
+            sink.on_validation_metrics(progress.batches, reported)
+        if self.plan.checkpoint_policy.wants(metrics) and not first:
+            self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        if self.progress.last_checkpoint != self.progress.batches:
+            self.snapshots.save()
+
+    def _stop_agreed(self) -> bool:
+        return any(self.context.distributed.allgather(self.context.get_stop_requested()))
+
+    def _epoch_start(self, epoch_idx: int) -> None:
+        for callback in self.strategy.callbacks.values():
+            if inspect.signature(callback.on_training_epoch_start).parameters:
+                callback.on_training_epoch_start(epoch_idx)
+            else:
+                logger.warning("on_training_epoch_start() without epoch_idx is deprecated; add the parameter.")
+                callback.on_training_epoch_start()  # type: ignore[call-arg]
+
+    def _call(self, hook: str, *args: Any) -> None:
+        for callback in self.strategy.callbacks.values():
+            getattr(callback, hook)(*args)

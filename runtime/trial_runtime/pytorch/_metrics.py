@@ -1,0 +1,135 @@
+"""From what a trial returns to what is reported: to numpy, over batches, over ranks."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from trial_runtime.errors import InvalidExperimentException
+from trial_runtime.pytorch._reducer import Reducer
+
+
+def as_dict(metrics: Any, what: str) -> dict[str, Any]:
+    """The metrics that a trial's method returned, as a new dict; a tensor is the metric ``loss``.
+
+    Tensors are detached and copied, not moved: the device is waited for at the next report only.
+
+    Raises:
+        InvalidExperimentException: when it returned neither.
+    """
+    if isinstance(metrics, torch.Tensor):
+        metrics = {"loss": metrics}
+    if not isinstance(metrics, dict):
+        raise InvalidExperimentException(
+            f"{what} must return a dictionary of metrics or a scalar tensor, got {type(metrics).__name__}."
+        )
+    return {
+        name: value.detach().clone() if isinstance(value, torch.Tensor) else value for name, value in metrics.items()
+    }
+
+
+def to_numpy(metrics: dict[str, Any]) -> dict[str, Any]:
+    """The same metrics with tensors as numpy arrays."""
+    converted = {}
+    for name, value in metrics.items():
+        if isinstance(value, torch.Tensor):
+            value = value.detach()
+            value = (value.float() if value.dtype == torch.bfloat16 else value).cpu().numpy()
+        converted[name] = value
+    return converted
+
+
+def mean(values: Iterable[Any]) -> float | None:
+    """Mean of the values that are not None; None when they are no numbers."""
+    try:
+        array = np.array([value for value in values if value is not None])
+        return float(np.mean(array)) if array.size else None
+    except (TypeError, ValueError):
+        return None
+
+
+def average_over_ranks(per_rank: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Batch by batch, the mean of each metric over the ranks that reported it.
+
+    Args:
+        per_rank: for each reporting rank, the metrics of each of its batches.
+    """
+    if len(per_rank) == 1:
+        return per_rank[0]
+    averaged = []
+    for batch in zip(*per_rank, strict=True):
+        names = dict.fromkeys(name for metrics in batch for name in metrics)
+        averaged.append({name: _mean_over_ranks([m[name] for m in batch if name in m]) for name in names})
+    return averaged
+
+
+def _mean_over_ranks(values: list[Any]) -> Any:
+    present = [value for value in values if value is not None]
+    try:
+        average = np.mean(np.array(present), axis=0) if present else None
+    except (TypeError, ValueError):
+        return present[0]  # no numbers: the chief's
+    return np.array(average) if present and isinstance(present[0], np.ndarray) else average
+
+
+def average_over_batches(batch_metrics: list[dict[str, Any]]) -> dict[str, float | None]:
+    """The mean of each metric over the batches that have it; None for what has no mean."""
+    series: dict[str, list[Any]] = defaultdict(list)
+    for metrics in batch_metrics:
+        for name, value in metrics.items():
+            series[name].append(value)
+    return {name: mean(values) for name, values in series.items()}
+
+
+def reducers_for(reducer: Reducer | dict[str, Reducer], names: Sequence[str]) -> dict[str, Reducer]:
+    """The reducer of each validation metric.
+
+    Raises:
+        InvalidExperimentException: when the trial's dict does not cover exactly the metrics, or holds something else.
+    """
+    chosen = reducer if isinstance(reducer, dict) else dict.fromkeys(names, reducer)
+    if set(chosen) != set(names):
+        raise InvalidExperimentException(
+            "evaluation_reducer() must return one Reducer, or one for every validation metric. "
+            f"Metrics: {sorted(names)}, reducers for: {sorted(chosen)}."
+        )
+    for name, value in chosen.items():
+        if not isinstance(value, Reducer):
+            raise InvalidExperimentException(
+                f"evaluation_reducer() gives {value!r} for {name!r}; it must be a pytorch.Reducer (AVG, SUM, MAX, MIN)."
+            )
+    return chosen
+
+
+def reduce_validation(
+    per_rank: Sequence[list[dict[str, Any]]], reducers: dict[str, Reducer], names: Sequence[str]
+) -> dict[str, Any]:
+    """One value a metric from all ranks' batches; every batch weighs the same, wherever it was evaluated.
+
+    Args:
+        per_rank: for each rank, the metrics of each of its batches; may differ in length, may be empty.
+    """
+    batches = [metrics for rank in per_rank for metrics in rank]
+    functions = {Reducer.AVG: np.mean, Reducer.SUM: np.sum, Reducer.MAX: np.max, Reducer.MIN: np.min}
+    return {name: functions[reducers[name]](np.stack([b[name] for b in batches])) for name in names}
+
+
+def jsonable(value: Any) -> Any:
+    """``value`` made of what JSON knows: numbers that are no numbers (NaN, infinities) become strings."""
+    if isinstance(value, dict):
+        return {str(key): jsonable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [jsonable(item) for item in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return jsonable(value.tolist())
+    if isinstance(value, torch.Tensor):
+        return jsonable(value.tolist())
+    if isinstance(value, float) and not np.isfinite(value):
+        return str(value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return str(value)

@@ -1,0 +1,253 @@
+"""The context of a PyTorchTrial: models, optimizers, backward and step in the trial's own hands."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from trial_runtime import core
+from trial_runtime.errors import InternalException, InvalidExperimentException
+from trial_runtime.pytorch._amp import autocast_forward
+from trial_runtime.pytorch._context import TrialContext
+from trial_runtime.pytorch._lr import LRScheduler
+from trial_runtime.pytorch._settings import RunSettings
+
+logger = logging.getLogger("trial_runtime.pytorch")
+
+
+class TransparentDDP(DistributedDataParallel):
+    """DistributedDataParallel that has the attributes and methods of the model inside."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("module"), name)
+
+
+class PyTorchExperimentalContext:
+    """Switches of a PyTorchTrial, as ``context.experimental``."""
+
+    def __init__(self, parent: PyTorchTrialContext) -> None:
+        self._parent = parent
+        self._auto_amp = False
+        self._auto_to_device = True
+
+    def use_amp(self) -> None:
+        """Train in mixed precision: autocast in the models' forward, scaled losses. Call it before ``wrap_model``."""
+        device = self._parent.device.type
+        self._parent.wrap_scaler(torch.amp.GradScaler(device, enabled=device == "cuda"))
+        self._auto_amp = True
+
+    def disable_dataset_reproducibility_checks(self) -> None:
+        """See :meth:`TrialContext.disable_dataset_reproducibility_checks`."""
+        self._parent.disable_dataset_reproducibility_checks()
+
+    def disable_auto_to_device(self) -> None:
+        """Give batches to the trial as the loader made them; it moves them itself."""
+        self._auto_to_device = False
+
+
+class PyTorchTrialContext(TrialContext):
+    """The context of a PyTorchTrial.
+
+    Attributes:
+        optimizers: wrapped optimizers, in the order they were wrapped.
+        experimental: further switches.
+    """
+
+    def __init__(
+        self,
+        distributed: core.DistributedContext,
+        settings: RunSettings,
+        aggregation_frequency: int = 1,
+        average_aggregated_gradients: bool = True,
+        managed_training: bool = True,
+    ) -> None:
+        super().__init__(distributed, settings)
+        self.optimizers: list[torch.optim.Optimizer] = []
+        self.experimental = PyTorchExperimentalContext(self)
+        self._aggregation_frequency = aggregation_frequency
+        self._average_default = average_aggregated_gradients
+        self._average: dict[torch.optim.Optimizer, bool] = {}
+        self._managed_training = managed_training
+        self._scaler: Any = None
+
+    def wrap_model(self, model: torch.nn.Module) -> torch.nn.Module:
+        """Move a model to the device, share its gradients among the ranks, and save it with checkpoints.
+
+        With several ranks the result is a DistributedDataParallel with the model's own attributes. A model without a
+        parameter to train stays as it is.
+        """
+        wrapped = model
+        if self._managed_training:
+            wrapped = model.to(self.device)
+            if self.distributed.size > 1 and any(p.requires_grad for p in model.parameters()):
+                self.distributed.group()  # torch.distributed is up from here on
+                wrapped = TransparentDDP(model)
+            if self.experimental._auto_amp:
+                wrapped = autocast_forward(wrapped, self.device)
+        self.models.append(wrapped)
+        return wrapped
+
+    def wrap_optimizer(
+        self,
+        optimizer: torch.optim.Optimizer,
+        backward_passes_per_step: int = 1,
+        fp16_compression: bool | None = None,
+        average_aggregated_gradients: bool | None = None,
+    ) -> torch.optim.Optimizer:
+        """Register an optimizer, to be saved with checkpoints and stepped by :meth:`step_optimizer`.
+
+        Args:
+            optimizer: the optimizer; returned as it is.
+            backward_passes_per_step, fp16_compression: settings of Horovod, without effect.
+            average_aggregated_gradients: divide gradients by the aggregation frequency before a step; default True.
+
+        Raises:
+            InvalidExperimentException: when ``backward_passes_per_step`` is below 1.
+        """
+        if backward_passes_per_step < 1:
+            raise InvalidExperimentException(
+                f"backward_passes_per_step must be at least 1, got {backward_passes_per_step}."
+            )
+        if fp16_compression:
+            logger.warning("wrap_optimizer(fp16_compression=True) is a setting of Horovod; it has no effect here.")
+        average = self._average_default if average_aggregated_gradients is None else average_aggregated_gradients
+        self._average[optimizer] = average
+        self.optimizers.append(optimizer)
+        return optimizer
+
+    def wrap_lr_scheduler(self, lr_scheduler: Any, step_mode: LRScheduler.StepMode, frequency: int = 1) -> Any:
+        """Register a scheduler, to be saved with checkpoints and stepped by the loop as ``step_mode`` says.
+
+        Raises:
+            InvalidExperimentException: when its optimizer was not wrapped, or a ReduceLROnPlateau is not MANUAL_STEP.
+        """
+        check_plateau(lr_scheduler, step_mode)
+        optimizer = getattr(lr_scheduler, "optimizer", None)
+        if optimizer is not None and not any(optimizer is known for known in self.optimizers):
+            raise InvalidExperimentException(
+                "wrap_lr_scheduler() was given a scheduler of an optimizer that was not returned by wrap_optimizer()."
+            )
+        self.lr_schedulers.append(LRScheduler(lr_scheduler, step_mode, frequency))
+        return lr_scheduler
+
+    def wrap_scaler(self, scaler: Any) -> Any:
+        """Register a ``torch.amp.GradScaler`` that the trial uses itself, to be saved with checkpoints.
+
+        Raises:
+            InvalidExperimentException: when called twice, or after :meth:`wrap_model`.
+        """
+        if self._scaler is not None:
+            raise InvalidExperimentException("Call wrap_scaler() or experimental.use_amp() only once.")
+        if self.models:
+            raise InvalidExperimentException("Call wrap_scaler() or experimental.use_amp() before wrap_model().")
+        self._scaler = scaler
+        return scaler
+
+    def configure_apex_amp(self, models: Any, optimizers: Any, enabled: bool | None = True, **_: Any) -> tuple[Any, Any]:
+        """Apex is not supported; returns its arguments when not ``enabled``.
+
+        Raises:
+            InvalidExperimentException: when enabled.
+        """
+        if enabled and self._managed_training:
+            raise InvalidExperimentException(
+                "NVIDIA Apex is not supported. Use context.experimental.use_amp(), or torch.autocast and a GradScaler "
+                "given to context.wrap_scaler()."
+            )
+        return models, optimizers
+
+    def autocast_forward_pass(self, to_wrap: torch.nn.Module) -> torch.nn.Module:
+        """Run the forward of a module under autocast, with outputs in fp32."""
+        return autocast_forward(to_wrap, self.device)
+
+    def backward(
+        self,
+        loss: torch.Tensor,
+        gradient: torch.Tensor | None = None,
+        retain_graph: bool = False,
+        create_graph: bool = False,
+    ) -> None:
+        """``loss.backward(...)``; gradients are shared among the ranks on the batches on which optimizers step."""
+        if self._scaler is not None and self.experimental._auto_amp:
+            loss = self._scaler.scale(loss)
+        with contextlib.ExitStack() as stack:
+            if not self._should_step():
+                for model in self.models:
+                    if isinstance(model, DistributedDataParallel):
+                        stack.enter_context(model.no_sync())
+            loss.backward(gradient=gradient, retain_graph=retain_graph, create_graph=create_graph)
+
+    def step_optimizer(
+        self,
+        optimizer: torch.optim.Optimizer,
+        clip_grads: Callable[[Iterator[torch.nn.Parameter]], Any] | None = None,
+        auto_zero_grads: bool = True,
+        scaler: Any = None,
+    ) -> None:
+        """Step an optimizer, on every ``aggregation_frequency``-th batch only.
+
+        In this order: divide gradients by the aggregation frequency (if averaging), clip, step, zero.
+
+        Args:
+            optimizer: one that :meth:`wrap_optimizer` returned.
+            clip_grads: called with the optimizer's parameters.
+            auto_zero_grads: zero the gradients after the step.
+            scaler: the GradScaler to step with, when the trial uses one itself.
+
+        Raises:
+            InvalidExperimentException: when gradients are to be kept although batches are aggregated.
+        """
+        if self._aggregation_frequency > 1 and not auto_zero_grads:
+            raise InvalidExperimentException(
+                f"step_optimizer(auto_zero_grads=False) cannot be used with an aggregation frequency above 1 (it is "
+                f"{self._aggregation_frequency})."
+            )
+        if not self._should_step():
+            return
+        parameters: Any = [p for group in optimizer.param_groups for p in group.get("params", [])]
+        if self._average[optimizer] and self._aggregation_frequency > 1:
+            for parameter in parameters:
+                if parameter.grad is not None:
+                    parameter.grad.data.div_(float(self._aggregation_frequency))
+        if clip_grads is not None:
+            if self._scaler is not None and self.experimental._auto_amp:
+                self._scaler.unscale_(optimizer)
+            clip_grads(parameters)
+        if scaler is None and self.experimental._auto_amp:
+            scaler = self._scaler
+        if scaler is not None:
+            scaler.step(optimizer)
+        else:
+            optimizer.step()
+        if auto_zero_grads:
+            optimizer.zero_grad()
+
+    def _should_step(self) -> bool:
+        """Whether optimizers step on the batch that is being trained."""
+        if not self._managed_training:
+            return True
+        if self._micro_idx is None:
+            raise InternalException("Training has not started.")
+        return (self._micro_idx + 1) % self._aggregation_frequency == 0
+
+
+def check_plateau(lr_scheduler: Any, step_mode: LRScheduler.StepMode) -> None:
+    """Refuse to step a ReduceLROnPlateau: only the trial knows its metric.
+
+    Raises:
+        InvalidExperimentException: when one is not MANUAL_STEP.
+    """
+    plateau = isinstance(lr_scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)
+    if plateau and step_mode is not LRScheduler.StepMode.MANUAL_STEP:
+        raise InvalidExperimentException(
+            "A ReduceLROnPlateau needs a metric, so it can only be wrapped with step_mode=MANUAL_STEP. Step it in a "
+            "callback, for example: def on_validation_end(self, metrics): self.scheduler.step(metrics['loss'])."
+        )

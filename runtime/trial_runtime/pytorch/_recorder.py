@@ -1,0 +1,108 @@
+"""Where reported metrics go: to observers in this process, to a file of JSON lines, to TensorBoard."""
+
+from __future__ import annotations
+
+import json
+import numbers
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from trial_runtime.pytorch._metrics import jsonable
+
+
+class MetricsSink(Protocol):
+    """An observer of the metrics that a run reports; it is called on the chief only."""
+
+    def on_training_metrics(
+        self, steps_completed: int, metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]
+    ) -> None:
+        """At a report.
+
+        Args:
+            steps_completed: batches trained.
+            metrics: mean since the last report, with the reducers' metrics, ``batches`` and ``epochs``.
+            batch_metrics: for each micro-batch since the last report, its metrics, averaged over ranks.
+        """
+
+    def on_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:
+        """After a validation, with ``batches`` and ``epochs``."""
+
+
+class MetricsRecorder:
+    """Keeps all reported metrics in memory.
+
+    Attributes:
+        training: metrics of each micro-batch, in order.
+        averages: ``(steps_completed, metrics)`` of each report.
+        validation: ``(steps_completed, metrics)`` of each validation.
+    """
+
+    def __init__(self) -> None:
+        self.training: list[dict[str, Any]] = []
+        self.averages: list[tuple[int, dict[str, Any]]] = []
+        self.validation: list[tuple[int, dict[str, Any]]] = []
+
+    def on_training_metrics(
+        self, steps_completed: int, metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]
+    ) -> None:
+        self.training.extend(dict(metrics) for metrics in batch_metrics)
+        self.averages.append((steps_completed, dict(metrics)))
+
+    def on_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:
+        self.validation.append((steps_completed, dict(metrics)))
+
+
+class JsonLinesSink:
+    """Appends one JSON object a report to a file.
+
+    ``{"group": "training" | "validation", "steps_completed": n, "metrics": {...}}``, for training also
+    ``"batch_metrics": [...]``, one entry a micro-batch.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+    def on_training_metrics(
+        self, steps_completed: int, metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]
+    ) -> None:
+        self._write("training", steps_completed, metrics, batch_metrics=batch_metrics)
+
+    def on_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:
+        self._write("validation", steps_completed, metrics)
+
+    def _write(self, group: str, steps_completed: int, metrics: dict[str, Any], **more: Any) -> None:
+        line = {"group": group, "steps_completed": steps_completed, "metrics": metrics, **more}
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(jsonable(line)) + "\n")
+
+
+class TensorBoardSink:
+    """Writes scalars as Determined did: ``Determined/<name>``, validation metrics with the prefix ``val_``."""
+
+    def __init__(self, writer: Any) -> None:
+        self.writer = writer
+
+    def on_training_metrics(
+        self, steps_completed: int, metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]
+    ) -> None:
+        # With several micro-batches a batch, the entries of a batch share its step.
+        seen: set[str] = set()
+        first = steps_completed - len(batch_metrics)
+        for index, batch in enumerate(batch_metrics):
+            seen.update(batch)
+            self._scalars(batch, max(first + index, 0))
+        self._scalars({name: value for name, value in metrics.items() if name not in seen}, steps_completed)
+
+    def on_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:
+        named = {name if name.startswith("val") else f"val_{name}": value for name, value in metrics.items()}
+        self._scalars(named, steps_completed)
+
+    def _scalars(self, metrics: dict[str, Any], step: int) -> None:
+        for name, value in metrics.items():
+            if isinstance(value, np.ndarray) and value.size == 1:
+                value = value.item()
+            if isinstance(value, numbers.Number) and not isinstance(value, complex):
+                self.writer.add_scalar(f"Determined/{name}", value, step)

@@ -1,0 +1,49 @@
+"""Random number generators: seeding, and their states in checkpoints."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def seed_everything(seed: int) -> None:
+    """Seed python, numpy and torch (all devices)."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def get_state(device: bool = True) -> dict[str, Any]:
+    """The states of python's, numpy's and torch's generators; with ``device`` also that of the current accelerator."""
+    state: dict[str, Any] = {
+        "python": random.getstate(),
+        "numpy": np.random.get_state(),
+        "torch": torch.random.get_rng_state(),
+    }
+    if device and torch.cuda.is_available() and torch.cuda.is_initialized():
+        state["cuda"] = torch.cuda.get_rng_state()
+    return state
+
+
+def set_state(state: dict[str, Any]) -> None:
+    """Set the generators to a state that :func:`get_state` gave."""
+    random.setstate(state["python"])
+    np.random.set_state(state["numpy"])
+    torch.random.set_rng_state(state["torch"])
+    if "cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["cuda"])
+
+
+@contextlib.contextmanager
+def preserved() -> Iterator[None]:
+    """Leave the host generators as they were, whatever is drawn inside."""
+    state = get_state(device=False)
+    try:
+        yield
+    finally:
+        set_state(state)

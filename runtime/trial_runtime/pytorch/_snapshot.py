@@ -1,0 +1,230 @@
+"""What a checkpoint of a run holds, and how a run continues from one."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import sys
+import uuid
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from trial_runtime.errors import InvalidCheckpointException, InvalidExperimentException
+from trial_runtime.pytorch import _rng
+from trial_runtime.pytorch._callback import PyTorchCallback
+from trial_runtime.pytorch._checkpoint import CheckpointStore
+from trial_runtime.pytorch._metrics import jsonable
+from trial_runtime.pytorch._recorder import MetricsSink
+from trial_runtime.pytorch._strategy import Strategy
+from trial_runtime.pytorch._stream import TrainingData
+
+logger = logging.getLogger("trial_runtime.pytorch")
+
+
+@dataclasses.dataclass(frozen=True)
+class Restored:
+    """A checkpoint that was found whole.
+
+    Attributes:
+        name: its name in the store.
+        path: its folder.
+        manifest: its manifest.
+        rank_state: what this rank wrote; that of another rank when there were fewer.
+    """
+
+    name: str
+    path: Path
+    manifest: dict[str, Any]
+    rank_state: dict[str, Any]
+
+    @property
+    def progress(self) -> dict[str, Any]:
+        """The counts of :class:`Progress`."""
+        return dict(self.manifest["progress"])
+
+    def data_position(self, ranks: int, micro_batches: int) -> dict[str, Any]:
+        """The state to start :class:`TrainingData` from with this many data-parallel ranks."""
+        saved = self.rank_state.get("data")
+        if saved is None:
+            return {"taken": int(self.progress["batches"]) * micro_batches, "passes": []}
+        wrote = int(self.manifest.get("data_parallel_size", ranks))
+        return {"taken": int(saved["taken"]) * wrote // ranks, "passes": saved["passes"]}
+
+
+@dataclasses.dataclass
+class CheckpointPolicy:
+    """Which validations a checkpoint follows: ``all``, ``best`` by a metric, or ``none``."""
+
+    name: str
+    metric: str | None = None
+    smaller_is_better: bool = True
+    best: float | None = None
+
+    def wants(self, metrics: dict[str, Any]) -> bool:
+        """Whether to save after a validation with these metrics.
+
+        Raises:
+            RuntimeError: when the metric to compare is missing or is no number.
+        """
+        if self.name != "best":
+            return self.name == "all"
+        if self.metric not in metrics:
+            raise RuntimeError(
+                f"checkpoint_policy 'best' compares the metric {self.metric!r} (searcher.metric), but the trial's "
+                f"validation metrics are {sorted(metrics)}."
+            )
+        value = np.asarray(metrics[self.metric])
+        if value.size != 1 or value.dtype.kind not in "fiub":
+            raise RuntimeError(f"The metric {self.metric!r} (searcher.metric) is no number: {metrics[self.metric]!r}.")
+        now = float(value.reshape(()))
+        better = self.best is None or (now < self.best if self.smaller_is_better else now > self.best)
+        if better:
+            self.best = now
+        return better
+
+
+class Snapshots:
+    """Saves and restores a run.
+
+    Args:
+        strategy: the trial.
+        store: where checkpoints are.
+        policy: its best metric is saved too.
+        sinks: observers of metrics.
+    """
+
+    def __init__(
+        self, strategy: Strategy, store: CheckpointStore, policy: CheckpointPolicy, sinks: list[MetricsSink]
+    ) -> None:
+        self.strategy = strategy
+        self.context = strategy.context
+        self.store = store
+        self.policy = policy
+        self.sinks = sinks
+        self.data: TrainingData | None = None
+
+    def save(self) -> None:
+        """Save a checkpoint of this moment. Collective."""
+        progress, distributed = self.context._progress, self.context.distributed
+        progress.last_checkpoint = progress.batches
+        name = distributed.broadcast(f"{progress.batches:08d}-{uuid.uuid4().hex[:8]}")
+        facts = {
+            "format": 1,
+            "progress": progress.state_dict(),
+            "best_metric": self.policy.best,
+            "world_size": distributed.size,
+            "data_parallel_size": self.strategy.shard.size,
+            "versions": _versions(),
+        }
+        self.store.save(name, self._write, facts)
+        logger.info(f"Saved checkpoint {name} ({progress.batches} batches) in {self.store.directory}.")
+        for callback in self.strategy.callbacks.values():
+            callback.on_checkpoint_upload_end(uuid=name)
+
+    def _write(self, path: Path) -> None:
+        strategy, rank = self.strategy, self.context.distributed.rank
+        callbacks = strategy.callbacks
+        rng = _rng.get_state()
+        checkpoint = {
+            **strategy.checkpoint_state(),
+            "callbacks": {name: callback.state_dict() for name, callback in callbacks.items()},
+            "rng_state": rng,
+        }
+        hooks_here = strategy.checkpoint_hooks_everywhere or rank == 0
+        if hooks_here:
+            for callback in callbacks.values():
+                callback.on_checkpoint_save_start(checkpoint)
+        strategy.save(path, checkpoint)
+        state = {
+            "rng_state": rng,
+            "data": None if self.data is None else self.data.state_dict(),
+            **strategy.rank_state(),
+        }
+        if strategy.checkpoint_hooks_everywhere:
+            state = {**checkpoint, **state}
+        torch.save(state, path / f"rank_{rank}.pt")
+        if rank == 0:
+            (path / "load_data.json").write_text(json.dumps(self._load_data(), indent=1), encoding="utf-8")
+        if hooks_here:
+            for callback in callbacks.values():
+                callback.on_checkpoint_write_end(str(path))
+                callback.on_checkpoint_end(str(path))
+
+    def _load_data(self) -> dict[str, Any]:
+        settings, kind = self.context._settings, type(self.strategy.trial)
+        return {
+            "trial_type": type(self.strategy).__name__.replace("Strategy", "Trial"),
+            "experiment_config": jsonable(settings.exp_conf),
+            "hparams": jsonable(settings.hparams),
+            "trial_cls_spec": f"{kind.__module__}:{kind.__qualname__}",
+            "is_trainer": True,
+        }
+
+    def find(self, given: str | None) -> Restored | None:
+        """The checkpoint to start from, verified. Collective.
+
+        Raises:
+            InvalidCheckpointException: when there is none such, or it is damaged.
+        """
+        if given is None:
+            return None
+        path = self.store.find(given)
+        manifest = self.store.verify(path)
+        if not manifest:
+            raise InvalidCheckpointException(f"Checkpoint {path} has no manifest of this runtime.")
+        rank = self.context.distributed.rank % int(manifest["world_size"])
+        state = torch.load(path / f"rank_{rank}.pt", map_location="cpu", weights_only=False)
+        self.policy.best = manifest.get("best_metric")
+        return Restored(path.name, path, manifest, state)
+
+    def restore(self, restored: Restored) -> None:
+        """Continue from a checkpoint. Collective."""
+        strategy, callbacks = self.strategy, self.strategy.callbacks
+        checkpoint = restored.rank_state if strategy.checkpoint_hooks_everywhere else strategy.read(restored.path)
+        for callback in callbacks.values():
+            callback.on_checkpoint_load_start(checkpoint)
+        strategy.load(restored.path, checkpoint)
+        strategy.load_rank_state(restored.rank_state)
+        _rng.set_state(restored.rank_state["rng_state"])
+        states = checkpoint.get("callbacks", {})
+        for name, callback in callbacks.items():
+            if name in states:
+                callback.load_state_dict(states[name])
+            elif callback.state_dict():
+                logger.warning(f"Callback {name!r} has state, but checkpoint {restored.name} has none for it.")
+        logger.info(f"Continuing from checkpoint {restored.name} ({restored.progress['batches']} batches).")
+
+
+def warn_of_deprecated_hooks(callback: PyTorchCallback) -> None:
+    """Warn that a callback uses an old hook."""
+    if type(callback).on_checkpoint_end is not PyTorchCallback.on_checkpoint_end:
+        warnings.warn(
+            f"{type(callback).__name__}.on_checkpoint_end is deprecated; define on_checkpoint_write_end.",
+            FutureWarning,
+            stacklevel=2,
+        )
+
+
+def check_epoch_length(epoch_length: int, micro_batches: int) -> None:
+    """Refuse data that is less than one batch.
+
+    Raises:
+        InvalidExperimentException: when an epoch holds fewer micro-batches than a batch needs.
+    """
+    if epoch_length < micro_batches:
+        raise InvalidExperimentException(
+            f"The training data loader has {epoch_length} micro-batches a rank, but a batch takes {micro_batches} "
+            "(gradient_accumulation_steps). Use more data, a smaller micro-batch, or fewer accumulation steps."
+        )
+
+
+def _versions() -> dict[str, str]:
+    versions = {"torch": str(torch.__version__), "python": ".".join(map(str, sys.version_info[:3]))}
+    if "deepspeed" in sys.modules:
+        versions["deepspeed"] = str(sys.modules["deepspeed"].__version__)
+    return versions

@@ -1,0 +1,108 @@
+"""The data that the loop reads: an endless stream for training, one pass for validation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from trial_runtime.errors import InvalidExperimentException
+from trial_runtime.pytorch._data import DataLoader
+from trial_runtime.pytorch._passes import TrainingBatches
+
+_NOT_OURS = (
+    "{method}() returned a {kind}. Return a pytorch.DataLoader: the loop then shares the data among the ranks and goes on "
+    "at the right batch after a resume. Or call {call} in the trial's __init__ and take care of both yourself."
+)
+
+
+class TrainingData:
+    """This rank's batches of training data, without end.
+
+    Attributes:
+        taken: batches that were read from the start of training, over all resumes.
+        length: batches an epoch; None when the loader has no length.
+    """
+
+    def __init__(self, loader: Any, replicas: int = 1, rank: int = 0, state: dict[str, Any] | None = None) -> None:
+        state = state or {}
+        self.taken = int(state.get("taken", 0))
+        self._batches: TrainingBatches | None = None
+        if isinstance(loader, DataLoader):
+            loader, self._batches = loader._training_loader(replicas, rank, self.taken, state.get("passes"))
+        self._loader = loader
+        self._iterator: Iterator[Any] | None = None
+        try:
+            self.length: int | None = len(loader)
+        except TypeError:
+            self.length = None
+
+    def open(self) -> None:
+        """Make the iterator, and with it the loader's workers."""
+        self._iterator = iter(self._loader)
+
+    def close(self) -> None:
+        """Let go of the iterator: its workers must not outlive training."""
+        self._iterator = None
+
+    def __iter__(self) -> TrainingData:
+        return self
+
+    def __next__(self) -> Any:
+        assert self._iterator is not None, "open() comes first"
+        batch = next(self._iterator, _END)
+        if batch is _END:  # a loader of the trial's own, at the end of a pass
+            self.open()
+            batch = next(self._iterator, _END)
+            if batch is _END:
+                raise InvalidExperimentException(
+                    f"The training data loader ({type(self._loader).__name__}) gave no batch in a whole pass. "
+                    "If it is a generator, which can be read only once, return an iterable object instead."
+                )
+        self.taken += 1
+        return batch
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position, and the random states that the order of the data around it comes from."""
+        return {"taken": self.taken, "passes": self._batches.state(self.taken) if self._batches is not None else []}
+
+
+class ValidationData:
+    """One pass over validation data; an iterator that can tell whether more is to come."""
+
+    def __init__(self, loader: Any) -> None:
+        self._iterator = iter(loader)
+        self._ahead: Any = _END
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether there is no further batch; may load one to find out."""
+        if self._ahead is _END:
+            self._ahead = next(self._iterator, _END)
+        return self._ahead is _END
+
+    def __iter__(self) -> ValidationData:
+        return self
+
+    def __next__(self) -> Any:
+        if self.exhausted:
+            raise StopIteration
+        batch, self._ahead = self._ahead, _END
+        return batch
+
+
+def check_loader(loader: Any, method: str, checks_disabled: bool, call: str) -> None:
+    """Refuse a loader that the loop cannot share and resume, unless the trial takes that on itself.
+
+    Raises:
+        RuntimeError: for anything but a :class:`DataLoader` while the checks are on.
+    """
+    if not isinstance(loader, DataLoader) and not checks_disabled:
+        raise RuntimeError(_NOT_OURS.format(method=method, kind=type(loader).__name__, call=call))
+
+
+def validation_loader(loader: Any, replicas: int = 1, rank: int = 0) -> Any:
+    """The loader of this rank's share of validation data; a loader of the trial's own as it is."""
+    return loader.get_data_loader(num_replicas=replicas, rank=rank) if isinstance(loader, DataLoader) else loader
+
+
+_END = object()
