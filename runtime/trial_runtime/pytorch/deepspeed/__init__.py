@@ -1,0 +1,29 @@
+"""DeepSpeedTrial: training by DeepSpeed engines.
+
+Importing this package sets DeepSpeed up to run on any machine: quiet, without MPI, and without compiling a
+communication library on CPU.
+"""
+
+from trial_runtime.pytorch.deepspeed import _setup  # first: it must run before DeepSpeed's communication starts
+from trial_runtime.pytorch.deepspeed._attr_dict import AttrDict
+from trial_runtime.pytorch.deepspeed._config import overwrite_deepspeed_config
+from trial_runtime.pytorch.deepspeed._context import DeepSpeedTrialContext
+from trial_runtime.pytorch.deepspeed._engine_module import EngineModule
+from trial_runtime.pytorch.deepspeed._mpu import ModelParallelUnit, make_data_parallel_mpu, make_deepspeed_mpu
+from trial_runtime.pytorch.deepspeed._trainer import Trainer, init
+from trial_runtime.pytorch.deepspeed._trial import DeepSpeedTrial
+
+_setup.quieten()
+
+__all__ = [
+    "AttrDict",
+    "DeepSpeedTrial",
+    "DeepSpeedTrialContext",
+    "EngineModule",
+    "ModelParallelUnit",
+    "Trainer",
+    "init",
+    "make_data_parallel_mpu",
+    "make_deepspeed_mpu",
+    "overwrite_deepspeed_config",
+]

@@ -1,0 +1,208 @@
+"""The context of a DeepSpeedTrial: engines, and the loop's promises around them."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import deepspeed
+import torch
+
+from trial_runtime import core
+from trial_runtime.errors import InternalException, InvalidExperimentException
+from trial_runtime.pytorch import _buffers
+from trial_runtime.pytorch._context import TrialContext, deprecated
+from trial_runtime.pytorch._lr import LRScheduler
+from trial_runtime.pytorch._pytorch_context import check_plateau
+from trial_runtime.pytorch._settings import RunSettings
+from trial_runtime.pytorch.deepspeed._engine import EngineGuard, is_managed
+from trial_runtime.pytorch.deepspeed._engine_module import EngineModule
+from trial_runtime.pytorch.deepspeed._mpu import ModelParallelUnit, make_data_parallel_mpu, make_deepspeed_mpu
+
+logger = logging.getLogger("trial_runtime.pytorch.deepspeed")
+
+
+class DeepSpeedTrialContext(TrialContext):
+    """The context of a DeepSpeedTrial. ``models`` are the wrapped engines."""
+
+    def __init__(self, distributed: core.DistributedContext, settings: RunSettings) -> None:
+        super().__init__(distributed, settings)
+        self._mpu = make_data_parallel_mpu(distributed)
+        self._called_set_mpu = False
+        self._use_pipeline_parallel = False
+        self._manual_grad_accumulation = False
+        self._train_micro_batch_size_per_gpu: int | None = None
+        self._num_micro_batches_per_slot: int | None = None
+        self._buffer_syncs: dict[int, _buffers.BufferSync] = {}
+        self._warned_of_clipping = False
+
+    def wrap_model_engine(self, model: Any) -> Any:
+        """Register an engine, to be switched between training and evaluation and saved with checkpoints.
+
+        The first engine's micro-batch size and gradient accumulation steps are those of the loop; a pipeline engine also
+        brings the layout of ranks. Rank 0's buffers are given to all ranks here, and before forwards as
+        DistributedDataParallel would.
+
+        Args:
+            model: the engine, the first item of what ``deepspeed.initialize`` returned.
+
+        Returns:
+            the engine.
+
+        Raises:
+            TypeError: when ``model`` is no engine.
+            InvalidExperimentException: when the engine is set up in a way that gives wrong results.
+        """
+        if isinstance(model, tuple):
+            raise TypeError(
+                "wrap_model_engine() was given a tuple. deepspeed.initialize() returns (engine, optimizer, dataloader, "
+                "lr_scheduler): write `engine, optimizer, _, _ = deepspeed.initialize(...)` and wrap the engine."
+            )
+        if not isinstance(model, deepspeed.DeepSpeedEngine):
+            raise TypeError(
+                f"wrap_model_engine() takes an engine made by deepspeed.initialize(), got {type(model).__name__}."
+            )
+        self._check(model)
+        if isinstance(model, deepspeed.PipelineEngine):
+            self._use_pipeline_parallel = True
+            if not self.models:
+                self._mpu = make_deepspeed_mpu(model.mpu)
+            else:
+                logger.warning("Several engines: the layout of ranks is that of the first wrapped engine.")
+        else:
+            self._share_buffers(model)
+        micro, steps = int(model.train_micro_batch_size_per_gpu()), int(model.gradient_accumulation_steps())
+        if not self.models:
+            self._train_micro_batch_size_per_gpu, self._num_micro_batches_per_slot = micro, steps
+        elif (micro, steps) != (self._train_micro_batch_size_per_gpu, self._num_micro_batches_per_slot):
+            logger.warning(
+                f"Engine {len(self.models)} has micro-batch size {micro} and {steps} gradient accumulation steps; the "
+                f"loop goes by the first engine's: {self._train_micro_batch_size_per_gpu} and "
+                f"{self._num_micro_batches_per_slot}."
+            )
+        if not isinstance(model, deepspeed.PipelineEngine):
+            EngineGuard(model, len(self.models), self.distributed)
+        self.models.append(model)
+        return model
+
+    def _check(self, engine: Any) -> None:
+        config = engine._config._param_dict
+        if "gradient_clipping" not in config and not self._warned_of_clipping:
+            self._warned_of_clipping = True
+            logger.warning(
+                'The DeepSpeed config has no "gradient_clipping". Since DeepSpeed 0.19.3 its default is 1.0: gradients '
+                f'are clipped at norm {engine.gradient_clipping()}. Write "gradient_clipping": 0.0 for no clipping.'
+            )
+        if not isinstance(engine.module, EngineModule):
+            return
+        stage = int(engine.zero_optimization_stage())
+        if stage > 1:
+            raise InvalidExperimentException(
+                f"An engine around an EngineModule was made with ZeRO stage {stage}. Its forward passes go through the "
+                'models, past the engine, which stages 0 and 1 allow only. Set "zero_optimization": {"stage": 1}.'
+            )
+        if is_managed(engine):
+            raise InvalidExperimentException(
+                "An engine around an EngineModule needs \"managed_gradient_accumulation\": false in its DeepSpeed config: "
+                "gradients that reach its parameters through other engines' losses are only shared among ranks then."
+            )
+
+    def _share_buffers(self, engine: Any) -> None:
+        """Start from rank 0's state on every rank, and keep its buffers as DistributedDataParallel would."""
+        if self.distributed.size == 1:
+            return
+        module, group = engine.module, engine.data_parallel_group
+        models = [module]
+        if isinstance(module, EngineModule):
+            models = list(module.children())
+            stepped = {id(p) for p in module.parameters()}
+            _buffers.broadcast([p.data for p in module.all_parameters() if id(p) not in stepped], group)
+        _buffers.broadcast(list(module.buffers()), group)
+        if self._settings.info is not None and self._settings.info.run.launch_layer == "horovod":
+            return
+        for model in models:
+            if id(model) not in self._buffer_syncs and _buffers.BufferSync.needed(model):
+                self._buffer_syncs[id(model)] = _buffers.BufferSync(model, group)
+
+    def set_mpu(self, mpu: ModelParallelUnit) -> None:
+        """Use a layout of ranks of your own, for model parallelism outside of DeepSpeed. After the first engine.
+
+        Raises:
+            InvalidExperimentException: when no engine was wrapped, or a layout was set before.
+        """
+        if not self.models:
+            raise InvalidExperimentException("Call wrap_model_engine() before set_mpu().")
+        if self._called_set_mpu:
+            raise InvalidExperimentException("set_mpu() was called twice; there is one layout for all engines.")
+        self._called_set_mpu = True
+        self._mpu = mpu
+
+    def wrap_lr_scheduler(self, lr_scheduler: Any, step_mode: LRScheduler.StepMode, frequency: int = 1) -> Any:
+        """Register a scheduler of a raw optimizer, to be saved with checkpoints and stepped by the loop.
+
+        It is stepped as under a PyTorchTrial with the same data and accumulation. Do not give it to
+        ``deepspeed.initialize`` too.
+
+        Returns:
+            the scheduler.
+
+        Raises:
+            InvalidExperimentException: when a ReduceLROnPlateau is not MANUAL_STEP.
+        """
+        check_plateau(lr_scheduler, step_mode)
+        self.lr_schedulers.append(LRScheduler(lr_scheduler, step_mode, frequency))
+        return lr_scheduler
+
+    def disable_auto_grad_accumulation(self) -> None:
+        """Call ``train_batch`` once a batch; the trial trains all micro-batches of it itself."""
+        self._manual_grad_accumulation = True
+
+    def is_gradient_accumulation_boundary(self) -> bool:
+        """Whether optimizers step on the micro-batch that is being trained; False outside of training.
+
+        For engines with ``"managed_gradient_accumulation": false``: call ``step()`` then only.
+        """
+        if not self._training or self._micro_idx is None:
+            return False
+        if self._manual_grad_accumulation and is_managed(self.models[0]):
+            return bool(self.models[0].is_gradient_accumulation_boundary())
+        return (self._micro_idx + 1) % self.get_num_micro_batches_per_slot() == 0
+
+    @property
+    def use_pipeline_parallel(self) -> bool:
+        """Whether a pipeline engine was wrapped."""
+        return self._use_pipeline_parallel
+
+    def get_train_micro_batch_size_per_gpu(self) -> int:
+        """Samples a micro-batch and rank, of the first engine."""
+        if self._train_micro_batch_size_per_gpu is None:
+            raise InvalidExperimentException("Call wrap_model_engine() first; the engine knows the micro-batch size.")
+        return self._train_micro_batch_size_per_gpu
+
+    def get_num_micro_batches_per_slot(self) -> int:
+        """Micro-batches an optimizer step, of the first engine."""
+        if self._num_micro_batches_per_slot is None:
+            raise InvalidExperimentException("Call wrap_model_engine() first; the engine knows the accumulation steps.")
+        return self._num_micro_batches_per_slot
+
+    @property
+    def train_micro_batch_size_per_gpu(self) -> int:
+        """Deprecated spelling."""
+        deprecated("context.train_micro_batch_size_per_gpu", "context.get_train_micro_batch_size_per_gpu()")
+        return self.get_train_micro_batch_size_per_gpu()
+
+    @property
+    def num_micro_batches_per_slot(self) -> int:
+        """Deprecated spelling."""
+        deprecated("context.num_micro_batches_per_slot", "context.get_num_micro_batches_per_slot()")
+        return self.get_num_micro_batches_per_slot()
+
+    def _position_of_micro_batch(self) -> int:
+        if self._micro_idx is None:
+            raise InternalException("Training has not started.")
+        return self._micro_idx
+
+
+def full_state_dict(engine: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The state of an engine's module, parameters and buffers, on the host. Stages 0 to 2."""
+    return {name: value.detach().cpu().clone() for name, value in engine.module.state_dict().items()}  # type: ignore[union-attr,operator]

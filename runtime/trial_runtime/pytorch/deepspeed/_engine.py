@@ -1,0 +1,139 @@
+"""What the runtime adds to a wrapped engine: numbers as torch makes them, and errors where DeepSpeed is silent."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from trial_runtime import core
+from trial_runtime.errors import InvalidExperimentException
+
+logger = logging.getLogger("trial_runtime.pytorch.deepspeed")
+
+
+class EngineGuard:
+    """Watches the backward and step calls of an engine.
+
+    - At ZeRO stages 1 and 2 the gradients of the first of two backward calls are lost without a word: the second call is
+      an error, unless the engine is set up for it.
+    - DeepSpeed steps parameters that no backward reached with gradients of zero, so weight decay and momentum move them.
+      Torch leaves them alone. At stage 0 in full precision they are left alone here too; elsewhere they are named once.
+
+    Args:
+        engine: the engine; two of its methods are replaced.
+        index: its number among the wrapped engines.
+        distributed: the ranks.
+    """
+
+    def __init__(self, engine: Any, index: int, distributed: core.DistributedContext) -> None:
+        self.engine = engine
+        self.index = index
+        self.distributed = distributed
+        self._backwards = 0
+        self._reached: set[int] | None = None
+        self._backward, self._step, self._reduce = engine.backward, engine.step, engine.allreduce_gradients
+        engine.backward, engine.step = self.backward, self.step
+        if leaves_untouched_alone(engine, distributed):
+            engine.allreduce_gradients = self.allreduce_gradients
+        else:
+            self._watch_parameters()
+
+    def backward(self, *args: Any, **kwargs: Any) -> Any:
+        """The engine's backward, refused where it would lose gradients."""
+        self._backwards += 1
+        if self._backwards > 1 and self._loses_gradients():
+            raise InvalidExperimentException(
+                f"Engine {self.index}: backward() was called {self._backwards} times before step(), at ZeRO stage "
+                f"{int(self.engine.zero_optimization_stage())}, where DeepSpeed keeps only the last call's gradients. Add "
+                'the losses and call backward() once, or put "managed_gradient_accumulation": false into the DeepSpeed '
+                "config and call step() when the optimizer is to step, or use ZeRO stage 0."
+            )
+        return self._backward(*args, **kwargs)
+
+    def step(self, *args: Any, **kwargs: Any) -> Any:
+        """The engine's step."""
+        result = self._step(*args, **kwargs)
+        self._backwards = 0
+        self._name_untouched()
+        return result
+
+    def allreduce_gradients(self, *args: Any, **kwargs: Any) -> Any:
+        """The engine's reduction, after which parameters that no rank's backward reached have no gradient again."""
+        if not self.engine.is_gradient_accumulation_boundary():
+            return self._reduce(*args, **kwargs)
+        parameters = [p for p in self.engine.module.parameters() if p.requires_grad]
+        reached = [p.grad is not None for p in parameters]
+        if self.distributed.size > 1:
+            reached = self._reached_anywhere(reached)
+        result = self._reduce(*args, **kwargs)
+        for parameter, was_reached in zip(parameters, reached, strict=True):
+            if not was_reached:
+                parameter.grad = None
+        return result
+
+    def _reached_anywhere(self, reached: list[bool]) -> list[bool]:
+        # On the host, among gloo ranks: the device is not waited for.
+        bits = torch.tensor(reached, dtype=torch.uint8)
+        dist.all_reduce(bits, dist.ReduceOp.MAX, group=self.distributed.group())
+        return [bool(bit) for bit in bits.tolist()]
+
+    def _loses_gradients(self) -> bool:
+        engine = self.engine
+        return (
+            int(engine.zero_optimization_stage()) in (1, 2)
+            and is_managed(engine)
+            and engine._is_gradient_accumulation_boundary is None  # not told by the trial
+            and not engine.inside_no_sync_ctxt  # nor coalescing
+        )
+
+    def _watch_parameters(self) -> None:
+        """Note which parameters backwards reach, until there is something to say."""
+        self._names = {id(p): name for name, p in self.engine.module.named_parameters() if p.requires_grad}
+        reached: set[int] = set()
+        self._reached = reached
+
+        def note(key: int) -> Callable[[torch.Tensor], None]:
+            return lambda _: reached.add(key)
+
+        self._hooks = [
+            p.register_post_accumulate_grad_hook(note(id(p))) for p in self.engine.module.parameters() if p.requires_grad
+        ]
+
+    def _name_untouched(self) -> None:
+        if self._reached is None or not self.engine.was_step_applied():
+            return
+        untouched = [name for key, name in self._names.items() if key not in self._reached]
+        self._reached.clear()
+        if untouched:
+            logger.warning(
+                f"Engine {self.index}: no backward reached {', '.join(untouched[:10])}"
+                + (f" and {len(untouched) - 10} more" if len(untouched) > 10 else "")
+                + " before a step. DeepSpeed steps such parameters with gradients of zero, so weight decay or momentum "
+                f"move them; torch and ZeRO stage 0 would not. (ZeRO stage {int(self.engine.zero_optimization_stage())}, "
+                "said once.)"
+            )
+            self._reached = None
+            for hook in self._hooks:
+                hook.remove()
+
+
+def leaves_untouched_alone(engine: Any, distributed: core.DistributedContext) -> bool:
+    """Whether parameters without a gradient can be kept from being stepped: gradients are torch's own, shared by all."""
+    return (
+        int(engine.zero_optimization_stage()) == 0
+        and not engine.fp16_enabled()
+        and not engine.bfloat16_enabled()
+        and not engine.has_moe_layers
+        and not engine.pipeline_parallelism
+        and engine.dp_world_size == distributed.size
+    )
+
+
+def is_managed(engine: Any) -> bool:
+    """Whether the engine counts micro-batches itself; else every ``step()`` steps."""
+    managed = getattr(engine, "managed_gradient_accumulation", None)  # since DeepSpeed 0.19.4
+    return True if managed is None else bool(managed())

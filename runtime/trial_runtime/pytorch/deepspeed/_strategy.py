@@ -1,0 +1,146 @@
+"""DeepSpeedTrial under the loop."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import deepspeed
+
+from trial_runtime.errors import InvalidExperimentException
+from trial_runtime.pytorch._metrics import as_dict
+from trial_runtime.pytorch._pytorch_strategy import gradients, restore_gradients
+from trial_runtime.pytorch._strategy import Shard, Strategy, overrides, takes
+from trial_runtime.pytorch._stream import TrainingData
+from trial_runtime.pytorch.deepspeed._context import DeepSpeedTrialContext
+from trial_runtime.pytorch.deepspeed._engine import is_managed
+from trial_runtime.pytorch.deepspeed._trial import DeepSpeedTrial
+
+logger = logging.getLogger("trial_runtime.pytorch.deepspeed")
+
+
+class DeepSpeedStrategy(Strategy):
+    """A batch is ``gradient_accumulation_steps`` calls of ``train_batch``; every rank holds a part of the state."""
+
+    context: DeepSpeedTrialContext
+
+    def prepare(self) -> None:
+        if not self.context.models:
+            raise InvalidExperimentException(
+                "The trial has no engine. Wrap one in its __init__: context.wrap_model_engine(engine)."
+            )
+        if not self.evaluates_batches and not overrides(self.trial.evaluate_full_dataset, DeepSpeedTrial):
+            raise InvalidExperimentException(
+                f"{type(self.trial).__name__} must define evaluate_batch() or evaluate_full_dataset()."
+            )
+        self.micro_batches = self.context.get_num_micro_batches_per_slot()
+        once = self.context.use_pipeline_parallel or self.context._manual_grad_accumulation
+        self._calls = 1 if once else self.micro_batches
+        self._passes_batch_idx = self.evaluates_batches and takes(self.trial.evaluate_batch, "batch_idx", 1)
+
+    @property
+    def shard(self) -> Shard:
+        mpu = self.context._mpu
+        return Shard(
+            mpu.data_parallel_rank,
+            mpu.data_parallel_world_size,
+            loads=mpu.should_build_data_loader,
+            reports=mpu.should_report_metrics,
+        )
+
+    @property
+    def evaluates_batches(self) -> bool:
+        return overrides(self.trial.evaluate_batch, DeepSpeedTrial)
+
+    @property
+    def evaluates_in_lockstep(self) -> bool:
+        return any(int(engine.zero_optimization_stage()) == 3 for engine in self.context.models)
+
+    def train_batch(self, data: TrainingData | None) -> list[dict[str, Any]]:
+        context, progress = self.context, self.context._progress
+        micro_steps = context.models[0].micro_steps
+        every = []
+        for call in range(self._calls):
+            # The last micro-batch of this call: all of them in one call, or one in each.
+            micro_idx = progress.batches * self.micro_batches + (call if self._calls > 1 else self.micro_batches - 1)
+            context._micro_idx = micro_idx
+            metrics = self.trial.train_batch(data, progress.epoch_of_micro_batch(micro_idx), progress.batches)
+            every.append(as_dict(metrics, "train_batch()") if self.shard.reports else {})
+            for scheduler in context.lr_schedulers:
+                for _ in range(scheduler.steps_due(micro_idx, self.micro_batches, progress)):
+                    scheduler.step()
+        self._check_steps(context.models[0].micro_steps - micro_steps)
+        return every
+
+    def _check_steps(self, micro_steps: int) -> None:
+        """Refuse a batch that left the first engine in the middle of an accumulation."""
+        engine = self.context.models[0]
+        if isinstance(engine, deepspeed.PipelineEngine) or not is_managed(engine):
+            return
+        if micro_steps % self.micro_batches != 0:
+            raise InvalidExperimentException(
+                f"train_batch() did not train for gradient accumulation steps: engine.step() ran {micro_steps} times in "
+                f"a batch of {self.micro_batches} micro-batches (gradient_accumulation_steps). Call engine.step() once "
+                "for each micro-batch, not only at the boundary."
+            )
+
+    def evaluate_batch(self, data: Any, batch_idx: int) -> Any:
+        if self._passes_batch_idx:
+            return self.trial.evaluate_batch(data, batch_idx)
+        return self.trial.evaluate_batch(data)
+
+    def evaluation_batches(self, length: int) -> int:
+        if not self.context.use_pipeline_parallel:
+            return length
+        calls, left = divmod(length, self.micro_batches)
+        if calls == 0:
+            raise InvalidExperimentException(
+                f"The validation data loader has {length} micro-batches, fewer than the {self.micro_batches} that one "
+                "eval_batch() of the pipeline takes (gradient_accumulation_steps)."
+            )
+        if left:
+            logger.warning(f"The last {left} validation micro-batches do not fill a pipeline batch; they are left out.")
+        return calls
+
+    def eval_mode(self) -> None:
+        super().eval_mode()
+        for sync in self.context._buffer_syncs.values():
+            sync.now()
+
+    def checkpoint_state(self) -> dict[str, Any]:
+        return {"lr_schedulers_state_dict": [scheduler.state_dict() for scheduler in self.context.lr_schedulers]}
+
+    def save(self, path: Path, checkpoint: dict[str, Any]) -> None:
+        del checkpoint
+        self.trial.save(self.context, path)
+
+    def read(self, path: Path) -> dict[str, Any]:
+        raise NotImplementedError("a DeepSpeedTrial's state is read by every rank")
+
+    def load(self, path: Path, checkpoint: dict[str, Any]) -> None:
+        self.trial.load(self.context, path)
+        for scheduler, state in zip(self.context.lr_schedulers, checkpoint["lr_schedulers_state_dict"], strict=True):
+            scheduler.load_state_dict(state)
+
+    def rank_state(self) -> dict[str, Any]:
+        """Gradients left for a later step (a loss reached parameters of another engine), and buffers that differ."""
+        engines = self.context.models
+        return {
+            "gradients": [gradients(engine.module) for engine in engines],
+            "buffers": [
+                {name: buffer.detach().cpu() for name, buffer in engine.module.named_buffers()}
+                if self.context.distributed.rank > 0
+                else {}
+                for engine in engines
+            ],
+        }
+
+    def load_rank_state(self, state: dict[str, Any]) -> None:
+        for engine, saved, buffers in zip(
+            self.context.models, state.get("gradients", ()), state.get("buffers", ()), strict=False
+        ):
+            restore_gradients(engine.module, saved)
+            own = dict(engine.module.named_buffers())
+            for name in own.keys() & buffers.keys():
+                own[name].copy_(buffers[name])

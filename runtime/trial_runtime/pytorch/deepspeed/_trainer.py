@@ -1,0 +1,63 @@
+"""``init()`` and ``Trainer`` for a DeepSpeedTrial."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from trial_runtime import core
+from trial_runtime.pytorch import _launch
+from trial_runtime.pytorch._settings import RunSettings
+from trial_runtime.pytorch._trainer import BaseTrainer, closing
+from trial_runtime.pytorch.deepspeed import _setup
+from trial_runtime.pytorch.deepspeed._context import DeepSpeedTrialContext
+from trial_runtime.pytorch.deepspeed._strategy import DeepSpeedStrategy
+from trial_runtime.pytorch.deepspeed._trial import DeepSpeedTrial
+
+
+class Trainer(BaseTrainer):
+    """Trains a DeepSpeedTrial.
+
+    Args:
+        trial: an instance of the trial.
+        context: the context that ``init()`` gave.
+    """
+
+    _strategy_class = DeepSpeedStrategy
+    _trial_class = DeepSpeedTrial
+
+    def __init__(self, trial: DeepSpeedTrial, context: DeepSpeedTrialContext) -> None:
+        super().__init__(trial, context)
+
+
+@contextlib.contextmanager
+def init(
+    *,
+    hparams: dict[str, Any] | None = None,
+    exp_conf: dict[str, Any] | None = None,
+    distributed: core.DistributedContext | None = None,
+    enable_tensorboard_logging: bool = True,
+    run_dir: Path | str | None = None,
+) -> Iterator[DeepSpeedTrialContext]:
+    """A context to make a DeepSpeedTrial with; train inside the ``with`` block.
+
+    Works from plain ``python``, ``torchrun`` and ``deepspeed``, on CPU (gloo) and GPU (nccl). Every rank gets the same
+    seed.
+
+    Args:
+        hparams: hyperparameters; under ``ds-train`` by default those of the experiment config.
+        exp_conf: experiment config.
+        distributed: the ranks, when the script knows better.
+        enable_tensorboard_logging: write reported metrics to TensorBoard when there is a run directory.
+        run_dir: where metrics, TensorBoard files and checkpoints go. By default checkpoints go to ``checkpoints`` (or
+            the directory that the experiment config names), and nothing else is written.
+    """
+    settings = RunSettings.collect(hparams, exp_conf, run_dir)
+    with _launch.session(distributed, settings) as ranks:
+        _setup.start(ranks)
+        context = DeepSpeedTrialContext(ranks, settings)
+        context.set_enable_tensorboard_logging(enable_tensorboard_logging)
+        with closing(context):
+            yield context
