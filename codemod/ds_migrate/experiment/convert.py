@@ -10,7 +10,7 @@ from pathlib import Path
 from ds_migrate.experiment import codes, launcher, splice, values
 from ds_migrate.experiment.accumulation import Accumulation
 from ds_migrate.experiment.edits import Change, RefusedError
-from ds_migrate.experiment.entrypoint import OPERATORS, Command, commands, is_legacy, words
+from ds_migrate.experiment.entrypoint import OPERATORS, Command, commands, is_legacy, new_lines, words
 from ds_migrate.experiment.model import TrialFacts
 from ds_migrate.experiment.resolve import Missing, Named, Resolver
 from ds_migrate.experiment.tree import Node
@@ -55,9 +55,10 @@ def find_entry(root: Node, config: Path, resolver: Resolver) -> Entry | Missing 
         return found
     shell = False
     if node.kind == "scalar":
-        line = [word.value for word in words(node.value)]
-        parsed = commands(line, shell=True)
-        shell = any(word in OPERATORS or word.endswith(";") for word in line)
+        line = words(node.value)
+        lines = new_lines(node.value, line)
+        parsed = commands([word.value for word in line], shell=True, lines=lines)
+        shell = bool(lines) or any(word.value in OPERATORS or word.value.endswith(";") for word in line)
     elif node.kind == "sequence" and all(item.real.kind == "scalar" for item in node.items):
         parsed = commands([item.real.value for item in node.items], shell=False)
     else:

@@ -6,9 +6,10 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 _LEGACY = re.compile(r"[\w.-]+:\w+")  # no blanks, so never a command
-_WORD = re.compile(r"""(?:[^\s"'\\]|"(?:[^"\\]|\\.)*"|'[^']*'|\\.)+""", re.DOTALL)
+_WORD = re.compile(r"""(?:[^\s"'\\]|"(?:[^"\\]|\\.)*"|'[^']*'|\\[^\r\n])+""", re.DOTALL)
 _PYTHON = re.compile(r"(?:.*/)?python[0-9.]*")
 _ASSIGNMENT = re.compile(r"\w+=.*", re.DOTALL)
 OPERATORS = frozenset({"&&", "||", ";", "|", "&"})
@@ -54,7 +55,7 @@ def is_legacy(text: str) -> bool:
 
 
 def words(text: str) -> list[Word]:
-    """The words of a shell command line; quotes are understood, substitutions stay as they are."""
+    """The words of shell command lines; quotes and continued lines are understood, substitutions stay as they are."""
     result: list[Word] = []
     for match in _WORD.finditer(text):
         try:
@@ -65,12 +66,22 @@ def words(text: str) -> list[Word]:
     return result
 
 
-def commands(values: Sequence[str], shell: bool) -> list[Command]:
-    """The Python commands among words; ``shell`` says that ``&&``, ``;`` and ``cd`` have a meaning."""
+def new_lines(text: str, found: Sequence[Word]) -> frozenset[int]:
+    """The numbers of the words that begin a new line, and with it a new command."""
+    between = (text[one.end : other.start] for one, other in pairwise(found))
+    return frozenset(i for i, gap in enumerate(between, 1) if "\n" in gap.replace("\\\n", ""))
+
+
+def commands(values: Sequence[str], shell: bool, lines: frozenset[int] = frozenset()) -> list[Command]:
+    """The Python commands among words; ``shell`` says that ``&&``, ``;`` and ``cd`` have a meaning, and ``lines``
+    where new lines begin."""
     found: list[Command] = []
     directory = ""
     start = 0
     for i in range(len(values) + 1):
+        if i in lines and i > start:
+            found += filter(None, [_command(values[start:i], start, directory)])
+            start = i
         at_end = i == len(values)
         glued = not at_end and shell and len(values[i]) > 1 and values[i].endswith(";")
         if not (at_end or glued or (shell and values[i] in OPERATORS)):

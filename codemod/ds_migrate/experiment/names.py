@@ -30,7 +30,8 @@ def needles(trials: Sequence[TrialFacts], scripts: Mapping[Path, Sequence[str]])
     found |= {trial.path.parent.name if trial.path.name == "__init__.py" else trial.path.stem for trial in followed}
     names = {trial.name for trial in followed}
     found |= {script.stem for script, runs in scripts.items() if names.intersection(runs)}
-    return frozenset(found)
+    # of "run it" only "run": a blank in a file name may be written in several ways
+    return frozenset(max(re.findall(r"\w+", name) or [name], key=len) for name in found)
 
 
 def textually_names(text: str, names: Iterable[str]) -> int | None:

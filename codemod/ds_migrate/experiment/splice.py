@@ -17,7 +17,6 @@ Value = str | int | Mapping[str, "Value"]
 
 _PLAIN = re.compile(r"(?:--?(?=[A-Za-z]))?[\w./][\w./+@%:-]*(?: [\w./+@%-][\w./+@%:-]*)*")
 _BREAK = re.compile(r"\r\n|\r|\n")
-_BLANK = re.compile(r"[ \t]*")
 
 
 @dataclass(frozen=True)
@@ -235,8 +234,9 @@ def _widen(text: str, start: int, end: int) -> Splice:
     if blank_after or text[end : end + 1] in ("}", "]"):
         start -= len(text[:start]) - len(text[:start].rstrip(" \t"))
     else:
-        blanks = _BLANK.match(text, end)
-        end = end if blanks is None else blanks.end()
+        rest = text[end:last].lstrip(" \t")
+        if blank_before or not rest.startswith("#"):  # behind something, a comment needs the blank before it
+            end = last - len(rest)
     return Splice(start, end, "")
 
 

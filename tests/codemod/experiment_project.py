@@ -1,0 +1,52 @@
+"""A small project for the tests of experiment configs: one trial, one script, and a way to convert a config of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ds_migrate.experiment import ConfigFile, TrialFacts, plan
+from ds_migrate.result import FileResult, TrialStatus
+
+
+@dataclass(frozen=True)
+class Project:
+    root: Path
+    trials: tuple[TrialFacts, ...]
+
+    def with_trial(self, **changes: Any) -> Project:
+        """The same project with other facts of its (first) trial."""
+        return Project(self.root, (replace(self.trials[0], **changes), *self.trials[1:]))
+
+    def results(
+        self, text: str | bytes, *, name: str = "const.yaml", named: bool = True, target: str = "runtime"
+    ) -> list[FileResult]:
+        data = text if isinstance(text, bytes) else text.encode()
+        scripts = {self.root / "train.py": ["MyTrial"], self.root / "tools" / "run it.py": ["MyTrial"]}
+        return plan([ConfigFile(self.root / name, data, named)], self.trials, scripts, target=target, root=self.root)
+
+    def result(self, text: str | bytes, **options: Any) -> FileResult:
+        results = self.results(text, **options)
+        assert len(results) == 1
+        return results[0]
+
+    def convert(self, text: str, **options: Any) -> str:
+        result = self.result(text, **options)
+        assert result.after is not None, result.findings
+        return result.after.decode()
+
+
+def project(root: Path, names: Sequence[str] = ("MyTrial",)) -> Project:
+    """``model_def.py`` with the trials ``names`` in ``root``, all converted."""
+    (root / "tools").mkdir(exist_ok=True)
+    for file in ("model_def.py", "train.py", "tools/run it.py"):
+        (root / file).touch()
+    source, ds_config = root / "model_def.py", root / "ds_config.json"
+    facts = (TrialFacts(name, source, TrialStatus.CONVERTED, {"gradient_clipping": 0.0}, ds_config) for name in names)
+    return Project(root, tuple(facts))
+
+
+def codes(result: FileResult) -> list[tuple[str, str]]:
+    return [(finding.code, finding.severity.value) for finding in result.findings]
