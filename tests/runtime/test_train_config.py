@@ -62,7 +62,7 @@ def test_lengths_in_every_unit(written: str, length: Length) -> None:
 def test_periods_and_the_other_arguments_of_fit() -> None:
     made = plan(
         "min_validation_period: {records: 32}\nmin_checkpoint_period: {epochs: 1}\nscheduling_unit: 7\n"
-        "checkpoint_policy: all\nperform_initial_validation: true\nprofiling: {enabled: true}"
+        "checkpoint_policy: all\nperform_initial_validation: true"
     )
 
     assert made.fit == FitDefaults(
@@ -72,7 +72,6 @@ def test_periods_and_the_other_arguments_of_fit() -> None:
         reporting_period=Length(7, "batches"),
         checkpoint_policy="all",
         step_zero_validation=True,
-        profiling_enabled=True,
     )
 
 

@@ -124,7 +124,6 @@ def make_plan(
         if root.has("checkpoint_policy")
         else None,
         step_zero_validation=_optional_boolean(root, "perform_initial_validation"),
-        profiling_enabled=_optional_boolean(root.section("profiling"), "enabled"),
         test_mode=test_mode,
     )
     plan = Plan(

@@ -19,7 +19,7 @@ USED = frozenset(
         "name", "entrypoint", "hyperparameters", "data", "searcher", "resources", "records_per_epoch",
         "min_validation_period", "min_checkpoint_period", "scheduling_unit", "perform_initial_validation",
         "checkpoint_policy", "checkpoint_storage", "reproducibility", "max_restarts", "environment", "optimizations",
-        "profiling", "debug",
+        "debug",
     }
 )  # fmt: skip
 
@@ -41,6 +41,7 @@ IGNORED: Mapping[str, str] = {
     "retention_policy": _CLUSTER,
     "preemption_timeout": _CLUSTER,
     "integrations": _CLUSTER,
+    "profiling": "not run here; use context.set_profiler() in the trial",
     "records_per_epoch": "not needed: an epoch is one pass over the training loader",
     "searcher.time_metric": "for asha searchers; ignored",
     "searcher.max_time": "for asha searchers; ignored",
@@ -74,9 +75,6 @@ IGNORED: Mapping[str, str] = {
     "optimizations.gradient_compression": _HOROVOD,
     "optimizations.tensor_fusion_cycle_time": _HOROVOD,
     "optimizations.tensor_fusion_threshold": _HOROVOD,
-    "profiling.begin_on_batch": "ignored: profiling covers the whole run",
-    "profiling.end_after_batch": "ignored: profiling covers the whole run",
-    "profiling.sync_timings": "ignored",
 }
 
 _SECTIONS: Mapping[str, frozenset[str]] = {
@@ -90,7 +88,6 @@ _SECTIONS: Mapping[str, frozenset[str]] = {
         {"type", "host_path", "storage_path", "save_experiment_best", "save_trial_best", "save_trial_latest"}
     ),
     "optimizations": frozenset({"aggregation_frequency", "average_aggregated_gradients", "mixed_precision"}),
-    "profiling": frozenset({"enabled"}),
 }
 
 

@@ -1,0 +1,215 @@
+"""Trials trained by ds-train: the original code, the lengths of the config, the same numbers through a crash."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+TRIAL = """
+import os
+import signal
+from pathlib import Path
+
+import torch
+from determined import pytorch
+from determined.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext
+
+
+class Points(torch.utils.data.Dataset):
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, index):
+        x = torch.tensor([index / 24, 1.0])
+        return x, 3 * x[0] - 1
+
+
+class LineTrial(PyTorchTrial):
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        self.context = context
+        self.model = context.wrap_model(torch.nn.Linear(2, 1))
+        self.optimizer = context.wrap_optimizer(torch.optim.Adam(self.model.parameters(), lr=context.get_hparam("lr")))
+
+    def loss(self, batch):
+        x, y = batch
+        return torch.nn.functional.mse_loss(self.model(x).squeeze(1), y)
+
+    def train_batch(self, batch, epoch_idx, batch_idx):
+        crash = self.context.get_hparams().get("crash")
+        if crash and batch_idx == 5 and self.context.distributed.rank == 0 and not Path(crash).exists():
+            Path(crash).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        loss = self.loss(batch)
+        self.context.backward(loss)
+        self.context.step_optimizer(self.optimizer)
+        return {"loss": loss, "index": float(batch_idx)}
+
+    def evaluate_batch(self, batch, batch_idx):
+        return {"validation_loss": self.loss(batch)}
+
+    def build_training_data_loader(self):
+        return DataLoader(Points(), batch_size=self.context.get_per_slot_batch_size(), shuffle=True)
+
+    def build_validation_data_loader(self):
+        return DataLoader(Points(), batch_size=self.context.get_per_slot_batch_size())
+
+
+class NotATrial:
+    pass
+"""
+SCRIPT = """
+from determined import pytorch
+from model_def import LineTrial
+
+if __name__ == "__main__":
+    with pytorch.init() as context:
+        pytorch.Trainer(LineTrial(context), context).fit()
+"""
+CONFIG = """
+name: line
+entrypoint: model_def:LineTrial
+hyperparameters: {global_batch_size: 4, lr: 1e-1, crash: null}
+searcher: {name: single, metric: validation_loss, max_length: {epochs: 2}}
+min_validation_period: {batches: 3}
+min_checkpoint_period: {batches: 4}
+scheduling_unit: 2
+checkpoint_policy: none
+reproducibility: {experiment_seed: 3}
+"""
+
+Line = dict[str, Any]
+
+
+def write_experiment(folder: Path) -> Path:
+    folder.mkdir()
+    (folder / "model_def.py").write_text(TRIAL)
+    (folder / "train.py").write_text(SCRIPT)
+    (folder / "c.yaml").write_text(CONFIG)
+    return folder
+
+
+@pytest.fixture
+def experiment(tmp_path: Path) -> Path:
+    return write_experiment(tmp_path / "exp")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run directory of an undisturbed run on one slot."""
+    folder = tmp_path_factory.mktemp("whole")
+    code, err = ds_train(write_experiment(folder / "exp") / "c.yaml", folder / "run")
+    assert code == 0, err
+    return folder / "run"
+
+
+def ds_train(config: Path, run: Path, *options: str) -> tuple[int, str]:
+    command = [sys.executable, "-m", "trial_runtime.train", str(config), "--run-dir", str(run), *options]
+    done = subprocess.run(command, cwd=config.parent.parent, capture_output=True, text=True, timeout=200)
+    return done.returncode, done.stderr
+
+
+def reported(run: Path, group: str) -> list[Line]:
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{"at": line["steps_completed"], **line["metrics"]} for line in lines if line["group"] == group]
+
+
+def check_lengths(run: Path) -> None:
+    """Hold what was reported and saved against the config's periods."""
+    assert [line["at"] for line in reported(run, "validation")] == [3, 6, 9, 12]
+    assert [line["at"] for line in reported(run, "training")] == [2, 3, 4, 6, 8, 9, 10, 12]
+    assert {path.name[:8] for path in (run / "checkpoints").iterdir() if path.is_dir()} == {
+        "00000004",
+        "00000008",
+        "00000012",
+    }
+
+
+def test_an_original_trial_trains_by_the_configs_lengths(whole: Path) -> None:
+    check_lengths(whole)
+
+
+def test_a_script_takes_what_fit_leaves_open_from_the_config(experiment: Path, whole: Path, tmp_path: Path) -> None:
+    code, err = ds_train(experiment / "c.yaml", tmp_path / "run", "--config", "entrypoint=python3 train.py")
+
+    assert code == 0, err
+    check_lengths(tmp_path / "run")
+    for group in ("training", "validation"):
+        assert reported(tmp_path / "run", group) == reported(whole, group)
+
+
+def after_the_crash(run: Path, group: str) -> list[Line]:
+    return [line for line in reported(run, group) if line["at"] > 5]
+
+
+def test_two_ranks_of_which_one_is_killed_end_with_the_same_numbers(experiment: Path, tmp_path: Path) -> None:
+    undisturbed, run = tmp_path / "undisturbed", tmp_path / "run"
+    code, err = ds_train(experiment / "c.yaml", undisturbed, "--slots", "2")
+    assert code == 0, err
+    check_lengths(undisturbed)
+    options = ("--slots", "2", "--hparam", f"crash={tmp_path / 'crashed'}")
+
+    code, err = ds_train(experiment / "c.yaml", run, *options)
+    assert code == 128 + 9, err
+    assert "rank 0 was ended by SIGKILL" in err
+    code, err = ds_train(experiment / "c.yaml", run, *options)
+    assert code == 0, err
+
+    for group in ("training", "validation"):
+        assert after_the_crash(run, group) == after_the_crash(undisturbed, group)
+
+
+def test_a_killed_rank_is_started_again_and_ends_with_the_same_numbers(
+    experiment: Path, whole: Path, tmp_path: Path
+) -> None:
+    config, run = experiment / "c.yaml", tmp_path / "run"
+    config.write_text(CONFIG.replace("crash: null", f"crash: {tmp_path / 'crashed'}") + "max_restarts: 1\n")
+
+    code, err = ds_train(config, run)
+
+    assert code == 0, err
+    assert "(restart 1 of max_restarts 1)" in err
+    for group in ("training", "validation"):
+        assert after_the_crash(run, group) == after_the_crash(whole, group)
+
+
+def test_another_run_starts_from_a_checkpoint(experiment: Path, whole: Path, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    code, err = ds_train(experiment / "c.yaml", first, "--config", "searcher.max_length.epochs=1")
+    assert code == 0, err
+
+    code, err = ds_train(experiment / "c.yaml", second, "--latest-checkpoint", str(first))
+
+    assert code == 0, err
+    assert reported(second, "validation") == reported(whole, "validation")[2:]
+
+
+def test_test_mode_trains_and_validates_one_batch(experiment: Path, tmp_path: Path) -> None:
+    code, err = ds_train(experiment / "c.yaml", tmp_path / "run", "--test", "--slots", "2")
+
+    assert code == 0, err
+    assert [line["at"] for line in reported(tmp_path / "run", "training")] == [1]
+    assert [line["at"] for line in reported(tmp_path / "run", "validation")] == [1]
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "message"),
+    [
+        ("modeldef:LineTrial", "entrypoint: no module named 'modeldef' in "),
+        ("model_def:LinTrial", "entrypoint: 'model_def' has no 'LinTrial' (did you mean 'LineTrial'?)"),
+        ("model_def:NotATrial", "entrypoint: 'NotATrial' is no trial class: it must derive from PyTorchTrial or"),
+        ("python3 -m modeldef", "entrypoint: no module named 'modeldef' in "),
+    ],
+)
+def test_an_entrypoint_that_is_not_there_is_one_line(
+    entrypoint: str, message: str, experiment: Path, tmp_path: Path
+) -> None:
+    code, err = ds_train(experiment / "c.yaml", tmp_path / "run", "--config", f"entrypoint={entrypoint}")
+
+    assert code == 2
+    assert message in err
+    assert "Traceback" not in err
