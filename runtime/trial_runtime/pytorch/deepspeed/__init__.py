@@ -9,6 +9,7 @@ from trial_runtime.pytorch.deepspeed._attr_dict import AttrDict
 from trial_runtime.pytorch.deepspeed._config import overwrite_deepspeed_config
 from trial_runtime.pytorch.deepspeed._context import DeepSpeedTrialContext
 from trial_runtime.pytorch.deepspeed._engine_module import EngineModule
+from trial_runtime.pytorch.deepspeed._engines import Engines
 from trial_runtime.pytorch.deepspeed._mpu import ModelParallelUnit, make_data_parallel_mpu, make_deepspeed_mpu
 from trial_runtime.pytorch.deepspeed._trainer import Trainer, init
 from trial_runtime.pytorch.deepspeed._trial import DeepSpeedTrial
@@ -20,6 +21,7 @@ __all__ = [
     "DeepSpeedTrial",
     "DeepSpeedTrialContext",
     "EngineModule",
+    "Engines",
     "ModelParallelUnit",
     "Trainer",
     "init",
