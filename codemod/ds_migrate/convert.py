@@ -21,9 +21,9 @@ from ds_migrate.syntax.source import SourceFile, UnreadableSource
 from ds_migrate.target import target_named
 from ds_migrate.trial.build import build_trial, class_node
 from ds_migrate.trial.context import Contexts
-from ds_migrate.trial.clipping import clipping_of
+from ds_migrate.trial.clipping import Clipping, clipping_of
 from ds_migrate.trial.decide import decide
-from ds_migrate.trial.model import Trial
+from ds_migrate.trial.model import Form, Trial
 from ds_migrate.trial.place import NoPlace, engine_place
 
 Read = Callable[[Path], "bytes | None"]
@@ -204,15 +204,17 @@ def _prepare(plan: Plan) -> None:
         same = known is None or (
             known.max_norm is not None and clipping.max_norm is not None and known.max_norm.deep_equals(clipping.max_norm)
         )
-        trial.clipping[step.owner] = clipping if same else type(clipping)(None, step.clip)
+        trial.clipping[step.owner] = clipping if same else Clipping(None, step.clip)
     clipped = {s.owner for s in trial.steps if s.clip is not None}
     bare = {s.owner for s in trial.steps if s.clip is None}
     for owner in clipped & bare:
         if owner is not None:  # one step clips, another does not: only code can say that
             clip = next(s.clip for s in trial.steps if s.owner is owner and s.clip is not None)
-            trial.clipping[owner] = type(trial.clipping[owner])(None, clip)
+            trial.clipping[owner] = Clipping(None, clip)
     kept = any(c.max_norm is None for c in trial.clipping.values())
     decide(trial, plan.options, clips=bool(trial.clipping), keeps_clip=kept)
+    if trial.form is Form.COLLECTED:  # the engines share one config, so every function is kept
+        trial.clipping = {owner: Clipping(None, c.function or c.max_norm) for owner, c in trial.clipping.items()}
 
 
 def _incomplete(plan: Plan, trial: Trial) -> None:

@@ -74,6 +74,10 @@ def discover(paths: Sequence[str | Path]) -> list[Source]:
     walk = _Walk()
     for path in paths:
         walk.named(str(path))
+    if walk.named_themselves:  # a folder brings its base classes along, files may have left them behind
+        from ds_migrate.reach import keep_derived
+
+        keep_derived(walk.named_themselves)
     return walk.sources
 
 
@@ -114,6 +118,7 @@ class _Walk:
 
     def __init__(self) -> None:
         self.sources: list[Source] = []
+        self.named_themselves: list[Source] = []
         self._seen: set[str] = set()
         self._real_folders: dict[str, str] = {}
         self._root = Path()
@@ -127,7 +132,7 @@ class _Walk:
             return
         self._root = project_root(Path(name))
         if is_folder:
-            for file in _files_below(name, self._fail):
+            for file in sorted(_files_below(name, self._fail)):
                 self._add(file, named_itself=False)
         else:
             self._add(name, named_itself=True)
@@ -157,7 +162,10 @@ class _Walk:
                 self._fail(name, error)
             return
         self._seen.add(real)
-        self.sources.append(Source(Path(name), data if _concerns(name, data) else None, root=self._root, real=real))
+        source = Source(Path(name), data if _concerns(name, data) else None, root=self._root, real=real)
+        self.sources.append(source)
+        if named_itself:
+            self.named_themselves.append(source)
 
     def _fail(self, name: str, error: OSError) -> None:
         reason = error.strerror or type(error).__name__

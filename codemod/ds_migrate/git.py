@@ -33,7 +33,7 @@ def ignores(folder: str) -> bool:
 def uncommitted(folder: str, files: Iterable[str]) -> list[str]:
     """Those of ``files`` (absolute, in the work tree ``folder``) whose content no commit holds, sorted."""
     options = ("--porcelain", "-z", "--no-renames", "--untracked-files=all", "--ignored")
-    answer = _git(folder, "status", *options, "--", *files)
+    answer = _git(folder, "--literal-pathspecs", "status", *options, "--", *files)
     entries = answer.split(b"\0") if answer else []
     return sorted(os.path.join(folder, os.fsdecode(entry[3:])) for entry in entries if entry)
 
@@ -41,7 +41,7 @@ def uncommitted(folder: str, files: Iterable[str]) -> list[str]:
 def _git(folder: str, *arguments: str) -> bytes | None:
     """What ``git`` prints in ``folder``; None when it fails. ``subprocess`` takes longer to import than git to run."""
     environment = {key: value for key, value in os.environ.items() if key not in _HOOK_VARIABLES}
-    command = ("git", "-C", folder, "-c", "core.fsmonitor=false", "--literal-pathspecs", *arguments)
+    command = ("git", "-C", folder, "-c", "core.fsmonitor=false", *arguments)
     source, sink = os.pipe()
     try:
         process = _spawn(command, environment, sink)

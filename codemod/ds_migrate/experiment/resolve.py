@@ -51,10 +51,10 @@ class Resolver:
                 trial = self._by_key.get((source, name)) or self._imported(source, name)
                 if trial is not None:
                     return Named((trial,), folder, folder)
-                if source in self._sources:
+                if source in self._sources and not _mentions(source, rb"\b%s\b", name):
                     return Missing(f"{source.name} has no trial class {name!r}")
-                if source.is_file():
-                    return None  # another module of that name, which no trial comes from
+                if source in self._sources or source.is_file():
+                    return None  # a class of another kind, or another module of that name
         # `det experiment create configs/x.yaml src/`: the context directory need not hold the config
         inner = [t for t in self._trials if t.name == name and any(_ends_with(t.path, file) for file in files)]
         if inner:
@@ -114,12 +114,8 @@ class Resolver:
         same = [trial for trial in self._trials if trial.name == name and trial.path != source]
         if not same:
             return None
-        try:
-            text = source.read_bytes()
-        except OSError:
-            return None
-        mentions = re.search(rb"\bimport\b[^#\n(]*(?:\([^)]*)?\b" + re.escape(name.encode()) + rb"\b", text)
-        return _nearest(same, source) if mentions else None
+        imports = _mentions(source, rb"\bimport\b[^#\n(]*(?:\([^)]*)?\b%s\b", name)
+        return _nearest(same, source) if imports else None
 
     def _folders(self, config: Path) -> Iterator[Path]:
         """The config's folder, then its ancestors up to the project root."""
@@ -127,6 +123,13 @@ class Resolver:
             yield folder
             if folder == self._root:
                 return
+
+
+def _mentions(source: Path, pattern: bytes, name: str) -> bool:
+    try:
+        return re.search(pattern % re.escape(name.encode()), source.read_bytes()) is not None
+    except OSError:
+        return False
 
 
 def _join(folder: Path, inner: str | Path) -> Path:

@@ -28,10 +28,10 @@ class Splice:
     new: str
 
 
-def apply(text: str, splices: Iterable[Splice]) -> str:
+def apply(text: str, splices: Iterable[Splice], *, final_break: bool = False) -> str:
     """The text after all splices, which must not overlap; insertions at one offset keep their order.
 
-    A text without final newline gets none by having its last lines removed.
+    A text without final newline gets none by having its last lines removed, unless ``final_break``.
     """
     parts: list[str] = []
     done = 0
@@ -41,7 +41,7 @@ def apply(text: str, splices: Iterable[Splice]) -> str:
         parts += [text[done : splice.start], splice.new]
         done = splice.end
     result = "".join([*parts, text[done:]])
-    if text and not _BREAK.fullmatch(text[-1:]):
+    if text and not final_break and not _BREAK.fullmatch(text[-1:]):
         result = re.sub(r"(?:\r\n|\r|\n)\Z", "", result)
     return result
 

@@ -44,9 +44,9 @@ from __future__ import annotations
 import libcst as cst
 
 from ds_migrate.plan import Plan
-from ds_migrate.rules.support import unwrap
+from ds_migrate.rules.support import collect, unwrap
 from ds_migrate.syntax.tree import dotted, walk
-from ds_migrate.trial.model import Model
+from ds_migrate.trial.model import Form, Model
 
 CODE = "DSM201"
 NAME = "wrap-model"
@@ -58,11 +58,8 @@ def apply(plan: Plan) -> None:
     for model in plan.trial.models:
         for wrap in model.wraps:
             plan.handle(wrap.use)
-            if wrap.target is None:
-                plan.blocked(
-                    CODE, wrap.file, wrap.call, "the wrapped model has no name of its own",
-                    "assign it: self.model = self.context.wrap_model(...)",
-                )  # fmt: skip
+            if plan.trial.form is Form.COLLECTED:
+                collect(plan, wrap, CODE, "add_model")
                 continue
             suffix = f".to({_context(wrap.use.receiver)}.device)" if _used_before_engine(plan, model) else ""
             unwrap(plan, wrap, CODE, suffix)

@@ -44,8 +44,9 @@ References
 from __future__ import annotations
 
 from ds_migrate.plan import Plan
-from ds_migrate.rules.support import unwrap
+from ds_migrate.rules.support import collect, unwrap
 from ds_migrate.syntax.tree import argument, is_literal, number
+from ds_migrate.trial.model import Form
 
 CODE = "DSM202"
 NAME = "wrap-optimizer"
@@ -56,20 +57,11 @@ def apply(plan: Plan) -> None:
         for wrap in optimizer.wraps:
             plan.handle(wrap.use)
             file, call = wrap.file, wrap.call
-            if wrap.target is None:
-                plan.blocked(
-                    CODE, file, call, "the wrapped optimizer has no name of its own",
-                    "assign it: self.optimizer = self.context.wrap_optimizer(...)",
-                )  # fmt: skip
-                continue
-            if wrap.repeated or not _always_there(plan, optimizer.target):
-                plan.blocked(
-                    CODE, file, call, "the optimizer is wrapped in a loop or only on some paths",
-                    "wrap each optimizer under a name of its own, whichever branch is taken",
-                )  # fmt: skip
-                continue
-            unwrap(plan, wrap, CODE)
-            plan.converted(CODE, file, call, f"{optimizer.target} is the optimizer itself, its engine takes it")
+            if plan.trial.form is Form.COLLECTED:
+                collect(plan, wrap, CODE, "add_optimizer")
+            else:
+                unwrap(plan, wrap, CODE)
+                plan.converted(CODE, file, call, f"{optimizer.target} is the optimizer itself, its engine takes it")
             passes = argument(call, 1, "backward_passes_per_step")
             if passes is not None and number(passes.value) != 1:
                 plan.review(CODE, file, passes, "backward_passes_per_step is dropped: engines need no such count")
@@ -79,9 +71,3 @@ def apply(plan: Plan) -> None:
                     CODE, file, compression, "fp16_compression is dropped, gradients are exchanged in full precision",
                     'for the nearest thing, add "communication_data_type": "fp16" to ds_config.json',
                 )  # fmt: skip
-
-
-def _always_there(plan: Plan, target: str) -> bool:
-    from ds_migrate.trial.owners import on_every_path
-
-    return all(on_every_path(o.wraps) for o in plan.trial.optimizers if o.target == target)

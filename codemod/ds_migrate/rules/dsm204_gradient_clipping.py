@@ -45,16 +45,12 @@ NAME = "gradient-clipping"
 
 def apply(plan: Plan) -> None:
     for step in plan.trial.steps:
-        if step.clip is None or step.owner is None:
+        if step.clip is None:
             continue
-        clipping = plan.trial.clipping.get(step.owner)
-        if clipping is None:
-            continue
-        if clipping.max_norm is not None:
+        clipping = plan.trial.clipping.get(step.owner) if step.owner is not None else None
+        if clipping is not None and clipping.max_norm is not None:
             norm = expression_text(clipping.max_norm)
-            plan.converted(CODE, step.use.file, step.clip, f"clipping to an L2 norm of {norm} is the engine's gradient_clipping")
+            message = f"clipping to an L2 norm of {norm} is the engine's gradient_clipping"
         else:
-            plan.converted(
-                CODE, step.use.file, step.clip,
-                "this clipping has no config form: the function is kept and called between backward and step",
-            )  # fmt: skip
+            message = "this clipping has no config form: the function is kept and called between backward and step"
+        plan.converted(CODE, step.use.file, step.clip, message)

@@ -52,13 +52,11 @@ References
 
 from __future__ import annotations
 
-import libcst as cst
-
 from ds_migrate.plan import Plan
 from ds_migrate.rules.support import child_name, engine_name, expression_text
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.syntax.tree import dotted
-from ds_migrate.trial.model import Form, Model, Optimizer, Trial
+from ds_migrate.trial.model import Form, Optimizer, Trial
 from ds_migrate.trial.place import Place
 
 CODE = "DSM205"
@@ -72,35 +70,38 @@ def apply(plan: Plan) -> None:
         return
     place = trial.place
     file = place.file
-    for model in trial.models:
-        for wrap in model.wraps:
-            if model.sometimes and (wrap.use.function is not place.function or wrap.repeated):
-                plan.blocked(
-                    CODE, wrap.file, wrap.call, f"{model.target} is wrapped in a loop or in a branch of another method",
-                    "wrap it in __init__, outside of loops",
-                )  # fmt: skip
-                return
-    if not plan.target.ships_helpers and trial.form is Form.PER_OPTIMIZER:
+    if not plan.target.ships_helpers and trial.form is not Form.SIMPLE:
         plan.blocked(
             CODE, file, place.statement, "several engines are not written for --target determined yet",
             "convert for the bundled runtime (--target runtime)",
         )  # fmt: skip
         return
-    for optimizer in trial.optimizers:
-        optimizer.engine = trial.models[0].target if trial.form is Form.SIMPLE else engine_name(optimizer)
+    _name_engines(plan, place)
     if not file.edits.once(place.statement, CODE):
         return
     names = _Names(plan, file, place)
     lines = names.config_lines()
     if trial.form is Form.SIMPLE:
         lines += _simple_engine(names)
+    elif trial.form is Form.COLLECTED:
+        engines = plan.deepspeed_name(file, "Engines")
+        file.before(place.first, f"{trial.engines} = {engines}({names.context})")
+        lines.append(f"{trial.engines}.initialize({names.config})")
     else:
         for optimizer in trial.optimizers:
             lines += _engine_of(names, optimizer)
     file.after(place.statement, "\n".join(lines))
-    what = "the engine is made" if trial.form is Form.SIMPLE else f"{len(trial.optimizers)} engines are made, one per optimizer,"
+    what = "the engine is made" if trial.form is Form.SIMPLE else "one engine per optimizer is made"
     stage = f"ZeRO stage {trial.stage}" + (f" ({trial.stage_reason})" if trial.stage_reason else "")
     plan.converted(CODE, file, place.statement, f"{what} here; {stage}")
+
+
+def _name_engines(plan: Plan, place: Place) -> None:
+    trial = plan.trial
+    if trial.form is Form.COLLECTED:
+        trial.engines = trial.engines or f"self.{place.file.names.fresh('engines', 'ds_engines')}"
+    for optimizer in trial.optimizers:
+        optimizer.engine = trial.models[0].target if trial.form is Form.SIMPLE else engine_name(optimizer)
 
 
 class _Names:
@@ -113,7 +114,6 @@ class _Names:
         self.config = file.names.fresh("ds_config")
         self.engine = file.names.fresh("engine", "ds_engine")
         self.width = _WIDTH
-        self._sometimes: str | None = None
 
     def config_lines(self) -> list[str]:
         plan, file = self.plan, self.file
@@ -133,27 +133,6 @@ class _Names:
             "    },",
             ")",
         ]
-
-    def sometimes_models(self) -> str:
-        """A dict, filled where the models are made, of those that exist on some paths only."""
-        if self._sometimes is None:
-            self._sometimes = self.file.names.fresh("engine_models")
-            models = [m for m in self.plan.trial.models if m.sometimes]
-            statements = [self.place_of(m, i) for m in models for i in range(len(m.wraps))]
-            body = list(self.place.function.body.body)
-            first = min(statements, key=body.index)
-            self.file.before(first, f"{self._sometimes} = {{}}")
-            for model in models:
-                for wrap in model.wraps:
-                    line = f'{self._sometimes}["{child_name(model.target)}"] = {wrap.target}'
-                    self.file.after(self.file.statement(wrap.call), line)
-        return self._sometimes
-
-    def place_of(self, model: Model, index: int) -> cst.BaseStatement:
-        """The top statement of the engine's function that holds the model's wrap."""
-        found = self.file.statement_in(model.wraps[index].call, self.place.function)
-        assert found is not None
-        return found
 
     def initialize(self, model: str, optimizer: str, config: str) -> list[str]:
         deepspeed = self.file.imports.module("deepspeed")
@@ -202,9 +181,7 @@ def _engine_of(names: _Names, optimizer: Optimizer) -> list[str]:
         # models without an optimizer (teachers, averages, losses) are saved, moved and switched with the first engine
         owned += [m for m in trial.models if not any(m in o.models for o in trial.optimizers) and m not in owned]
     module = plan.deepspeed_name(names.file, "EngineModule")
-    children = ", ".join(f"{child_name(m.target)}={m.target}" for m in owned if not m.sometimes)
-    if any(m.sometimes for m in owned):
-        children = ", ".join(filter(None, [children, f"**{names.sometimes_models()}"]))
+    children = ", ".join(f"{child_name(m.target)}={m.target}" for m in owned)
     clipping = trial.clipping.get(optimizer)
     config = names.config
     if shared_clipping(trial) is None and clipping is not None and clipping.max_norm is not None and not _all_same_literal(trial):

@@ -31,18 +31,22 @@ References
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import libcst as cst
 
 from ds_migrate.plan import Plan
 from ds_migrate.rules.support import expression_text
 from ds_migrate.syntax.tree import argument, has_star, is_literal
-from ds_migrate.trial.model import Backward
+from ds_migrate.trial.decide import handles_gradients
+from ds_migrate.trial.model import Backward, Form
 
 CODE = "DSM301"
 NAME = "backward"
 
 
 def apply(plan: Plan) -> None:
+    reduces = not plan.trial.managed and handles_gradients(plan.trial)
     for backward in plan.trial.backwards:
         plan.handle(backward.use)
         file, call = backward.use.file, backward.call
@@ -50,19 +54,42 @@ def apply(plan: Plan) -> None:
         if problem is not None:
             plan.blocked(CODE, file, call, *problem)
             continue
-        owner = backward.owner
-        if owner is None:
+        engine = _engine(plan, backward)
+        if engine is None:
             plan.blocked(
                 CODE, file, call, "which optimizer this backward is for cannot be told",
                 "step the optimizer under the name it was wrapped with, in the same method",
             )  # fmt: skip
             continue
         if file.edits.once(call, CODE):
-            file.replace(call.func, f"{owner.engine}.backward")
+            if backward.by_hand:
+                file.change(call, _given_to(engine))
+            else:
+                file.replace(call.func, f"{engine}.backward")
             _name_arguments(backward)
-            if not plan.experiment_average:
+            if not plan.experiment_average or (backward.step is not None and backward.step.by_hand):
                 file.change(call, _unscaled)
-        plan.converted(CODE, file, call, f"{owner.engine}.backward")
+            if reduces:  # the trial looks at gradients before the step: every rank must see the reduced ones
+                file.after(file.statement(call), f"{engine}.allreduce_gradients()")
+        plan.converted(CODE, file, call, f"{engine}.backward")
+
+
+def _engine(plan: Plan, backward: Backward) -> str | None:
+    if plan.trial.form is Form.COLLECTED:
+        return plan.trial.engines
+    return backward.owner.engine if backward.owner is not None else None
+
+
+def _given_to(engine: str) -> Callable[[cst.CSTNode], cst.CSTNode]:
+    """``loss.backward(...)`` becomes ``engine.backward(loss, ...)``."""
+
+    def change(updated: cst.CSTNode) -> cst.CSTNode:
+        assert isinstance(updated, cst.Call) and isinstance(updated.func, cst.Attribute)
+        loss = updated.func.value.with_changes(lpar=[], rpar=[])
+        first = cst.Arg(loss, comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" ")) if updated.args else cst.MaybeSentinel.DEFAULT)
+        return updated.with_changes(func=cst.parse_expression(f"{engine}.backward"), args=[first, *updated.args])
+
+    return change
 
 
 def _unscaled(node: cst.CSTNode) -> cst.CSTNode:
@@ -81,19 +108,20 @@ def _problem(backward: Backward) -> tuple[str, str] | None:
     call = backward.call
     if has_star(call):
         return "backward's arguments are hidden behind * or **", "write the arguments out"
-    gradient = argument(call, 1, "gradient")
+    first = 0 if backward.by_hand else 1  # tensor.backward has no loss argument
+    gradient = argument(call, first, "gradient")
     if gradient is not None and not is_literal(gradient.value, "None"):
         return (
             f"backward(gradient={expression_text(gradient.value)}) has no engine form: its loss is a scalar",
             "make the loss a scalar, for instance (output * gradient).sum()",
         )
-    create = argument(call, 3, "create_graph")
+    create = argument(call, first + 2, "create_graph")
     if create is not None and not is_literal(create.value, "False"):
         return (
             "backward(create_graph=True) has no engine form",
             "take the second-order term with torch.autograd.grad and add it to the loss",
         )
-    if backward.owner is not None and len(call.args) == 0:
+    if not call.args and not backward.by_hand:
         return "backward has no loss", "pass the loss"
     return None
 
@@ -101,14 +129,15 @@ def _problem(backward: Backward) -> tuple[str, str] | None:
 def _name_arguments(backward: Backward) -> None:
     """Keep the loss and retain_graph, the latter by keyword: its place differs between DeepSpeed versions."""
     file, call = backward.use.file, backward.call
-    retain = argument(call, 2, "retain_graph")
+    first = 0 if backward.by_hand else 1
+    retain = argument(call, first + 1, "retain_graph")
     for arg in call.args:
         keyword = arg.keyword.value if arg.keyword is not None else None
         if arg is retain and keyword is None:
             file.change(arg, _as_retain_graph)
-        elif keyword in ("gradient", "create_graph") or (keyword is None and call.args.index(arg) in (1, 3)):
+        elif keyword in ("gradient", "create_graph") or (keyword is None and call.args.index(arg) in (first, first + 2)):
             file.change(arg, lambda _: cst.RemoveFromParent())
-    if len([a for a in call.args]) > 1:
+    if len(call.args) > first:
         file.change(call, _trim_comma)
 
 

@@ -44,7 +44,7 @@ from ds_migrate.plan import Plan
 from ds_migrate.rules.support import expression_text
 from ds_migrate.syntax.edits import Statement
 from ds_migrate.syntax.tree import argument, has_star, is_literal
-from ds_migrate.trial.model import Form, Optimizer, Step
+from ds_migrate.trial.model import Form, Step
 
 CODE = "DSM302"
 NAME = "step-optimizer"
@@ -58,15 +58,23 @@ def apply(plan: Plan) -> None:
         if problem is not None:
             plan.blocked(CODE, file, call, *problem)
             continue
-        owner = step.owner
-        assert owner is not None
+        engine = _engine(plan, step)
         if file.edits.once(call, CODE):
-            _rewrite(plan, step, owner)
-        plan.converted(CODE, file, call, f"{owner.engine}.step()")
+            _rewrite(plan, step, engine)
+        plan.converted(CODE, file, call, f"{engine}.step()")
+
+
+def _engine(plan: Plan, step: Step) -> str:
+    if plan.trial.form is Form.COLLECTED:
+        return f"{plan.trial.engines}[{expression_text(step.optimizer)}]"
+    assert step.owner is not None
+    return step.owner.engine
 
 
 def _problem(plan: Plan, step: Step) -> tuple[str, str] | None:
-    if step.owner is None:
+    if step.by_hand:
+        return _problem_by_hand(step)
+    if step.owner is None and plan.trial.form is not Form.COLLECTED:
         return (
             f"which engine owns {expression_text(step.optimizer)} cannot be told",
             "step the optimizer under the name it was wrapped with",
@@ -93,26 +101,43 @@ def _problem(plan: Plan, step: Step) -> tuple[str, str] | None:
     return None
 
 
+def _problem_by_hand(step: Step) -> tuple[str, str] | None:
+    scaled = step.optimizer is not getattr(step.call.func, "value", None)
+    if len(step.call.args) > scaled:
+        return "a closure optimizer cannot be stepped by an engine", "compute the loss and call backward before step()"
+    if not isinstance(step.use.file.parent(step.call), cst.Expr):
+        return "the value of optimizer.step() is used", "call it as a statement of its own"
+    return None
+
+
 def _gated(plan: Plan, step: Step) -> bool:
+    if step.by_hand:
+        return False
+    return not plan.trial.managed or keeps_function(plan, step)
+
+
+def keeps_function(plan: Plan, step: Step) -> bool:
+    """Whether the step's clipping stays the trial's own function."""
+    if step.clip is None:
+        return False
     clipping = plan.trial.clipping.get(step.owner) if step.owner is not None else None
-    return not plan.trial.managed or (clipping is not None and clipping.max_norm is None)
+    return clipping is None or clipping.max_norm is None
 
 
-def _rewrite(plan: Plan, step: Step, owner: Optimizer) -> None:
+def _rewrite(plan: Plan, step: Step, engine: str) -> None:
     file = step.use.file
     if not _gated(plan, step):
-        file.replace(step.call, f"{owner.engine}.step()")
+        file.replace(step.call, f"{engine}.step()")
         return
     context = expression_text(step.use.receiver)
-    clipping = plan.trial.clipping.get(owner)
     gate = f"if {context}.is_gradient_accumulation_boundary():"
     body: list[str] = []
-    if clipping is not None and clipping.max_norm is None and step.clip is not None:
-        body = _kept_clip(plan, step, owner)
+    if keeps_function(plan, step):
+        body = _kept_clip(plan, step, engine)
     if plan.trial.managed:
-        lines = [gate, *(f"    {b}" for b in body), f"{owner.engine}.step()"]
+        lines = [gate, *(f"    {b}" for b in body), f"{engine}.step()"]
     else:
-        lines = [gate, *(f"    {b}" for b in body), f"    {owner.engine}.step()"]
+        lines = [gate, *(f"    {b}" for b in body), f"    {engine}.step()"]
     line = file.statement(step.call)
     assert isinstance(line, cst.SimpleStatementLine)
 
@@ -129,14 +154,14 @@ def _rewrite(plan: Plan, step: Step, owner: Optimizer) -> None:
     file.instead(line, build)
 
 
-def _kept_clip(plan: Plan, step: Step, owner: Optimizer) -> list[str]:
+def _kept_clip(plan: Plan, step: Step, engine: str) -> list[str]:
     """The trial's own function, called on the optimizer's parameters as PyTorchTrial called it."""
     assert step.clip is not None
     names = step.use.file.names
     function = expression_text(step.clip)
     lines = []
-    if plan.trial.form is Form.PER_OPTIMIZER or not plan.trial.managed:
-        lines.append(f"{owner.engine}.allreduce_gradients()")
+    if plan.trial.form is not Form.SIMPLE or not plan.trial.managed:
+        lines.append(f"{engine}.allreduce_gradients()")
     group = names.fresh("group", "param_group")
     param = names.fresh("p", "param")
     parameters = f'[{param} for {group} in {expression_text(step.optimizer)}.param_groups for {param} in {group}["params"]]'

@@ -61,6 +61,27 @@ FILE_CODES = (
         ),
     ),
     FileCode(
+        "DSM004",
+        "not-written",
+        _doc(
+            "A file could not be written.",
+            "Reports a file that changed since it was read, is read-only, or that the disk refused, and every file that "
+            "belongs to the same conversion.",
+            "A trial is converted whole or not at all, and nobody's edits are written over.",
+            "Mend what the message says, then run again.",
+        ),
+    ),
+    FileCode(
+        "DSM005",
+        "leftover-marker",
+        _doc(
+            "A marker of an earlier conversion is still in the code.",
+            "Reports each ``# TODO(ds-migrate DSM...)`` comment; --check fails while there is one.",
+            "A marker stands where a person has to look before the converted code is right.",
+            "Do what the marker says, then delete the comment.",
+        ),
+    ),
+    FileCode(
         "DSM010",
         "already-deepspeed",
         _doc(

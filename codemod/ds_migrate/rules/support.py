@@ -44,6 +44,25 @@ def unwrap(plan: Plan, wrap: Wrap, rule: str, suffix: str = "") -> None:
     file.change(wrap.call, take_argument)
 
 
+def collect(plan: Plan, wrap: Wrap, rule: str, method: str) -> None:
+    """``context.wrap_model(x, ...)`` becomes ``self.engines.add_model(x)`` where it stands."""
+    file = wrap.file
+    if not file.edits.once(wrap.call, rule):
+        return
+    position = next(i for i, a in enumerate(wrap.call.args) if a.value is wrap.argument)
+    target = cst.parse_expression(f"{plan.trial.engines}.{method}")
+
+    def rewrite(updated: cst.CSTNode) -> cst.CSTNode:
+        assert isinstance(updated, cst.Call)
+        kept = updated.args[position]
+        if len(updated.args) > 1:
+            kept = kept.with_changes(comma=cst.MaybeSentinel.DEFAULT)
+        return updated.with_changes(func=target, args=[kept.with_changes(keyword=None, equal=cst.MaybeSentinel.DEFAULT)])
+
+    file.change(wrap.call, rewrite)
+    plan.converted(rule, file, wrap.call, f"{plan.trial.engines}.{method}: its engine is made once all are there")
+
+
 def keep_layout(call: cst.Call, value: cst.BaseExpression, arg: cst.Arg) -> cst.BaseExpression:
     """The argument as it stands once the call around it is gone: its lines move left by the call's indent; where it
     needs parentheses of its own (comments beside it, or no brackets to hold its lines) it keeps the call's."""

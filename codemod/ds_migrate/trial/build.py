@@ -32,12 +32,11 @@ def build_trial(facts: TrialClass, files: Mapping[object, SourceFile], contexts:
         assert node is not None, f"{name} was found in {path} by ast"
         parts.append(Part(file, node))
     owners = {part.node for part in parts}
-    part_files = list(dict.fromkeys(part.file for part in parts))
     uses = [
         use
-        for file in part_files
-        for use in contexts[file].uses()
-        if use.owner in owners or use.owner not in contexts[file].classes
+        for file, known in contexts.items()
+        for use in known.uses()
+        if use.owner in owners or use.owner not in known.classes
     ]
     trial = Trial(facts, parts, uses)
     _collect(trial)
@@ -63,15 +62,41 @@ def _collect(trial: Trial) -> None:
                 trial.steps.append(Step(use, use.call, given.value, _owner(given.value, use, trial), clip_value))
         elif use.attr == "backward":
             trial.backwards.append(Backward(use, use.call))
+    _by_hand(trial, {use.node for use in trial.uses})
     for backward in trial.backwards:
-        backward.owner = _stepped_after(backward, trial)
+        backward.step = _stepped_after(backward, trial)
+        backward.owner = backward.step.owner if backward.step is not None else None
+        if backward.step is None and trial.optimizers:
+            backward.owner = trial.optimizers[0]
+
+
+def _by_hand(trial: Trial, context_uses: set[cst.Attribute]) -> None:
+    """``loss.backward()``, ``optimizer.step()`` and ``scaler.step(optimizer)`` in the trial's own methods."""
+    for part, function in trial.methods():
+        for node in walk(function):
+            if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute) or node.func in context_uses:
+                continue
+            use = ContextUse(part.file, node.func, node.func.attr.value, node, part.file.function(node), part.node)
+            statement = isinstance(part.file.parent(node), cst.Expr)
+            if use.attr == "backward" and statement and (part.file.names.qualified(node.func) or "") != "torch.autograd.backward":
+                if not isinstance(node.func.value, cst.Call) or dotted(node.func.value.func) != "super":
+                    trial.backwards.append(Backward(use, node, by_hand=True))
+            elif use.attr == "step":
+                receiver = node.func.value
+                given = node.args[0].value if node.args else None
+                for candidate in (receiver, given):
+                    owner = _named_owner(candidate, use, trial) if candidate is not None else None
+                    if owner is not None and candidate is not None:
+                        trial.steps.append(Step(use, node, candidate, owner, by_hand=True))
+                        break
+    trial.backwards.sort(key=lambda b: b.use.file.position(b.call))
 
 
 def _is_none(node: cst.BaseExpression) -> bool:
     return isinstance(node, cst.Name) and node.value == "None"
 
 
-def _owner(node: cst.BaseExpression, use: ContextUse, trial: Trial) -> Optimizer | None:
+def _named_owner(node: cst.BaseExpression, use: ContextUse, trial: Trial) -> Optimizer | None:
     """The optimizer that an expression names, through a local alias if need be."""
     text = code(node)
     for optimizer in trial.optimizers:
@@ -82,9 +107,15 @@ def _owner(node: cst.BaseExpression, use: ContextUse, trial: Trial) -> Optimizer
         known = [o for o in trial.optimizers if {o.target, *(n for n in o.names if n.startswith("self."))} & values]
         if len(known) == 1 and len(values) == 1:
             return known[0]
-    if len(trial.optimizers) == 1 and not isinstance(node, (cst.Subscript, cst.Call)):
-        return trial.optimizers[0]
     return None
+
+
+def _owner(node: cst.BaseExpression, use: ContextUse, trial: Trial) -> Optimizer | None:
+    """The optimizer that ``step_optimizer`` is given: the only one there is, if need be."""
+    found = _named_owner(node, use, trial)
+    if found is None and len(trial.optimizers) == 1 and not isinstance(node, (cst.Subscript, cst.Call)):
+        return trial.optimizers[0]
+    return found
 
 
 def _assigned_values(name: str, function: cst.FunctionDef) -> Iterable[cst.BaseExpression]:
@@ -93,12 +124,13 @@ def _assigned_values(name: str, function: cst.FunctionDef) -> Iterable[cst.BaseE
             yield node.value
 
 
-def _stepped_after(backward: Backward, trial: Trial) -> Optimizer | None:
-    """The optimizer of the first step after the backward in the same function, preferring the same block."""
+def _stepped_after(backward: Backward, trial: Trial) -> Step | None:
+    """The first step after the backward in the same function, preferring the same block; any step of the trial when
+    the function has none and only one optimizer is stepped."""
     same = [s for s in trial.steps if s.use.function is backward.use.function and s.use.file is backward.use.file]
     if not same:
         owners = {s.owner for s in trial.steps}
-        return owners.pop() if len(owners) == 1 else (trial.optimizers[0] if trial.optimizers else None)
+        return trial.steps[0] if len(owners) == 1 else None
     file = backward.use.file
     position = file.position(backward.call)
     later = [s for s in same if file.position(s.call) > position] or same[::-1]
@@ -106,5 +138,5 @@ def _stepped_after(backward: Backward, trial: Trial) -> Optimizer | None:
     for block in blocks:  # innermost first: a step in the same branch belongs to this backward
         inner = [s for s in later if any(a is block for a in file.ancestors(s.call))]
         if inner:
-            return inner[0].owner
-    return later[0].owner
+            return inner[0]
+    return later[0]

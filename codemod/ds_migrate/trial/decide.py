@@ -8,6 +8,7 @@ from ds_migrate.options import Options
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.syntax.tree import dotted, walk
 from ds_migrate.trial.model import Form, Optimizer, Trial
+from ds_migrate.trial.owners import on_every_path
 
 # Elementwise optimizers: stepping shards of them is stepping them (matched by exact type, as DeepSpeed does).
 ELEMENTWISE = frozenset(
@@ -25,11 +26,25 @@ def decide(trial: Trial, options: Options, clips: bool, keeps_clip: bool) -> Non
 
     ``clips``: some step clips at all; ``keeps_clip``: some step clips in a way that no config can say.
     """
-    trial.form = Form.SIMPLE if _is_simple(trial, clips) else Form.PER_OPTIMIZER
+    if _is_irregular(trial):
+        trial.form = Form.COLLECTED
+    else:
+        trial.form = Form.SIMPLE if _is_simple(trial, clips) else Form.PER_OPTIMIZER
     trial.managed = trial.form is Form.SIMPLE and _one_backward_one_step(trial)
     trial.stage, trial.stage_reason = _stage(trial, keeps_clip)
     if options.zero is not None:
         trial.stage = options.zero
+
+
+def _is_irregular(trial: Trial) -> bool:
+    """Whether some model or optimizer has no name of its own that is always there."""
+    wraps = [w for owner in (*trial.models, *trial.optimizers) for w in owner.wraps]
+    return (
+        any(w.repeated or w.target is None for w in wraps)
+        or any(m.sometimes for m in trial.models)
+        or not all(on_every_path(o.wraps) for o in trial.optimizers)
+        or any(s.owner is None for s in trial.steps)
+    )
 
 
 def _is_simple(trial: Trial, clips: bool) -> bool:
@@ -37,8 +52,6 @@ def _is_simple(trial: Trial, clips: bool) -> bool:
     if len(trial.models) != 1 or len(trial.optimizers) != 1:
         return False
     model, optimizer = trial.models[0], trial.optimizers[0]
-    if model.sometimes or any(w.repeated or w.target is None for w in (*model.wraps, *optimizer.wraps)):
-        return False
     if not all(dotted(_parsed(t)) for t in (model.target, optimizer.target)):
         return False
     if optimizer.covers_model:
@@ -79,7 +92,9 @@ def _one_backward_one_step(trial: Trial) -> bool:
     if len(trial.backwards) != 1 or len(trial.steps) != 1:
         return False
     backward, step = trial.backwards[0], trial.steps[0]
-    if backward.use.function is not step.use.function:
+    if backward.use.function is not step.use.function or backward.by_hand or step.by_hand:
+        return False
+    if backward.use.function is None or backward.use.function.name.value != "train_batch":
         return False
     for use in (backward.use, step.use):
         node: cst.CSTNode = use.node
@@ -115,6 +130,8 @@ def _stage(trial: Trial, keeps_clip: bool) -> tuple[int, str]:
     for kind in kinds - ELEMENTWISE:
         return 0, f"{kind or 'the optimizer'} is not known to be elementwise"
     trial.tested_optimizer = kinds <= _TESTED
+    if handles_gradients(trial):
+        return 0, "the trial reads or clips gradients itself"
     reason = _touches_parameters(trial)
     return (0, reason) if reason else (1, "")
 
@@ -153,6 +170,24 @@ _HAZARDS = {
     "clamp_": "parameters may be written in place",
     "state": "optimizer state is read by the trial",
 }
+GRADIENT_CLIPS = ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_")
+
+
+def handles_gradients(trial: Trial) -> bool:
+    """Whether the trial reads or changes gradients itself, between backward and step."""
+    for part, function in trial.methods():
+        if function.name.value == "__init__":
+            continue
+        given = {n for s in trial.steps if s.clip is not None for n in walk(s.clip)}
+        for node in walk(function):
+            if isinstance(node, cst.Attribute) and node.attr.value == "grad" and node not in given:
+                if not (part.file.names.qualified(node) or "").startswith("torch."):
+                    return True
+            if isinstance(node, cst.Call) and node not in given:
+                name = (part.file.names.qualified(node.func) or "").rpartition(".")[2]
+                if name in GRADIENT_CLIPS:
+                    return True
+    return False
 
 
 def _touches_parameters(trial: Trial) -> str:

@@ -23,6 +23,7 @@ class Form(Enum):
 
     SIMPLE = "simple"  # one engine around the model itself, forwards go through it
     PER_OPTIMIZER = "per optimizer"  # one engine per optimizer, forwards go through the raw modules
+    COLLECTED = "collected"  # the same, for wraps in loops, branches and helpers: engines are looked up by optimizer
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,22 +61,28 @@ class Wrap:
 
 @dataclass(eq=False)
 class Step:
-    """One ``step_optimizer`` call and the optimizer it steps (None when that cannot be told)."""
+    """One ``step_optimizer`` call and the optimizer it steps (None when that cannot be told).
+
+    ``by_hand``: it is ``optimizer.step()`` (or ``scaler.step(optimizer)``), past the context and its accumulation.
+    """
 
     use: ContextUse
     call: cst.Call
     optimizer: cst.BaseExpression
     owner: Optimizer | None = None
     clip: cst.BaseExpression | None = None
+    by_hand: bool = False
 
 
 @dataclass(eq=False)
 class Backward:
-    """One ``backward`` call and the optimizer whose step follows it."""
+    """One ``backward`` call and the step that follows it. ``by_hand``: it is ``loss.backward()``."""
 
     use: ContextUse
     call: cst.Call
+    step: Step | None = None
     owner: Optimizer | None = None
+    by_hand: bool = False
 
 
 @dataclass(eq=False)
@@ -117,6 +124,7 @@ class Trial:
     managed: bool = True  # DeepSpeed itself counts accumulation; False: step() alone is the boundary
     stage: int = 0
     stage_reason: str = ""
+    engines: str = ""  # the collection of engines (Form.COLLECTED)
     tested_optimizer: bool = False  # on DeepSpeed's own list for ZeRO
     place: Place | None = None
     clipping: dict[Optimizer, Clipping] = field(default_factory=dict)

@@ -13,11 +13,15 @@ from ds_migrate.trial.model import Part, Trial, Wrap
 
 @dataclass(frozen=True)
 class Place:
-    """The function and, directly in its body, the statement after which the engines are made."""
+    """The function and, directly in its body, the statement after which the engines are made.
+
+    ``first`` is the statement in which the first wrap is made.
+    """
 
     file: SourceFile
     function: cst.FunctionDef
     statement: cst.BaseStatement
+    first: cst.BaseStatement
 
 
 class NoPlace(Exception):
@@ -42,8 +46,9 @@ def engine_place(trial: Trial) -> Place:
     statement = body[last]
     if isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[-1], cst.Return):
         statement = body[last - 1]
-    assert isinstance(statement, cst.BaseStatement)
-    return Place(part.file, function, statement)
+    first = body[min(body.index(s) for s in positions)]
+    assert isinstance(statement, cst.BaseStatement) and isinstance(first, cst.BaseStatement)
+    return Place(part.file, function, statement, first)
 
 
 def _home(trial: Trial, wraps: list[Wrap]) -> tuple[Part, cst.FunctionDef]:

@@ -93,6 +93,11 @@ class Engines:
         first = next(iter(self._engines.values()))
         first.backward(loss, retain_graph=retain_graph, scale_wrt_gas=scale_wrt_gas)
 
+    def allreduce_gradients(self) -> None:
+        """Average the gradients of every engine over the ranks now, for code that reads them before a step."""
+        for engine in self._engines.values():
+            engine.allreduce_gradients()
+
     def _refuse_late(self, what: str) -> None:
         if self._engines:
             raise ValueError(f"a {what} comes after engines.initialize(): add models and optimizers before it")
