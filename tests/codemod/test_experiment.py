@@ -224,6 +224,12 @@ def test_comments_inside_removed_optimizations_stay(here: Project) -> None:
     assert here.convert(HEAD + before) == DONE + "  # why\n"
 
 
+def test_a_file_without_final_newline_gets_none_except_where_it_is_text(here: Project) -> None:
+    gone = "optimizations:\n  aggregation_frequency: 1"
+    assert here.convert(f"{HEAD}name: x\n{gone}") == f"{DONE}name: x"
+    assert here.convert(f"{HEAD}text: |\n  a\n{gone}") == f"{DONE}text: |\n  a\n"
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -330,6 +336,11 @@ def test_deep_and_exploding_files_do_no_harm(here: Project) -> None:
 def test_a_trial_that_is_not_there_is_a_review_and_left_alone(here: Project, entry: str) -> None:
     result = here.result(f"entrypoint: {entry}\n# model_def\n")
     assert (result.after, result.status, codes(result)) == (None, FileStatus.UNCHANGED, [("DSM412", "review")])
+
+
+def test_a_class_of_another_kind_in_a_trials_module_is_none_of_our_business(here: Project) -> None:
+    (here.root / "model_def.py").write_text("class Adapter(LightningAdapter): ...\n")
+    assert here.results("entrypoint: model_def:Adapter\n") == []
 
 
 def test_every_document_of_a_file_is_converted(here: Project) -> None:

@@ -47,7 +47,11 @@ def entry(here: Project, text: str, target: str = "runtime", rest: str = REST) -
         ("LR=1 python3 train.py", None, f"LR=1 {DS} python3 train.py"),
         ("python3 'tools/run it.py'", None, f"{DS} python3 'tools/run it.py'"),
         ("python3 tools/run\\ it.py", None, f"{DS} python3 tools/run\\ it.py"),
-        (f"[{ITEMS}torch_distributed, python3, train.py]", "[python3, train.py]", f"[{ITEMS}deepspeed, python3, train.py]"),
+        (
+            f"[{ITEMS}torch_distributed, python3, train.py]",
+            "[python3, train.py]",
+            f"[{ITEMS}deepspeed, python3, train.py]",
+        ),
         (
             '["python3", "tools/run it.py"]',
             None,
