@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -26,6 +27,9 @@ def session(distributed: core.DistributedContext | None, settings: RunSettings) 
         distributed = core.DistributedContext.from_torch_distributed() if several else core.DummyDistributedContext()
     try:
         _seed(distributed, settings)
+        # One place for all, wherever a rank was started and whatever directory the trial changes to.
+        directory = distributed.broadcast(str(settings.checkpoint_directory.absolute()))
+        settings.checkpoint_directory = Path(directory)
         yield distributed
     finally:
         distributed.close()

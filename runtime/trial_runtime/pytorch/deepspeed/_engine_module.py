@@ -32,7 +32,7 @@ class EngineModule(torch.nn.Module):
         for name, model in models.items():
             self.add_module(name, model)
         stepped = {id(p): p for group in optimizer.param_groups for p in group["params"]}
-        in_models = {id(p) for p in super().parameters()}
+        in_models = {id(p) for _, p in super().named_parameters()}
         for index, parameter in enumerate(p for key, p in stepped.items() if key not in in_models):
             self.register_parameter(f"parameter_{index}", parameter)
         self._stepped = frozenset(stepped)
