@@ -25,6 +25,7 @@ from ds_migrate.trial.clipping import Clipping, clipping_of
 from ds_migrate.trial.decide import decide
 from ds_migrate.trial.model import Form, Trial
 from ds_migrate.trial.place import NoPlace, engine_place
+from ds_migrate.trial.precision import Precision, precision_of
 
 Read = Callable[[Path], "bytes | None"]
 
@@ -115,6 +116,8 @@ class Conversion:
             plan.ds_config_name = paths[key].name if key in paths else "ds_config.json"
             config = said.get(key)
             plan.experiment_average = config is None or config.averages != frozenset({False})
+            plan.accumulates = config is not None and any(k > 1 for k in config.aggregation)
+            plan.configured = config
         if self.problems or not self.plans:
             return
         for rule in conversion_rules():
@@ -183,6 +186,7 @@ def _moves_with(trial: TrialClass, blocked: set[str | None]) -> Finding:
 def _prepare(plan: Plan) -> None:
     """The decisions that every rule builds on."""
     trial = plan.trial
+    trial.precision = Precision()
     if not trial.models or not trial.optimizers:
         _incomplete(plan, trial)
         return
@@ -215,6 +219,7 @@ def _prepare(plan: Plan) -> None:
     decide(trial, plan.options, clips=bool(trial.clipping), keeps_clip=kept)
     if trial.form is Form.COLLECTED:  # the engines share one config, so every function is kept
         trial.clipping = {owner: Clipping(None, c.function or c.max_norm) for owner, c in trial.clipping.items()}
+    trial.precision = precision_of(trial)
 
 
 def _incomplete(plan: Plan, trial: Trial) -> None:

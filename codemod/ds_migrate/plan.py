@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
+from ds_migrate.experiment import ConfigFacts
 from ds_migrate.options import Options
 from ds_migrate.result import Finding, Severity
 from ds_migrate.syntax.source import SourceFile
@@ -41,6 +42,8 @@ class Plan:
     findings: Findings
     handled: set[cst.CSTNode] = field(default_factory=set)
     experiment_average: bool = True  # optimizations.average_aggregated_gradients of the experiment configs
+    accumulates: bool = False  # some experiment config has aggregation_frequency > 1
+    configured: ConfigFacts | None = None  # what the experiment configs that name the trial say
     ds_config_name: str = "ds_config.json"
     # names that each file takes from the deepspeed module: name -> what the file calls it ("" is the module itself)
     deepspeed_imports: dict[SourceFile, dict[str, str]] = field(default_factory=dict)

@@ -1,80 +1,113 @@
 """Whether a file without a word of a trial in it may still hold one: through a base class in a file that was not named.
 
-pre-commit passes the files of a commit alone. ``class Derived(Base)`` is a trial when ``Base`` in ``base.py`` is one, so
-the imports of named files are followed, on bytes, until a file speaks of trials or nothing is left in the project.
+pre-commit passes the files of a commit alone. ``class Derived(Base)`` is a trial when ``Base`` of ``base.py`` is one, so
+the imports that bring base classes are followed, on bytes, until a file speaks of a PyTorchTrial or the project ends.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from ds_migrate import detect
 from ds_migrate.discover import Source, read_file
 
 _IMPORT = re.compile(
-    rb"^[ \t]*(?:from[ \t]+(\.*)[ \t]*([\w.]*)[ \t]+import[ \t]*(?:\(([^)]*)\)|([^#\n]*))|import[ \t]+([\w., \t]+))", re.M
+    rb"^[ \t]*(?:from[ \t]+(\.*)[ \t]*([\w.]*)[ \t]+import[ \t]*(?:\(([^)]*)\)|([^#\n]*))|import[ \t]+([^#\n]+))", re.M
 )
-_NAME = re.compile(rb"([\w.]+)(?:\s+as\s+\w+)?")
+_BOUND = re.compile(rb"([\w.]+|\*)(?:\s+as\s+(\w+))?")
+_BASES = re.compile(rb"^[ \t]*class[ \t]+\w+[ \t]*\(([^)]*)\)", re.M)
+_WORD = re.compile(rb"[^\W\d]\w*")
 
 
 def keep_derived(sources: list[Source]) -> None:
-    """Keep the bytes of those Python files that import, however indirectly, a file of their project with a trial."""
-    known: dict[Path, bytes | None] = {}
+    """Keep the bytes of those Python files with a class whose base, however indirectly, a file with a trial defines."""
+    modules = _Modules()
     for source in sources:
         if source.error is None and source.data is None and source.path.suffix == ".py":
-            data = _read(source.real, known)
-            if data and b"class" in data and _reaches_trial(source, known):
-                source.data = data
+            facts = modules.facts(str(source.real))
+            if facts is not None and facts.bases and modules.reach_trial(str(source.real), str(source.root)):
+                source.data = facts.data
 
 
-def _reaches_trial(source: Source, known: dict[Path, bytes | None]) -> bool:
-    seen: set[Path] = {source.real}
-    waiting = [source.real]
-    while waiting:
-        path = waiting.pop()
-        data = _read(path, known) or b""
-        if path != source.real and detect.may_hold_trial(data):
-            return True
-        for found in _imported(path, data, source.root, known):
-            if found not in seen:
-                seen.add(found)
-                waiting.append(found)
-    return False
+class _Facts:
+    """Of one file: the words its classes are based on, and what its imports bind."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.bases = {word for bases in _BASES.findall(data) for word in _WORD.findall(bases)}
+
+    def imports(self, wanted: set[bytes]) -> Iterator[tuple[int, str]]:
+        """(leading dots, module) of the imports that bind one of the ``wanted`` names, or any name at all."""
+        for dots, module, in_brackets, on_line, plain in _IMPORT.findall(self.data):
+            for name, alias in _BOUND.findall(plain or in_brackets or on_line):
+                if plain and (alias or name.partition(b".")[0]) in wanted:
+                    yield 0, name.decode()
+                elif not plain and (name == b"*" or (alias or name) in wanted):
+                    yield len(dots), module.decode()
+                    yield len(dots), (module + b"." + name).strip(b".").decode()
 
 
-def _imported(path: Path, data: bytes, root: Path, known: dict[Path, bytes | None]) -> Iterator[Path]:
-    """The project's files that the imports in ``data`` may mean."""
-    for dots, module, in_brackets, on_line, plain in _IMPORT.findall(data):
-        if plain:
-            wanted = [name.decode() for name in _NAME.findall(plain)]
-        else:
-            names = [name.decode() for name in _NAME.findall(in_brackets or on_line)]
-            wanted = [module.decode(), *(f"{module.decode()}.{name}".strip(".") for name in names)]
-        for folder in _folders(path, len(dots), root):
-            for name in filter(None, wanted):
-                base = folder.joinpath(*name.split("."))
-                for candidate in (base.with_name(base.name + ".py"), base / "__init__.py"):
-                    if _read(candidate, known) is not None:
-                        yield candidate
+class _Modules:
+    """The files met on the way, each read once, each folder listed once."""
+
+    def __init__(self) -> None:
+        self._facts: dict[str, _Facts | None] = {}
+        self._listed: dict[str, frozenset[str]] = {}
+
+    def facts(self, path: str) -> _Facts | None:
+        if path not in self._facts:
+            try:
+                self._facts[path] = _Facts(read_file(path))
+            except OSError:
+                self._facts[path] = None
+        return self._facts[path]
+
+    def reach_trial(self, start: str, root: str) -> bool:
+        seen: set[tuple[str, bytes]] = set()
+        waiting: list[tuple[str, frozenset[bytes]]] = [(start, frozenset())]
+        while waiting:
+            path, asked_for = waiting.pop()
+            facts = self.facts(path)
+            if facts is None:
+                continue
+            if b"PyTorchTrial" in facts.data:
+                return True
+            names = facts.bases | asked_for
+            new = frozenset(name for name in names if (path, name) not in seen)
+            seen.update((path, name) for name in new)
+            for dots, module in facts.imports(set(new)):
+                waiting.extend((found, frozenset(names)) for found in self._files(path, dots, module, root))
+        return False
+
+    def _files(self, path: str, dots: int, module: str, root: str) -> Iterator[str]:
+        """The project's files that a module's name may mean, seen from ``path``."""
+        *packages, last = module.split(".") if module else [""]
+        for folder in _folders(path, dots, root):
+            within = "/".join((folder, *packages))
+            if f"{last}.py" in self._names(within):
+                yield f"{within}/{last}.py"
+            if "__init__.py" in self._names(f"{within}/{last}".rstrip("/")):
+                yield f"{within}/{last}/__init__.py"
+
+    def _names(self, folder: str) -> frozenset[str]:
+        if folder not in self._listed:
+            try:
+                self._listed[folder] = frozenset(os.listdir(folder))  # noqa: PTH208 - names, not paths
+            except OSError:
+                self._listed[folder] = frozenset()
+        return self._listed[folder]
 
 
-def _folders(path: Path, dots: int, root: Path) -> Iterator[Path]:
+def _folders(path: str, dots: int, root: str) -> Iterator[str]:
     """Where a module may lie: a relative import says it, any other is looked for beside the file and above."""
+    parents = [str(folder) for folder in Path(path).parents]
     if dots:
-        yield path.parents[min(dots, len(path.parents)) - 1]
+        yield parents[min(dots, len(parents)) - 1]
         return
-    for folder in path.parents:
-        if folder.is_relative_to(root):
-            yield folder
-            yield folder / "src"
-
-
-def _read(path: Path, known: dict[Path, bytes | None]) -> bytes | None:
-    if path not in known:
-        try:
-            known[path] = read_file(str(path))
-        except (OSError, ValueError):
-            known[path] = None
-    return known[path]
+    for folder in parents:
+        yield folder
+        yield f"{folder}/src"
+        if folder == root:
+            return

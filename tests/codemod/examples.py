@@ -17,6 +17,7 @@ from ds_migrate.options import Options
 from ds_migrate.result import FileResult, Report
 
 HEADER = """\
+import copy
 import os
 from typing import Any, Dict, Tuple, cast
 

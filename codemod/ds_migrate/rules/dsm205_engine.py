@@ -56,6 +56,7 @@ from ds_migrate.plan import Plan
 from ds_migrate.rules.support import child_name, engine_name, expression_text
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.syntax.tree import dotted
+from ds_migrate.trial.batch_size import micro_batch_size
 from ds_migrate.trial.model import Form, Optimizer, Trial
 from ds_migrate.trial.place import Place
 
@@ -119,10 +120,15 @@ class _Names:
         plan, file = self.plan, self.file
         overwrite = plan.deepspeed_name(file, "overwrite_deepspeed_config")
         path = file.imports.name("pathlib", "Path")
-        values = [f'"train_micro_batch_size_per_gpu": {self.context}.get_per_slot_batch_size(),']
+        values = [f'"train_micro_batch_size_per_gpu": {micro_batch_size(plan, self.context)},']
         shared = shared_clipping(plan.trial)
         if shared is not None:
             values.append(f'"gradient_clipping": {shared},')
+        precision = plan.trial.precision
+        if precision.condition is not None:
+            on = f'{self.context}.device.type == "cuda"'
+            enabled = f"{on} and {precision.condition}" if precision.condition else on
+            values.append(f'"torch_autocast": {{"enabled": {enabled}, "dtype": "{precision.dtype}"}},')
         values.append(f'**{self.hparams}.get("overwrite_deepspeed_args", {{}}),')
         return [
             f"{self.hparams} = {self.context}.get_hparams()",

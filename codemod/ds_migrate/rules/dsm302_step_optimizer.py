@@ -87,12 +87,6 @@ def _problem(plan: Plan, step: Step) -> tuple[str, str] | None:
             "auto_zero_grads=False keeps gradients over a step; an engine always clears them",
             "drop auto_zero_grads=False if the trial clears the gradients itself before each backward",
         )
-    scaler = argument(step.call, 3, "scaler")
-    if scaler is not None and not is_literal(scaler.value, "None"):
-        return (
-            "a gradient scaler steps this optimizer",
-            'drop the scaler; precision is a matter of ds_config.json ("fp16", "bf16" or "torch_autocast")',
-        )
     if not isinstance(step.use.file.parent(step.call), cst.Expr):
         return "the value of step_optimizer is used", "call it as a statement of its own"
     line = step.use.file.statement(step.call)

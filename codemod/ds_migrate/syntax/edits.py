@@ -114,7 +114,7 @@ class _Rewriter(cst.CSTTransformer):
             if isinstance(original_node, cst.BaseSmallStatement):
                 return cst.RemoveFromParent()
             node = _emptied(node)
-        if original_node in edits._instead and isinstance(node, cst.SimpleStatementLine) and node.body:
+        if original_node in edits._instead and isinstance(node, cst.SimpleStatementLine):
             node = cst.FlattenSentinel(edits._instead[original_node](node))
         above, before, after = (
             [statement for code in found.get(original_node, ()) for statement in edits.parse(code)]
@@ -129,11 +129,19 @@ class _Rewriter(cst.CSTTransformer):
         return node
 
 
+# Stands in for a removed statement until its block is settled (libcst itself would drop an empty line, comments and all).
+_GONE = cst.Pass()
+
+
+def _is_gone(statement: cst.CSTNode) -> bool:
+    return isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1 and statement.body[0] is _GONE
+
+
 def _emptied(line: cst.CSTNode) -> cst.CSTNode:
     """A line without its statement: a carrier for its comments until the block is settled."""
     if not isinstance(line, cst.SimpleStatementLine):
         raise TypeError(f"only simple statements are removed, not {type(line).__name__}")
-    return line.with_changes(body=[])
+    return line.with_changes(body=[_GONE])
 
 
 def _surround(node: object, before: list[Statement], after: list[Statement]) -> cst.FlattenSentinel[cst.CSTNode]:
@@ -151,7 +159,8 @@ def _settle(block: cst.IndentedBlock | cst.Module) -> cst.IndentedBlock | cst.Mo
     kept: list[cst.CSTNode] = []
     carried: list[cst.EmptyLine] = []
     for statement in block.body:
-        if isinstance(statement, cst.SimpleStatementLine) and not statement.body:
+        if _is_gone(statement):
+            assert isinstance(statement, cst.SimpleStatementLine)
             carried.extend(statement.leading_lines)
             comment = statement.trailing_whitespace.comment
             if comment is not None:

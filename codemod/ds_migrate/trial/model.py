@@ -16,6 +16,7 @@ from ds_migrate.trial.context import ContextUse
 if TYPE_CHECKING:
     from ds_migrate.trial.clipping import Clipping
     from ds_migrate.trial.place import Place
+    from ds_migrate.trial.precision import Precision
 
 
 class Form(Enum):
@@ -128,6 +129,7 @@ class Trial:
     tested_optimizer: bool = False  # on DeepSpeed's own list for ZeRO
     place: Place | None = None
     clipping: dict[Optimizer, Clipping] = field(default_factory=dict)
+    precision: Precision = None  # type: ignore[assignment]  # set by the decisions
     ds_config: dict[str, object] = field(default_factory=dict)
 
     @property

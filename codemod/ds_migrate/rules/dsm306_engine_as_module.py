@@ -1,0 +1,101 @@
+"""What a trial does with its model, and an engine is not: its ``state_dict``, its type, its items.
+
+What it does
+    Where the model's name now holds an engine, ``state_dict``, ``load_state_dict``, ``named_parameters`` and the like,
+    ``isinstance``, ``copy.deepcopy``, ``torch.save``, indexing, and setting attributes go to ``engine.module``.
+
+Why
+    An engine calls and trains like its module and passes attributes through, but it has another type, cannot be copied,
+    and its parameter names carry a ``module.`` prefix.
+
+Before
+    def build_validation_data_loader(self) -> DataLoader:
+        torch.save(self.model.state_dict(), "weights.pt")
+        self.average = copy.deepcopy(self.model)
+        return DataLoader(make_data(), batch_size=4)
+
+After
+    def build_validation_data_loader(self) -> DataLoader:
+        torch.save(self.model.module.state_dict(), "weights.pt")
+        self.average = copy.deepcopy(self.model.module)
+        return DataLoader(make_data(), batch_size=4)
+
+Numbers
+    Unchanged.
+
+References
+    DeepSpeedEngine.module
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from ds_migrate.plan import Plan
+from ds_migrate.syntax.source import SourceFile
+from ds_migrate.syntax.tree import dotted, walk
+from ds_migrate.trial.model import Form
+
+CODE = "DSM306"
+NAME = "engine-as-module"
+
+_NAMES = frozenset(
+    """state_dict load_state_dict named_parameters named_modules named_buffers named_children modules children apply
+    __class__ get_submodule get_parameter add_module register_module register_buffer register_parameter
+    register_forward_hook register_forward_pre_hook register_full_backward_hook requires_grad_ no_sync to cpu cuda half
+    float double save_pretrained""".split()
+)
+_WHOLE = frozenset({"isinstance", "type", "len", "iter", "list", "enumerate", "copy.deepcopy", "copy.copy", "torch.save", "torch.jit.script", "torch.jit.trace"})
+
+
+def apply(plan: Plan) -> None:
+    trial = plan.trial
+    if trial.form is not Form.SIMPLE or trial.place is None:
+        return
+    target = trial.models[0].target
+    if not target.startswith("self."):
+        return
+    place = trial.place
+    end = place.file.position(place.statement)
+    for part, function in trial.methods():
+        for node in walk(function):
+            if not isinstance(node, cst.Attribute) or dotted(node) != target:
+                continue
+            if function.name.value == "__init__" and (function is not place.function or part.file.position(node) <= end):
+                continue
+            if _before_engine(plan, function):
+                continue
+            if _needs_module(part.file, node) and part.file.edits.once(node, CODE):
+                part.file.replace(node, f"{target}.module")
+                plan.converted(CODE, part.file, node, f"{target} is an engine here, its module is meant")
+
+
+def _before_engine(plan: Plan, function: cst.FunctionDef) -> bool:
+    """Whether the method runs while the model is still raw: ``__init__`` calls it before the engine is made."""
+    place = plan.trial.place
+    assert place is not None
+    body = list(place.function.body.body)
+    early = body[: body.index(place.statement) + 1]
+    calls = [dotted(n.func) for s in early for n in walk(s) if isinstance(n, cst.Call)]
+    if f"self.{function.name.value}" not in calls:
+        return False
+    everywhere = [
+        dotted(n.func) for _, other in plan.trial.methods() for n in walk(other) if isinstance(n, cst.Call)
+    ]
+    return everywhere.count(f"self.{function.name.value}") == calls.count(f"self.{function.name.value}")
+
+
+def _needs_module(file: SourceFile, node: cst.Attribute) -> bool:
+    parent = file.parent(node)
+    if isinstance(parent, cst.Attribute):
+        if parent.attr.value in _NAMES:
+            return True
+        return isinstance(file.parent(parent), (cst.AssignTarget, cst.AugAssign)) and parent.value is node
+    if isinstance(parent, cst.Subscript):
+        return parent.value is node
+    if isinstance(parent, (cst.For, cst.CompFor)):
+        return parent.iter is node
+    if isinstance(parent, cst.Arg):
+        call = file.parent(parent)
+        return isinstance(call, cst.Call) and file.names.qualified(call.func) in _WHOLE
+    return False

@@ -1,0 +1,205 @@
+"""Mixed precision becomes DeepSpeed's ``torch_autocast``.
+
+What it does
+    ``use_amp()``, ``wrap_scaler(GradScaler())`` and apex become ``"torch_autocast": {"enabled": ..., "dtype":
+    "float16"}``, merged into the config where the trial runs on a GPU. ``autocast`` blocks stay. A scaler that the
+    trial keeps is made with ``enabled=False``: it passes losses through, and the engine scales them. With several
+    engines, ``use_amp`` puts autocast around each model's forward, as it did.
+
+Why
+    DeepSpeed scales the loss, unscales the gradients before it clips, and skips steps that overflow, all inside
+    ``engine.backward`` and ``engine.step``. Its own ``amp`` block was removed in 0.19.8.
+
+Before
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        self.context = context
+        self.scaler = self.context.wrap_scaler(torch.cuda.amp.GradScaler())
+        self.model = self.context.wrap_model(Net())
+        self.optimizer = self.context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=0.1))
+
+    def train_batch(self, batch: TorchData, epoch_idx: int, batch_idx: int) -> Dict[str, torch.Tensor]:
+        inputs, targets = batch
+        with torch.cuda.amp.autocast():
+            loss = nn.functional.mse_loss(self.model(inputs), targets)
+        self.context.backward(self.scaler.scale(loss))
+        self.context.step_optimizer(self.optimizer, scaler=self.scaler)
+        self.scaler.update()
+        return {"loss": loss}
+
+After
+    def __init__(self, context: DeepSpeedTrialContext) -> None:
+        self.context = context
+        self.scaler = torch.cuda.amp.GradScaler(enabled=False)
+        self.model = Net()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        hparams = self.context.get_hparams()
+        ds_config = overwrite_deepspeed_config(
+            hparams.get("deepspeed_config", str(Path(__file__).with_name("ds_config.json"))),
+            {
+                "train_micro_batch_size_per_gpu": self.context.get_per_slot_batch_size(),
+                "torch_autocast": {"enabled": self.context.device.type == "cuda", "dtype": "float16"},
+                **hparams.get("overwrite_deepspeed_args", {}),
+            },
+        )
+        engine, self.optimizer, _, _ = deepspeed.initialize(
+            model=self.model, optimizer=self.optimizer, config=ds_config
+        )
+        self.model = self.context.wrap_model_engine(engine)
+
+    def train_batch(self, dataloader_iter: Iterator[TorchData], epoch_idx: int, batch_idx: int) -> Dict[str, torch.Tensor]:
+        inputs, targets = self.context.to_device(next(dataloader_iter))
+        with torch.cuda.amp.autocast():
+            loss = nn.functional.mse_loss(self.model(inputs), targets)
+        self.model.backward(self.scaler.scale(loss))
+        self.model.step()
+        self.scaler.update()
+        return {"loss": loss}
+
+Numbers
+    Changed on a GPU: the loss scale follows DeepSpeed's scaler, and steps that overflow are other steps. Unchanged on a
+    CPU, where CUDA autocast did nothing.
+
+References
+    PyTorchTrialContext.wrap_scaler, configure_apex_amp, experimental.use_amp; DeepSpeed config torch_autocast
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from ds_migrate.plan import Plan
+from ds_migrate.rules.support import expression_text, remove_statement
+from ds_migrate.syntax.tree import argument, dotted, walk
+from ds_migrate.trial.context import ContextUse
+from ds_migrate.trial.model import Form
+from ds_migrate.trial.precision import AMP_CALLS
+
+CODE = "DSM340"
+NAME = "precision"
+_NEAREST = "DeepSpeed's torch_autocast with its own loss scaling is the nearest; the loss scale and skipped steps will differ on a GPU"
+
+
+def apply(plan: Plan) -> None:
+    for use in plan.trial.uses:
+        if use.call is None:
+            continue
+        if use.attr in AMP_CALLS:
+            _drop(plan, use)
+        elif use.attr == "wrap_scaler":
+            _scaler(plan, use)
+        elif use.attr == "autocast_forward_pass":
+            _forward(plan, use)
+    for step in plan.trial.steps:
+        scaler = argument(step.call, 3, "scaler") if not step.by_hand else None
+        if scaler is not None:
+            plan.review(CODE, step.use.file, scaler, "the engine scales and unscales, the scaler is not needed", None)
+    for block in plan.trial.precision.blocks:
+        plan.review(CODE, block[0], block[1], f"autocast: {_NEAREST}")
+
+
+def _drop(plan: Plan, use: ContextUse) -> None:
+    """``use_amp()`` and ``configure_apex_amp(...)`` go."""
+    call = use.call
+    assert call is not None
+    plan.handle(use)
+    file = use.file
+    if not file.edits.once(call, CODE):
+        return
+    parent = file.parent(call)
+    if isinstance(parent, cst.Assign):
+        line = file.statement(call)
+        names = {t for model in plan.trial.models for t in model.names} | {t for o in plan.trial.optimizers for t in o.names}
+        written = {d for t in parent.targets for n in walk(t) if (d := dotted(n)) is not None and d not in ("self",)}
+        if not {w for w in written if w.startswith("self.") or "." not in w} - names - {w.split(".")[-1] for w in names}:
+            file.remove(line if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1 else parent)
+            plan.review(CODE, file, call, f"{use.attr.rpartition('.')[2]}: {_NEAREST}")
+            return
+    elif remove_statement(file, call):
+        if use.attr != "configure_apex_amp" and plan.trial.form is not Form.SIMPLE:
+            _wrap_forwards(plan)
+        plan.review(CODE, file, call, f"{use.attr.rpartition('.')[2]}: {_NEAREST}")
+        return
+    plan.blocked(
+        CODE, file, call, f"the value of {use.attr}() is used in a way that cannot be followed",
+        "assign its result to the wrapped model and optimizer, or call it as a statement",
+    )  # fmt: skip
+
+
+def _wrap_forwards(plan: Plan) -> None:
+    """Forwards bypass the engines, so autocast goes around them, as PyTorchTrial put it."""
+    place = plan.trial.place
+    if place is None or plan.trial.form is Form.COLLECTED:
+        return
+    torch = place.file.imports.module("torch")
+    context = expression_text(plan.trial.models[0].wraps[0].use.receiver)
+    for model in plan.trial.models:
+        place.file.after(
+            place.statement,
+            f'{model.target}.forward = {torch}.autocast("cuda", enabled={context}.device.type == "cuda")({model.target}.forward)',
+        )
+
+
+def _scaler(plan: Plan, use: ContextUse) -> None:
+    """``wrap_scaler(GradScaler(...))`` becomes ``GradScaler(enabled=False)``."""
+    call = use.call
+    assert call is not None
+    plan.handle(use)
+    given = argument(call, 0, "scaler")
+    file = use.file
+    if given is None or not file.edits.once(call, CODE):
+        return
+    made = given.value
+    if isinstance(made, cst.Call):
+        file.replace(call, f"{expression_text(made.func)}(enabled=False)")
+    elif isinstance(file.parent(call), cst.Expr):
+        remove_statement(file, call)
+        _disable(plan, use, dotted(made))
+    else:
+        position = next(i for i, a in enumerate(call.args) if a is given)
+        file.change(call, lambda updated: updated.args[position].value)  # type: ignore[attr-defined]
+        _disable(plan, use, dotted(made))
+    plan.review(CODE, file, call, f"GradScaler: {_NEAREST}")
+
+
+def _disable(plan: Plan, use: ContextUse, name: str | None) -> None:
+    """Where a scaler was made under a name, it is made disabled there."""
+    found = False
+    for scope in [f for _, f in plan.trial.methods()]:
+        for node in walk(scope):
+            if isinstance(node, cst.Assign) and any(dotted(t.target) == name for t in node.targets):
+                for inner in walk(node.value):
+                    if isinstance(inner, cst.Call) and (use.file.names.qualified(inner.func) or "").endswith("GradScaler"):
+                        if use.file.edits.once(inner, CODE):
+                            use.file.replace(inner, f"{expression_text(inner.func)}(enabled=False)")
+                        found = True
+    if not found:
+        plan.blocked(
+            CODE, use.file, use.node, "where this scaler is made cannot be seen",
+            "make it in the trial: self.context.wrap_scaler(torch.cuda.amp.GradScaler())",
+        )  # fmt: skip
+
+
+def _forward(plan: Plan, use: ContextUse) -> None:
+    """``autocast_forward_pass(module)`` puts autocast around the module's forward; torch says it without the context."""
+    call = use.call
+    assert call is not None
+    plan.handle(use)
+    file = use.file
+    module = argument(call, 0, "module")
+    name = dotted(module.value) if module is not None else None
+    if name is None:
+        plan.blocked(CODE, file, call, "which module runs under autocast cannot be told", "pass the module by its name")
+        return
+    if not file.edits.once(call, CODE):
+        return
+    torch = file.imports.module("torch")
+    context = expression_text(use.receiver)
+    line = f'{name}.forward = {torch}.autocast("cuda", enabled={context}.device.type == "cuda")({name}.forward)'
+    if isinstance(file.parent(call), cst.Expr):
+        file.replace(call, name)
+        file.after(file.statement(call), line)
+        remove_statement(file, call)
+    else:
+        file.replace(call, name)
+        file.before(file.statement(call), line)
+    plan.review(CODE, file, call, f"autocast_forward_pass: {_NEAREST}")

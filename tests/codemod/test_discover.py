@@ -1,0 +1,240 @@
+"""Which files a run looks at."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from ds_migrate.discover import Source, discover, project_files, project_root
+from shell_samples import TRIAL, git
+
+
+def make(root: Path, *names: str, data: bytes = TRIAL) -> None:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(data)
+
+
+def names(sources: list[Source], root: Path) -> list[str]:
+    return [source.path.relative_to(root).as_posix() for source in sources]
+
+
+def errors(sources: list[Source]) -> dict[str, str]:
+    return {source.path.name: source.error for source in sources if source.error}
+
+
+@pytest.fixture(params=["git", "no git"])
+def tree(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A folder with and without git: what is found must be the same."""
+    if request.param == "git":
+        git(tmp_path, "init", "-q")
+    return tmp_path
+
+
+def test_a_folder_gives_python_notebooks_and_yaml_files_sorted(tree: Path) -> None:
+    make(tree, "b.py", "a.py", "sub/c.ipynb", "const.yaml", "x.yml", "readme.md", "stub.pyi", "py")
+    assert names(discover([tree]), tree) == ["a.py", "b.py", "const.yaml", "sub/c.ipynb", "x.yml"]
+
+
+def test_only_bytes_that_may_concern_a_migration_are_kept(tree: Path) -> None:
+    make(tree, "trial.py")
+    make(tree, "other.py", data=b"import os\n")
+    make(tree, "experiment.yaml", data=b"entrypoint: model_def:Trial\n")
+    make(tree, "compose.yaml", data=b"services: {}\n")
+    kept = {source.path.name: source.data is not None for source in discover([tree])}
+    assert kept == {"trial.py": True, "other.py": False, "experiment.yaml": True, "compose.yaml": False}
+
+
+def test_what_was_not_kept_can_still_be_read(tmp_path: Path) -> None:
+    make(tmp_path, "other.py", data=b"import os\n")
+    (source,) = discover([tmp_path])
+    assert source.read() == b"import os\n"
+
+
+def test_environments_and_caches_are_passed_over(tree: Path) -> None:
+    make(tree, "a.py", ".venv/x.py", "node_modules/y.py", "pkg/__pycache__/z.py", "pkg/.ipynb_checkpoints/n.ipynb")
+    make(tree, "lib/site-packages/dep.py", "myenv/pyvenv.cfg", "myenv/lib/x.py")
+    assert names(discover([tree]), tree) == ["a.py"]
+
+
+def test_an_environment_named_itself_is_searched(tree: Path) -> None:
+    make(tree, ".venv/site-packages/model_hub/trial.py")
+    assert names(discover([tree / ".venv/site-packages"]), tree) == [".venv/site-packages/model_hub/trial.py"]
+
+
+def test_gitignore_holds(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    make(tmp_path, "a.py", "build/b.py")
+    (tmp_path / ".gitignore").write_text("build/\n")
+    assert names(discover([tmp_path]), tmp_path) == ["a.py"]
+
+
+def test_an_ignored_folder_named_itself_is_searched(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    make(tmp_path, "build/b.py")
+    (tmp_path / ".gitignore").write_text("build/\n")
+    assert names(discover([tmp_path / "build"]), tmp_path) == ["build/b.py"]
+
+
+def test_a_tracked_file_that_was_deleted_is_no_error(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    make(tmp_path, "a.py", "gone.py")
+    git(tmp_path, "add", "-A")
+    (tmp_path / "gone.py").unlink()
+    assert names(discover([tmp_path]), tmp_path) == ["a.py"]
+
+
+@pytest.mark.parametrize("outer_is_git", [True, False])
+def test_a_repository_inside_the_folder_is_searched_by_its_own_rules(tmp_path: Path, outer_is_git: bool) -> None:
+    make(tmp_path, "a.py", "inner/b.py", "inner/ignored.py")
+    (tmp_path / "inner/.gitignore").write_text("ignored.py\n")
+    git(tmp_path / "inner", "init", "-q")
+    if outer_is_git:
+        git(tmp_path, "init", "-q")
+    assert names(discover([tmp_path]), tmp_path) == ["a.py", "inner/b.py"]
+
+
+def test_a_submodule_is_searched(tmp_path: Path) -> None:
+    make(tmp_path, "library/lib.py", "project/a.py")
+    for folder in ("library", "project"):
+        git(tmp_path / folder, "init", "-q")
+        git(tmp_path / folder, "add", "-A")
+        git(tmp_path / folder, "commit", "-qm", "start")
+    git(tmp_path / "project", "-c", "protocol.file.allow=always", "submodule", "add", "-q", "../library", "sub")
+    assert names(discover([tmp_path / "project"]), tmp_path / "project") == ["a.py", "sub/lib.py"]
+
+
+def test_the_variables_of_a_git_hook_do_not_lead_astray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("hooked", "asked"):
+        make(tmp_path, f"{name}/{name}.py")
+        git(tmp_path / name, "init", "-q")
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "hooked/.git"))
+    monkeypatch.setenv("GIT_WORK_TREE", str(tmp_path / "hooked"))
+    assert names(discover([tmp_path / "asked"]), tmp_path / "asked") == ["asked.py"]
+
+
+def test_a_file_is_searched_once_however_often_it_is_named(tree: Path) -> None:
+    make(tree, "a.py")
+    (tree / "link.py").symlink_to("a.py")
+    assert len(discover([tree / "a.py", tree, tree / "a.py", f"{tree}/./a.py"])) == 1
+
+
+def test_a_loop_of_links_is_one_error_and_stops_nothing(tree: Path) -> None:
+    make(tree, "z.py")
+    (tree / "loop.py").symlink_to("pool.py")
+    (tree / "pool.py").symlink_to("loop.py")
+    (tree / "folder").symlink_to(tree)
+    sources = discover([tree])
+    assert [source.path.name for source in sources] == ["loop.py", "z.py"]
+    assert "symbolic links" in errors(sources)["loop.py"]
+
+
+def test_a_dangling_link_is_news_only_when_it_was_named(tree: Path) -> None:
+    (tree / ".#lock.py").symlink_to("somebody@somewhere")
+    assert discover([tree]) == []
+    assert errors(discover([tree / ".#lock.py"])) == {".#lock.py": "no such file or directory"}
+
+
+def test_a_pipe_does_not_make_the_run_wait(tree: Path) -> None:
+    os.mkfifo(tree / "pipe.py")
+    assert errors(discover([tree])) == {}
+    assert errors(discover([tree / "pipe.py"])) == {"pipe.py": "not a regular file"}
+
+
+def test_a_missing_path_is_an_error_and_the_others_are_read(tmp_path: Path) -> None:
+    make(tmp_path, "a.py")
+    sources = discover([tmp_path / "missing.py", tmp_path / "a.py"])
+    assert errors(sources) == {"missing.py": "no such file or directory"}
+    assert [source.path.name for source in sources if not source.error] == ["a.py"]
+
+
+def test_a_folder_that_cannot_be_listed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(tmp_path, "a.py", "closed/b.py")
+    scandir = os.scandir
+
+    def guarded(path: str) -> object:
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", guarded)
+    sources = discover([tmp_path])
+    assert errors(sources) == {"closed": "permission denied"}
+    assert names(sources, tmp_path) == ["closed", "a.py"]
+
+
+def test_paths_stay_as_the_user_named_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(tmp_path, "pkg/a.py")
+    monkeypatch.chdir(tmp_path)
+    assert [str(source.path) for source in discover(["pkg"])] == ["pkg/a.py"]
+    assert [str(source.path) for source in discover(["."])] == ["pkg/a.py"]
+    assert discover(["."])[0].real == Path(os.path.realpath(tmp_path)) / "pkg/a.py"
+
+
+def test_a_name_that_is_no_text_is_read(tmp_path: Path) -> None:
+    name = os.fsdecode(b"tri\xffal.py")
+    make(tmp_path, name)
+    git(tmp_path, "init", "-q")
+    assert [source.path.name for source in discover([tmp_path])] == [name]
+
+
+def test_the_project_of_a_file_is_its_work_tree_else_its_folder(tmp_path: Path) -> None:
+    make(tmp_path, "in/pkg/a.py", "out/pkg/a.py")
+    git(tmp_path / "in", "init", "-q")
+    assert project_root(tmp_path / "in/pkg/a.py") == Path(os.path.realpath(tmp_path / "in"))
+    assert project_root(tmp_path / "out/pkg/a.py") == Path(os.path.realpath(tmp_path / "out/pkg"))
+    assert project_root(tmp_path / "out") == Path(os.path.realpath(tmp_path / "out"))
+
+
+def test_a_source_belongs_to_the_project_of_the_folder_that_was_named(tmp_path: Path) -> None:
+    make(tmp_path, "pkg/sub/a.py")
+    assert discover([tmp_path / "pkg"])[0].root == Path(os.path.realpath(tmp_path / "pkg"))
+
+
+def test_project_files_are_resolved_and_named_once(tree: Path) -> None:
+    make(tree, "a.py", "sub/b.ipynb", "c.yaml", "d.txt")
+    (tree / "link.py").symlink_to("a.py")
+    root = Path(os.path.realpath(tree))
+    assert project_files(tree) == sorted([root / "a.py", root / "c.yaml", root / "sub/b.ipynb"])
+
+
+@pytest.mark.parametrize(
+    ("importing", "base"),
+    [
+        ("from base import Base", "base.py"),
+        ("import base as b", "base.py"),
+        ("import os, base", "base.py"),
+        ("from lib.base import Base", "lib/base.py"),
+        ("from lib import (\n    base,\n    other as o,\n)", "lib/base.py"),
+        ("from .base import Base", "pkg/base.py"),
+        ("from . import base", "pkg/base.py"),
+        ("from ..base import Base", "base.py"),
+        ("from lib import Base", "lib/__init__.py"),
+        ("from base import Base", "src/base.py"),
+    ],
+)
+def test_a_file_that_imports_a_trial_is_kept_though_it_says_no_word_of_one(
+    importing: str, base: str, tmp_path: Path
+) -> None:
+    git(tmp_path, "init", "-q")
+    make(tmp_path, base)
+    make(tmp_path, "pkg/derived.py", data=importing.encode() + b"\nclass D(Base): ...\n")
+    make(tmp_path, "pkg/other.py", data=b"import json\nclass D(Base): ...\n")
+    kept = {source.path.stem: source.data is not None for source in discover(sorted((tmp_path / "pkg").glob("[do]*.py")))}
+    assert kept == {"derived": True, "other": False}
+
+
+def test_imports_are_followed_through_other_files_and_around_loops(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    make(tmp_path, "base.py")
+    make(tmp_path, "between.py", data=b"import derived\nfrom base import *\n")
+    make(tmp_path, "derived.py", data=b"from between import Base\nclass D(Base): ...\n")
+    assert discover([tmp_path / "derived.py"])[0].data is not None
+
+
+def test_imports_are_not_followed_out_of_the_project(tmp_path: Path) -> None:
+    make(tmp_path, "base.py")
+    make(tmp_path, "project/derived.py", data=b"from base import Base\nclass D(Base): ...\n")
+    git(tmp_path / "project", "init", "-q")
+    assert discover([tmp_path / "project/derived.py"])[0].data is None

@@ -1,0 +1,221 @@
+"""The report as a terminal shows it."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+from ds_migrate.report.display import visible
+from ds_migrate.report.source import fold
+from ds_migrate.report.summary import Command, Mode
+from ds_migrate.report.terminal import show, terminal_console
+from ds_migrate.report.words import changed_words
+from ds_migrate.result import FileKind, FileResult, FileStatus, Report, Severity, TrialResult, TrialStatus
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+from shell_samples import changed, created, finding, report_of
+
+COMMAND = Command(["src dir"], ["--zero", "1"])
+ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def shown(report: Report, mode: Mode = Mode.PREVIEW, width: int = 80) -> str:
+    """What ``show`` prints, without colours."""
+    stream = io.StringIO()
+    console = Console(file=stream, width=width, color_system=None, markup=False, emoji=False, highlight=False)
+    show(console, report, mode, COMMAND)
+    return stream.getvalue()
+
+
+def code_rows(text: str, sign: str) -> list[str]:
+    """The code of added or removed rows, without their gutter."""
+    return [match[1] for match in re.finditer(rf"^ [ \d]+ {re.escape(sign)} (.*)$", text, re.MULTILINE)]
+
+
+def test_markup_and_emoji_in_source_are_shown_as_they_are() -> None:
+    text = shown(report_of(changed(Path("a.py"), b"", b"x: Optional[str] = d[':smile:'][bold]\n")))
+    assert code_rows(text, "+") == ["x: Optional[str] = d[':smile:'][bold]"]
+
+
+def test_control_characters_and_reordering_are_escaped() -> None:
+    text = shown(report_of(changed(Path("a\x1b[2J.py"), b"", "x = '\x1b[31m\u202e\x07'\n".encode())))
+    assert "\x1b" not in text and "\u202e" not in text
+    assert "x = '\\x1b[31m\\u202e\\x07'" in text
+    assert "a\\x1b[2J.py" in text
+
+
+@pytest.mark.parametrize("data", [b"# caf\xe9\n", b"# -*- coding: latin-1 -*-\n# caf\xe9\n"])
+def test_bytes_of_any_encoding_are_shown(data: bytes) -> None:
+    text = shown(report_of(changed(Path("a.py"), b"", data)))
+    assert ("café" in text) == (b"latin-1" in data)
+    assert ("caf\\xe9" in text) == (b"latin-1" not in data)
+
+
+def test_carriage_returns_are_shown_unless_every_line_ends_in_one() -> None:
+    assert "\\r" not in shown(report_of(changed(Path("a.py"), b"a\r\nb\r\n", b"a\r\nc\r\n")))
+    assert "c\\r" in shown(report_of(changed(Path("a.py"), b"a\nb\n", b"a\nc\r\n")))
+
+
+def test_tabs_keep_their_columns_and_are_seen() -> None:
+    text = shown(report_of(changed(Path("a.py"), b"", b"if x:\n\ty\t= 1\n")))
+    assert code_rows(text, "+") == ["if x:", "→   y→  = 1"]
+
+
+def test_a_missing_final_newline_is_shown() -> None:
+    assert "no newline at end of file" in shown(report_of(changed(Path("a.py"), b"x = 1\n", b"x = 1")))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    text=st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=60) | st.text("ab, 界([.", max_size=200),
+    width=st.integers(2, 40),
+)
+@example(text="    " + "界" * 30, width=3)
+def test_folding_a_line_loses_nothing_and_fits(text: str, width: int) -> None:
+    text = visible(text)
+    rows = list(fold(Text(text), width))
+    assert "".join(row.plain for row in rows).replace(" ", "") == text.replace(" ", "")
+    assert all(row.cell_len <= width or len(row.plain.strip()) == 1 for row in rows)
+
+
+@settings(max_examples=30, deadline=None)
+@given(line=st.text("abc_ (,.[]'\"=#:", min_size=1, max_size=300), width=st.integers(40, 120))
+def test_no_row_is_wider_than_the_terminal_and_no_text_is_lost(line: str, width: int) -> None:
+    message = finding(Severity.REVIEW, line, help=line)
+    text = shown(report_of(changed(Path("a.py"), b"", line.encode() + b"\n", message)), width=width)
+    # A command to type is one line, for the terminal to wrap: it is there to be copied.
+    assert max(cell_len(row) for row in text.splitlines() if "ds-migrate" not in row) <= width
+    squeezed = re.sub(r"\s", "", text)
+    wanted = re.sub(r"\s", "", line)
+    assert squeezed.count(wanted) >= 3
+
+
+def test_line_numbers_are_those_of_both_versions() -> None:
+    before = b"".join(b"line %d\n" % number for number in range(1, 9))
+    text = shown(report_of(changed(Path("a.py"), before, before.replace(b"line 5\n", b"new\nnewer\n"))))
+    assert [row for row in text.splitlines() if re.match(r" [ \d] [ \d] (?! *⋯)", row)] == [
+        " 2 2   line 2",
+        " 3 3   line 3",
+        " 4 4   line 4",
+        " 5   - line 5",
+        "   5 + new",
+        "   6 + newer",
+        " 6 7   line 6",
+        " 7 8   line 7",
+        " 8 9   line 8",
+    ]
+
+
+def test_a_gap_names_the_function_it_leads_into() -> None:
+    body = b"".join(b"        x%d = 1\n" % number for number in range(9))
+    before = b"class Net:\n    def forward(self):\n" + body
+    text = shown(report_of(changed(Path("a.py"), before, before.replace(b"x8 = 1", b"x8 = 2"))))
+    assert re.search(r"^ +⋯  def forward$", text, re.MULTILINE)
+
+
+def test_findings_stand_below_their_file_the_most_serious_first() -> None:
+    file = changed(
+        Path("a.py"),
+        b"",
+        b"x\n",
+        finding(Severity.CONVERTED, "converted it"),
+        finding(Severity.REVIEW, "look here", help="at that"),
+        finding(Severity.BLOCKED, "cannot", line=9, column=0),
+    )
+    text = shown(report_of(file))
+    assert text.index("blocked\n") < text.index("to review\n") < text.index("converted\n")
+    assert "    a.py:9 DSM204 cannot\n" in text
+    assert "    a.py:3:5 DSM204 look here\n      help: at that\n" in text
+
+
+def test_a_finding_in_a_notebook_names_its_cell() -> None:
+    file = FileResult(Path("n.ipynb"), FileKind.NOTEBOOK, findings=[finding(Severity.REVIEW, cell=2)])
+    assert "n.ipynb:cell 2:3:5 DSM204" in shown(report_of(file))
+
+
+def test_a_preview_ends_with_the_command_that_applies_it() -> None:
+    text = shown(report_of(changed(Path("a.py"), b"", b"x\n"), searched=2000))
+    assert "1 trial in 2,000 files: 1 to convert." in text
+    assert "ds-migrate --write --zero 1 'src dir'" in text
+
+
+def test_writing_ends_with_how_to_train_and_how_to_take_it_back() -> None:
+    config = FileResult(Path("const.yaml"), FileKind.EXPERIMENT, FileStatus.CHANGED, b"a", b"b")
+    text = shown(report_of(changed(Path("a.py"), b"", b"x\n"), config), Mode.WRITE)
+    assert "+ x" not in text
+    assert "1 converted." in text
+    assert "ds-train const.yaml" in text
+    assert "ds-migrate --undo" in text
+
+
+def test_a_blocked_trial_is_said_to_be_left_as_it_is() -> None:
+    trial = TrialResult("Trial", 4, TrialStatus.BLOCKED)
+    file = FileResult(Path("a.py"), status=FileStatus.BLOCKED, trials=[trial], findings=[finding(Severity.BLOCKED)])
+    text = shown(report_of(file))
+    assert "a.py  left as it is" in text
+    assert "Trial  is blocked" in text
+    assert "ds-migrate --explain DSM204" in text
+    assert "--write" not in text
+
+
+def test_nothing_found_is_said() -> None:
+    assert "No PyTorchTrial in 3 files." in shown(report_of(searched=3))
+
+
+@pytest.mark.parametrize(
+    ("color", "variables", "coloured"),
+    [
+        ("always", {}, True),
+        ("always", {"NO_COLOR": "1"}, True),
+        ("auto", {"FORCE_COLOR": "1"}, True),
+        ("auto", {"NO_COLOR": "1", "FORCE_COLOR": "1"}, False),
+        ("never", {"FORCE_COLOR": "1"}, False),
+        ("auto", {}, False),
+    ],
+)
+def test_colour_is_what_was_asked_for(
+    color: str, variables: dict[str, str], coloured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLORTERM", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    stream = io.StringIO()
+    show(terminal_console(stream, color), report_of(changed(Path("a.py"), b"", b"x\n")), Mode.PREVIEW, COMMAND)
+    assert bool(re.search(r"\x1b\[[0-9;]*[34]8;|\x1b\[[0-9;]*3[1-7]m", stream.getvalue())) is coloured
+
+
+@pytest.mark.parametrize("colorfgbg", ["", "0;15", "15;0"])
+@pytest.mark.parametrize("system", ["standard", "256", "truecolor"])
+def test_colours_change_no_text(system: str, colorfgbg: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLORFGBG", colorfgbg)
+    report = report_of(
+        changed(Path("a.py"), b"def f():\n    '''two\n    lines'''\n", b"def f(x=1):\n    '''two\n    rows'''\n"),
+        created(Path("c.json"), b'{"a": 1}\n'),
+    )
+    stream = io.StringIO()
+    console = Console(
+        file=stream, width=80, force_terminal=True, color_system=system, markup=False, emoji=False, highlight=False  # type: ignore[arg-type]
+    )
+    show(console, report, Mode.PREVIEW, COMMAND)
+    plain = [row.rstrip() for row in ESCAPES.sub("", stream.getvalue()).splitlines()]
+    assert plain == [row.rstrip() for row in shown(report).splitlines()]
+
+
+def test_changed_words_are_found_in_lines_that_became_each_other() -> None:
+    old = ["self.model = self.context.wrap_model(net)", "unrelated"]
+    new = ["completely(different)", "self.model = self.context.wrap_model_engine(engine)"]
+    ((first, second, old_spans, new_spans),) = changed_words(old, new)
+    assert (first, second) == (0, 1)
+    assert [old[0][slice(*span)] for span in old_spans] == ["wrap_model", "net"]
+    assert [new[1][slice(*span)] for span in new_spans] == ["wrap_model_engine", "engine"]
+
+
+def test_unlike_lines_are_not_compared_word_by_word() -> None:
+    assert list(changed_words(["alpha beta"], ["gamma(delta)"])) == []
