@@ -35,7 +35,7 @@ def same(*lines: str) -> Part:
 COMMENTS = st.sampled_from(["", "  # note", " #\ttab", "   # a: b, {c} [d] 'e'", " # entrypoint: other:MyTrial"])
 NOISE = st.sampled_from([
     same("name: 'a # b'  # c"),
-    same("description: |", "  entrypoint: model_def:MyTrial", "  # optimizations:", "", "  aggregation_frequency: 9", "x: y"),
+    same("description: |", "  entrypoint: a:MyTrial", "  # optimizations:", "", "  aggregation_frequency: 9", "x: y"),
     same("labels: [x, \"y\", 'z # w', {a: b}]"),
     same("data:", "    url: http://x/y#z", "    list:", "    - 1e-4", "    - 0x1F"),
     same("anchors: &a {p: 1}", "alias: *a", "merged: {<<: *a, q: 2}"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from ds_migrate.experiment import ConfigFile, plan
 from ds_migrate.experiment.entrypoint import commands, words
 from experiment_project import Project, codes, project
 
@@ -108,6 +109,15 @@ def test_horovod_stays_where_it_made_a_difference(here: Project) -> None:
     result = here.result(f"entrypoint: {before}\n{ranks}")
     assert (result.after, codes(result)) == (None, [("DSM402", "review")])
     assert entry(here, before, "determined", ranks) == f"{DS} --trial model_def:MyTrial"
+
+
+def test_a_script_runs_its_own_class_not_another_one_of_that_name(here: Project) -> None:
+    (here.root / "train.py").write_text("class MyTrial(PyTorchTrial): ...\n")
+    assert here.results("entrypoint: python3 train.py\n") == []
+    config = ConfigFile(here.root / "const.yaml", b"entrypoint: python3 train.py\n")
+    for source, expected in ((here.root / "model_def.py", 1), (here.root / "train.py", 0)):
+        scripts = {here.root / "train.py": [(source, "MyTrial")]}
+        assert len(plan([config], here.trials, scripts, root=here.root)) == expected
 
 
 def test_a_shell_line_is_reviewed_since_ds_train_runs_one_command(here: Project) -> None:

@@ -86,6 +86,7 @@ class Conversion:
     root: Node
     entry: Entry
     target: str = "runtime"
+    careful: bool = False
     findings: list[Finding] = field(default_factory=list)
 
     def note(
@@ -109,7 +110,7 @@ class Conversion:
         Raises:
             RefusedError: an edit that the numbers depend on cannot be made; nothing may be changed then.
         """
-        change = Change(self.text, self.root)
+        change = Change(self.text, self.root, self.careful)
         accumulation = Accumulation.read(self.root, self.entry.trials, self.entry.platform_starts_trial)
         self._entrypoint(change)
         accumulation.edit(change, self)

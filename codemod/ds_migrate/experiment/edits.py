@@ -22,8 +22,10 @@ class RefusedError(Exception):
 class Change:
     """Edits of one document, by path. An edit inside a shared or merged node is refused by the check of its meaning."""
 
-    def __init__(self, text: str, root: Node) -> None:
-        self.text, self.root = text, root
+    def __init__(self, text: str, root: Node, careful: bool = False) -> None:
+        """``careful``: parse after each insertion, to find the layout that fits, or the one to refuse. Without, the
+        first layout is taken, which is right for nearly all configs; whoever uses the result compares its meaning."""
+        self.text, self.root, self._careful = text, root, careful
         self._meaning = data(root)
         self._splices: list[Splice] = []
 
@@ -96,7 +98,7 @@ class Change:
         for name, value in added.items():
             alone = _with(alone, (*where, name), value)
         for candidate in candidates:
-            if _means(splice.apply(self.text, candidate), alone):
+            if not self._careful or _means(splice.apply(self.text, candidate), alone):
                 self._splices += candidate
                 for name, value in added.items():
                     self._meaning = _with(self._meaning, (*where, name), value)

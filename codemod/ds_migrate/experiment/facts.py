@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ds_migrate.experiment.model import ConfigFacts, ConfigFile, TrialFacts
+from ds_migrate.experiment.model import ConfigFacts, ConfigFile, ScriptRun, TrialFacts
 from ds_migrate.experiment.names import may_name, needles
 from ds_migrate.result import TrialStatus
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def facts_for(
     configs: Sequence[ConfigFile],
     trials: Sequence[TrialFacts],
-    scripts: Mapping[Path, Sequence[str]],
+    scripts: Mapping[Path, Sequence[ScriptRun]],
     *,
     root: Path | None = None,
 ) -> dict[tuple[Path, str], ConfigFacts]:
@@ -52,11 +52,11 @@ def _as_converted(trial: TrialFacts) -> TrialFacts:
 
 def _entries(config: ConfigFile, resolver: Resolver) -> Iterator[tuple[Entry, Node]]:
     from ds_migrate.experiment.convert import Entry, find_entry
-    from ds_migrate.experiment.text import decode
-    from ds_migrate.experiment.tree import UnreadableError, parse
+    from ds_migrate.experiment.text import read
+    from ds_migrate.experiment.tree import UnreadableError
 
     try:
-        roots = parse(decode(config.data).text)
+        roots = read(config.data).roots
     except UnreadableError:
         return
     for root in roots:

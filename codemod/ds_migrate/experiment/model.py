@@ -8,6 +8,8 @@ from pathlib import Path
 
 from ds_migrate.result import TrialStatus
 
+ScriptRun = str | tuple[Path, str]  # a trial that a script runs: class name, or (source, class name)
+
 
 @dataclass(frozen=True)
 class ConfigFile:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from ds_migrate.experiment.model import TrialFacts
+from ds_migrate.experiment.model import ScriptRun, TrialFacts
 
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -23,13 +23,17 @@ def may_name(data: bytes, names: Iterable[str]) -> bool:
     return b"entrypoint" in data and any(name.encode("utf-8", "surrogateescape") in data for name in names)
 
 
-def needles(trials: Sequence[TrialFacts], scripts: Mapping[Path, Sequence[str]]) -> frozenset[str]:
+def needles(trials: Sequence[TrialFacts], scripts: Mapping[Path, Sequence[ScriptRun]]) -> frozenset[str]:
     """What a config that concerns one of ``trials`` or ``scripts`` must contain: a class, module or script name."""
     followed = [trial for trial in trials if trial.configs_follow]
     found = {trial.name for trial in followed}
     found |= {trial.path.parent.name if trial.path.name == "__init__.py" else trial.path.stem for trial in followed}
     names = {trial.name for trial in followed}
-    found |= {script.stem for script, runs in scripts.items() if names.intersection(runs)}
+    found |= {
+        script.stem
+        for script, runs in scripts.items()
+        if any((run if isinstance(run, str) else run[1]) in names for run in runs)
+    }
     # of "run it" only "run": a blank in a file name may be written in several ways
     return frozenset(max(re.findall(r"\w+", name) or [name], key=len) for name in found)
 

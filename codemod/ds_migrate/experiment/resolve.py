@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ds_migrate.experiment.entrypoint import Command
-from ds_migrate.experiment.model import TrialFacts
+from ds_migrate.experiment.model import ScriptRun, TrialFacts
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Resolver:
     """Finds trials and scripts of one project. ``root`` bounds the search upwards from a config."""
 
     def __init__(
-        self, trials: Sequence[TrialFacts], scripts: Mapping[Path, Sequence[str]], root: Path | None = None
+        self, trials: Sequence[TrialFacts], scripts: Mapping[Path, Sequence[ScriptRun]], root: Path | None = None
     ) -> None:
         self._trials = tuple(trials)
         self._by_key = {(trial.path, trial.name): trial for trial in trials}
@@ -102,12 +102,18 @@ class Resolver:
 
     def _runs(self, script: Path, context: Path, directory: Path) -> Named | None:
         found: dict[tuple[Path, str], TrialFacts] = {}
-        for name in self._scripts[script]:
-            same = [trial for trial in self._trials if trial.name == name]
-            if same:
-                trial = self._by_key.get((script, name)) or _nearest(same, script)
+        for run in self._scripts[script]:
+            trial = self._by_name(script, run) if isinstance(run, str) else self._by_key.get(run)
+            if trial is not None:
                 found[trial.path, trial.name] = trial
         return Named(tuple(found.values()), context, directory) if found else None
+
+    def _by_name(self, script: Path, name: str) -> TrialFacts | None:
+        same = [trial for trial in self._trials if trial.name == name]
+        own = self._by_key.get((script, name))
+        if own is not None or not same or _mentions(script, rb"\bclass\s+%s\b", name):
+            return own  # a class that the script defines is no other one of that name
+        return _nearest(same, script)
 
     def _imported(self, source: Path, name: str) -> TrialFacts | None:
         """A trial that ``source`` only imports (``from .model import MyTrial``)."""

@@ -1,30 +1,36 @@
-"""The text of a YAML file, and its bytes again."""
+"""A YAML file as text and tree, and an edited text as bytes again."""
 
 from __future__ import annotations
 
 import codecs
 from dataclasses import dataclass
+from functools import lru_cache
 
-from ds_migrate.experiment.tree import UnreadableError
+from ds_migrate.experiment.tree import Node, UnreadableError, data, parse
 
 
-@dataclass(frozen=True)
-class Text:
-    """A file's text without its byte order mark, and the bytes of an edited text."""
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A file's text without its byte order mark, and the root of each document in it."""
 
     text: str
     bom: bytes
+    roots: tuple[Node, ...]
 
     def encode(self, text: str) -> bytes:
         return self.bom + text.encode("utf-8")
 
 
-def decode(content: bytes) -> Text:
-    """Raises UnreadableError for anything but UTF-8."""
+@lru_cache(maxsize=128)  # a config is asked for facts first, and planned later
+def read(content: bytes) -> Source:
+    """Raises UnreadableError for anything but YAML in UTF-8."""
     bom = codecs.BOM_UTF8 if content.startswith(codecs.BOM_UTF8) else b""
     try:
-        return Text(content[len(bom) :].decode("utf-8"), bom)
+        text = content[len(bom) :].decode("utf-8")
     except UnicodeDecodeError as error:
-        raise UnreadableError(
-            f"not UTF-8: {error.reason} at byte {error.start}", content.count(b"\n", 0, error.start) + 1
-        ) from None
+        line = content.count(b"\n", 0, error.start) + 1
+        raise UnreadableError(f"not UTF-8: {error.reason} at byte {error.start}", line) from None
+    roots = tuple(parse(text))
+    for root in roots:
+        data(root)  # refuses aliases that explode
+    return Source(text, bom, roots)
