@@ -52,6 +52,8 @@ def _start(folder: Path, rank: int, size: int) -> subprocess.Popen[bytes]:
         "WORLD_SIZE": str(size),
         "LOCAL_RANK": str(rank),
         "LOCAL_WORLD_SIZE": str(size),
+        "GROUP_RANK": "0",
+        "GROUP_WORLD_SIZE": "1",
         "OMP_NUM_THREADS": "1",
         "CUDA_VISIBLE_DEVICES": "",
         "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path]),

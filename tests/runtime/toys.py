@@ -42,15 +42,16 @@ def engine_for(optimizer: torch.optim.Optimizer, stage: int, k: int, clip: float
 class Data:
     """Data loaders for both kinds; class attributes may be overridden."""
 
+    api: Any = pytorch  # determined.pytorch where it is the oracle
     training_samples = 32
     validation_samples = 20
     shuffle = True
 
     def build_training_data_loader(self) -> Any:
-        return pytorch.DataLoader(dataset(self.training_samples), batch_size=4, shuffle=self.shuffle)
+        return self.api.DataLoader(dataset(self.training_samples), batch_size=4, shuffle=self.shuffle)
 
     def build_validation_data_loader(self) -> Any:
-        return pytorch.DataLoader(dataset(self.validation_samples, 2), batch_size=4)
+        return self.api.DataLoader(dataset(self.validation_samples, 2), batch_size=4)
 
 
 class Both(Data):
@@ -76,13 +77,14 @@ def mlp() -> nn.Module:
     )
 
 
-class SimplePT(Both, pytorch.PyTorchTrial):
+class SimpleBody(Both):
     def __init__(self, context: Any) -> None:
         self.context = context
         self.model = context.wrap_model(mlp())
         self.models = {"model": self.model}
         self.optimizer = context.wrap_optimizer(torch.optim.AdamW(self.model.parameters(), lr=0.02, weight_decay=0.1))
-        context.wrap_lr_scheduler(torch.optim.lr_scheduler.StepLR(self.optimizer, 1, 0.9), StepMode.STEP_EVERY_BATCH)
+        step_mode = self.api.LRScheduler.StepMode.STEP_EVERY_BATCH
+        context.wrap_lr_scheduler(torch.optim.lr_scheduler.StepLR(self.optimizer, 1, 0.9), step_mode)
         self.seen = context.wrap_reducer(lambda values: float(sum(values)), name="seen")
 
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
@@ -100,6 +102,10 @@ class SimplePT(Both, pytorch.PyTorchTrial):
         inputs, targets = batch
         self.seen.update(float(inputs.sum()))
         return {"validation_loss": nn.functional.mse_loss(self.model(inputs), targets)}
+
+
+class SimplePT(SimpleBody, pytorch.PyTorchTrial):
+    pass
 
 
 class SimpleDS(Both, det_ds.DeepSpeedTrial):
@@ -149,7 +155,7 @@ class Gan(Both):
         return {"score": self.discriminator(inputs).mean(), "made": self.generator(inputs).pow(2).mean()}
 
 
-class GanPT(Gan, pytorch.PyTorchTrial):
+class GanBody(Gan):
     def __init__(self, context: Any) -> None:
         self.context = context
         self.make()
@@ -175,6 +181,10 @@ class GanPT(Gan, pytorch.PyTorchTrial):
 
     def evaluate_batch(self, batch: Any) -> dict[str, Any]:
         return self.evaluate(batch)
+
+
+class GanPT(GanBody, pytorch.PyTorchTrial):
+    pass
 
 
 class GanDS(Gan, det_ds.DeepSpeedTrial):
