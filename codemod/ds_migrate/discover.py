@@ -121,6 +121,7 @@ class _Walk:
         self.named_themselves: list[Source] = []
         self._seen: set[str] = set()
         self._real_folders: dict[str, str] = {}
+        self._roots: dict[str, Path] = {}
         self._root = Path()
 
     def named(self, name: str) -> None:
@@ -130,7 +131,10 @@ class _Walk:
         except OSError as error:
             self._fail(name, error)
             return
-        self._root = project_root(Path(name))
+        folder = name if is_folder else os.path.dirname(name)
+        if folder not in self._roots:
+            self._roots[folder] = project_root(Path(name))
+        self._root = self._roots[folder]
         if is_folder:
             for file in sorted(_files_below(name, self._fail)):
                 self._add(file, named_itself=False)

@@ -1,7 +1,7 @@
-"""Whether a file without a word of a trial in it may still hold one: through a base class in a file that was not named.
+"""Whether a file without a word of a trial in it may still hold one: through a base class in an unnamed file.
 
-pre-commit passes the files of a commit alone. ``class Derived(Base)`` is a trial when ``Base`` of ``base.py`` is one, so
-the imports that bring base classes are followed, on bytes, until a file speaks of a PyTorchTrial or the project ends.
+pre-commit passes the files of a commit alone. ``class Derived(Base)`` is a trial when ``Base`` in ``base.py`` is, so the
+imports that bring base classes are followed, on bytes, until a file speaks of a PyTorchTrial or the project ends.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 
 from ds_migrate.discover import Source, read_file
@@ -32,21 +33,24 @@ def keep_derived(sources: list[Source]) -> None:
 
 
 class _Facts:
-    """Of one file: the words its classes are based on, and what its imports bind."""
+    """Of one file: the words its classes are based on, and which modules its imports bind to which names."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
-        self.bases = {word for bases in _BASES.findall(data) for word in _WORD.findall(bases)}
+        self.bases = frozenset(word for bases in _BASES.findall(data) for word in _WORD.findall(bases))
 
-    def imports(self, wanted: set[bytes]) -> Iterator[tuple[int, str]]:
-        """(leading dots, module) of the imports that bind one of the ``wanted`` names, or any name at all."""
+    @cached_property
+    def imports(self) -> dict[bytes, list[tuple[int, str, bytes]]]:
+        """(leading dots, module, its name for it) by the name that is bound; ``*`` stands for any name."""
+        bound: dict[bytes, list[tuple[int, str, bytes]]] = {}
         for dots, module, in_brackets, on_line, plain in _IMPORT.findall(self.data):
             for name, alias in _BOUND.findall(plain or in_brackets or on_line):
-                if plain and (alias or name.partition(b".")[0]) in wanted:
-                    yield 0, name.decode()
-                elif not plain and (name == b"*" or (alias or name) in wanted):
-                    yield len(dots), module.decode()
-                    yield len(dots), (module + b"." + name).strip(b".").decode()
+                if plain:
+                    bound.setdefault(alias or name.partition(b".")[0], []).append((0, name.decode(), name))
+                else:
+                    modules = (module, (module + b"." + name).strip(b"."))
+                    bound.setdefault(alias or name, []).extend((len(dots), m.decode(), name) for m in modules)
+        return bound
 
 
 class _Modules:
@@ -77,8 +81,9 @@ class _Modules:
             names = facts.bases | asked_for
             new = frozenset(name for name in names if (path, name) not in seen)
             seen.update((path, name) for name in new)
-            for dots, module in facts.imports(set(new)):
-                waiting.extend((found, frozenset(names)) for found in self._files(path, dots, module, root))
+            for name in new and new | {b"*"}:
+                for dots, module, original in facts.imports.get(name, ()):
+                    waiting.extend((found, names | {original}) for found in self._files(path, dots, module, root))
         return False
 
     def _files(self, path: str, dots: int, module: str, root: str) -> Iterator[str]:

@@ -91,7 +91,9 @@ def test_exit_codes(files: list, preview: int, check: int, write: int, here: Pat
     for arguments, code in (([], preview), (["--check"], check), (["--write"], write)):
         engine.report = report_of(*(make() for make in files))
         assert main(["trial.py", *arguments]) == code
-        assert (here / "trial.py").read_bytes() == (b"converted\n" if to_convert in files and "--write" in arguments else TRIAL)
+        assert (here / "trial.py").read_bytes() == (
+            b"converted\n" if to_convert in files and "--write" in arguments else TRIAL
+        )
 
 
 @pytest.mark.parametrize("mode", ["--check", "--write", "--format=json", "--color=never"])
@@ -107,7 +109,10 @@ def test_a_leftover_marker_fails_a_check_and_nothing_else(
 ) -> None:
     (here / "trial.py").write_bytes(b"x = 1\ny = 2  # TODO(ds-migrate DSM204): look at this\n")
     assert main(["--check", "trial.py"]) == 1
-    assert "trial.py:2:8 DSM005 review: a marker is left: # TODO(ds-migrate DSM204): look at this" in capsys.readouterr().out
+    assert (
+        "trial.py:2:8 DSM005 review: a marker is left: # TODO(ds-migrate DSM204): look at this"
+        in capsys.readouterr().out
+    )
     assert main(["trial.py"]) == 0
     assert main(["--write", "trial.py"]) == 0
 

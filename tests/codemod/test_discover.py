@@ -200,36 +200,38 @@ def test_project_files_are_resolved_and_named_once(tree: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("importing", "base"),
+    ("importing", "bases", "file"),
     [
-        ("from base import Base", "base.py"),
-        ("import base as b", "base.py"),
-        ("import os, base", "base.py"),
-        ("from lib.base import Base", "lib/base.py"),
-        ("from lib import (\n    base,\n    other as o,\n)", "lib/base.py"),
-        ("from .base import Base", "pkg/base.py"),
-        ("from . import base", "pkg/base.py"),
-        ("from ..base import Base", "base.py"),
-        ("from lib import Base", "lib/__init__.py"),
-        ("from base import Base", "src/base.py"),
+        ("from base import Base", "Base", "base.py"),
+        ("import base as b", "b.Base", "base.py"),
+        ("import os, base", "base.Base", "base.py"),
+        ("from lib.base import Base as B", "B", "lib/base.py"),
+        ("from lib import (\n    other as o,\n    base,\n)", "base.Base", "lib/base.py"),
+        ("from .base import *", "Base", "pkg/base.py"),
+        ("from . import base", "base.Base", "pkg/base.py"),
+        ("from ..base import Base", "nn.Module, Base", "base.py"),
+        ("from lib import Base", "Base", "lib/__init__.py"),
+        ("from base import Base", "Base", "src/base.py"),
     ],
 )
 def test_a_file_that_imports_a_trial_is_kept_though_it_says_no_word_of_one(
-    importing: str, base: str, tmp_path: Path
+    importing: str, bases: str, file: str, tmp_path: Path
 ) -> None:
     git(tmp_path, "init", "-q")
-    make(tmp_path, base)
-    make(tmp_path, "pkg/derived.py", data=importing.encode() + b"\nclass D(Base): ...\n")
-    make(tmp_path, "pkg/other.py", data=b"import json\nclass D(Base): ...\n")
-    kept = {source.path.stem: source.data is not None for source in discover(sorted((tmp_path / "pkg").glob("[do]*.py")))}
+    make(tmp_path, file)
+    make(tmp_path, "pkg/derived.py", data=f"{importing}\nclass D({bases}): ...\n".encode())
+    make(tmp_path, "pkg/other.py", data=b"import base as other\nclass D(Base): ...\n")
+    kept = {
+        source.path.stem: source.data is not None for source in discover(sorted((tmp_path / "pkg").glob("[do]*.py")))
+    }
     assert kept == {"derived": True, "other": False}
 
 
 def test_imports_are_followed_through_other_files_and_around_loops(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q")
     make(tmp_path, "base.py")
-    make(tmp_path, "between.py", data=b"import derived\nfrom base import *\n")
-    make(tmp_path, "derived.py", data=b"from between import Base\nclass D(Base): ...\n")
+    make(tmp_path, "between.py", data=b"import derived\nfrom base import Other as Base\n")
+    make(tmp_path, "derived.py", data=b"from between import Base as B\nclass D(B): ...\n")
     assert discover([tmp_path / "derived.py"])[0].data is not None
 
 

@@ -67,7 +67,11 @@ def run_hook(root: Path, **files: bytes) -> tuple[int, str]:
         path.write_bytes(data)
         git(root, "add", str(path))
     done = subprocess.run(
-        [sys.executable, "-m", "pre_commit", "run", "--color=never"], cwd=root, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "pre_commit", "run", "--color=never"],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return done.returncode, done.stdout + done.stderr
 
@@ -86,7 +90,11 @@ def test_a_commit_without_a_trial_passes(repository: Path) -> None:
 
 
 def test_a_commit_that_adds_a_blocked_trial_is_stopped(repository: Path) -> None:
-    blocked = (GUIDE / "model_def.py").read_bytes().replace(b"step_optimizer(", b"step_optimizer(auto_zero_grads=False, optimizer=")
+    blocked = (
+        (GUIDE / "model_def.py")
+        .read_bytes()
+        .replace(b"step_optimizer(", b"step_optimizer(auto_zero_grads=False, optimizer=")
+    )
     code, output = run_hook(repository, model_def=blocked)
     assert code == 1
     assert "blocked" in output

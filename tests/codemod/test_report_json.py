@@ -24,7 +24,15 @@ def everything() -> Report:
     return report_of(
         changed(Path("a.py"), b"a", b"b", *found),
         created(Path("ds_config.json"), b"{}"),
-        FileResult(Path("n.ipynb"), FileKind.NOTEBOOK, FileStatus.BLOCKED, b"", None, trials, [finding(Severity.BLOCKED, cell=2)]),
+        FileResult(
+            Path("n.ipynb"),
+            FileKind.NOTEBOOK,
+            FileStatus.BLOCKED,
+            b"",
+            None,
+            trials,
+            [finding(Severity.BLOCKED, cell=2)],
+        ),
         FileResult(Path("const.yaml"), FileKind.EXPERIMENT, FileStatus.UNCHANGED, b""),
         FileResult(Path("bad\udcff.py"), status=FileStatus.ERROR, findings=[finding(Severity.ERROR, line=0, column=0)]),
         searched=40,

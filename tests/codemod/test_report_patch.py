@@ -14,11 +14,15 @@ from hypothesis import strategies as st
 from shell_samples import changed, created, git, report_of
 
 # Few distinct lines make long common runs, ends of every kind make the hard cases.
-LINES = st.sampled_from([b"a", b"b", b"", b"\tif x:", b"\xff\x00\x80", b"x\ry", b"\x0c", b"-- a", b"@@ -1 +1 @@", "é".encode()])
+LINES = st.sampled_from(
+    [b"a", b"b", b"", b"\tif x:", b"\xff\x00\x80", b"x\ry", b"\x0c", b"-- a", b"@@ -1 +1 @@", "é".encode()]
+)
 ENDS = st.sampled_from([b"\n", b"\n", b"\r\n", b"\n\n"])
 CONTENT = st.lists(st.tuples(LINES, ENDS), max_size=20).map(lambda parts: b"".join(a + b for a, b in parts))
 ANY_END = st.tuples(CONTENT, st.sampled_from([b"", b"", b"no newline", b"\r"])).map(b"".join)
-NAMES = st.sampled_from(["a.py", "with space.py", "tab\there.py", 'quo"te.py', "back\\slash.py", "ünïcode.py", "d/e/f.py"])
+NAMES = st.sampled_from(
+    ["a.py", "with space.py", "tab\there.py", 'quo"te.py', "back\\slash.py", "ünïcode.py", "d/e/f.py"]
+)
 
 
 def apply(folder: Path, data: bytes) -> None:
@@ -59,9 +63,7 @@ def test_hunks_cover_every_difference(before: bytes, after: bytes) -> None:
 
 
 def test_a_missing_final_newline_is_said() -> None:
-    assert file_patch("x", b"a", b"a\n") == (
-        b"--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+a\n"
-    )
+    assert file_patch("x", b"a", b"a\n") == (b"--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+a\n")
 
 
 def test_a_new_file_comes_from_dev_null() -> None:

@@ -201,7 +201,13 @@ def test_colours_change_no_text(system: str, colorfgbg: str, monkeypatch: pytest
     )
     stream = io.StringIO()
     console = Console(
-        file=stream, width=80, force_terminal=True, color_system=system, markup=False, emoji=False, highlight=False  # type: ignore[arg-type]
+        file=stream,
+        width=80,
+        force_terminal=True,
+        color_system=system,
+        markup=False,
+        emoji=False,
+        highlight=False,  # type: ignore[arg-type]
     )
     show(console, report, Mode.PREVIEW, COMMAND)
     plain = [row.rstrip() for row in ESCAPES.sub("", stream.getvalue()).splitlines()]

@@ -188,9 +188,7 @@ def test_without_a_journal_nothing_is_written(root: Path) -> None:
 
 
 @pytest.mark.parametrize("stopped_at", ["a", "b", "c"])
-def test_an_interrupt_leaves_everything_as_it_was(
-    root: Path, stopped_at: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_leaves_everything_as_it_was(root: Path, stopped_at: str, monkeypatch: pytest.MonkeyPatch) -> None:
     report = two_conversions(root)
     fail_at(monkeypatch, root / f"{stopped_at}.py", lambda: signal.raise_signal(signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
@@ -338,7 +336,9 @@ def test_old_runs_are_forgotten(root: Path) -> None:
     assert kept[-1] == f"{journal.KEPT_RUNS + 3:06}.json"
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"format": 1, "files": [{"path": "a", "before": "?", "after": ""}]}'])
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"[]", b'{"format": 1, "files": [{"path": "a", "before": "?", "after": ""}]}']
+)
 def test_a_broken_journal_is_said(root: Path, data: bytes) -> None:
     home = root / ".ds-migrate/journal"
     home.mkdir(parents=True)
