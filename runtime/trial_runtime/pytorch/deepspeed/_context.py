@@ -17,6 +17,7 @@ from trial_runtime.pytorch._pytorch_context import check_plateau
 from trial_runtime.pytorch._settings import RunSettings
 from trial_runtime.pytorch.deepspeed._engine import EngineGuard, is_managed
 from trial_runtime.pytorch.deepspeed._engine_module import EngineModule
+from trial_runtime.pytorch.deepspeed._engines import Engines
 from trial_runtime.pytorch.deepspeed._mpu import ModelParallelUnit, make_data_parallel_mpu, make_deepspeed_mpu
 
 logger = logging.getLogger("trial_runtime.pytorch.deepspeed")
@@ -35,6 +36,7 @@ class DeepSpeedTrialContext(TrialContext):
         self._num_micro_batches_per_slot: int | None = None
         self._buffer_syncs: dict[int, _buffers.BufferSync] = {}
         self._warned_of_clipping = False
+        self._engines: Engines | None = None
 
     def wrap_model_engine(self, model: Any) -> Any:
         """Register an engine, to be switched between training and evaluation and saved with checkpoints.
@@ -123,6 +125,13 @@ class DeepSpeedTrialContext(TrialContext):
         for model in models:
             if id(model) not in self._buffer_syncs and _buffers.BufferSync.needed(model):
                 self._buffer_syncs[id(model)] = _buffers.BufferSync(model, group)
+
+    @property
+    def engines(self) -> Engines:
+        """Engines by their optimizers, for trials that make those in loops, branches or helpers."""
+        if self._engines is None:
+            self._engines = Engines(self)
+        return self._engines
 
     def set_mpu(self, mpu: ModelParallelUnit) -> None:
         """Use a layout of ranks of your own, for model parallelism outside of DeepSpeed. After the first engine.

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from trial_runtime.pytorch.deepspeed._context import DeepSpeedTrialContext
 from trial_runtime.pytorch.deepspeed._engine_module import EngineModule
+
+if TYPE_CHECKING:
+    from trial_runtime.pytorch.deepspeed._context import DeepSpeedTrialContext
 
 ModelT = TypeVar("ModelT", bound=torch.nn.Module)
 OptimizerT = TypeVar("OptimizerT", bound=torch.optim.Optimizer)
 
 
 class Engines:
-    """One engine for each optimizer, looked up by the optimizer itself.
+    """One engine for each optimizer, looked up by the optimizer itself: ``context.engines``.
 
-    For trials whose models and optimizers are known only when they run: they are added where they are made, the
-    engines are made once all are there, and each step goes to the engine of its optimizer::
+    For trials whose models and optimizers are known only when they run: they are added where they are made, in the
+    trial or in any helper that has the context; the engines are made once all are there; each step goes to the engine
+    of its optimizer::
 
-        self.engines = Engines(self.context)
-        self.nets = {k: self.engines.add_model(net) for k, net in nets.items()}
-        self.opts = {k: self.engines.add_optimizer(torch.optim.Adam(net.parameters())) for k, net in self.nets.items()}
-        self.engines.initialize(ds_config)
+        self.nets = {k: context.engines.add_model(net) for k, net in nets.items()}
+        self.opts = {k: context.engines.add_optimizer(Adam(net.parameters())) for k, net in self.nets.items()}
+        context.engines.initialize(ds_config)
         ...
-        self.engines.backward(loss)
+        self.context.engines.backward(loss)
         if self.context.is_gradient_accumulation_boundary():
-            self.engines[self.opts["policy"]].step()
+            self.context.engines[self.opts["policy"]].step()
 
     The forward passes keep going through the models. ``ds_config`` needs ``"managed_gradient_accumulation": false`` and
     ZeRO stage 0 (see ``EngineModule``).
@@ -64,7 +66,7 @@ class Engines:
 
         self._refuse_late("engine")
         if not self._optimizers:
-            raise ValueError("no optimizer was added: call engines.add_optimizer(optimizer) before engines.initialize()")
+            raise ValueError("no optimizer was added: call context.engines.add_optimizer(optimizer) before initialize()")
         trained = {id(p) for o in self._optimizers for g in o.param_groups for p in g["params"]}
         for index, optimizer in enumerate(self._optimizers):
             own = {id(p) for g in optimizer.param_groups for p in g["params"]}
