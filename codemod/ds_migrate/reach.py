@@ -1,7 +1,7 @@
 """Whether a file without a word of a trial in it may still hold one: through a base class in an unnamed file.
 
-pre-commit passes the files of a commit alone. ``class Derived(Base)`` is a trial when ``Base`` in ``base.py`` is, so the
-imports that bring base classes are followed, on bytes, until a file speaks of a PyTorchTrial or the project ends.
+pre-commit passes the files of a commit alone. ``class Derived(Base)`` is a trial when ``Base`` in ``base.py`` is, so
+the imports that bring base classes are followed, on bytes, until a file speaks of a PyTorchTrial or the project ends.
 """
 
 from __future__ import annotations

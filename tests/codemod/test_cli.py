@@ -22,7 +22,7 @@ from shell_samples import TRIAL, changed, created, finding, git, report_of
 HEAVY = {"torch", "deepspeed", "libcst", "rich", "pygments", "ruamel.yaml", "pathspec", "subprocess"}
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A current folder with a trial in it."""
     root = Path(os.path.realpath(tmp_path))
@@ -104,9 +104,7 @@ def test_a_path_that_is_not_there_is_2_and_the_others_are_still_done(mode: str, 
     assert (here / "trial.py").read_bytes() == (b"converted\n" if mode == "--write" else TRIAL)
 
 
-def test_a_leftover_marker_fails_a_check_and_nothing_else(
-    here: Path, engine: Engine, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_leftover_marker_fails_a_check_and_nothing_else(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "trial.py").write_bytes(b"x = 1\ny = 2  # TODO(ds-migrate DSM204): look at this\n")
     assert main(["--check", "trial.py"]) == 1
     assert (
@@ -117,18 +115,18 @@ def test_a_leftover_marker_fails_a_check_and_nothing_else(
     assert main(["--write", "trial.py"]) == 0
 
 
-def test_a_marker_in_a_string_is_none(here: Path, engine: Engine) -> None:
+def test_a_marker_in_a_string_is_none(here: Path) -> None:
     (here / "trial.py").write_bytes(b'TEXT = "# TODO(ds-migrate DSM204): quoted"\n')
     assert main(["--check", "trial.py"]) == 0
 
 
-def test_a_marker_in_an_experiment_config_counts(here: Path, engine: Engine) -> None:
+def test_a_marker_in_an_experiment_config_counts(here: Path) -> None:
     (here / "trial.py").unlink()
     (here / "const.yaml").write_bytes(b"a: 1  # TODO(ds-migrate DSM404): check\n")
     assert main(["--check", "const.yaml"]) == 1
 
 
-def test_an_interrupt_is_130(here: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_is_130(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> Report:
         raise KeyboardInterrupt
 
@@ -137,7 +135,7 @@ def test_an_interrupt_is_130(here: Path, engine: Engine, monkeypatch: pytest.Mon
 
 
 def test_a_fault_of_the_tool_is_2_and_not_taken_for_work_that_remains(
-    here: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def broken(*_: object) -> Report:
         raise RuntimeError("no such luck")
@@ -218,9 +216,7 @@ def test_an_unknown_rule_is_2_with_a_suggestion(capsys: pytest.CaptureFixture[st
 # -- output -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_preview_prints_the_patch_alone_on_stdout(
-    here: Path, engine: Engine, capfdbinary: pytest.CaptureFixture[bytes]
-) -> None:
+def test_a_preview_prints_the_patch_alone_on_stdout(engine: Engine, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     engine.report = report_of(changed(Path("trial.py"), TRIAL, b"\xff\r\n", finding(Severity.REVIEW, "look")))
     assert main(["trial.py"]) == 0
     output = capfdbinary.readouterr()
@@ -231,7 +227,7 @@ def test_a_preview_prints_the_patch_alone_on_stdout(
 
 
 def test_colour_wanted_by_the_environment_does_not_spoil_the_patch(
-    here: Path, engine: Engine, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    engine: Engine, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     engine.report = report_of(to_convert())
@@ -239,9 +235,7 @@ def test_colour_wanted_by_the_environment_does_not_spoil_the_patch(
     assert capfd.readouterr().out.startswith("--- a/trial.py\n")
 
 
-def test_colour_that_was_asked_for_shows_the_terminal_view(
-    here: Path, engine: Engine, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_colour_that_was_asked_for_shows_the_terminal_view(engine: Engine, capfd: pytest.CaptureFixture[str]) -> None:
     engine.report = report_of(to_convert())
     assert main(["trial.py", "--color=always"]) == 0
     output = capfd.readouterr().out
@@ -249,7 +243,7 @@ def test_colour_that_was_asked_for_shows_the_terminal_view(
     assert "to review" in output
 
 
-def test_a_check_prints_what_stands_in_its_way(here: Path, engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_check_prints_what_stands_in_its_way(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
     engine.report = report_of(to_convert(), created(Path("ds_config.json"), b"{}"))
     assert main(["--check", "trial.py"]) == 1
     output = capsys.readouterr()
@@ -268,7 +262,7 @@ def test_writing_prints_the_files_it_wrote(here: Path, engine: Engine, capsys: p
     assert (here / "ds_config.json").read_bytes() == b"{}"
 
 
-def test_json_is_the_only_thing_on_stdout(here: Path, engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_the_only_thing_on_stdout(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
     engine.report = report_of(trial_file(TrialStatus.BLOCKED, Severity.BLOCKED))
     assert main(["--check", "--format", "json", "trial.py"]) == 1
     output = capsys.readouterr()
@@ -286,9 +280,7 @@ def test_json_counts_every_file_searched(here: Path, capsys: pytest.CaptureFixtu
     assert document["files"] == []
 
 
-def test_the_next_command_repeats_what_decides_the_result(
-    here: Path, engine: Engine, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_next_command_repeats_what_decides_the_result(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
     engine.report = report_of(to_convert())
     main(["trial.py", "--target=determined", "--zero=0"])
     assert "ds-migrate --write --target determined --zero 0 trial.py\n" in capsys.readouterr().err
@@ -329,7 +321,7 @@ def test_undo_puts_back_what_write_wrote(here: Path, engine: Engine, capsys: pyt
     assert {path.name: path.read_bytes() for path in here.iterdir()} == {"trial.py": TRIAL}
 
 
-def test_undo_of_nothing_is_2(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_undo_of_nothing_is_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--undo"]) == 2
     assert "no run is left to undo" in capsys.readouterr().err
 
@@ -416,7 +408,7 @@ def test_a_signal_in_the_middle_of_a_run_ends_it_with_130(tmp_path: Path) -> Non
     assert done.returncode != -signal.SIGINT
 
 
-def test_kinds_of_files_keep_their_order(here: Path, engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
+def test_kinds_of_files_keep_their_order(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
     config = FileResult(Path("const.yaml"), FileKind.EXPERIMENT, FileStatus.CHANGED, b"a: 1\n", b"a: 2\n")
     engine.report = report_of(to_convert(), config)
     main(["trial.py"])
