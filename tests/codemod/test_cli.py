@@ -25,10 +25,18 @@ HEAVY = {"torch", "deepspeed", "libcst", "rich", "pygments", "ruamel.yaml", "pat
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A current folder with a trial in it."""
-    root = Path(os.path.realpath(tmp_path))
+    root = Path(os.path.realpath(tmp_path)) / "here"
+    root.mkdir()
     (root / "trial.py").write_bytes(TRIAL)
     monkeypatch.chdir(root)
     return root
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Path:
+    """An empty folder."""
+    (tmp_path / "empty").mkdir()
+    return tmp_path / "empty"
 
 
 class Engine:
@@ -126,7 +134,7 @@ def test_a_marker_in_an_experiment_config_counts(here: Path) -> None:
     assert main(["--check", "const.yaml"]) == 1
 
 
-def test_an_interrupt_is_130(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> Report:
         raise KeyboardInterrupt
 
@@ -135,7 +143,7 @@ def test_an_interrupt_is_130(engine: Engine, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_fault_of_the_tool_is_2_and_not_taken_for_work_that_remains(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def broken(*_: object) -> Report:
         raise RuntimeError("no such luck")
@@ -349,27 +357,27 @@ def imported(*arguments: str | Path, cwd: Path) -> set[str]:
     return {module for module in modules if module in HEAVY or module.partition(".")[0] in HEAVY}
 
 
-def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
-    assert imported("--help", cwd=tmp_path) == set()
+def test_help_imports_nothing_heavy(empty: Path) -> None:
+    assert imported("--help", cwd=empty) == set()
 
 
 @pytest.mark.parametrize("arguments", [["."], ["--check", "a.py"], ["--write", "."], ["--format=json", "."]])
-def test_a_tree_without_a_trial_imports_nothing_heavy(arguments: list[str], tmp_path: Path) -> None:
-    git(tmp_path, "init", "-q")
-    (tmp_path / "a.py").write_bytes(b"import os\n")
-    (tmp_path / "compose.yaml").write_bytes(b"entrypoint: /bin/sh\n")
-    assert imported(*arguments, cwd=tmp_path) == set()
+def test_a_tree_without_a_trial_imports_nothing_heavy(arguments: list[str], empty: Path) -> None:
+    git(empty, "init", "-q")
+    (empty / "a.py").write_bytes(b"import os\n")
+    (empty / "compose.yaml").write_bytes(b"entrypoint: /bin/sh\n")
+    assert imported(*arguments, cwd=empty) == set()
 
 
-def test_words_that_only_look_like_a_trial_import_nothing_heavy(tmp_path: Path) -> None:
-    (tmp_path / "a.py").write_bytes(b"# Trial and error, as determined by PyTorchTrial\n")
-    assert imported("--check", ".", cwd=tmp_path) == set()
+def test_words_that_only_look_like_a_trial_import_nothing_heavy(empty: Path) -> None:
+    (empty / "a.py").write_bytes(b"# Trial and error, as determined by PyTorchTrial\n")
+    assert imported("--check", ".", cwd=empty) == set()
 
 
-def test_a_reader_that_left_is_no_error(tmp_path: Path) -> None:
-    (tmp_path / "trial.py").write_bytes(TRIAL)
+def test_a_reader_that_left_is_no_error(empty: Path) -> None:
+    (empty / "trial.py").write_bytes(TRIAL)
     with subprocess.Popen(
-        command("--format", "json", "."), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        command("--format", "json", "."), cwd=empty, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()
@@ -378,31 +386,31 @@ def test_a_reader_that_left_is_no_error(tmp_path: Path) -> None:
     assert "BrokenPipe" not in talk
 
 
-def test_closed_streams_are_no_error(tmp_path: Path) -> None:
-    (tmp_path / "a.py").write_bytes(b"x = 1\n")
+def test_closed_streams_are_no_error(empty: Path) -> None:
+    (empty / "a.py").write_bytes(b"x = 1\n")
     line = 'exec "$0" -m ds_migrate --format json . >&- 2>&-'
-    assert subprocess.run(["sh", "-c", line, sys.executable], cwd=tmp_path, check=False).returncode == 0
+    assert subprocess.run(["sh", "-c", line, sys.executable], cwd=empty, check=False).returncode == 0
 
 
-def test_a_locale_without_the_characters_is_no_error(tmp_path: Path) -> None:
-    (tmp_path / "trïal.py").write_bytes(b"class T(determined.pytorch.PyTorchTrial: # \xff\n")
+def test_a_locale_without_the_characters_is_no_error(empty: Path) -> None:
+    (empty / "trïal.py").write_bytes(b"class T(determined.pytorch.PyTorchTrial: # \xff\n")
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
     done = subprocess.run(
-        command("--color", "always", "."), cwd=tmp_path, env=environment, capture_output=True, check=False
+        command("--color", "always", "."), cwd=empty, env=environment, capture_output=True, check=False
     )
     assert done.returncode == 2
     assert b"tr\\xefal.py" in done.stdout
     assert b"Traceback" not in done.stderr
 
 
-def test_a_signal_in_the_middle_of_a_run_ends_it_with_130(tmp_path: Path) -> None:
+def test_a_signal_in_the_middle_of_a_run_ends_it_with_130(empty: Path) -> None:
     code = (
         "import os, signal, ds_migrate.engine, ds_migrate.cli\n"
         "ds_migrate.engine.migrate = lambda *_: os.kill(os.getpid(), signal.SIGINT)\n"
         "raise SystemExit(ds_migrate.cli.main(['--write', '.']))\n"
     )
-    (tmp_path / "trial.py").write_bytes(TRIAL)
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    (empty / "trial.py").write_bytes(TRIAL)
+    done = subprocess.run([sys.executable, "-c", code], cwd=empty, capture_output=True, text=True, check=False)
     assert done.returncode == 130
     assert done.stderr == "interrupted\n"
     assert done.returncode != -signal.SIGINT
