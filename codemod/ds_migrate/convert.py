@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import libcst as cst
+
 from ds_migrate import detect
 from ds_migrate.experiment import ConfigFacts, TrialFacts
 from ds_migrate.options import Options
@@ -17,6 +19,7 @@ from ds_migrate.plan import Findings, Plan
 from ds_migrate.project import Family, TrialClass
 from ds_migrate.result import FileKind, FileResult, FileStatus, Finding, Severity, TrialResult, TrialStatus
 from ds_migrate.rules import conversion_rules
+from ds_migrate.rules.support import engine_name
 from ds_migrate.syntax.source import SourceFile, UnreadableSource
 from ds_migrate.target import target_named
 from ds_migrate.trial.build import build_trial, class_node
@@ -187,14 +190,15 @@ def _prepare(plan: Plan) -> None:
     """The decisions that every rule builds on."""
     trial = plan.trial
     trial.precision = Precision()
-    if not trial.models or not trial.optimizers:
+    helped = {use.attr for use in trial.helpers}
+    if (not trial.models and "wrap_model" not in helped) or (not trial.optimizers and "wrap_optimizer" not in helped):
         _incomplete(plan, trial)
         return
     try:
         trial.place = engine_place(trial)
     except NoPlace as problem:
         plan.blocked(
-            "DSM205", problem.wrap.file, problem.wrap.call, f"there is no place to make the engine: {problem}",
+            "DSM205", *_where(problem, trial), f"there is no place to make the engine: {problem}",
             "wrap models, optimizers and schedulers in __init__",
         )  # fmt: skip
         return
@@ -219,7 +223,15 @@ def _prepare(plan: Plan) -> None:
     decide(trial, plan.options, clips=bool(trial.clipping), keeps_clip=kept)
     if trial.form is Form.COLLECTED:  # the engines share one config, so every function is kept
         trial.clipping = {owner: Clipping(None, c.function or c.max_norm) for owner, c in trial.clipping.items()}
+    for optimizer in trial.optimizers:
+        optimizer.engine = trial.models[0].target if trial.form is Form.SIMPLE else engine_name(optimizer)
     trial.precision = precision_of(trial)
+
+
+def _where(problem: NoPlace, trial: Trial) -> tuple[SourceFile, cst.CSTNode]:
+    if problem.wrap is not None:
+        return problem.wrap.file, problem.wrap.call
+    return trial.parts[0].file, trial.parts[0].node.name
 
 
 def _incomplete(plan: Plan, trial: Trial) -> None:

@@ -11,6 +11,7 @@ from ds_migrate.experiment import ConfigFacts
 from ds_migrate.options import Options
 from ds_migrate.result import Finding, Severity
 from ds_migrate.syntax.source import SourceFile
+from ds_migrate.syntax.tree import docstring, parameters, walk
 from ds_migrate.target import DEEPSPEED_MODULE, MOVED, Target
 from ds_migrate.trial.context import Contexts, ContextUse
 from ds_migrate.trial.model import Trial
@@ -54,9 +55,28 @@ class Plan:
         self.handled.add(use.node)
 
     def context_attribute(self, file: SourceFile) -> str:
-        """How a method reaches the context: ``self.context``, or what the trial calls it."""
+        """How a method reaches the context: ``self.context``, or what the trial calls it; a trial that never kept its
+        context does so from now on."""
+        del file
         known = sorted({a for part in self.trial.parts for a in self.contexts[part.file].attributes})
-        return "self.context" if "context" in known or not known else f"self.{known[0]}"
+        if "context" in known:
+            return "self.context"
+        if known:
+            return f"self.{known[0]}"
+        if not any(_reads_context(part.node) for part in self.trial.parts):
+            self._keep_context()
+        return "self.context"
+
+    def _keep_context(self) -> None:
+        for part in self.trial.parts:
+            init = part.methods.get("__init__")
+            if init is None or len(parameters(init)) < 2:
+                continue
+            name = parameters(init)[1].name.value
+            statement = next(s for s in init.body.body if s is not docstring(init))
+            if part.file.edits.once(init, "keep context") and isinstance(statement, cst.BaseStatement):
+                part.file.before(statement, f"self.context = {name}", above_comments=True)
+            return
 
     def deepspeed_name(self, file: SourceFile, name: str) -> str:
         """What ``file`` calls ``<target>.pytorch.deepspeed.<name>``: imported by name, or taken from the module where
@@ -106,3 +126,11 @@ class Plan:
         self.findings.add(
             file, Finding(code, severity, line, message, column, trial=self.trial.name, help=help, fix=fix)
         )
+
+
+def _reads_context(node: cst.CSTNode) -> bool:
+    """Whether the class reads ``self.context`` (some base class set it)."""
+    return any(
+        isinstance(n, cst.Attribute) and n.attr.value == "context" and isinstance(n.value, cst.Name) and n.value.value == "self"
+        for n in walk(node)
+    )

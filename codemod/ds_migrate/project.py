@@ -22,6 +22,13 @@ from ds_migrate.detect import (
 )
 
 
+# What only a PyTorchTrialContext is asked, spelled so that prose about it does not count.
+_CONTEXT_CALLS = (
+    b".wrap_model(", b".wrap_optimizer(", b".step_optimizer(", b".wrap_scaler(", b".configure_apex_amp(",
+    b"context.backward(", b"context.experimental.",
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class TrialClass:
     """A class that is a PyTorchTrial, directly or through ``bases`` (nearest first, all of them in the project)."""
@@ -215,7 +222,7 @@ class Project:
             facts = self.facts(path)
             if facts is None:
                 continue
-            if facts.imports_from("determined"):
+            if facts.imports_from("determined") or self._asks_context(path):
                 found.add(path)
             for imported in facts.imports:
                 target = self.imported_file(path, imported)
@@ -223,6 +230,11 @@ class Project:
                     seen.add(target)
                     queue.append(target)
         return found
+
+    def _asks_context(self, path: Path) -> bool:
+        """Whether a helper speaks to a context that it is given, without importing Determined."""
+        data = self._read(path) or b""
+        return any(word in data for word in _CONTEXT_CALLS)
 
     def _scripts_running(self, trial: TrialClass) -> set[Path]:
         """Files that import the trial and speak to Determined: launch scripts, tests, notebooks' helpers."""

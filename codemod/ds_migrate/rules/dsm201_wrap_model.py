@@ -45,7 +45,7 @@ import libcst as cst
 
 from ds_migrate.plan import Plan
 from ds_migrate.rules.support import collect, unwrap
-from ds_migrate.syntax.tree import dotted, walk
+from ds_migrate.syntax.tree import argument, dotted, walk
 from ds_migrate.trial.model import Form, Model
 
 CODE = "DSM201"
@@ -55,11 +55,16 @@ _QUIET = frozenset({"parameters", "named_parameters", "train", "eval", "zero_gra
 
 
 def apply(plan: Plan) -> None:
+    for use in plan.trial.helpers:
+        given = argument(use.call, 0, "model") if use.attr == "wrap_model" and use.call is not None else None
+        if given is not None:
+            plan.handle(use)
+            collect(plan, use, given.value, CODE, "add_model")
     for model in plan.trial.models:
         for wrap in model.wraps:
             plan.handle(wrap.use)
             if plan.trial.form is Form.COLLECTED:
-                collect(plan, wrap, CODE, "add_model")
+                collect(plan, wrap.use, wrap.argument, CODE, "add_model")
                 continue
             suffix = f".to({_context(wrap.use.receiver)}.device)" if _used_before_engine(plan, model) else ""
             unwrap(plan, wrap, CODE, suffix)

@@ -53,12 +53,17 @@ NAME = "wrap-optimizer"
 
 
 def apply(plan: Plan) -> None:
+    for use in plan.trial.helpers:
+        given = argument(use.call, 0, "optimizer") if use.attr == "wrap_optimizer" and use.call is not None else None
+        if given is not None:
+            plan.handle(use)
+            collect(plan, use, given.value, CODE, "add_optimizer")
     for optimizer in plan.trial.optimizers:
         for wrap in optimizer.wraps:
             plan.handle(wrap.use)
             file, call = wrap.file, wrap.call
             if plan.trial.form is Form.COLLECTED:
-                collect(plan, wrap, CODE, "add_optimizer")
+                collect(plan, wrap.use, wrap.argument, CODE, "add_optimizer")
             else:
                 unwrap(plan, wrap, CODE)
                 plan.converted(CODE, file, call, f"{optimizer.target} is the optimizer itself, its engine takes it")

@@ -53,7 +53,7 @@ References
 from __future__ import annotations
 
 from ds_migrate.plan import Plan
-from ds_migrate.rules.support import child_name, engine_name, expression_text
+from ds_migrate.rules.support import child_name, expression_text
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.syntax.tree import dotted
 from ds_migrate.trial.batch_size import micro_batch_size
@@ -77,7 +77,6 @@ def apply(plan: Plan) -> None:
             "convert for the bundled runtime (--target runtime)",
         )  # fmt: skip
         return
-    _name_engines(plan, place)
     if not file.edits.once(place.statement, CODE):
         return
     names = _Names(plan, file, place)
@@ -85,9 +84,7 @@ def apply(plan: Plan) -> None:
     if trial.form is Form.SIMPLE:
         lines += _simple_engine(names)
     elif trial.form is Form.COLLECTED:
-        engines = plan.deepspeed_name(file, "Engines")
-        file.before(place.first, f"{trial.engines} = {engines}({names.context})")
-        lines.append(f"{trial.engines}.initialize({names.config})")
+        lines.append(f"{names.context}.engines.initialize({names.config})")
     else:
         for optimizer in trial.optimizers:
             lines += _engine_of(names, optimizer)
@@ -95,14 +92,6 @@ def apply(plan: Plan) -> None:
     what = "the engine is made" if trial.form is Form.SIMPLE else "one engine per optimizer is made"
     stage = f"ZeRO stage {trial.stage}" + (f" ({trial.stage_reason})" if trial.stage_reason else "")
     plan.converted(CODE, file, place.statement, f"{what} here; {stage}")
-
-
-def _name_engines(plan: Plan, place: Place) -> None:
-    trial = plan.trial
-    if trial.form is Form.COLLECTED:
-        trial.engines = trial.engines or f"self.{place.file.names.fresh('engines', 'ds_engines')}"
-    for optimizer in trial.optimizers:
-        optimizer.engine = trial.models[0].target if trial.form is Form.SIMPLE else engine_name(optimizer)
 
 
 class _Names:
@@ -118,6 +107,8 @@ class _Names:
 
     def config_lines(self) -> list[str]:
         plan, file = self.plan, self.file
+        known = any(True for _ in plan.trial.uses_of("get_hparam", "get_hparams", "get_per_slot_batch_size", "get_global_batch_size"))
+        configured = plan.configured is not None and bool(plan.configured.configs)
         overwrite = plan.deepspeed_name(file, "overwrite_deepspeed_config")
         path = file.imports.name("pathlib", "Path")
         values = [f'"train_micro_batch_size_per_gpu": {micro_batch_size(plan, self.context)},']
@@ -130,6 +121,13 @@ class _Names:
             enabled = f"{on} and {precision.condition}" if precision.condition else on
             values.append(f'"torch_autocast": {{"enabled": {enabled}, "dtype": "{precision.dtype}"}},')
         values.append(f'**{self.hparams}.get("overwrite_deepspeed_args", {{}}),')
+        if not known and not configured:  # such a context may have no hyperparameters: get_hparams() would raise
+            return [
+                f"{self.config} = {overwrite}(",
+                f'    str({path}(__file__).with_name("{plan.ds_config_name}")),',
+                f"    {{{' '.join(values[:-1]).rstrip(',')}}},",
+                ")",
+            ]
         return [
             f"{self.hparams} = {self.context}.get_hparams()",
             f"{self.config} = {overwrite}(",

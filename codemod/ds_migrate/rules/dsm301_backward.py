@@ -46,8 +46,9 @@ NAME = "backward"
 
 
 def apply(plan: Plan) -> None:
+    helpers = [Backward(u, u.call) for u in plan.trial.helpers if u.attr == "backward" and u.call is not None]
     reduces = not plan.trial.managed and handles_gradients(plan.trial)
-    for backward in plan.trial.backwards:
+    for backward in (*plan.trial.backwards, *helpers):
         plan.handle(backward.use)
         file, call = backward.use.file, backward.call
         problem = _problem(backward)
@@ -76,7 +77,8 @@ def apply(plan: Plan) -> None:
 
 def _engine(plan: Plan, backward: Backward) -> str | None:
     if plan.trial.form is Form.COLLECTED:
-        return plan.trial.engines
+        context = plan.context_attribute(backward.use.file) if backward.by_hand else expression_text(backward.use.receiver)
+        return f"{context}.engines"
     return backward.owner.engine if backward.owner is not None else None
 
 

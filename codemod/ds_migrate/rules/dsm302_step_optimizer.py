@@ -36,7 +36,7 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
@@ -44,6 +44,7 @@ from ds_migrate.plan import Plan
 from ds_migrate.rules.support import expression_text
 from ds_migrate.syntax.edits import Statement
 from ds_migrate.syntax.tree import argument, has_star, is_literal
+from ds_migrate.trial.decide import handles_gradients
 from ds_migrate.trial.model import Form, Step
 
 CODE = "DSM302"
@@ -51,7 +52,7 @@ NAME = "step-optimizer"
 
 
 def apply(plan: Plan) -> None:
-    for step in plan.trial.steps:
+    for step in (*plan.trial.steps, *_helpers(plan)):
         plan.handle(step.use)
         file, call = step.use.file, step.call
         problem = _problem(plan, step)
@@ -64,9 +65,20 @@ def apply(plan: Plan) -> None:
         plan.converted(CODE, file, call, f"{engine}.step()")
 
 
+def _helpers(plan: Plan) -> Iterator[Step]:
+    """Steps that helpers outside of the trial make."""
+    for use in plan.trial.helpers:
+        given = argument(use.call, 0, "optimizer") if use.attr == "step_optimizer" and use.call is not None else None
+        if given is not None and use.call is not None:
+            clip = argument(use.call, 1, "clip_grads")
+            kept = clip.value if clip is not None and not is_literal(clip.value, "None") else None
+            yield Step(use, use.call, given.value, None, kept)
+
+
 def _engine(plan: Plan, step: Step) -> str:
     if plan.trial.form is Form.COLLECTED:
-        return f"{plan.trial.engines}[{expression_text(step.optimizer)}]"
+        context = plan.context_attribute(step.use.file) if step.by_hand else expression_text(step.use.receiver)
+        return f"{context}.engines[{expression_text(step.optimizer)}]"
     assert step.owner is not None
     return step.owner.engine
 
@@ -154,7 +166,8 @@ def _kept_clip(plan: Plan, step: Step, engine: str) -> list[str]:
     names = step.use.file.names
     function = expression_text(step.clip)
     lines = []
-    if plan.trial.form is not Form.SIMPLE or not plan.trial.managed:
+    reduced = plan.trial.managed or handles_gradients(plan.trial)  # in backward, or right after it (DSM301)
+    if not reduced:
         lines.append(f"{engine}.allreduce_gradients()")
     group = names.fresh("group", "param_group")
     param = names.fresh("p", "param")

@@ -70,6 +70,21 @@ def apply(plan: Plan) -> None:
         _convert(plan, part.file, function, moved)
     for part, function in plan.trial.methods():
         _own_calls(plan, part.file, function)
+    if plan.accumulates:
+        _indices(plan)
+
+
+def _indices(plan: Plan) -> None:
+    """With accumulation ``batch_idx`` counts optimizer steps, where PyTorchTrial counted micro-batches."""
+    for part, function in plan.trial.methods("train_batch"):
+        for node in walk(function.body):
+            if isinstance(node, cst.Name) and node.value == "batch_idx":
+                plan.review(
+                    CODE, part.file, node,
+                    "with accumulation batch_idx counts optimizer steps now, it counted micro-batches",
+                    "multiply it by the accumulation steps if the count matters",
+                )  # fmt: skip
+                break
 
 
 def _problem(function: cst.FunctionDef) -> tuple[str, str] | None:

@@ -31,7 +31,7 @@ KEPT = frozenset(
 # Distinctive enough to be the context's wherever they stand, also in helper classes and callbacks.
 DISTINCTIVE = frozenset(
     """wrap_model wrap_optimizer wrap_lr_scheduler wrap_scaler step_optimizer configure_apex_amp autocast_forward_pass
-    _Model _Optimizer Model Optimizer _backward""".split()
+    _Model _Optimizer Model Optimizer _backward backward models optimizers lr_schedulers""".split()
 )
 _WAYS = {
     "wrap_scaler": 'drop the scaler; precision is a matter of ds_config.json ("fp16", "bf16" or "torch_autocast")',

@@ -9,6 +9,7 @@ import libcst as cst
 from ds_migrate.plan import Plan
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.syntax.tree import code, dotted
+from ds_migrate.trial.context import ContextUse
 from ds_migrate.trial.model import Optimizer, Wrap
 
 
@@ -44,23 +45,24 @@ def unwrap(plan: Plan, wrap: Wrap, rule: str, suffix: str = "") -> None:
     file.change(wrap.call, take_argument)
 
 
-def collect(plan: Plan, wrap: Wrap, rule: str, method: str) -> None:
-    """``context.wrap_model(x, ...)`` becomes ``self.engines.add_model(x)`` where it stands."""
-    file = wrap.file
-    if not file.edits.once(wrap.call, rule):
+def collect(plan: Plan, use: ContextUse, argument: cst.BaseExpression, rule: str, method: str) -> None:
+    """``context.wrap_model(x, ...)`` becomes ``context.engines.add_model(x)`` where it stands."""
+    file, call = use.file, use.call
+    if call is None or not file.edits.once(call, rule):
         return
-    position = next(i for i, a in enumerate(wrap.call.args) if a.value is wrap.argument)
-    target = cst.parse_expression(f"{plan.trial.engines}.{method}")
+    position = next(i for i, a in enumerate(call.args) if a.value is argument)
 
     def rewrite(updated: cst.CSTNode) -> cst.CSTNode:
-        assert isinstance(updated, cst.Call)
+        assert isinstance(updated, cst.Call) and isinstance(updated.func, cst.Attribute)
         kept = updated.args[position]
         if len(updated.args) > 1:
             kept = kept.with_changes(comma=cst.MaybeSentinel.DEFAULT)
-        return updated.with_changes(func=target, args=[kept.with_changes(keyword=None, equal=cst.MaybeSentinel.DEFAULT)])
+        engines = cst.Attribute(updated.func.value, cst.Name("engines"))
+        kept = kept.with_changes(keyword=None, equal=cst.MaybeSentinel.DEFAULT)
+        return updated.with_changes(func=cst.Attribute(engines, cst.Name(method)), args=[kept])
 
-    file.change(wrap.call, rewrite)
-    plan.converted(rule, file, wrap.call, f"{plan.trial.engines}.{method}: its engine is made once all are there")
+    file.change(call, rewrite)
+    plan.converted(rule, file, call, f"engines.{method}: its engine is made once all are there")
 
 
 def keep_layout(call: cst.Call, value: cst.BaseExpression, arg: cst.Arg) -> cst.BaseExpression:

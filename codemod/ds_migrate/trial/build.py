@@ -15,6 +15,10 @@ from ds_migrate.trial.owners import models_of, optimizers_of
 from ds_migrate.trial.wraps import wrap_of
 
 
+# What a helper outside of the trial may do with the context that concerns engines.
+HELPED = frozenset({"wrap_model", "wrap_optimizer", "step_optimizer", "backward"})
+
+
 def class_node(file: SourceFile, name: str, line: int | None = None) -> cst.ClassDef | None:
     """The class of that name (the one nearest to ``line`` when a file has several)."""
     found = [n for n in walk(file.module) if isinstance(n, cst.ClassDef) and n.name.value == name]
@@ -51,6 +55,7 @@ def _collect(trial: Trial) -> None:
     trial.models = models_of(wraps["wrap_model"])
     trial.optimizers = optimizers_of(wraps["wrap_optimizer"], trial.models, trial)
     trial.schedulers = wraps["wrap_lr_scheduler"]
+    trial.helpers = [u for u in trial.uses if u.owner not in inside and u.call is not None and u.attr in HELPED]
     for use in own:
         if use.call is None:
             continue

@@ -39,6 +39,8 @@ def decide(trial: Trial, options: Options, clips: bool, keeps_clip: bool) -> Non
 def _is_irregular(trial: Trial) -> bool:
     """Whether some model or optimizer has no name of its own that is always there."""
     wraps = [w for owner in (*trial.models, *trial.optimizers) for w in owner.wraps]
+    if trial.helpers:
+        return True
     return (
         any(w.repeated or w.target is None for w in wraps)
         or any(m.sometimes for m in trial.models)

@@ -27,13 +27,15 @@ class Place:
 class NoPlace(Exception):
     """There is no such statement; the message says why, ``wrap`` where."""
 
-    def __init__(self, message: str, wrap: Wrap) -> None:
+    def __init__(self, message: str, wrap: Wrap | None) -> None:
         super().__init__(message)
         self.wrap = wrap
 
 
 def engine_place(trial: Trial) -> Place:
     """Find the place. Raises ``NoPlace`` when wraps stand where no one statement comes after them all."""
+    if trial.helpers:
+        return _end_of_init(trial)
     wraps = [w for o in trial.optimizers for w in o.wraps] + [w for m in trial.models for w in m.wraps] + trial.schedulers
     part, function = _home(trial, wraps)
     positions = [_top_statement(trial, part, function, wrap) for wrap in wraps]
@@ -49,6 +51,16 @@ def engine_place(trial: Trial) -> Place:
     first = body[min(body.index(s) for s in positions)]
     assert isinstance(statement, cst.BaseStatement) and isinstance(first, cst.BaseStatement)
     return Place(part.file, function, statement, first)
+
+
+def _end_of_init(trial: Trial) -> Place:
+    """After everything that ``__init__`` does, helpers that wrap included."""
+    for part, function in trial.methods("__init__"):
+        body = [s for s in function.body.body if isinstance(s, cst.BaseStatement)]
+        if isinstance(body[-1], cst.SimpleStatementLine) and isinstance(body[-1].body[-1], cst.Return) and len(body) > 1:
+            body.pop()
+        return Place(part.file, function, body[-1], body[0])
+    raise NoPlace("the trial has no __init__ in this project", None)
 
 
 def _home(trial: Trial, wraps: list[Wrap]) -> tuple[Part, cst.FunctionDef]:
