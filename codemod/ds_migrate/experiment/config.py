@@ -54,7 +54,7 @@ def plan_config(config: ConfigFile, resolver: Resolver, names: frozenset[str], t
 
 @dataclass
 class _Attempt:
-    """The edited text of a file; ``wrong`` when it does not mean what it should, ``refused`` when nothing may change."""
+    """The edited text of a file; ``wrong`` when it means something else, ``refused`` when nothing may change."""
 
     text: str
     findings: list[Finding]
