@@ -225,3 +225,17 @@ def test_changed_words_are_found_in_lines_that_became_each_other() -> None:
 
 def test_unlike_lines_are_not_compared_word_by_word() -> None:
     assert list(changed_words(["alpha beta"], ["gamma(delta)"])) == []
+
+
+@pytest.mark.parametrize(
+    ("paths", "typed"),
+    [
+        (["a.py", "pkg/b.py"], "a.py pkg/b.py"),
+        ([f"pkg/sub/{number}.py" for number in range(9)], "pkg/sub"),
+        ([f"{number}.py" for number in range(9)], "."),
+        ([f"pkg/{number}/x.py" for number in range(9)], "pkg"),
+        ([f"pkg/{number}.py" for number in range(9)] + ["/abs/x.py"], "."),
+    ],
+)
+def test_a_command_for_many_files_names_their_folder(paths: list[str], typed: str) -> None:
+    assert Command(paths).line("--write") == f"ds-migrate --write {typed}"

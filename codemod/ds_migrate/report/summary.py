@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 
 from ds_migrate.report.display import visible
 from ds_migrate.result import FileKind, FileStatus, Report, Severity, TrialStatus
 
 MARKER_CODE = "DSM005"
+_MANY_PATHS = 6
 EXIT_DONE, EXIT_WORK_REMAINS, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 2, 130
 
 
@@ -85,7 +88,14 @@ class Command:
     options: Sequence[str] = ()
 
     def line(self, *extra: str) -> str:
-        return visible(shlex.join(["ds-migrate", *extra, *self.options, *self.paths]))
+        paths = self.paths if len(self.paths) <= _MANY_PATHS else [self._common_folder()]
+        return visible(shlex.join(["ds-migrate", *extra, *self.options, *paths]))
+
+    def _common_folder(self) -> str:
+        """What to type for the many files that a hook names."""
+        if len({Path(path).is_absolute() for path in self.paths}) > 1:
+            return "."
+        return os.path.commonpath([Path(os.path.normpath(path)).parent for path in self.paths]) or "."
 
 
 def sentences(report: Report, mode: Mode) -> Iterator[str]:

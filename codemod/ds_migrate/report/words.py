@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 Span = tuple[int, int]
 
 _WORD = re.compile(r"\w+|\s+|.")
-_ALIKE = 0.5  # of the words; lines less alike are better read whole
+_ALIKE = 0.6  # of the words; lines less alike are better read whole
 _MANY = 40  # lines; a block longer than this is a rewrite, and pairing its lines would take long
 
 
