@@ -21,13 +21,14 @@ from ds_migrate.result import FileKind, FileResult, FileStatus, Finding, Severit
 from ds_migrate.rules import conversion_rules
 from ds_migrate.rules.support import engine_name
 from ds_migrate.syntax.source import SourceFile, UnreadableSource
+from ds_migrate.syntax.tree import dotted_names
 from ds_migrate.target import target_named
 from ds_migrate.trial.build import build_trial, class_node
 from ds_migrate.trial.context import Contexts
 from ds_migrate.trial.clipping import Clipping, clipping_of
 from ds_migrate.trial.decide import decide
 from ds_migrate.trial.model import Form, Trial
-from ds_migrate.trial.place import NoPlace, engine_place
+from ds_migrate.trial.place import NoPlace, after_names, engine_place
 from ds_migrate.trial.precision import Precision, precision_of
 
 Read = Callable[[Path], "bytes | None"]
@@ -219,6 +220,8 @@ def _prepare(plan: Plan) -> None:
         if owner is not None:  # one step clips, another does not: only code can say that
             clip = next(s.clip for s in trial.steps if s.owner is owner and s.clip is not None)
             trial.clipping[owner] = Clipping(None, clip)
+    norms = [c.max_norm for c in trial.clipping.values() if c.max_norm is not None]
+    trial.place = after_names(trial.place, {n for norm in norms for n in dotted_names(norm)})
     kept = any(c.max_norm is None for c in trial.clipping.values())
     decide(trial, plan.options, clips=bool(trial.clipping), keeps_clip=kept)
     if trial.form is Form.COLLECTED:  # the engines share one config, so every function is kept

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -167,21 +168,22 @@ def _deepspeed_facts(project: Project, sources: dict[Path, Source]) -> Iterable[
         if trial.kind == "deepspeed" and path in sources:
             data = sources[path].data or b""
         if b'"deepspeed_config"' in data:
-            target = path.with_name("ds_config.json")
+            written = re.search(rb'with_name\("([^"]+\.json)"\)', data)
+            target = path.with_name(written.group(1).decode() if written else "ds_config.json")
             yield TrialFacts(
                 name, path, TrialStatus.ALREADY_DEEPSPEED, {}, target, sums_gradients=None, reads_deepspeed_config=True
             )
 
 
-def _scripts(project: Project) -> dict[Path, list[str]]:
+def _scripts(project: Project) -> dict[Path, list[tuple[Path, str]]]:
     """Scripts and the trials they run: their own, and those they import."""
-    found: dict[Path, list[str]] = {}
+    found: dict[Path, list[tuple[Path, str]]] = {}
     for (path, name), trial in project.trials.items():
         if trial.kind not in ("pytorch", "deepspeed"):
             continue
-        found.setdefault(path, []).append(name)
+        found.setdefault(path, []).append((path, name))
         for script in project.importers(trial):
-            found.setdefault(script, []).append(name)
+            found.setdefault(script, []).append((path, name))
     return found
 
 

@@ -36,13 +36,12 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import libcst as cst
 
 from ds_migrate.plan import Plan
 from ds_migrate.rules.support import expression_text
-from ds_migrate.syntax.edits import Statement
 from ds_migrate.syntax.tree import argument, has_star, is_literal
 from ds_migrate.trial.decide import handles_gradients
 from ds_migrate.trial.model import Form, Step
@@ -99,11 +98,11 @@ def _problem(plan: Plan, step: Step) -> tuple[str, str] | None:
             "auto_zero_grads=False keeps gradients over a step; an engine always clears them",
             "drop auto_zero_grads=False if the trial clears the gradients itself before each backward",
         )
-    if not isinstance(step.use.file.parent(step.call), cst.Expr):
+    small = step.use.file.parent(step.call)
+    if not isinstance(small, cst.Expr):
         return "the value of step_optimizer is used", "call it as a statement of its own"
-    line = step.use.file.statement(step.call)
-    if not isinstance(line, cst.SimpleStatementLine) or (len(line.body) > 1 and _gated(plan, step)):
-        return "step_optimizer shares its line with other statements", "give it a line of its own"
+    if not isinstance(step.use.file.parent(small), cst.SimpleStatementLine) and _gated(plan, step):
+        return "step_optimizer stands behind a colon", "give it a line of its own"
     return None
 
 
@@ -144,20 +143,9 @@ def _rewrite(plan: Plan, step: Step, engine: str) -> None:
         lines = [gate, *(f"    {b}" for b in body), f"{engine}.step()"]
     else:
         lines = [gate, *(f"    {b}" for b in body), f"    {engine}.step()"]
-    line = file.statement(step.call)
-    assert isinstance(line, cst.SimpleStatementLine)
-
-    def build(updated: cst.SimpleStatementLine) -> Sequence[Statement]:
-        statements = file.edits.parse("\n".join(lines))
-        statements[0] = statements[0].with_changes(leading_lines=updated.leading_lines)
-        comment = updated.trailing_whitespace.comment
-        if comment is not None:
-            statements[0] = statements[0].with_changes(
-                leading_lines=[*statements[0].leading_lines, cst.EmptyLine(comment=comment)]
-            )
-        return statements
-
-    file.instead(line, build)
+    small = file.parent(step.call)
+    assert isinstance(small, cst.Expr)
+    file.expand(small, "\n".join(lines))
 
 
 def _kept_clip(plan: Plan, step: Step, engine: str) -> list[str]:

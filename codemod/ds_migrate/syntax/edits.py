@@ -7,7 +7,7 @@ comment is ever lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Union
 
 import libcst as cst
@@ -23,13 +23,13 @@ class Edits:
         self._before: dict[cst.CSTNode, list[str]] = {}
         self._above: dict[cst.CSTNode, list[str]] = {}
         self._after: dict[cst.CSTNode, list[str]] = {}
-        self._instead: dict[cst.CSTNode, Callable[[cst.SimpleStatementLine], Sequence[Statement]]] = {}
+        self._expanded: dict[cst.CSTNode, dict[str, str]] = {}
         self._gone: set[cst.CSTNode] = set()
         self._touched: set[cst.CSTNode] = set()
         self._done: set[tuple[cst.CSTNode, str]] = set()
 
     def __bool__(self) -> bool:
-        return bool(self._changes or self._before or self._above or self._after or self._instead or self._gone)
+        return bool(self._changes or self._before or self._above or self._after or self._expanded or self._gone)
 
     def touch(self, node: cst.CSTNode, ancestors: Iterable[cst.CSTNode]) -> None:
         """Tell the transform that something changes at ``node``: it only descends where something does."""
@@ -65,11 +65,29 @@ class Edits:
     def after(self, statement: cst.BaseStatement, code: str) -> None:
         self._after.setdefault(statement, []).append(code)
 
-    def instead(
-        self, line: cst.SimpleStatementLine, build: Callable[[cst.SimpleStatementLine], Sequence[Statement]]
-    ) -> None:
-        """Replace a whole line by the statements that ``build`` makes of it (already rewritten below)."""
-        self._instead[line] = build
+    def expand(self, line: cst.SimpleStatementLine, small: cst.BaseSmallStatement, code: str) -> None:
+        """Put whole statements in the place of one small statement; others on its line get lines of their own."""
+        marks = self._expanded.setdefault(line, {})
+        mark = f"_ds_migrate_{len(marks)}"
+        marks[mark] = code
+        self.replace(small, cst.Expr(cst.Name(mark)))
+
+    def _expand(self, line: cst.SimpleStatementLine, marks: dict[str, str]) -> list[Statement]:
+        statements: list[Statement] = []
+        for small in line.body:
+            value = small.value if isinstance(small, cst.Expr) else None
+            if isinstance(value, cst.Name) and value.value in marks:
+                statements += self.parse(marks[value.value])
+            else:
+                statements.append(cst.SimpleStatementLine([small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)]))
+        comment = line.trailing_whitespace.comment
+        above = list(line.leading_lines)
+        if comment is not None and len(statements) == 1 and isinstance(statements[0], cst.SimpleStatementLine):
+            statements[0] = statements[0].with_changes(trailing_whitespace=line.trailing_whitespace)
+        elif comment is not None:
+            above.append(cst.EmptyLine(comment=comment))
+        statements[0] = statements[0].with_changes(leading_lines=above)
+        return statements
 
     def parse(self, code: str) -> list[Statement]:
         """Statements written with ``\\n`` and four spaces, in the file's own newline and indent."""
@@ -114,8 +132,8 @@ class _Rewriter(cst.CSTTransformer):
             if isinstance(original_node, cst.BaseSmallStatement):
                 return cst.RemoveFromParent()
             node = _emptied(node)
-        if original_node in edits._instead and isinstance(node, cst.SimpleStatementLine):
-            node = cst.FlattenSentinel(edits._instead[original_node](node))
+        if original_node in edits._expanded and isinstance(node, cst.SimpleStatementLine):
+            node = cst.FlattenSentinel(edits._expand(node, edits._expanded[original_node]))
         above, before, after = (
             [statement for code in found.get(original_node, ()) for statement in edits.parse(code)]
             for found in (edits._above, edits._before, edits._after)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ from pathlib import Path
 import libcst as cst
 from libcst._nodes.internal import CodegenState
 
-from ds_migrate.syntax.edits import Change, Edits, Statement
+from ds_migrate.syntax.edits import Change, Edits
 from ds_migrate.syntax.imports import Imports
 from ds_migrate.syntax.names import Names
 from ds_migrate.syntax.tree import children
@@ -191,7 +191,9 @@ class SourceFile:
         self._claim(statement)
         self.edits.after(statement, code)
 
-    def instead(self, line: cst.SimpleStatementLine, build: Callable[[cst.SimpleStatementLine], Sequence[Statement]]) -> None:
-        """Replace a whole line by the statements that ``build`` makes of it."""
-        self._claim(line)
-        self.edits.instead(line, build)
+    def expand(self, small: cst.BaseSmallStatement, code: str) -> None:
+        """Put whole statements in the place of one small statement."""
+        line = self.parent(small)
+        assert isinstance(line, cst.SimpleStatementLine)
+        self._claim(small)
+        self.edits.expand(line, small, code)

@@ -114,26 +114,9 @@ def number(node: cst.BaseExpression) -> int | float | None:
     return None
 
 
-def names_read(node: cst.CSTNode) -> set[str]:
-    """Every bare name below the node (attributes and keywords not among them)."""
-    found: set[str] = set()
-    stack: list[cst.CSTNode] = [node]
-    while stack:
-        current = stack.pop()
-        if isinstance(current, cst.Name):
-            found.add(current.value)
-        elif isinstance(current, cst.Attribute):
-            stack.append(current.value)
-        elif isinstance(current, cst.Arg):
-            stack.append(current.value)
-        else:
-            stack.extend(children(current))
-    return found
-
-
-def same(one: cst.CSTNode, other: cst.CSTNode) -> bool:
-    """Whether both are written with the same tokens."""
-    return code(one) == code(other)
+def dotted_names(node: cst.CSTNode) -> set[str]:
+    """Every name and attribute chain below the node, and each one's beginnings."""
+    return {name for n in walk(node) if isinstance(n, (cst.Name, cst.Attribute)) and (name := dotted(n)) is not None}
 
 
 def code(node: cst.CSTNode) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import libcst as cst
 
@@ -51,6 +51,26 @@ def engine_place(trial: Trial) -> Place:
     first = body[min(body.index(s) for s in positions)]
     assert isinstance(statement, cst.BaseStatement) and isinstance(first, cst.BaseStatement)
     return Place(part.file, function, statement, first)
+
+
+def after_names(place: Place, names: set[str]) -> Place:
+    """The same place, or a later one where every one of the names has its value."""
+    body = list(place.function.body.body)
+    last = body.index(place.statement)
+    for index in range(last + 1, len(body)):
+        for node in walk(body[index]):
+            targets = (
+                [t.target for t in node.targets]
+                if isinstance(node, cst.Assign)
+                else [node.target]
+                if isinstance(node, (cst.AnnAssign, cst.AugAssign))
+                else []
+            )
+            if any(dotted(t) in names for t in targets):
+                last = index
+    statement = body[last]
+    assert isinstance(statement, cst.BaseStatement)
+    return replace(place, statement=statement)
 
 
 def _end_of_init(trial: Trial) -> Place:

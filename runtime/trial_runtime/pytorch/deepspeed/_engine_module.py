@@ -34,7 +34,10 @@ class EngineModule(torch.nn.Module):
         stepped = {id(p): p for group in optimizer.param_groups for p in group["params"]}
         in_models = {id(p) for _, p in super().named_parameters()}
         for index, parameter in enumerate(p for key, p in stepped.items() if key not in in_models):
-            self.register_parameter(f"parameter_{index}", parameter)
+            if isinstance(parameter, torch.nn.Parameter):
+                self.register_parameter(f"parameter_{index}", parameter)
+            else:  # a plain tensor that requires gradients: the optimizer steps this very object
+                self.register_buffer(f"tensor_{index}", parameter)
         self._stepped = frozenset(stepped)
 
     def named_parameters(
@@ -44,6 +47,9 @@ class EngineModule(torch.nn.Module):
         for name, parameter in super().named_parameters(prefix, recurse, remove_duplicate):
             if id(parameter) in self._stepped:
                 yield name, parameter
+        for name, tensor in self.named_buffers(prefix, recurse=False):
+            if id(tensor) in self._stepped:
+                yield name, tensor  # type: ignore[misc]
 
     def all_parameters(self) -> Iterator[torch.nn.Parameter]:
         """All parameters of the models, also those of other optimizers or of none."""
@@ -52,6 +58,7 @@ class EngineModule(torch.nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> NoReturn:
         """There is no forward: call the models."""
+        del args, kwargs
         names = ", ".join(name for name, _ in self.named_children())
         raise RuntimeError(
             f"An engine around an EngineModule has no forward pass. Call the model itself (there are: {names}), then "

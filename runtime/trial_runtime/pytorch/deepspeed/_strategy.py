@@ -143,4 +143,4 @@ class DeepSpeedStrategy(Strategy):
             restore_gradients(engine.module, saved)
             own = dict(engine.module.named_buffers())
             for name in own.keys() & buffers.keys():
-                own[name].copy_(buffers[name])
+                own[name].detach().copy_(buffers[name])
