@@ -18,6 +18,8 @@ def train(arguments: Sequence[str] | None = None) -> int:
 
 def verify(arguments: Sequence[str] | None = None) -> int:
     """``ds-verify``: compare an original trial with its conversion; the exit code."""
+    from trial_runtime.train.requirements import missing_runtime
+
     parser = argparse.ArgumentParser(
         prog="ds-verify",
         description="Train a trial and its conversion side by side and show whether they are the same. "
@@ -25,4 +27,4 @@ def verify(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("path", nargs="*", metavar="PATH")
     parser.parse_args(arguments)
-    parser.exit(2, "ds-verify: is not part of this release\n")
+    parser.exit(2, f"ds-verify: {missing_runtime() or 'is not part of this release'}\n")

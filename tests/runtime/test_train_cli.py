@@ -35,16 +35,19 @@ def test_help_imports_no_torch(command: str) -> None:
     assert shown.stdout.startswith(f"usage: ds-{command} ")
 
 
-def test_without_the_runtime_it_says_how_to_install_it(
+def test_without_the_runtime_they_say_how_to_install_it(
     config: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # noqa: ARG005
+    line = "torch and deepspeed missing; install the runtime: pip install 'ds-migrate[runtime]'\n"
 
     assert train([config, "--hparam", "lr=0.1"]) == 2
-    assert capsys.readouterr().err == (
-        "ds-train: torch and deepspeed missing; install the runtime: pip install 'ds-migrate[runtime]'\n"
-    )
+    assert capsys.readouterr().err == f"ds-train: {line}"
     assert not Path("runs").exists()
+    with pytest.raises(SystemExit) as end:
+        verify(["some/path"])
+    assert end.value.code == 2
+    assert capsys.readouterr().err == f"ds-verify: {line}"
 
 
 def test_a_dry_run_shows_the_plan_and_makes_nothing(config: str, capsys: pytest.CaptureFixture[str]) -> None:

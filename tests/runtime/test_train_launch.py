@@ -284,6 +284,7 @@ def test_a_signal_reaches_every_rank_once(slots: int, number: signal.Signals, tm
     assert child.returncode == 128 + number, err
     assert out.count("left") == slots
     assert f"stopped by {number.name}" in err
+    assert experiment.status() == "stopped"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel tells a child of its parent's end on Linux only")

@@ -112,9 +112,11 @@ def _launch(options: argparse.Namespace) -> int:
             arguments, plan.slots, environment, plan.max_restarts, lambda: write_info(options, plan, run), _say
         )
     except Stopped as stopped:
+        run.record("stopped")
         _say(f"stopped by {stopped}; continue with: {_again(options, run)}")
         return 128 + stopped.number
     if code not in (0, USAGE_EXIT):
+        run.record("failed")  # a killed rank could not
         _say(f"failed with exit code {code}; log: {_near(run.path / 'log')}; continue with: {_again(options, run)}")
     return code
 

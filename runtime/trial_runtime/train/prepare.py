@@ -12,6 +12,7 @@ from trial_runtime._cluster_info import ClusterInfo, newest_checkpoint
 from trial_runtime.train.config import Plan, make_plan
 from trial_runtime.train.document import assign, load, split_assignment
 from trial_runtime.train.problems import ConfigError
+from trial_runtime.train.requirements import missing_runtime
 from trial_runtime.train.run_directory import (
     CLUSTER_INFO_FILE,
     RunDirectory,
@@ -53,7 +54,8 @@ def open_directory(options: argparse.Namespace, plan: Plan) -> RunDirectory:
         ConfigError: something is not right.
     """
     _checkpoint(options.latest_checkpoint)
-    _need_runtime()
+    if missing := missing_runtime():
+        raise ConfigError(missing)
     run, continued = open_run(options.run_dir, plan.name, plan.seed)
     if not continued:
         shutil.copyfile(options.config, run.path / "config.yaml")
@@ -71,12 +73,6 @@ def write_info(options: argparse.Namespace, plan: Plan, run: RunDirectory) -> Cl
     info = describe(plan, run, _checkpoint(options.latest_checkpoint))
     (run.path / CLUSTER_INFO_FILE).write_text(info.to_json(), encoding="utf-8")
     return info
-
-
-def _need_runtime() -> None:
-    missing = [name for name in ("torch", "deepspeed") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ConfigError(f"{' and '.join(missing)} missing; install the runtime: pip install 'ds-migrate[runtime]'")
 
 
 def _checkpoint(path: Path | None) -> str | None:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from trial_runtime._cluster_info import ClusterInfo, get_cluster_info
+from trial_runtime.errors import InvalidExperimentException
 from trial_runtime.train import alias
 from trial_runtime.train.console import configure_logging, record_output
 from trial_runtime.train.launch import USAGE_EXIT
@@ -75,8 +76,8 @@ def run(info: ClusterInfo, context: Path, kind: str, target: str, args: Sequence
             raise
         except KeyboardInterrupt:
             status = "stopped"
-            raise
-        except Exception:
+            return 128 + signal.SIGINT
+        except (Exception, InvalidExperimentException):
             _print_exception()
             return 1
         finally:
@@ -169,9 +170,7 @@ def _import_from(context: Path) -> None:
 
 
 def _record_status(directory: Path, status: str) -> None:
-    record, _ = open_run(directory, "", 0)
-    record.status = status
-    record.save()
+    open_run(directory, "", None)[0].record(status)
 
 
 def _print_exception() -> None:

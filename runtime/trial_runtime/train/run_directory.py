@@ -52,8 +52,9 @@ class RunDirectory:
     seed: int
     status: str = "running"
 
-    def save(self) -> None:
-        """Write the record, whole or not at all."""
+    def record(self, status: str) -> None:
+        """Change the status and write the record, whole or not at all."""
+        self.status = status
         fields = {"id": self.id, "number": self.number, "seed": self.seed, "status": self.status}
         temporary = self.path / f".{_RECORD}.tmp"
         temporary.write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
@@ -89,7 +90,7 @@ def open_run(directory: Path | None, name: str, seed: int | None) -> tuple[RunDi
             f"{error.filename}: cannot make the run directory: {error.strerror}; use --run-dir"
         ) from error
     run = RunDirectory(path, secrets.token_hex(4), number, secrets.randbelow(2**31) if seed is None else seed)
-    run.save()
+    run.record("running")
     return run, False
 
 
