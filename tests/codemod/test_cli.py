@@ -374,16 +374,16 @@ def test_words_that_only_look_like_a_trial_import_nothing_heavy(empty: Path) -> 
     assert imported("--check", ".", cwd=empty) == set()
 
 
-def test_a_reader_that_left_is_no_error(empty: Path) -> None:
-    (empty / "trial.py").write_bytes(TRIAL)
-    with subprocess.Popen(
-        command("--format", "json", "."), cwd=empty, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+@pytest.mark.parametrize("view", [["--format", "json"], ["--color", "always"], ["--check"], []])
+def test_a_reader_that_left_is_no_error(view: list[str], empty: Path) -> None:
+    (empty / "trial.py").write_bytes(b"class T(determined.pytorch.PyTorchTrial:\n")
+    with subprocess.Popen(command(*view, "."), cwd=empty, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()
         talk = process.stderr.read().decode()
-    assert process.returncode == 0, talk
+    assert process.returncode == 2, talk
     assert "BrokenPipe" not in talk
+    assert "Traceback" not in talk
 
 
 def test_closed_streams_are_no_error(empty: Path) -> None:
@@ -421,3 +421,37 @@ def test_kinds_of_files_keep_their_order(engine: Engine, capsys: pytest.CaptureF
     engine.report = report_of(to_convert(), config)
     main(["trial.py"])
     assert re.findall(r"^\+\+\+ b/(.*)$", capsys.readouterr().out, re.MULTILINE) == ["trial.py", "const.yaml"]
+
+
+# -- with the engine itself -------------------------------------------------------------------------------------------
+
+
+def test_a_preview_a_patch_a_write_and_an_undo_tell_the_same_story(
+    empty: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    def tree() -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in empty.iterdir() if path.is_file()}
+
+    monkeypatch.chdir(empty)
+    for path in (Path(__file__).parents[2] / "fixtures/guide/before").iterdir():
+        if path.is_file():
+            (empty / path.name).write_bytes(path.read_bytes())
+    before = tree()
+
+    assert main(["."]) == 0
+    patch = capfdbinary.readouterr().out
+    assert main(["--check", "."]) == 1
+    assert tree() == before
+    subprocess.run(["git", "apply", "-"], cwd=empty, input=patch, check=True)
+    patched = tree()
+    assert patched.keys() - before.keys() == {"ds_config.json"}
+    subprocess.run(["git", "apply", "-R", "-"], cwd=empty, input=patch, check=True)
+    assert tree() == before
+
+    assert main(["--write", "."]) == 0
+    assert tree() == patched
+    assert main(["--check", "."]) == 0
+    assert main(["--write", "."]) == 0
+    assert tree() == patched
+    assert main(["--undo"]) == 0
+    assert tree() == before

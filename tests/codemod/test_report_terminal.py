@@ -189,6 +189,8 @@ def test_colour_is_what_was_asked_for(
     stream = io.StringIO()
     show(terminal_console(stream, color), report_of(changed(Path("a.py"), b"", b"x\n")), Mode.PREVIEW, COMMAND)
     assert bool(re.search(r"\x1b\[[0-9;]*[34]8;|\x1b\[[0-9;]*3[1-7]m", stream.getvalue())) is coloured
+    if color == "never":
+        assert "\x1b" not in stream.getvalue()
 
 
 @pytest.mark.parametrize("colorfgbg", ["", "0;15", "15;0"])

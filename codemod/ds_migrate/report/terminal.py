@@ -37,15 +37,22 @@ _READABLE = 110  # columns; prose wider than this is hard to read
 
 def terminal_console(stream: IO[str], color: str) -> Console:
     """A console for ``stream``; ``color`` is auto, always or never. NO_COLOR and FORCE_COLOR hold for auto."""
-    return Console(
+    return _Console(
         file=stream,
         force_terminal=True if color == "always" else None,
-        no_color=True if color == "never" else False if color == "always" else None,
+        color_system=None if color == "never" else "auto",
+        no_color=False if color == "always" else None,
         markup=False,
         emoji=False,
         highlight=False,
         force_jupyter=False,
     )
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave the exit code to the command line; rich would end the process with 1."""
+        raise BrokenPipeError
 
 
 def show(console: Console, report: Report, mode: Mode, command: Command) -> None:
