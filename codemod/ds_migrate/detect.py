@@ -18,7 +18,13 @@ DEEPSPEED_TRIALS = (
     "trial_runtime.pytorch.deepspeed.DeepSpeedTrial",
 )
 TRIAL_METHODS = frozenset(
-    {"train_batch", "evaluate_batch", "evaluate_full_dataset", "build_training_data_loader", "build_validation_data_loader"}
+    {
+        "train_batch",
+        "evaluate_batch",
+        "evaluate_full_dataset",
+        "build_training_data_loader",
+        "build_validation_data_loader",
+    }
 )
 MARKER = re.compile(rb"#\s*TODO\(ds-migrate DSM\d+\)")
 
@@ -60,9 +66,7 @@ class ModuleFacts:
     aliases: dict[str, str] = field(default_factory=dict)
 
     def imports_from(self, package: str) -> bool:
-        return any(
-            i.level == 0 and (i.module == package or i.module.startswith(package + ".")) for i in self.imports
-        )
+        return any(i.level == 0 and (i.module == package or i.module.startswith(package + ".")) for i in self.imports)
 
 
 def module_facts(data: bytes) -> ModuleFacts:
@@ -83,7 +87,9 @@ def module_facts(data: bytes) -> ModuleFacts:
                     name=node.name,
                     line=node.lineno,
                     bases=tuple(_qualified(base, facts.aliases, local) for base in _plain_bases(node)),
-                    methods=frozenset(s.name for s in node.body if isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef))),
+                    methods=frozenset(
+                        s.name for s in node.body if isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef))
+                    ),
                     top_level=id(node) in tops,
                 )
             )

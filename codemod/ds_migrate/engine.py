@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-
 from ds_migrate.discover import CONFIG_SUFFIXES, Source, project_files, read_file
 from ds_migrate.options import Options
 from ds_migrate.project import Project, TrialClass
@@ -30,6 +29,7 @@ from ds_migrate.result import (
 
 if TYPE_CHECKING:
     from ds_migrate.convert import Conversion
+    from ds_migrate.experiment import TrialFacts
 
 _KINDS = {
     "deepspeed": TrialStatus.ALREADY_DEEPSPEED,
@@ -84,7 +84,9 @@ class _Run:
         self._unparsable(project, members)
         self._recognised(project)
         conversions = self._convert(project)
-        configs = [f for f in files if f.suffix in CONFIG_SUFFIXES] + [s.real for s in members if s.real.suffix in CONFIG_SUFFIXES]
+        configs = [f for f in files if f.suffix in CONFIG_SUFFIXES] + [
+            s.real for s in members if s.real.suffix in CONFIG_SUFFIXES
+        ]
         self._configs(project, list(dict.fromkeys(configs)), conversions)
 
     def _unparsable(self, project: Project, members: Iterable[Source]) -> None:
@@ -118,7 +120,9 @@ class _Run:
 
         conversions = []
         for family in families:
-            others = [t for t in project.trials.values() if t.kind in ("old-api", "foreign-base") and t.path in family.files]
+            others = [
+                t for t in project.trials.values() if t.kind in ("old-api", "foreign-base") and t.path in family.files
+            ]
             conversions.append(Conversion(family, others, self.read, set(self.sources), self.options))
         return conversions
 
@@ -159,7 +163,7 @@ class _Run:
                 result.path = beside.path.with_name(result.path.name)
 
 
-def _deepspeed_facts(project: Project, sources: dict[Path, Source]) -> Iterable[object]:
+def _deepspeed_facts(project: Project, sources: dict[Path, Source]) -> Iterable[TrialFacts]:
     """Trials that an earlier run converted: configs that were not named then may follow now."""
     from ds_migrate.experiment import TrialFacts
 
@@ -218,5 +222,3 @@ def _recognition(trial: TrialClass) -> Finding | None:
         "DSM013", Severity.BLOCKED, line, f"{name} is built on {bases}, which is not in this project", trial=name,
         help="convert the base class where it is, or copy it into the project, and run again on both",
     )  # fmt: skip
-
-

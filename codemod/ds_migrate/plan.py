@@ -25,7 +25,10 @@ class Findings:
 
     def add(self, file: SourceFile, finding: Finding) -> None:
         known = self.by_file.setdefault(file, [])
-        if not any((f.code, f.line, f.column, f.message) == (finding.code, finding.line, finding.column, finding.message) for f in known):
+        if not any(
+            (f.code, f.line, f.column, f.message) == (finding.code, finding.line, finding.column, finding.message)
+            for f in known
+        ):
             known.append(finding)
 
     @property
@@ -131,6 +134,9 @@ class Plan:
 def _reads_context(node: cst.CSTNode) -> bool:
     """Whether the class reads ``self.context`` (some base class set it)."""
     return any(
-        isinstance(n, cst.Attribute) and n.attr.value == "context" and isinstance(n.value, cst.Name) and n.value.value == "self"
+        isinstance(n, cst.Attribute)
+        and n.attr.value == "context"
+        and isinstance(n.value, cst.Name)
+        and n.value.value == "self"
         for n in walk(node)
     )

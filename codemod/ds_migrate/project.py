@@ -21,7 +21,6 @@ from ds_migrate.detect import (
     module_facts,
 )
 
-
 # What only a PyTorchTrialContext is asked, spelled so that prose about it does not count.
 _CONTEXT_CALLS = (
     b".wrap_model(", b".wrap_optimizer(", b".step_optimizer(", b".wrap_scaler(", b".configure_apex_amp(",
@@ -107,7 +106,9 @@ class Project:
 
     def _find_trials(self) -> None:
         """Direct subclasses first, then, name by name, the classes of other files built on those."""
-        candidates = self._mentioning(b"PyTorchTrial", b"LightningAdapter", b"DeepSpeedTrial", b"build_training_data_loader")
+        candidates = self._mentioning(
+            b"PyTorchTrial", b"LightningAdapter", b"DeepSpeedTrial", b"build_training_data_loader"
+        )
         queue = list(candidates)
         seen: set[Path] = set(queue)
         while queue:
@@ -151,7 +152,10 @@ class Project:
     def _trial(self, path: Path, facts: ModuleFacts, cls: ClassFacts) -> TrialClass | None:
         for base in cls.bases:
             if base == PYTORCH_TRIAL or (base.startswith("determined.") and base.endswith(".PyTorchTrial")):
-                old = {"build_model", "optimizer"} & cls.methods and not cls.methods >= {"build_training_data_loader", "__init__"}
+                old = {"build_model", "optimizer"} & cls.methods and not cls.methods >= {
+                    "build_training_data_loader",
+                    "__init__",
+                }
                 if "build_model" in cls.methods and "optimizer" in cls.methods:
                     old = True
                 return TrialClass(path, cls, "old-api" if old else "pytorch")
@@ -165,7 +169,12 @@ class Project:
                 return TrialClass(path, cls, above.kind, (parent, *above.bases))
         looks = len(TRIAL_METHODS & cls.methods) >= 2 and cls.methods & {"build_training_data_loader", "train_batch"}
         speaks = facts.imports_from("determined") or facts.imports_from("model_hub")
-        if looks and speaks and cls.bases and any(b and not b.startswith(".") and b not in ("object", "abc.ABC") for b in cls.bases):
+        if (
+            looks
+            and speaks
+            and cls.bases
+            and any(b and not b.startswith(".") and b not in ("object", "abc.ABC") for b in cls.bases)
+        ):
             foreign = [b for b in cls.bases if self.parent_class(path, b) is None]
             if foreign and not any(b.startswith("torch.") for b in cls.bases):
                 return TrialClass(path, cls, "foreign-base")

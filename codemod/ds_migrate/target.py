@@ -15,17 +15,52 @@ MOVED = {
 }
 
 _PYTORCH = frozenset(
-    """DataLoader TorchData adapt_batch_sampler data_length to_device PyTorchCallback LRScheduler MetricReducer Reducer
-    Batch Epoch TrainUnit PyTorchTrial PyTorchTrialContext CheckpointLoadContext load_trial_from_checkpoint_path
-    init Trainer samplers deepspeed""".split()
+    [
+        "DataLoader",
+        "TorchData",
+        "adapt_batch_sampler",
+        "data_length",
+        "to_device",
+        "PyTorchCallback",
+        "LRScheduler",
+        "MetricReducer",
+        "Reducer",
+        "Batch",
+        "Epoch",
+        "TrainUnit",
+        "PyTorchTrial",
+        "PyTorchTrialContext",
+        "CheckpointLoadContext",
+        "load_trial_from_checkpoint_path",
+        "init",
+        "Trainer",
+        "samplers",
+        "deepspeed",
+    ]
 )
 _DEEPSPEED = frozenset(
-    """init Trainer DeepSpeedTrial DeepSpeedTrialContext overwrite_deepspeed_config ModelParallelUnit
-    make_data_parallel_mpu make_deepspeed_mpu""".split()
+    [
+        "init",
+        "Trainer",
+        "DeepSpeedTrial",
+        "DeepSpeedTrialContext",
+        "overwrite_deepspeed_config",
+        "ModelParallelUnit",
+        "make_data_parallel_mpu",
+        "make_deepspeed_mpu",
+    ]
 )
 _SAMPLERS = frozenset(
-    """RepeatSampler RepeatBatchSampler DistributedSampler DistributedBatchSampler SkipSampler SkipBatchSampler
-    ReproducibleShuffleSampler ReproducibleShuffleBatchSampler""".split()
+    [
+        "RepeatSampler",
+        "RepeatBatchSampler",
+        "DistributedSampler",
+        "DistributedBatchSampler",
+        "SkipSampler",
+        "SkipBatchSampler",
+        "ReproducibleShuffleSampler",
+        "ReproducibleShuffleBatchSampler",
+    ]
 )
 _SHARED = {
     "determined": frozenset({"get_cluster_info", "import_from_path", "LOG_FORMAT", "pytorch", "core", "tensorboard"}),

@@ -111,7 +111,9 @@ def module(block: str = "", header: str = HEADER) -> str:
     chosen = dict(METHODS)
     if "generator" in own.get("__init__", "") and "train_batch" not in own:
         chosen["train_batch"] = GAN_TRAIN
-        chosen["evaluate_batch"] = METHODS["evaluate_batch"].replace("self.criterion(self.model(inputs), targets)", "self.discriminator(inputs).mean()")
+        chosen["evaluate_batch"] = METHODS["evaluate_batch"].replace(
+            "self.criterion(self.model(inputs), targets)", "self.discriminator(inputs).mean()"
+        )
     chosen.update(own)
     if imports(block):
         usual = [line for line in header.splitlines() if line.startswith("from determined")]

@@ -53,5 +53,5 @@ def all_rules() -> tuple[Rule, ...]:
     from ds_migrate.experiment.codes import RULES as experiment_rules
     from ds_migrate.rules.files import FILE_CODES
 
-    others = [Rule(r.code, r.name, r.doc) for r in (*FILE_CODES, *experiment_rules)]
+    others = [Rule(r.code, r.name, r.doc) for r in FILE_CODES] + [Rule(r.code, r.name, r.doc) for r in experiment_rules]
     return tuple(sorted((*conversion_rules(), *others), key=lambda rule: rule.code))

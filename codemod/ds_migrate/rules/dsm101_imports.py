@@ -113,7 +113,9 @@ def _annotations(plan: Plan, file: SourceFile) -> None:
             continue
         qualified = file.names.qualified(inner)
         if qualified in MOVED:
-            file.replace(text, cst.SimpleString(f"{text.quote}{plan.deepspeed_name(file, MOVED[qualified])}{text.quote}"))
+            file.replace(
+                text, cst.SimpleString(f"{text.quote}{plan.deepspeed_name(file, MOVED[qualified])}{text.quote}")
+            )
 
 
 def _module_import(plan: Plan, file: SourceFile, node: cst.Import) -> None:
@@ -215,7 +217,7 @@ def _drop_or_block(plan: Plan, file: SourceFile, alias: cst.ImportAlias, name: s
 
 def _bound(alias: cst.ImportAlias) -> str:
     name = alias.asname.name if alias.asname is not None else alias.name
-    return dotted(name) or ""  # type: ignore[arg-type]
+    return dotted(name) or ""
 
 
 def _used(file: SourceFile, name: str) -> bool:

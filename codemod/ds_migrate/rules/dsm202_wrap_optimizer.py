@@ -71,7 +71,11 @@ def apply(plan: Plan) -> None:
             if passes is not None and number(passes.value) != 1:
                 plan.review(CODE, file, passes, "backward_passes_per_step is dropped: engines need no such count")
             compression = argument(call, 2, "fp16_compression")
-            if compression is not None and not is_literal(compression.value, "False") and not is_literal(compression.value, "None"):
+            if (
+                compression is not None
+                and not is_literal(compression.value, "False")
+                and not is_literal(compression.value, "None")
+            ):
                 plan.review(
                     CODE, file, compression, "fp16_compression is dropped, gradients are exchanged in full precision",
                     'for the nearest thing, add "communication_data_type": "fp16" to ds_config.json',

@@ -107,7 +107,10 @@ class _Names:
 
     def config_lines(self) -> list[str]:
         plan, file = self.plan, self.file
-        known = any(True for _ in plan.trial.uses_of("get_hparam", "get_hparams", "get_per_slot_batch_size", "get_global_batch_size"))
+        known = any(
+            True
+            for _ in plan.trial.uses_of("get_hparam", "get_hparams", "get_per_slot_batch_size", "get_global_batch_size")
+        )
         configured = plan.configured is not None and bool(plan.configured.configs)
         overwrite = plan.deepspeed_name(file, "overwrite_deepspeed_config")
         path = file.imports.name("pathlib", "Path")
@@ -162,7 +165,9 @@ def context_at(trial: Trial, place: Place) -> str:
 
 def shared_clipping(trial: Trial) -> str | None:
     """The norm expression when one is known at run time only and is the same for every engine."""
-    norms = {expression_text(c.max_norm) for c in trial.clipping.values() if c.max_norm is not None and c.literal is None}
+    norms = {
+        expression_text(c.max_norm) for c in trial.clipping.values() if c.max_norm is not None and c.literal is None
+    }
     plain = [o for o in trial.optimizers if o not in trial.clipping or trial.clipping[o].max_norm is None]
     literal = any(c.literal is not None for c in trial.clipping.values())
     return norms.pop() if len(norms) == 1 and not plain and not literal else None
@@ -188,7 +193,12 @@ def _engine_of(names: _Names, optimizer: Optimizer) -> list[str]:
     children = ", ".join(f"{child_name(m.target)}={m.target}" for m in owned)
     clipping = trial.clipping.get(optimizer)
     config = names.config
-    if shared_clipping(trial) is None and clipping is not None and clipping.max_norm is not None and not _all_same_literal(trial):
+    if (
+        shared_clipping(trial) is None
+        and clipping is not None
+        and clipping.max_norm is not None
+        and not _all_same_literal(trial)
+    ):
         config = f'{{**{names.config}, "gradient_clipping": {expression_text(clipping.max_norm)}}}'
     return [
         *names.initialize(f"{module}({optimizer.target}, {children})", optimizer.target, config),

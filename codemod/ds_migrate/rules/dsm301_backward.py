@@ -77,7 +77,9 @@ def apply(plan: Plan) -> None:
 
 def _engine(plan: Plan, backward: Backward) -> str | None:
     if plan.trial.form is Form.COLLECTED:
-        context = plan.context_attribute(backward.use.file) if backward.by_hand else expression_text(backward.use.receiver)
+        context = (
+            plan.context_attribute(backward.use.file) if backward.by_hand else expression_text(backward.use.receiver)
+        )
         return f"{context}.engines"
     return backward.owner.engine if backward.owner is not None else None
 
@@ -88,7 +90,10 @@ def _given_to(engine: str) -> Callable[[cst.CSTNode], cst.CSTNode]:
     def change(updated: cst.CSTNode) -> cst.CSTNode:
         assert isinstance(updated, cst.Call) and isinstance(updated.func, cst.Attribute)
         loss = updated.func.value.with_changes(lpar=[], rpar=[])
-        first = cst.Arg(loss, comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" ")) if updated.args else cst.MaybeSentinel.DEFAULT)
+        first = cst.Arg(
+            loss,
+            comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" ")) if updated.args else cst.MaybeSentinel.DEFAULT,
+        )
         return updated.with_changes(func=cst.parse_expression(f"{engine}.backward"), args=[first, *updated.args])
 
     return change
@@ -102,7 +107,13 @@ def _unscaled(node: cst.CSTNode) -> cst.CSTNode:
         keyword=cst.Name("scale_wrt_gas"),
         equal=cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace("")),
     )
-    return node.with_changes(args=[*node.args[:-1], node.args[-1].with_changes(comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))), flag])
+    return node.with_changes(
+        args=[
+            *node.args[:-1],
+            node.args[-1].with_changes(comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))),
+            flag,
+        ]
+    )
 
 
 def _problem(backward: Backward) -> tuple[str, str] | None:
@@ -137,7 +148,9 @@ def _name_arguments(backward: Backward) -> None:
         keyword = arg.keyword.value if arg.keyword is not None else None
         if arg is retain and keyword is None:
             file.change(arg, _as_retain_graph)
-        elif keyword in ("gradient", "create_graph") or (keyword is None and call.args.index(arg) in (first, first + 2)):
+        elif keyword in ("gradient", "create_graph") or (
+            keyword is None and call.args.index(arg) in (first, first + 2)
+        ):
             file.change(arg, lambda _: cst.RemoveFromParent())
     if len(call.args) > first:
         file.change(call, _trim_comma)

@@ -159,7 +159,9 @@ def _kept_clip(plan: Plan, step: Step, engine: str) -> list[str]:
         lines.append(f"{engine}.allreduce_gradients()")
     group = names.fresh("group", "param_group")
     param = names.fresh("p", "param")
-    parameters = f'[{param} for {group} in {expression_text(step.optimizer)}.param_groups for {param} in {group}["params"]]'
+    parameters = (
+        f'[{param} for {group} in {expression_text(step.optimizer)}.param_groups for {param} in {group}["params"]]'
+    )
     names.taken -= {group, param}
     if isinstance(step.clip, cst.Lambda):
         call = f"({function})({parameters})"

@@ -54,15 +54,24 @@ def apply(plan: Plan) -> None:
     file, function = backward.use.file, backward.use.function
     if function is None:
         return
-    lasting = {n for owner in (*trial.models, *trial.optimizers) for n in owner.names if n.startswith("self.")}
+    names = {n for m in trial.models for n in m.names} | {n for o in trial.optimizers for n in o.names}
+    lasting = {n for n in names if n.startswith("self.")}
     for node in walk(function):
-        if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute) or node.func.attr.value != "zero_grad":
+        if (
+            not isinstance(node, cst.Call)
+            or not isinstance(node.func, cst.Attribute)
+            or node.func.attr.value != "zero_grad"
+        ):
             continue
         if dotted(node.func.value) not in lasting:
             continue
         if file.position(backward.call) < file.position(node) < file.position(step.call):
             plan.blocked(
-                CODE, file, node, "gradients are cleared between backward and step", "take the call out: nothing would be learned"
+                CODE,
+                file,
+                node,
+                "gradients are cleared between backward and step",
+                "take the call out: nothing would be learned",
             )
             continue
         if not file.edits.once(node, CODE):

@@ -40,12 +40,52 @@ CODE = "DSM306"
 NAME = "engine-as-module"
 
 _NAMES = frozenset(
-    """state_dict load_state_dict named_parameters named_modules named_buffers named_children modules children apply
-    __class__ get_submodule get_parameter add_module register_module register_buffer register_parameter
-    register_forward_hook register_forward_pre_hook register_full_backward_hook requires_grad_ no_sync to cpu cuda half
-    float double save_pretrained""".split()
+    [
+        "state_dict",
+        "load_state_dict",
+        "named_parameters",
+        "named_modules",
+        "named_buffers",
+        "named_children",
+        "modules",
+        "children",
+        "apply",
+        "__class__",
+        "get_submodule",
+        "get_parameter",
+        "add_module",
+        "register_module",
+        "register_buffer",
+        "register_parameter",
+        "register_forward_hook",
+        "register_forward_pre_hook",
+        "register_full_backward_hook",
+        "requires_grad_",
+        "no_sync",
+        "to",
+        "cpu",
+        "cuda",
+        "half",
+        "float",
+        "double",
+        "save_pretrained",
+    ]
 )
-_WHOLE = frozenset({"isinstance", "type", "len", "iter", "list", "enumerate", "copy.deepcopy", "copy.copy", "torch.save", "torch.jit.script", "torch.jit.trace"})
+_WHOLE = frozenset(
+    {
+        "isinstance",
+        "type",
+        "len",
+        "iter",
+        "list",
+        "enumerate",
+        "copy.deepcopy",
+        "copy.copy",
+        "torch.save",
+        "torch.jit.script",
+        "torch.jit.trace",
+    }
+)
 
 
 def apply(plan: Plan) -> None:
@@ -61,7 +101,9 @@ def apply(plan: Plan) -> None:
         for node in walk(function):
             if not isinstance(node, cst.Attribute) or dotted(node) != target:
                 continue
-            if function.name.value == "__init__" and (function is not place.function or part.file.position(node) <= end):
+            if function.name.value == "__init__" and (
+                function is not place.function or part.file.position(node) <= end
+            ):
                 continue
             if _before_engine(plan, function):
                 continue
@@ -79,9 +121,7 @@ def _before_engine(plan: Plan, function: cst.FunctionDef) -> bool:
     calls = [dotted(n.func) for s in early for n in walk(s) if isinstance(n, cst.Call)]
     if f"self.{function.name.value}" not in calls:
         return False
-    everywhere = [
-        dotted(n.func) for _, other in plan.trial.methods() for n in walk(other) if isinstance(n, cst.Call)
-    ]
+    everywhere = [dotted(n.func) for _, other in plan.trial.methods() for n in walk(other) if isinstance(n, cst.Call)]
     return everywhere.count(f"self.{function.name.value}") == calls.count(f"self.{function.name.value}")
 
 

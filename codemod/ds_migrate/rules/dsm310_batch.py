@@ -92,7 +92,12 @@ def _problem(function: cst.FunctionDef) -> tuple[str, str] | None:
     params = function.params
     given = [p.name.value for p in parameters(function)]
     required = [p.name.value for p in parameters(function) if p.default is None]
-    if name == "train_batch" and not params.star_kwarg and given[1:4] != list(_ORDER[name]) and not isinstance(params.star_arg, cst.Param):
+    if (
+        name == "train_batch"
+        and not params.star_kwarg
+        and given[1:4] != list(_ORDER[name])
+        and not isinstance(params.star_arg, cst.Param)
+    ):
         wanted = ", ".join(_ORDER[name])
         return f"{name}({', '.join(given)}) is not called with those parameters", f"write {name}(self, {wanted})"
     extra = [p for p in required if p not in ("self", *_ORDER[name])]
@@ -128,7 +133,9 @@ def _convert(plan: Plan, file: SourceFile, function: cst.FunctionDef, moved: boo
         arg = file.parent(read)
         if isinstance(arg, cst.Arg) and arg.keyword is not None:
             file.replace(arg.keyword, "dataloader_iter")
-    plan.converted(CODE, file, function, f"{function.name.value} takes an iterator; its batch is {use.consumption.value}")
+    plan.converted(
+        CODE, file, function, f"{function.name.value} takes an iterator; its batch is {use.consumption.value}"
+    )
 
 
 def _first_line(file: SourceFile, function: cst.FunctionDef, line: str) -> None:
@@ -170,7 +177,11 @@ def _iterator_name(file: SourceFile) -> str:
         if qualified in ("typing.Iterator", "collections.abc.Iterator"):
             return bound
     for node in file.names.import_nodes:
-        if isinstance(node, cst.ImportFrom) and dotted(node.module) == "typing" and not isinstance(node.names, cst.ImportStar):
+        if (
+            isinstance(node, cst.ImportFrom)
+            and dotted(node.module) == "typing"
+            and not isinstance(node.names, cst.ImportStar)
+        ):
             if file.edits.once(node, "Iterator"):
                 file.change(node, _with_iterator)
             return "Iterator"

@@ -79,7 +79,11 @@ def _shorten(plan: Plan, file: SourceFile, call: cst.Call, accumulation: int) ->
     for name in _BATCHED:
         arg = argument(call, None, name)
         inner = arg.value if arg is not None else None
-        if not isinstance(inner, cst.Call) or file.names.qualified(inner.func) != "determined.pytorch.Batch" or not inner.args:
+        if (
+            not isinstance(inner, cst.Call)
+            or file.names.qualified(inner.func) != "determined.pytorch.Batch"
+            or not inner.args
+        ):
             continue
         length = inner.args[0]
         value = number(length.value)

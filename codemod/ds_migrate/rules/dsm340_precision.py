@@ -108,9 +108,15 @@ def _drop(plan: Plan, use: ContextUse) -> None:
     parent = file.parent(call)
     if isinstance(parent, cst.Assign):
         line = file.statement(call)
-        names = {t for model in plan.trial.models for t in model.names} | {t for o in plan.trial.optimizers for t in o.names}
+        names = {t for model in plan.trial.models for t in model.names} | {
+            t for o in plan.trial.optimizers for t in o.names
+        }
         written = {d for t in parent.targets for n in walk(t) if (d := dotted(n)) is not None and d not in ("self",)}
-        if not {w for w in written if w.startswith("self.") or "." not in w} - names - {w.split(".")[-1] for w in names}:
+        if (
+            not {w for w in written if w.startswith("self.") or "." not in w}
+            - names
+            - {w.split(".")[-1] for w in names}
+        ):
             file.remove(line if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1 else parent)
             plan.review(CODE, file, call, f"{use.attr.rpartition('.')[2]}: {_NEAREST}")
             return
@@ -168,7 +174,9 @@ def _disable(plan: Plan, use: ContextUse, name: str | None) -> None:
         for node in walk(scope):
             if isinstance(node, cst.Assign) and any(dotted(t.target) == name for t in node.targets):
                 for inner in walk(node.value):
-                    if isinstance(inner, cst.Call) and (use.file.names.qualified(inner.func) or "").endswith("GradScaler"):
+                    if isinstance(inner, cst.Call) and (use.file.names.qualified(inner.func) or "").endswith(
+                        "GradScaler"
+                    ):
                         if use.file.edits.once(inner, CODE):
                             use.file.replace(inner, f"{expression_text(inner.func)}(enabled=False)")
                         found = True

@@ -22,16 +22,57 @@ CODE = "DSM390"
 NAME = "context-api"
 
 KEPT = frozenset(
-    """distributed device profiler to_device current_train_epoch current_train_batch is_epoch_start is_epoch_end
-    set_profiler get_initial_batch get_data_config get_experiment_id get_trial_id get_trial_seed get_tensorboard_path
-    get_tensorboard_writer set_enable_tensorboard_logging get_enable_tensorboard_logging get_global_batch_size
-    get_per_slot_batch_size get_experiment_config get_hparam get_hparams get_stop_requested set_stop_requested
-    wrap_reducer reset_reducers reduce_metrics""".split()
+    [
+        "distributed",
+        "device",
+        "profiler",
+        "to_device",
+        "current_train_epoch",
+        "current_train_batch",
+        "is_epoch_start",
+        "is_epoch_end",
+        "set_profiler",
+        "get_initial_batch",
+        "get_data_config",
+        "get_experiment_id",
+        "get_trial_id",
+        "get_trial_seed",
+        "get_tensorboard_path",
+        "get_tensorboard_writer",
+        "set_enable_tensorboard_logging",
+        "get_enable_tensorboard_logging",
+        "get_global_batch_size",
+        "get_per_slot_batch_size",
+        "get_experiment_config",
+        "get_hparam",
+        "get_hparams",
+        "get_stop_requested",
+        "set_stop_requested",
+        "wrap_reducer",
+        "reset_reducers",
+        "reduce_metrics",
+    ]
 )
 # Distinctive enough to be the context's wherever they stand, also in helper classes and callbacks.
 DISTINCTIVE = frozenset(
-    """wrap_model wrap_optimizer wrap_lr_scheduler wrap_scaler step_optimizer configure_apex_amp autocast_forward_pass
-    _Model _Optimizer Model Optimizer _backward backward models optimizers lr_schedulers""".split()
+    [
+        "wrap_model",
+        "wrap_optimizer",
+        "wrap_lr_scheduler",
+        "wrap_scaler",
+        "step_optimizer",
+        "configure_apex_amp",
+        "autocast_forward_pass",
+        "_Model",
+        "_Optimizer",
+        "Model",
+        "Optimizer",
+        "_backward",
+        "backward",
+        "models",
+        "optimizers",
+        "lr_schedulers",
+    ]
 )
 _WAYS = {
     "wrap_scaler": 'drop the scaler; precision is a matter of ds_config.json ("fp16", "bf16" or "torch_autocast")',
@@ -51,7 +92,13 @@ def apply(plan: Plan) -> None:
             continue
         if use.owner not in inside and use.attr not in DISTINCTIVE and not use.attr.startswith("experimental."):
             continue
-        plan.blocked(CODE, use.file, use.node, _message(use), _WAYS.get(use.attr, "take the use out, or do it without the context"))
+        plan.blocked(
+            CODE,
+            use.file,
+            use.node,
+            _message(use),
+            _WAYS.get(use.attr, "take the use out, or do it without the context"),
+        )
 
 
 def _message(use: ContextUse) -> str:

@@ -112,7 +112,10 @@ def _outdented(line: cst.EmptyLine, shift: int) -> cst.EmptyLine:
 
 def _needs_parentheses(value: cst.BaseExpression) -> bool:
     """Whether the expression spans lines without brackets of its own."""
-    if isinstance(value, (cst.Call, cst.List, cst.Dict, cst.Tuple, cst.ListComp, cst.Subscript, cst.Name)) or value.lpar:
+    if (
+        isinstance(value, (cst.Call, cst.List, cst.Dict, cst.Tuple, cst.ListComp, cst.Subscript, cst.Name))
+        or value.lpar
+    ):
         return False
     return "\n" in code(value) or "\r" in code(value)
 
@@ -146,7 +149,11 @@ def engine_name(optimizer: Optimizer) -> str:
 def child_name(target: str) -> str:
     """The name of a model as a child of its engine's module: ``netD`` for ``self.netD``."""
     name = re.sub(r"\W+", "_", target.removeprefix("self.")).strip("_")
-    return f"{name}_model" if name in {"training", "forward", "train", "eval", "half", "float", "type", "to", "cpu"} else name
+    return (
+        f"{name}_model"
+        if name in {"training", "forward", "train", "eval", "half", "float", "type", "to", "cpu"}
+        else name
+    )
 
 
 def expression_text(node: cst.BaseExpression) -> str:

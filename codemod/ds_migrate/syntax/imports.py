@@ -51,9 +51,16 @@ class Imports:
         """Before the first import of the same section that sorts after it, else after the section's last."""
         section = _section(module)
         own = (is_from, module)
-        lines = [s for s in self._file.module.body if isinstance(s, cst.SimpleStatementLine) and _imported(s) is not None]
+        lines = [
+            s for s in self._file.module.body if isinstance(s, cst.SimpleStatementLine) and _imported(s) is not None
+        ]
         keys = [(s, *_key(s)) for s in lines]
-        mixed = any(a[2] > b[2] for a, b in zip([k for k in keys if k[1] == section], [k for k in keys if k[1] == section][1:], strict=False))
+        mixed = any(
+            a[2] > b[2]
+            for a, b in zip(
+                [k for k in keys if k[1] == section], [k for k in keys if k[1] == section][1:], strict=False
+            )
+        )
         same = [k for k in keys if k[1] == section]
         later = [k for k in same if (k[2] if not mixed else (False, k[2][1])) > (own if not mixed else (False, own[1]))]
         if later:

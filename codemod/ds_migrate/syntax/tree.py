@@ -41,7 +41,9 @@ _fields: dict[type, tuple[str, ...]] = {}
 def _node_fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
     names = _fields.get(kind)
     if names is None:
-        names = tuple(f.name for f in dataclasses.fields(kind) if not f.name.startswith(_LAYOUT) or f.name == "operators")
+        names = tuple(
+            f.name for f in dataclasses.fields(kind) if not f.name.startswith(_LAYOUT) or f.name == "operators"
+        )
         _fields[kind] = names
     return names
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 import libcst as cst
 
@@ -13,7 +14,6 @@ from ds_migrate.trial.context import Contexts, ContextUse
 from ds_migrate.trial.model import Backward, Optimizer, Part, Step, Trial
 from ds_migrate.trial.owners import models_of, optimizers_of
 from ds_migrate.trial.wraps import wrap_of
-
 
 # What a helper outside of the trial may do with the context that concerns engines.
 HELPED = frozenset({"wrap_model", "wrap_optimizer", "step_optimizer", "backward"})
@@ -27,7 +27,7 @@ def class_node(file: SourceFile, name: str, line: int | None = None) -> cst.Clas
     return found[0] if found else None
 
 
-def build_trial(facts: TrialClass, files: Mapping[object, SourceFile], contexts: Mapping[SourceFile, Contexts]) -> Trial:
+def build_trial(facts: TrialClass, files: Mapping[Path, SourceFile], contexts: Mapping[SourceFile, Contexts]) -> Trial:
     """Model one trial. ``files`` are the parsed files of its family by path."""
     parts: list[Part] = []
     for path, name in (facts.key, *facts.bases):
@@ -42,9 +42,33 @@ def build_trial(facts: TrialClass, files: Mapping[object, SourceFile], contexts:
         for use in known.uses()
         if use.owner in owners or use.owner not in known.classes
     ]
+    replaced = _replaced(parts)
+    uses = [use for use in uses if use.function not in replaced]
     trial = Trial(facts, parts, uses)
     _collect(trial)
     return trial
+
+
+def _replaced(parts: list[Part]) -> set[cst.FunctionDef]:
+    """Methods of base classes that a more derived class defines anew without calling ``super()``: not this trial's."""
+    gone: set[cst.FunctionDef] = set()
+    for index, part in enumerate(parts):
+        for name, method in part.methods.items():
+            later = [other.methods[name] for other in parts[index + 1 :] if name in other.methods]
+            if later and not _calls_super(method, name, [other.node.name.value for other in parts]):
+                gone.update(later)
+    return gone
+
+
+def _calls_super(method: cst.FunctionDef, name: str, classes: list[str]) -> bool:
+    for node in walk(method):
+        if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.func.attr.value == name:
+            receiver = node.func.value
+            if isinstance(receiver, cst.Call) and dotted(receiver.func) == "super":
+                return True
+            if (dotted(receiver) or "").rpartition(".")[2] in classes:
+                return True
+    return False
 
 
 def _collect(trial: Trial) -> None:
@@ -83,7 +107,11 @@ def _by_hand(trial: Trial, context_uses: set[cst.Attribute]) -> None:
                 continue
             use = ContextUse(part.file, node.func, node.func.attr.value, node, part.file.function(node), part.node)
             statement = isinstance(part.file.parent(node), cst.Expr)
-            if use.attr == "backward" and statement and (part.file.names.qualified(node.func) or "") != "torch.autograd.backward":
+            if (
+                use.attr == "backward"
+                and statement
+                and (part.file.names.qualified(node.func) or "") != "torch.autograd.backward"
+            ):
                 if not isinstance(node.func.value, cst.Call) or dotted(node.func.value.func) != "super":
                     trial.backwards.append(Backward(use, node, by_hand=True))
             elif use.attr == "step":

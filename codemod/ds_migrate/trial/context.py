@@ -55,12 +55,16 @@ class Contexts:
         """Whether the expression is the trial context."""
         if isinstance(node, cst.Name):
             return any(
-                node.value in self._locals.get(a, ()) for a in self.file.ancestors(node) if isinstance(a, cst.FunctionDef)
+                node.value in self._locals.get(a, ())
+                for a in self.file.ancestors(node)
+                if isinstance(a, cst.FunctionDef)
             )
         if isinstance(node, cst.Attribute):
             if node.attr.value in _USUAL:
                 return True
-            return isinstance(node.value, cst.Name) and node.value.value == "self" and node.attr.value in self.attributes
+            return (
+                isinstance(node.value, cst.Name) and node.value.value == "self" and node.attr.value in self.attributes
+            )
         return False
 
     def uses(self) -> list[ContextUse]:
@@ -91,9 +95,7 @@ class Contexts:
             if param.annotation is not None:
                 if _annotation_text(param.annotation.annotation).endswith(_ANNOTATIONS):
                     found.add(name)
-            elif name in _USUAL:
-                found.add(name)
-            elif owner in self.classes and function.name.value == "__init__" and index == 1:
+            elif name in _USUAL or (owner in self.classes and function.name.value == "__init__" and index == 1):
                 found.add(name)
         if owner in self.classes and function.name.value == "__init__" and not found:
             named = [p.name.value for p in parameters(function)]

@@ -38,7 +38,7 @@ def decide(trial: Trial, options: Options, clips: bool, keeps_clip: bool) -> Non
 
 def _is_irregular(trial: Trial) -> bool:
     """Whether some model or optimizer has no name of its own that is always there."""
-    wraps = [w for owner in (*trial.models, *trial.optimizers) for w in owner.wraps]
+    wraps = [w for m in trial.models for w in m.wraps] + [w for o in trial.optimizers for w in o.wraps]
     if trial.helpers:
         return True
     return (
@@ -79,7 +79,11 @@ def _foreign_parameters(optimizer: Optimizer, names: set[str]) -> bool:
     }
     for expression in optimizer.built_by:
         for node in walk(expression):
-            if isinstance(node, cst.Attribute) and node.attr.value in ("parameters", "named_parameters", "trainable_parameters"):
+            if isinstance(node, cst.Attribute) and node.attr.value in (
+                "parameters",
+                "named_parameters",
+                "trainable_parameters",
+            ):
                 owner = dotted(node.value)
                 inside = owner is not None and any(owner == n or owner.startswith(n + ".") for n in names)
                 if not inside and (owner or "").split(".")[0] not in loop_names:
@@ -115,7 +119,8 @@ def _returns_before(trial: Trial, file: SourceFile, call: cst.Call) -> bool:
     function = file.function(call)
     position = file.position(call)
     return function is not None and any(
-        isinstance(n, cst.Return) and file.position(n) < position and file.function(n) is function for n in walk(function)
+        isinstance(n, cst.Return) and file.position(n) < position and file.function(n) is function
+        for n in walk(function)
     )
 
 
@@ -151,7 +156,11 @@ def _constructor(file: SourceFile, node: cst.BaseExpression, function: cst.Funct
             if isinstance(a, (cst.Assign, cst.AnnAssign))
             and a.value is not None
             and name in ([dotted(t.target) for t in a.targets] if isinstance(a, cst.Assign) else [dotted(a.target)])
-            and not (isinstance(a.value, cst.Call) and isinstance(a.value.func, cst.Attribute) and a.value.func.attr.value == "wrap_optimizer")
+            and not (
+                isinstance(a.value, cst.Call)
+                and isinstance(a.value.func, cst.Attribute)
+                and a.value.func.attr.value == "wrap_optimizer"
+            )
         ]
         kinds = {file.names.qualified(v.func) for v in values if isinstance(v, cst.Call)}
         if len(values) > 1 and len(kinds) == 1:

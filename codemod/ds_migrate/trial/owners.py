@@ -129,14 +129,18 @@ def _expanded(
     seen: set[str] = set()
     frontier: list[cst.BaseExpression] = [node]
     for _ in range(_EXPANSION_DEPTH):
-        wanted = {d for e in frontier for n in walk(e) if isinstance(n, (cst.Name, cst.Attribute)) and (d := dotted(n))} - seen
+        wanted = {
+            d for e in frontier for n in walk(e) if isinstance(n, (cst.Name, cst.Attribute)) and (d := dotted(n))
+        } - seen
         seen |= wanted
         frontier = []
         for scope in [function] if function is not None else []:
             for inner in walk(scope):
-                if isinstance(inner, cst.Assign) and any(dotted(t.target) in wanted for t in inner.targets):
-                    frontier.append(inner.value)
-                elif isinstance(inner, (cst.AnnAssign, cst.AugAssign)) and inner.value is not None and dotted(inner.target) in wanted:
+                if (isinstance(inner, cst.Assign) and any(dotted(t.target) in wanted for t in inner.targets)) or (
+                    isinstance(inner, (cst.AnnAssign, cst.AugAssign))
+                    and inner.value is not None
+                    and dotted(inner.target) in wanted
+                ):
                     frontier.append(inner.value)
                 elif isinstance(inner, cst.For) and isinstance(inner.iter, cst.BaseExpression):
                     # names appended to in a loop over named_parameters()
@@ -181,7 +185,9 @@ def _resolve(node: cst.BaseExpression, wrap: Wrap) -> cst.BaseExpression:
             for a in walk(wrap.use.function)
             if isinstance(a, (cst.Assign, cst.AnnAssign))
             and a.value is not None
-            and any(dotted(t) == name for t in ([x.target for x in a.targets] if isinstance(a, cst.Assign) else [a.target]))
+            and any(
+                dotted(t) == name for t in ([x.target for x in a.targets] if isinstance(a, cst.Assign) else [a.target])
+            )
             and wrap.call not in set(walk(a.value))
         ]
         if len(values) != 1:
@@ -202,7 +208,9 @@ def _all_parameters(node: cst.BaseExpression, model: Model, wrap: Wrap) -> bool:
         return False
     if isinstance(node, (cst.ListComp, cst.GeneratorExp)):
         source = node.for_in
-        plain = source.inner_for_in is None and all("requires_grad" in code(i.test) and "not " not in code(i.test) for i in source.ifs)
+        plain = source.inner_for_in is None and all(
+            "requires_grad" in code(i.test) and "not " not in code(i.test) for i in source.ifs
+        )
         return plain and same_name(node.elt, source.target) and _all_parameters(source.iter, model, wrap)
     if isinstance(node, cst.List):
         return _decay_groups(node, model, wrap)
@@ -278,10 +286,18 @@ def opposite(one: cst.BaseExpression, other: cst.BaseExpression) -> bool:
         if isinstance(a, cst.UnaryOperation) and isinstance(a.operator, cst.Not):
             if _text(a.expression) == _text(b):
                 return True
-        if isinstance(a, cst.Comparison) and isinstance(b, cst.Comparison) and len(a.comparisons) == len(b.comparisons) == 1:
+        if (
+            isinstance(a, cst.Comparison)
+            and isinstance(b, cst.Comparison)
+            and len(a.comparisons) == len(b.comparisons) == 1
+        ):
             left, right = a.comparisons[0], b.comparisons[0]
             pair = (type(left.operator), type(right.operator))
-            if pair in _OPPOSITES and _text(a.left) == _text(b.left) and _text(left.comparator) == _text(right.comparator):
+            if (
+                pair in _OPPOSITES
+                and _text(a.left) == _text(b.left)
+                and _text(left.comparator) == _text(right.comparator)
+            ):
                 return True
     return False
 

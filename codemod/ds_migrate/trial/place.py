@@ -36,12 +36,14 @@ def engine_place(trial: Trial) -> Place:
     """Find the place. Raises ``NoPlace`` when wraps stand where no one statement comes after them all."""
     if trial.helpers:
         return _end_of_init(trial)
-    wraps = [w for o in trial.optimizers for w in o.wraps] + [w for m in trial.models for w in m.wraps] + trial.schedulers
+    wraps = (
+        [w for o in trial.optimizers for w in o.wraps] + [w for m in trial.models for w in m.wraps] + trial.schedulers
+    )
     part, function = _home(trial, wraps)
     positions = [_top_statement(trial, part, function, wrap) for wrap in wraps]
     body = list(function.body.body)
     last = max(body.index(s) for s in positions)
-    names = {n for owner in (*trial.models, *trial.optimizers) for n in owner.names}
+    names = {n for m in trial.models for n in m.names} | {n for o in trial.optimizers for n in o.names}
     for index in range(last + 1, len(body)):
         if _needs_raw(body[index], names, trial):
             last = index
@@ -77,7 +79,11 @@ def _end_of_init(trial: Trial) -> Place:
     """After everything that ``__init__`` does, helpers that wrap included."""
     for part, function in trial.methods("__init__"):
         body = [s for s in function.body.body if isinstance(s, cst.BaseStatement)]
-        if isinstance(body[-1], cst.SimpleStatementLine) and isinstance(body[-1].body[-1], cst.Return) and len(body) > 1:
+        if (
+            isinstance(body[-1], cst.SimpleStatementLine)
+            and isinstance(body[-1].body[-1], cst.Return)
+            and len(body) > 1
+        ):
             body.pop()
         return Place(part.file, function, body[-1], body[0])
     raise NoPlace("the trial has no __init__ in this project", None)
@@ -129,8 +135,10 @@ def _top_statement(trial: Trial, part: Part, function: cst.FunctionDef, wrap: Wr
             if node.func.attr.value != spelled:
                 continue
             receiver = node.func.value
-            if dotted(receiver) == "self" or (isinstance(receiver, cst.Call) and dotted(receiver.func) == "super") or (
-                spelled == "__init__"
+            if (
+                dotted(receiver) == "self"
+                or (isinstance(receiver, cst.Call) and dotted(receiver.func) == "super")
+                or (spelled == "__init__")
             ):
                 if not isinstance(statement, cst.BaseStatement):
                     continue

@@ -12,7 +12,13 @@ from ds_migrate.trial.model import Form, Trial
 
 AMP_CALLS = frozenset({"experimental.use_amp", "use_amp", "configure_apex_amp"})
 _AUTOCASTS = frozenset(
-    {"torch.cuda.amp.autocast", "torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast_mode.autocast", "torch.cpu.amp.autocast"}
+    {
+        "torch.cuda.amp.autocast",
+        "torch.autocast",
+        "torch.amp.autocast",
+        "torch.cuda.amp.autocast_mode.autocast",
+        "torch.cpu.amp.autocast",
+    }
 )
 
 
@@ -75,7 +81,9 @@ def _condition(file: SourceFile, call: cst.Call, trial: Trial) -> str:
         if isinstance(ancestor, cst.FunctionDef):
             break
         if isinstance(ancestor, cst.If):
-            text = f"({code(ancestor.test)})" if isinstance(ancestor.test, cst.BooleanOperation) else code(ancestor.test)
+            text = (
+                f"({code(ancestor.test)})" if isinstance(ancestor.test, cst.BooleanOperation) else code(ancestor.test)
+            )
             tests.append(text if node is ancestor.body or node is ancestor.test else f"not ({code(ancestor.test)})")
         if isinstance(ancestor, cst.IfExp):
             text = f"({code(ancestor.test)})"

@@ -9,7 +9,12 @@ from ds_migrate.syntax.tree import argument, code, dotted
 from ds_migrate.trial.context import ContextUse
 from ds_migrate.trial.model import Wrap
 
-_FIRST_PARAMETER = {"wrap_model": "model", "wrap_optimizer": "optimizer", "wrap_lr_scheduler": "lr_scheduler", "wrap_scaler": "scaler"}
+_FIRST_PARAMETER = {
+    "wrap_model": "model",
+    "wrap_optimizer": "optimizer",
+    "wrap_lr_scheduler": "lr_scheduler",
+    "wrap_scaler": "scaler",
+}
 _BRANCHES = (cst.If, cst.IfExp, cst.Try, cst.TryStar, cst.Match)
 _LOOPS = (cst.For, cst.While, cst.ListComp, cst.SetComp, cst.DictComp, cst.GeneratorExp, cst.Lambda)
 

@@ -1,0 +1,85 @@
+"""The decisions that every rule builds on, taken in the order in which they need each other."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from ds_migrate.plan import Plan
+from ds_migrate.rules.support import engine_name
+from ds_migrate.syntax.source import SourceFile
+from ds_migrate.syntax.tree import dotted_names
+from ds_migrate.trial.clipping import Clipping, clipping_of
+from ds_migrate.trial.decide import decide
+from ds_migrate.trial.model import Form, Optimizer, Trial
+from ds_migrate.trial.place import NoPlace, after_names, engine_place
+from ds_migrate.trial.precision import Precision, precision_of
+
+
+def prepare(plan: Plan) -> None:
+    """Place, clipping, form, stage, precision and engine names; blocks a trial that has none of it."""
+    trial = plan.trial
+    trial.precision = Precision()
+    helped = {use.attr for use in trial.helpers}
+    if not trial.models and "wrap_model" not in helped:
+        _incomplete(plan, "wraps no model")
+        return
+    if not trial.optimizers and "wrap_optimizer" not in helped:
+        _incomplete(plan, "wraps no optimizer")
+        return
+    try:
+        trial.place = engine_place(trial)
+    except NoPlace as problem:
+        file, node = _where(problem, trial)
+        plan.blocked(
+            "DSM205", file, node, f"there is no place to make the engine: {problem}",
+            "wrap models, optimizers and schedulers in __init__",
+        )  # fmt: skip
+        return
+    trial.clipping = _clipping(trial)
+    norms = [c.max_norm for c in trial.clipping.values() if c.max_norm is not None]
+    trial.place = after_names(trial.place, {name for norm in norms for name in dotted_names(norm)})
+    kept = any(c.max_norm is None for c in trial.clipping.values())
+    decide(trial, plan.options, clips=bool(trial.clipping), keeps_clip=kept)
+    if trial.form is Form.COLLECTED:  # the engines share one config, so every function is kept
+        trial.clipping = {owner: Clipping(None, c.function or c.max_norm) for owner, c in trial.clipping.items()}
+    for optimizer in trial.optimizers:
+        optimizer.engine = trial.models[0].target if trial.form is Form.SIMPLE else engine_name(optimizer)
+    trial.precision = precision_of(trial)
+
+
+def _clipping(trial: Trial) -> dict[Optimizer, Clipping]:
+    """How each optimizer's steps clip; steps of one optimizer that clip differently keep their functions."""
+    assert trial.place is not None
+    found: dict[Optimizer, Clipping] = {}
+    for step in trial.steps:
+        if step.owner is None:
+            continue
+        clipping = clipping_of(step, trial, trial.place.function)
+        if clipping is None:
+            continue
+        known = found.get(step.owner)
+        found[step.owner] = clipping if known is None or _same(known, clipping) else Clipping(None, step.clip)
+    for step in trial.steps:
+        if (
+            step.owner is not None and step.clip is None and step.owner in found
+        ):  # one step clips, another does not: only code can say that
+            found[step.owner] = Clipping(None, found[step.owner].function)
+    return found
+
+
+def _same(one: Clipping, other: Clipping) -> bool:
+    return one.max_norm is not None and other.max_norm is not None and one.max_norm.deep_equals(other.max_norm)
+
+
+def _where(problem: NoPlace, trial: Trial) -> tuple[SourceFile, cst.CSTNode]:
+    if problem.wrap is not None:
+        return problem.wrap.file, problem.wrap.call
+    return trial.parts[0].file, trial.parts[0].node.name
+
+
+def _incomplete(plan: Plan, what: str) -> None:
+    part = plan.trial.parts[0]
+    plan.blocked(
+        "DSM205", part.file, part.node.name, f"{plan.trial.name} {what} that can be seen here",
+        "wrap it in __init__ through the context",
+    )  # fmt: skip
