@@ -17,7 +17,7 @@ from ds_migrate.discover import project_root
 from ds_migrate.result import FileResult, Report
 
 CONTEXT = 3
-_SLOW = 4000  # lines; above it, difflib's shortcut for repeated lines keeps its time linear
+_SLOW = 1000  # lines; above it, difflib's shortcut for repeated lines keeps its time linear
 
 
 @dataclass(frozen=True)
