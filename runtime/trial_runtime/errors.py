@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-class InternalException(Exception):
+class InternalException(Exception):  # noqa: N818 - the names that code catches
     """The runtime was used in a state in which it cannot answer."""
 
     def __init__(self, message: str) -> None:
@@ -37,7 +37,7 @@ class InvalidConfigurationException(InvalidExperimentException):
         super().__init__(f"Invalid configuration ({config}): {message}.")
 
 
-class InvalidCheckpointException(Exception):
+class InvalidCheckpointException(Exception):  # noqa: N818
     """A checkpoint is missing, incomplete or damaged; the message names the files."""
 
     def __init__(self, message: str = "Invalid checkpoint.") -> None:

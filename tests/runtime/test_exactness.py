@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import toys
 import torch
+import toys
 from distributed import run_ranks
-
 from trial_runtime import pytorch
 
 PAIRS = {

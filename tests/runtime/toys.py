@@ -1,3 +1,4 @@
+# ruff: noqa: ARG002 - trials and callbacks have the signatures they have
 """Small trials in both kinds, to compare. They are made in pairs: the same models, losses and data."""
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from typing import Any
 import deepspeed
 import torch
 from torch import nn
-
 from trial_runtime import pytorch
 from trial_runtime.pytorch import deepspeed as det_ds
 from trial_runtime.pytorch.deepspeed import EngineModule
@@ -72,9 +72,7 @@ class Both(Data):
 
 def mlp() -> nn.Module:
     # No bias before the normalisation: its true gradient is zero, what it gets is rounding noise.
-    return nn.Sequential(
-        nn.Linear(4, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.25), nn.Linear(8, 1)
-    )
+    return nn.Sequential(nn.Linear(4, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.25), nn.Linear(8, 1))
 
 
 class SimpleBody(Both):

@@ -92,7 +92,8 @@ class DistributedContext:
         """Not available: this runtime's ranks talk through torch.distributed."""
         del hvd, chief_ip
         raise ValueError(
-            "Horovod is not supported. Start the ranks with torchrun and use DistributedContext.from_torch_distributed()."
+            "Horovod is not supported. Start the ranks with torchrun and use "
+            "DistributedContext.from_torch_distributed()."
         )
 
     @classmethod

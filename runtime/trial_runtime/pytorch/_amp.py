@@ -21,7 +21,7 @@ def autocast_forward(module: torch.nn.Module, device: torch.device) -> torch.nn.
             output = forward(*args, **kwargs)
         return _to_fp32(output)
 
-    module.forward = wrapped  # type: ignore[method-assign]
+    module.forward = wrapped
     return module
 
 

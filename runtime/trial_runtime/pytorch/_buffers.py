@@ -15,14 +15,15 @@ import torch.distributed as dist
 
 
 def broadcast(buffers: list[torch.Tensor], group: Any = None) -> None:
-    """Overwrite ``buffers`` with those of the group's first rank: one broadcast for each dtype and device. Collective."""
+    """Overwrite ``buffers`` with those of the group's first rank: one broadcast for each dtype and device.
+    Collective."""
     kinds: dict[tuple[torch.dtype, torch.device], list[torch.Tensor]] = defaultdict(list)
     for buffer in buffers:
         kinds[buffer.dtype, buffer.device].append(buffer)
     source = 0 if group is None else dist.get_global_rank(group, 0)
     with torch.no_grad():
         for same in kinds.values():
-            flat = torch.cat([buffer.detach().reshape(-1) for buffer in same])
+            flat: Any = torch.cat([buffer.detach().reshape(-1) for buffer in same])
             dist.broadcast(flat, source, group=group)
             for buffer, part in zip(same, flat.split([buffer.numel() for buffer in same]), strict=True):
                 buffer.copy_(part.view_as(buffer))

@@ -21,16 +21,18 @@ TorchData: TypeAlias = "dict[str, torch.Tensor] | Sequence[torch.Tensor] | torch
 """A batch: a tensor, or a dict or sequence of tensors."""
 
 _ITERABLE_DATASET = (
-    "pytorch.DataLoader needs a dataset with indices; got the IterableDataset {name}. Return a torch.utils.data.DataLoader "
-    "and call {call} in the trial's __init__; sharing among ranks, shuffling and resuming are then the trial's task."
+    "pytorch.DataLoader needs a dataset with indices; got the IterableDataset {name}. Return a "
+    "torch.utils.data.DataLoader and call {call} in the trial's __init__; sharing among ranks, shuffling and "
+    "resuming are then the trial's task."
 )
 
 
 class DataLoader:
     """What ``torch.utils.data.DataLoader`` takes, kept until the training loop knows rank and position.
 
-    The trial's ``build_*_data_loader`` return one; the loop shares it among the ranks (batch by batch, in turn), repeats
-    it for training and steps over what was trained before. It can also be iterated itself: one pass, not shared.
+    The trial's ``build_*_data_loader`` return one; the loop shares it among the ranks (batch by batch, in turn),
+    repeats it for training and steps over what was trained before. It can also be iterated itself: one pass, not
+    shared.
 
     Args:
         dataset: a map-style dataset. ``batch_size`` counts samples a rank and micro-batch. The others are torch's.
@@ -174,8 +176,8 @@ def data_length(data: Any) -> int:
 def to_device(data: Any, device: torch.device, warned_types: set[type] | None = None) -> Any:
     """Move a batch to a device.
 
-    Dicts, lists and tuples are walked; numpy arrays of numbers become tensors; anything with a method ``to`` is moved by
-    it. Other objects stay as they are, with one warning a type.
+    Dicts, lists and tuples are walked; numpy arrays of numbers become tensors; anything with a method ``to`` is moved
+    by it. Other objects stay as they are, with one warning a type.
 
     Args:
         data: the batch.

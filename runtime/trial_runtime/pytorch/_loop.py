@@ -14,6 +14,7 @@ import torch
 from trial_runtime.errors import InvalidHP
 from trial_runtime.pytorch import _snapshot
 from trial_runtime.pytorch._metrics import average_over_batches, average_over_ranks, to_numpy
+from trial_runtime.pytorch._signals import Interruption
 from trial_runtime.pytorch._snapshot import CheckpointPolicy, Snapshots
 from trial_runtime.pytorch._strategy import Strategy
 from trial_runtime.pytorch._stream import TrainingData, check_loader
@@ -57,11 +58,14 @@ class TrainingLoop:
         self.progress = strategy.context._progress
         self.data: TrainingData | None = None
         self.validation: Validation
+        self.interruption: Interruption
         self._batch_metrics: list[dict[str, Any]] = []
         self._fresh = True
 
     def run(self) -> None:
         """Train until the length is reached or a stop is requested.
+
+        After a signal it ends with SystemExit: 143 for SIGTERM, 130 for SIGINT.
 
         ::
 
@@ -97,7 +101,7 @@ class TrainingLoop:
                         on_checkpoint_end
                         commit
                         on_checkpoint_upload_end
-                    if any rank requested a stop: leave
+                    if any rank requested a stop, or got SIGTERM or SIGINT: leave
             validate and checkpoint, where not current; after a stop only checkpoint
             on_trial_shutdown                 # also after an error; last callback first
         """
@@ -108,14 +112,15 @@ class TrainingLoop:
             try:
                 while not self.progress.reached(self.plan.length):
                     self._train_batch()
-                    if not self._boundary():
+                    signalled = self.interruption.stops(self.progress.batches)
+                    if not (signalled or self._boundary()):
                         continue
                     self._report()
                     if self.progress.due(self.plan.validation_period):
                         self._validate()
                     if self.progress.due(self.plan.checkpoint_period):
                         self._checkpoint()
-                    if self._stop_agreed():
+                    if signalled or self._stop_agreed():
                         break
                 else:
                     self._validate()
@@ -123,6 +128,8 @@ class TrainingLoop:
                 self._checkpoint()
                 raise
             self._checkpoint()
+        if self.interruption.exit_code:
+            raise SystemExit(self.interruption.exit_code)
 
     def _start(self, shutdown: contextlib.ExitStack) -> None:
         strategy, context = self.strategy, self.context
@@ -146,6 +153,7 @@ class TrainingLoop:
         if restored is not None:
             self.snapshots.restore(restored)
         context._training = True
+        self.interruption = shutdown.enter_context(Interruption(context.distributed, self.progress.batches))
         self._call("on_training_start")
         if context.profiler is not None:
             shutdown.enter_context(context.profiler)
@@ -225,7 +233,7 @@ class TrainingLoop:
             self.snapshots.save()
 
     def _stop_agreed(self) -> bool:
-        return any(self.context.distributed.allgather(self.context.get_stop_requested()))
+        return self.interruption.stops(self.progress.batches, self.context.get_stop_requested(), now=True)
 
     def _epoch_start(self, epoch_idx: int) -> None:
         for callback in self.strategy.callbacks.values():

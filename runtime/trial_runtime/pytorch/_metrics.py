@@ -114,7 +114,12 @@ def reduce_validation(
         per_rank: for each rank, the metrics of each of its batches; may differ in length, may be empty.
     """
     batches = [metrics for rank in per_rank for metrics in rank]
-    functions = {Reducer.AVG: np.mean, Reducer.SUM: np.sum, Reducer.MAX: np.max, Reducer.MIN: np.min}
+    functions: dict[Reducer, Any] = {
+        Reducer.AVG: np.mean,
+        Reducer.SUM: np.sum,
+        Reducer.MAX: np.max,
+        Reducer.MIN: np.min,
+    }
     return {name: functions[reducers[name]](np.stack([b[name] for b in batches])) for name in names}
 
 

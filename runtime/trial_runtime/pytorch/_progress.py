@@ -13,9 +13,9 @@ class Progress:
     """Batches done, and everything that follows from them.
 
     A *batch* is one optimizer step's worth of ``micro_batches`` batches of the training loader (1 for a PyTorchTrial).
-    It belongs to the epoch of its last micro-batch, the one on which the optimizer steps; so an epoch of ``epoch_length``
-    micro-batches ends after the same number of optimizer steps for both kinds of trial, also when ``micro_batches`` does
-    not divide it.
+    It belongs to the epoch of its last micro-batch, the one on which the optimizer steps; so an epoch of
+    ``epoch_length`` micro-batches ends after the same number of optimizer steps for both kinds of trial, also when
+    ``micro_batches`` does not divide it.
 
     Attributes:
         batches: batches trained since the start of training, over all resumes.

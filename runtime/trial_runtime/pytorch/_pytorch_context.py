@@ -151,7 +151,9 @@ class PyTorchTrialContext(TrialContext):
         self._scaler = scaler
         return scaler
 
-    def configure_apex_amp(self, models: Any, optimizers: Any, enabled: bool | None = True, **_: Any) -> tuple[Any, Any]:
+    def configure_apex_amp(
+        self, models: Any, optimizers: Any, enabled: bool | None = True, **_: Any
+    ) -> tuple[Any, Any]:
         """Apex is not supported; returns its arguments when not ``enabled``.
 
         Raises:
@@ -176,14 +178,15 @@ class PyTorchTrialContext(TrialContext):
         create_graph: bool = False,
     ) -> None:
         """``loss.backward(...)``; gradients are shared among the ranks on the batches on which optimizers step."""
+        scaled: Any = loss
         if self._scaler is not None and self.experimental._auto_amp:
-            loss = self._scaler.scale(loss)
+            scaled = self._scaler.scale(loss)
         with contextlib.ExitStack() as stack:
             if not self._should_step():
                 for model in self.models:
                     if isinstance(model, DistributedDataParallel):
                         stack.enter_context(model.no_sync())
-            loss.backward(gradient=gradient, retain_graph=retain_graph, create_graph=create_graph)
+            scaled.backward(gradient=gradient, retain_graph=retain_graph, create_graph=create_graph)
 
     def step_optimizer(
         self,

@@ -86,6 +86,7 @@ class PyTorchStrategy(Strategy):
             "models_state_dict": [_bare(model).state_dict() for model in context.models],
             "optimizers_state_dict": [optimizer.state_dict() for optimizer in context.optimizers],
             "lr_schedulers_state_dict": [scheduler.state_dict() for scheduler in context.lr_schedulers],
+            "free_parameters": [p.detach().cpu() for p in self._free_parameters()],
         }
         if context._scaler is not None:
             state["scaler_state_dict"] = context._scaler.state_dict()
@@ -110,16 +111,27 @@ class PyTorchStrategy(Strategy):
             optimizer.load_state_dict(state)
         for scheduler, state in zip(context.lr_schedulers, checkpoint["lr_schedulers_state_dict"], strict=True):
             scheduler.load_state_dict(state)
+        for parameter, value in zip(self._free_parameters(), checkpoint.get("free_parameters", ()), strict=False):
+            parameter.data.copy_(value)
         if context._scaler is not None and "scaler_state_dict" in checkpoint:
             context._scaler.load_state_dict(checkpoint["scaler_state_dict"])
 
+    def _free_parameters(self) -> list[torch.Tensor]:
+        """What optimizers step although it lies in no wrapped model."""
+        in_models = {id(p) for model in self.context.models for p in model.parameters()}
+        groups = [group for optimizer in self.context.optimizers for group in optimizer.param_groups]
+        return [p for group in groups for p in group["params"] if id(p) not in in_models]
+
     def rank_state(self) -> dict[str, Any]:
         """Gradients that were not stepped yet: those of a begun aggregation, or left for a later step."""
-        return {"gradients": [gradients(_bare(model)) for model in self.context.models]}
+        free = [None if p.grad is None else p.grad.detach().cpu() for p in self._free_parameters()]
+        return {"gradients": [gradients(_bare(model)) for model in self.context.models], "free_gradients": free}
 
     def load_rank_state(self, state: dict[str, Any]) -> None:
         for model, saved in zip(self.context.models, state.get("gradients", ()), strict=False):
             restore_gradients(_bare(model), saved)
+        for parameter, gradient in zip(self._free_parameters(), state.get("free_gradients", ()), strict=False):
+            parameter.grad = None if gradient is None else gradient.to(parameter.device)
 
 
 def gradients(module: torch.nn.Module) -> dict[str, torch.Tensor]:

@@ -25,7 +25,7 @@ def get_state(device: bool = True) -> dict[str, Any]:
         "numpy": np.random.get_state(),
         "torch": torch.random.get_rng_state(),
     }
-    if device and torch.cuda.is_available() and torch.cuda.is_initialized():
+    if device and torch.cuda.is_available():
         state["cuda"] = torch.cuda.get_rng_state()
     return state
 

@@ -10,8 +10,8 @@ from trial_runtime.pytorch._data import DataLoader
 from trial_runtime.pytorch._passes import TrainingBatches
 
 _NOT_OURS = (
-    "{method}() returned a {kind}. Return a pytorch.DataLoader: the loop then shares the data among the ranks and goes on "
-    "at the right batch after a resume. Or call {call} in the trial's __init__ and take care of both yourself."
+    "{method}() returned a {kind}. Return a pytorch.DataLoader: the loop then shares the data among the ranks and goes "
+    "on at the right batch after a resume. Or call {call} in the trial's __init__ and take care of both yourself."
 )
 
 

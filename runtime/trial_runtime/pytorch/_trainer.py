@@ -64,9 +64,9 @@ class BaseTrainer:
             checkpoint_period: when to save; None: only at the end (and as ``checkpoint_policy`` says).
             validation_period: when to validate; None: only at the end.
             max_length: how long to train, ``Batch(int)`` or ``Epoch(int)``, from the start of training; needed.
-            reporting_period: when to report training metrics; they are reported before a validation and a checkpoint too.
-            checkpoint_policy: after which validations to save: ``"all"``, ``"none"``, or ``"best"``: when the searcher's
-                metric improved (without a searcher metric: all).
+            reporting_period: when to report training metrics; they are reported before validations and checkpoints.
+            checkpoint_policy: after which validations to save: ``"all"``, ``"none"``, or ``"best"``: when the
+                searcher's metric improved (without a searcher metric: all).
             latest_checkpoint: where to continue: a checkpoint's folder, its name in the checkpoint directory, or
                 ``"latest"``.
             step_zero_validation: validate before the first batch.

@@ -7,7 +7,7 @@ communication library on CPU.
 from trial_runtime.pytorch.deepspeed import _setup  # first: it must run before DeepSpeed's communication starts
 from trial_runtime.pytorch.deepspeed._attr_dict import AttrDict
 from trial_runtime.pytorch.deepspeed._config import overwrite_deepspeed_config
-from trial_runtime.pytorch.deepspeed._context import DeepSpeedTrialContext
+from trial_runtime.pytorch.deepspeed._context import DeepSpeedTrialContext, full_state_dict
 from trial_runtime.pytorch.deepspeed._engine_module import EngineModule
 from trial_runtime.pytorch.deepspeed._engines import Engines
 from trial_runtime.pytorch.deepspeed._mpu import ModelParallelUnit, make_data_parallel_mpu, make_deepspeed_mpu
@@ -24,6 +24,7 @@ __all__ = [
     "Engines",
     "ModelParallelUnit",
     "Trainer",
+    "full_state_dict",
     "init",
     "make_data_parallel_mpu",
     "make_deepspeed_mpu",

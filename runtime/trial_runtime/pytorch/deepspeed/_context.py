@@ -41,8 +41,8 @@ class DeepSpeedTrialContext(TrialContext):
     def wrap_model_engine(self, model: Any) -> Any:
         """Register an engine, to be switched between training and evaluation and saved with checkpoints.
 
-        The first engine's micro-batch size and gradient accumulation steps are those of the loop; a pipeline engine also
-        brings the layout of ranks. Rank 0's buffers are given to all ranks here, and before forwards as
+        The first engine's micro-batch size and gradient accumulation steps are those of the loop; a pipeline engine
+        also brings the layout of ranks. Rank 0's buffers are given to all ranks here, and before forwards as
         DistributedDataParallel would.
 
         Args:
@@ -105,8 +105,9 @@ class DeepSpeedTrialContext(TrialContext):
             )
         if is_managed(engine):
             raise InvalidExperimentException(
-                "An engine around an EngineModule needs \"managed_gradient_accumulation\": false in its DeepSpeed config: "
-                "gradients that reach its parameters through other engines' losses are only shared among ranks then."
+                'An engine around an EngineModule needs "managed_gradient_accumulation": false in its DeepSpeed '
+                "config: gradients that reach its parameters through other engines' losses are shared among ranks only "
+                "then."
             )
 
     def _share_buffers(self, engine: Any) -> None:
@@ -212,6 +213,6 @@ class DeepSpeedTrialContext(TrialContext):
         return self._micro_idx
 
 
-def full_state_dict(engine: torch.nn.Module) -> dict[str, torch.Tensor]:
+def full_state_dict(engine: Any) -> dict[str, torch.Tensor]:
     """The state of an engine's module, parameters and buffers, on the host. Stages 0 to 2."""
-    return {name: value.detach().cpu().clone() for name, value in engine.module.state_dict().items()}  # type: ignore[union-attr,operator]
+    return {name: value.detach().cpu().clone() for name, value in engine.module.state_dict().items()}

@@ -18,9 +18,11 @@ logger = logging.getLogger("trial_runtime.pytorch.deepspeed")
 class EngineGuard:
     """Watches the backward and step calls of an engine.
 
-    - At ZeRO stages 1 and 2 the gradients of the first of two backward calls are lost without a word: the second call is
+    - At ZeRO stages 1 and 2 the gradients of the first of two backward calls are lost without a word: the second call
+    is
       an error, unless the engine is set up for it.
-    - DeepSpeed steps parameters that no backward reached with gradients of zero, so weight decay and momentum move them.
+    - DeepSpeed steps parameters that no backward reached with gradients of zero, so weight decay and momentum move
+    them.
       Torch leaves them alone. At stage 0 in full precision they are left alone here too; elsewhere they are named once.
 
     Args:
@@ -48,9 +50,9 @@ class EngineGuard:
         if self._backwards > 1 and self._loses_gradients():
             raise InvalidExperimentException(
                 f"Engine {self.index}: backward() was called {self._backwards} times before step(), at ZeRO stage "
-                f"{int(self.engine.zero_optimization_stage())}, where DeepSpeed keeps only the last call's gradients. Add "
-                'the losses and call backward() once, or put "managed_gradient_accumulation": false into the DeepSpeed '
-                "config and call step() when the optimizer is to step, or use ZeRO stage 0."
+                f"{int(self.engine.zero_optimization_stage())}, where DeepSpeed keeps only the last call's gradients. "
+                'Add the losses and call backward() once, or put "managed_gradient_accumulation": false into the '
+                "DeepSpeed config and call step() when the optimizer is to step, or use ZeRO stage 0."
             )
         return self._backward(*args, **kwargs)
 
@@ -62,8 +64,19 @@ class EngineGuard:
         return result
 
     def allreduce_gradients(self, *args: Any, **kwargs: Any) -> Any:
-        """The engine's reduction, after which parameters that no rank's backward reached have no gradient again."""
-        if not self.engine.is_gradient_accumulation_boundary():
+        """The engine's reduction, after which parameters that no rank's backward reached have no gradient again.
+
+        A trial may call it itself before ``step()``, to read or change shared gradients; ``step()`` shares them again,
+        which changes nothing.
+        """
+        engine = self.engine
+        if not is_managed(engine) and not engine._running_engine_step:
+            engine._running_engine_step = True  # what makes it a boundary
+            try:
+                return self.allreduce_gradients(*args, **kwargs)
+            finally:
+                engine._running_engine_step = False
+        if not engine.is_gradient_accumulation_boundary():
             return self._reduce(*args, **kwargs)
         parameters = [p for p in self.engine.module.parameters() if p.requires_grad]
         reached = [p.grad is not None for p in parameters]
@@ -100,7 +113,9 @@ class EngineGuard:
             return lambda _: reached.add(key)
 
         self._hooks = [
-            p.register_post_accumulate_grad_hook(note(id(p))) for p in self.engine.module.parameters() if p.requires_grad
+            p.register_post_accumulate_grad_hook(note(id(p)))
+            for p in self.engine.module.parameters()
+            if p.requires_grad
         ]
 
     def _name_untouched(self) -> None:
@@ -113,7 +128,7 @@ class EngineGuard:
                 f"Engine {self.index}: no backward reached {', '.join(untouched[:10])}"
                 + (f" and {len(untouched) - 10} more" if len(untouched) > 10 else "")
                 + " before a step. DeepSpeed steps such parameters with gradients of zero, so weight decay or momentum "
-                f"move them; torch and ZeRO stage 0 would not. (ZeRO stage {int(self.engine.zero_optimization_stage())}, "
+                f"move them; torch and ZeRO stage 0 would not. (Stage {int(self.engine.zero_optimization_stage())}, "
                 "said once.)"
             )
             self._reached = None
@@ -122,7 +137,7 @@ class EngineGuard:
 
 
 def leaves_untouched_alone(engine: Any, distributed: core.DistributedContext) -> bool:
-    """Whether parameters without a gradient can be kept from being stepped: gradients are torch's own, shared by all."""
+    """Whether parameters without a gradient can be kept from being stepped: gradients are torch's own, and reduced."""
     return (
         int(engine.zero_optimization_stage()) == 0
         and not engine.fp16_enabled()

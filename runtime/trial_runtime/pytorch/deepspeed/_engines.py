@@ -66,7 +66,9 @@ class Engines:
 
         self._refuse_late("engine")
         if not self._optimizers:
-            raise ValueError("no optimizer was added: call context.engines.add_optimizer(optimizer) before initialize()")
+            raise ValueError(
+                "no optimizer was added: call context.engines.add_optimizer(optimizer) before initialize()"
+            )
         trained = {id(p) for o in self._optimizers for g in o.param_groups for p in g["params"]}
         for index, optimizer in enumerate(self._optimizers):
             own = {id(p) for g in optimizer.param_groups for p in g["params"]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import warnings
+from typing import Any
 
 import deepspeed
 import deepspeed.ops
@@ -36,7 +37,8 @@ def start(distributed: core.DistributedContext) -> None:
     backend = "nccl" if torch.cuda.is_available() else "gloo"
     if not dist.is_initialized():
         if distributed.size == 1:
-            dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+            stores: Any = dist  # torch does not list HashStore among its exports
+            dist.init_process_group(backend, store=stores.HashStore(), rank=0, world_size=1)
         else:
             dist.init_process_group(backend)
     deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False, verbose=False)

@@ -80,9 +80,9 @@ class DeepSpeedStrategy(Strategy):
             return
         if micro_steps % self.micro_batches != 0:
             raise InvalidExperimentException(
-                f"train_batch() did not train for gradient accumulation steps: engine.step() ran {micro_steps} times in "
-                f"a batch of {self.micro_batches} micro-batches (gradient_accumulation_steps). Call engine.step() once "
-                "for each micro-batch, not only at the boundary."
+                f"train_batch() did not train for gradient accumulation steps: engine.step() ran {micro_steps} times "
+                f"in a batch of {self.micro_batches} micro-batches (gradient_accumulation_steps). Call engine.step() "
+                "once for each micro-batch, not only at the boundary."
             )
 
     def evaluate_batch(self, data: Any, batch_idx: int) -> Any:

@@ -19,8 +19,8 @@ from trial_runtime.pytorch.deepspeed._context import DeepSpeedTrialContext
 class DeepSpeedTrial(abc.ABC):
     """A training task whose models are DeepSpeed engines.
 
-    Subclass it; make engines with ``deepspeed.initialize`` in ``__init__`` and wrap them; define ``train_batch``, the two
-    data loaders and one of ``evaluate_batch`` and ``evaluate_full_dataset``.
+    Subclass it; make engines with ``deepspeed.initialize`` in ``__init__`` and wrap them; define ``train_batch``, the
+    two data loaders and one of ``evaluate_batch`` and ``evaluate_full_dataset``.
     """
 
     trial_context_class = DeepSpeedTrialContext
@@ -35,8 +35,8 @@ class DeepSpeedTrial(abc.ABC):
     ) -> torch.Tensor | dict[str, Any]:
         """Train one micro-batch: get it, forward, ``engine.backward(loss)``, ``engine.step()``.
 
-        Called ``gradient_accumulation_steps`` times for each batch, with the same ``batch_idx``; with a pipeline engine,
-        or after ``context.disable_auto_grad_accumulation()``, once. A pipeline engine does all by
+        Called ``gradient_accumulation_steps`` times for each batch, with the same ``batch_idx``; with a pipeline
+        engine, or after ``context.disable_auto_grad_accumulation()``, once. A pipeline engine does all by
         ``engine.train_batch(dataloader_iter)``.
 
         Args:
@@ -67,8 +67,8 @@ class DeepSpeedTrial(abc.ABC):
     def evaluate_full_dataset(self, data_loader: torch.utils.data.DataLoader[Any]) -> dict[str, Any]:
         """Validation metrics of the whole data, instead of :meth:`evaluate_batch`.
 
-        Gets a loader that is not shared. It runs on the chief alone while the other ranks wait; at ZeRO stage 3, where a
-        forward needs all ranks, it runs on all of them and the chief's metrics count.
+        Gets a loader that is not shared. It runs on the chief alone while the other ranks wait; at ZeRO stage 3, where
+        a forward needs all ranks, it runs on all of them and the chief's metrics count.
         """
         raise NotImplementedError
 
@@ -89,7 +89,9 @@ class DeepSpeedTrial(abc.ABC):
             except AssertionError as error:
                 raise AssertionError(f"Failed to load deepspeed checkpoint {load_path} (model{index}).") from error
             if loaded is None:
-                raise InvalidCheckpointException(f"Checkpoint {load_path} has nothing for engine {index} (model{index}).")
+                raise InvalidCheckpointException(
+                    f"Checkpoint {load_path} has nothing for engine {index} (model{index})."
+                )
 
     def get_batch_length(self, batch: Any) -> int:
         """Number of samples in a batch; override it for batches of your own type."""

@@ -1,0 +1,79 @@
+"""SIGTERM and SIGINT: all ranks save the same step and leave together."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from types import FrameType
+from typing import Any
+
+from trial_runtime import core
+
+logger = logging.getLogger("trial_runtime.pytorch")
+
+_SECONDS_BETWEEN_CHECKS = 1.0
+
+
+class Interruption:
+    """Listens for signals while it is entered; the first one asks to stop, a second one acts as it would without this.
+
+    Ranks get a signal at different moments, or only some get it, so they compare notes: after so many batches that
+    about a second has passed, the same number on all ranks.
+
+    Args:
+        distributed: the ranks.
+        batches: batches trained so far.
+    """
+
+    def __init__(self, distributed: core.DistributedContext, batches: int) -> None:
+        self.distributed = distributed
+        self._received = 0
+        self._agreed = 0
+        self._former: dict[int, Any] = {}
+        self._checked, self._next_check, self._since = batches, batches + 1, time.monotonic()
+
+    def __enter__(self) -> Interruption:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._former[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._former.items():
+            signal.signal(number, handler)
+        self._former = {}
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        self._received = number
+        for other, handler in self._former.items():
+            signal.signal(other, handler)
+
+    @property
+    def exit_code(self) -> int:
+        """128 plus the number of the signal that all ranks stop for; 0 without one."""
+        return 128 + self._agreed if self._agreed else 0
+
+    def stops(self, batches: int, wanted: bool = False, now: bool = False) -> bool:
+        """Whether training stops after this batch. Collective when a check is due, or ``now``.
+
+        Args:
+            batches: batches trained, the same on all ranks.
+            wanted: whether this rank wants to stop for another reason; heard only when ``now``.
+            now: check in any case.
+        """
+        if self.distributed.size == 1:
+            self._agreed = self._received
+            return bool(self._agreed) or (now and wanted)
+        if not now and batches < self._next_check:
+            return False
+        pace = (time.monotonic() - self._since) / max(batches - self._checked, 1)
+        answers = self.distributed.allgather((self._received, now and wanted, pace))
+        self._agreed = max(received for received, _, _ in answers)
+        if batches > self._checked:
+            slowest = max(pace for _, _, pace in answers)
+            self._next_check = batches + max(1, min(1000, int(_SECONDS_BETWEEN_CHECKS / max(slowest, 1e-6))))
+            self._checked, self._since = batches, time.monotonic()
+        return bool(self._agreed) or any(wanted for _, wanted, _ in answers)

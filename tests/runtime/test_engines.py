@@ -1,0 +1,290 @@
+# ruff: noqa: ARG001, ARG002, ARG005 - trials and callbacks have the signatures they have
+"""What DeepSpeed does silently and torch would not: done as torch does it, or said."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import deepspeed
+import pytest
+import toys
+import torch
+from distributed import run_ranks
+from deepspeed.utils import safe_get_full_fp32_param
+from torch import nn
+
+from trial_runtime import pytorch
+from trial_runtime.errors import InvalidExperimentException
+from trial_runtime.pytorch import _rng
+from trial_runtime.pytorch import deepspeed as det_ds
+from trial_runtime.pytorch._buffers import BufferSync
+from trial_runtime.pytorch.deepspeed import EngineModule
+
+
+def managed_engine(net: nn.Module, optimizer: torch.optim.Optimizer, **config: Any) -> Any:
+    return deepspeed.initialize(model=net, optimizer=optimizer, config=toys.ds_config(**config))[0]
+
+
+# Parameters that no backward reached
+
+
+class Branching(toys.Data):
+    """The second layer takes part in odd batches only, and only on rank 0."""
+
+    def make(self) -> nn.Module:
+        self.nets = nn.ModuleList([nn.Linear(4, 1), nn.Linear(4, 1)])
+        return self.nets
+
+    def loss(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        inputs, targets = batch
+        used = self.nets[0](inputs)
+        if batch_idx % 2 and self.context.distributed.rank == 0:
+            used = used + self.nets[1](inputs)
+        return nn.functional.mse_loss(used, targets)
+
+    def state(self) -> dict[str, torch.Tensor]:
+        return {name: value.detach().clone() for name, value in self.nets.state_dict().items()}
+
+
+def sgd(net: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
+
+
+class BranchingDS(Branching, det_ds.DeepSpeedTrial):
+    def __init__(self, context: Any) -> None:
+        self.context = context
+        optimizer = sgd(self.make())
+        stage = context.get_hparams().get("stage", 0)
+        self.engine = context.wrap_model_engine(managed_engine(self.nets, optimizer, stage=stage))
+
+    def train_batch(self, dataloader_iter: Any, epoch_idx: int, batch_idx: int) -> Any:
+        loss = self.loss(next(dataloader_iter), batch_idx)
+        self.engine.backward(loss)
+        self.engine.step()
+        return loss
+
+    def evaluate_batch(self, dataloader_iter: Any) -> Any:
+        return {"loss": self.loss(next(dataloader_iter), 0)}
+
+
+def plain_torch(rank: int, size: int) -> dict[str, torch.Tensor]:
+    """The same by hand: gradients of all ranks averaged, where any rank has one."""
+    _rng.seed_everything(toys.SEED)
+    trial = Branching()
+    optimizer = sgd(trial.make())
+    trial.shuffle = False
+
+    class Context:
+        distributed = type("Distributed", (), {"rank": 0})
+
+    trial.context = Context()  # type: ignore[attr-defined]
+    batches = list(trial.build_training_data_loader())
+    for step in range(6):
+        optimizer.zero_grad(set_to_none=True)
+        for other in range(size):
+            Context.distributed.rank = other
+            (trial.loss(batches[(step * size + other) % len(batches)], step) / size).backward()
+        optimizer.step()
+    return trial.state()
+
+
+def unreached_parameters_stay() -> None:
+    BranchingDS.shuffle = False
+    outcome = toys.fit(BranchingDS, run_dir=None, max_length=pytorch.Batch(6))
+    rank, size = (torch.distributed.get_rank(), 2) if toys.world_size() > 1 else (0, 1)
+    assert toys.difference(outcome.state, plain_torch(rank, size)) <= 1e-6
+
+
+def test_parameters_that_no_backward_reached_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    unreached_parameters_stay()
+
+
+def test_parameters_that_a_backward_reached_on_one_rank_move_on_all() -> None:
+    run_ranks(unreached_parameters_stay)
+
+
+def test_where_they_cannot_stay_they_are_named_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    toys.fit(BranchingDS, {"stage": 1}, max_length=pytorch.Batch(6))
+    told = [record.getMessage() for record in caplog.records if "no backward reached" in record.getMessage()]
+    assert len(told) == 1
+    assert "1.weight, 1.bias" in told[0]
+
+
+# Buffers
+
+
+class Counter(nn.Module):
+    """Its buffer is set to the last input it saw; nothing else tells ranks apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1))
+        self.register_buffer("last", torch.zeros(1))
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        seen = self.last.clone()
+        self.last.copy_(value)
+        return self.weight * 0 + seen
+
+
+def buffers_as_ddp() -> None:
+    rank = torch.distributed.get_rank()
+    ddp = nn.parallel.DistributedDataParallel(Counter())
+    ours = Counter()
+    BufferSync(ours)
+    for module in (ddp.module, ours):
+        module.last.fill_(float(rank))
+    for step, (train, with_grad) in enumerate(
+        [(True, True), (True, True), (False, False), (False, False), (True, True), (True, False), (True, True)]
+    ):
+        value = torch.tensor([10.0 * step + rank])
+        seen = []
+        for module in (ddp, ours):
+            module.train(train)
+            with torch.set_grad_enabled(with_grad):
+                output = module(value)
+            if with_grad:
+                output.sum().backward()
+            seen.append(float(output.detach()))
+        assert seen[0] == seen[1], (step, rank, seen)
+
+
+def test_buffers_are_shared_when_ddp_shares_them() -> None:
+    run_ranks(buffers_as_ddp)
+
+
+def uneven_validation(folder: Path) -> None:
+    """3 validation batches on 2 ranks, one on 3 samples: every one counts once, and no rank waits in a forward."""
+
+    class Uneven(toys.SimpleDS):
+        validation_samples = 11
+
+    class UnevenPT(toys.SimplePT):
+        validation_samples = 11
+
+    for samples in (11, 3):  # 3: the second rank has none
+        Uneven.validation_samples = UnevenPT.validation_samples = samples
+        found = []
+        for index, kind in enumerate((Uneven, UnevenPT)):
+            outcome = toys.fit(kind, run_dir=folder / f"{samples}{index}", max_length=pytorch.Batch(2))
+            found.append(outcome)
+            if not outcome.validation:
+                continue
+            net = toys.mlp()
+            net.load_state_dict({name.removeprefix("model."): value for name, value in outcome.state.items()})
+            net.eval()
+            data = toys.dataset(samples, 2).tensors
+            with torch.no_grad():
+                losses = [
+                    float(nn.functional.mse_loss(net(x), y))
+                    for x, y in zip(data[0].split(4), data[1].split(4), strict=True)
+                ]
+            metrics = outcome.validation[-1][1]
+            assert float(metrics["validation_loss"]) == pytest.approx(sum(losses) / len(losses), abs=1e-6)
+            assert metrics["seen"] == pytest.approx(float(sum(x.sum() for x in data[0].split(4))), abs=1e-4)
+
+
+def test_uneven_validation_shards_are_evaluated_whole(tmp_path: Path) -> None:
+    run_ranks(uneven_validation, tmp_path)
+
+
+# Errors
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Any:
+    with det_ds.init(run_dir=tmp_path) as context:
+        yield context
+
+
+def linear(**config: Any) -> Any:
+    net = nn.Linear(4, 1)
+    return managed_engine(net, torch.optim.SGD(net.parameters(), lr=0.1), **config)
+
+
+@pytest.mark.parametrize("stage", [1, 2])
+def test_a_second_backward_that_would_lose_the_first_is_refused(context: Any, stage: int) -> None:
+    engine = context.wrap_model_engine(linear(stage=stage))
+    engine.backward(engine(torch.ones(4, 4)).sum())
+    with pytest.raises(InvalidExperimentException, match=r"managed_gradient_accumulation.*false"):
+        engine.backward(engine(torch.ones(4, 4)).sum())
+
+
+@pytest.mark.parametrize(("stage", "config"), [(0, {}), (1, {"managed_gradient_accumulation": False}), (3, {})])
+def test_a_second_backward_is_right_elsewhere(context: Any, stage: int, config: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    before = nn.Linear(4, 1).bias.item()
+    torch.manual_seed(0)
+    engine = context.wrap_model_engine(linear(stage=stage, **config))
+    for _ in range(2):
+        engine.backward(engine(torch.ones(4, 4)).sum())
+    engine.step()
+    bias = det_ds.full_state_dict(engine)["bias"] if stage < 3 else safe_get_full_fp32_param(engine.module.bias)
+    assert before - bias.item() == pytest.approx(0.1 * 2 * 4)
+
+
+def test_a_tuple_is_refused_with_the_right_order(context: Any) -> None:
+    with pytest.raises(TypeError, match=r"\(engine, optimizer, dataloader, lr_scheduler\)"):
+        context.wrap_model_engine((1, 2, 3, 4))
+
+
+def test_an_engine_module_needs_a_low_stage_and_unmanaged_accumulation(context: Any) -> None:
+    for config, message in [({"stage": 2}, "ZeRO stage 2"), ({"stage": 0}, "managed_gradient_accumulation")]:
+        net = nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        engine = managed_engine(EngineModule(optimizer, net=net), optimizer, **config)
+        with pytest.raises(InvalidExperimentException, match=message):
+            context.wrap_model_engine(engine)
+
+
+def test_an_engine_module_has_no_forward() -> None:
+    net = nn.Linear(4, 1)
+    with pytest.raises(RuntimeError, match=r"Call the model itself \(there are: net\)"):
+        EngineModule(torch.optim.SGD(net.parameters(), lr=0.1), net=net)(torch.ones(4))
+
+
+def test_an_engine_module_has_the_parameters_of_its_optimizer() -> None:
+    net, free = nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2), nn.Linear(2, 1)), nn.Parameter(torch.ones(1))
+    module = EngineModule(torch.optim.SGD([*net[2].parameters(), free], lr=0.1), net=net)
+    assert [name for name, _ in module.named_parameters()] == ["parameter_0", "net.2.weight", "net.2.bias"]
+    assert {"net.0.weight", "net.1.running_mean", "parameter_0"} <= module.state_dict().keys()
+    module.eval()
+    assert not net[1].training
+
+
+def test_a_config_without_clipping_is_warned_of_once(context: Any, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    for _ in range(2):
+        net = nn.Linear(4, 1)
+        config = {name: value for name, value in toys.ds_config().items() if name != "gradient_clipping"}
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        context.wrap_model_engine(deepspeed.initialize(model=net, optimizer=optimizer, config=config)[0])
+    assert sum('"gradient_clipping": 0.0' in record.getMessage() for record in caplog.records) == 1
+
+
+def test_a_batch_that_ends_within_an_accumulation_is_refused(tmp_path: Path) -> None:
+    class OnlyAtTheBoundary(toys.SimpleDS):
+        def train_batch(self, dataloader_iter: Any, epoch_idx: int, batch_idx: int) -> Any:
+            inputs, targets = next(dataloader_iter)
+            loss = nn.functional.mse_loss(self.model(inputs), targets)
+            self.model.backward(loss)
+            if self.context.is_gradient_accumulation_boundary():
+                self.model.step()
+            return loss
+
+    with pytest.raises(InvalidExperimentException, match="did not train for gradient accumulation steps"):
+        toys.fit(OnlyAtTheBoundary, {"k": 2}, tmp_path, max_length=pytorch.Batch(1))
+
+
+def test_less_data_than_one_batch_is_refused(tmp_path: Path) -> None:
+    class Small(toys.SimpleDS):
+        training_samples = 8
+
+    with pytest.raises(InvalidExperimentException, match="2 micro-batches a rank, but a batch takes 3"):
+        toys.fit(Small, {"k": 3}, tmp_path, max_length=pytorch.Batch(1))

@@ -1,0 +1,67 @@
+# ruff: noqa: ARG001, ARG002, ARG005 - trials and callbacks have the signatures they have
+"""A signal makes all ranks save the same step and leave with its exit code; resuming goes on from there."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import toys
+import torch
+from distributed import run_ranks
+
+from trial_runtime import pytorch
+
+
+class Interrupted(toys.SimpleDS):
+    """Gets a signal in its fourth batch, on the last rank alone."""
+
+    number = signal.SIGTERM
+
+    def train_batch(self, dataloader_iter: Any, epoch_idx: int, batch_idx: int) -> Any:
+        distributed = self.context.distributed
+        if batch_idx == 3 and distributed.rank == distributed.size - 1 and self.context.get_initial_batch() == 0:
+            os.kill(os.getpid(), self.number)
+        return super().train_batch(dataloader_iter, epoch_idx, batch_idx)
+
+
+def interrupt(folder: Path, number: signal.Signals) -> int:
+    kind = type("Trial", (Interrupted,), {"number": number})
+    with pytest.raises(SystemExit) as left:
+        toys.fit(kind, run_dir=folder, max_length=pytorch.Batch(10_000))
+    assert left.value.code == 128 + number
+    latest = (folder / "checkpoints" / "latest").read_text()
+    batches = int(latest.split("-")[0])
+    whole = toys.fit(toys.SimpleDS, run_dir=folder / "whole", max_length=pytorch.Batch(batches + 3))
+    rest = toys.fit(kind, run_dir=folder, max_length=pytorch.Batch(batches + 3), latest_checkpoint="latest")
+    assert toys.difference(whole.state, rest.state) == 0.0
+    return batches
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_one_rank_leaves_after_the_batch(number: signal.Signals, tmp_path: Path) -> None:
+    assert interrupt(tmp_path, number) == 4
+
+
+def on_this_rank(folder: Path) -> int:
+    return interrupt(folder, signal.SIGTERM)
+
+
+def test_all_ranks_leave_after_the_same_batch(tmp_path: Path) -> None:
+    first, second = run_ranks(on_this_rank, tmp_path)
+    assert first == second < 5_000
+
+
+def test_a_second_signal_acts_at_once(tmp_path: Path) -> None:
+    class Impatient(toys.SimplePT):
+        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+            return torch.zeros(())
+
+    with pytest.raises(KeyboardInterrupt):
+        toys.fit(Impatient, run_dir=tmp_path, max_length=pytorch.Batch(5))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
