@@ -10,10 +10,13 @@ from pathlib import Path
 
 from equivalence.scenario import FIXTURES, NAMES
 
+# What a fixture that was run where it stands leaves behind.
+LEFT_BY_RUNS = ("__pycache__", "checkpoints", "runs")
+
 
 def migrate(name: str, destination: Path) -> subprocess.CompletedProcess[str]:
     """Copies the fixture's `before/` to `destination` and converts it there, as a user would."""
-    shutil.copytree(FIXTURES / name / "before", destination, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(FIXTURES / name / "before", destination, ignore=shutil.ignore_patterns(*LEFT_BY_RUNS))
     return check(destination, "--write")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -19,6 +20,10 @@ CONVERTED = [
     Case(name, ranks, accumulation, zero)
     for name, ranks, zero, accumulation in itertools.product(NAMES, (1, 2), (0, 1), (1, 2))
 ]
+
+
+# The first test of a session waits for all runs of its kind.
+pytestmark = pytest.mark.timeout(900)
 
 
 def report(differences: list[Difference], between: str) -> str:
@@ -48,3 +53,10 @@ def test_the_converted_trial_trains_as_the_original(runs: Runs, case: Case) -> N
     assert not differences, report(differences, "the original and the converted trial, both on trial_runtime")
     differences = compare(oracle, candidate)
     assert not differences, report(differences, "the original on determined and the converted trial")
+
+
+@pytest.mark.parametrize("case", [replace(case, resumed=False) for case in CONVERTED], ids=str)
+def test_a_run_that_was_saved_and_resumed_is_the_undisturbed_one_bit_for_bit(runs: Runs, case: Case) -> None:
+    undisturbed, resumed = runs.get(case.candidate), runs.get(replace(case, resumed=True).candidate)
+    differences = compare(undisturbed, resumed, tolerance=0.0)
+    assert not differences, report(differences, "one run and the same run saved and resumed")
