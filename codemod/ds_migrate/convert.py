@@ -40,6 +40,11 @@ class Conversion:
     outputs: dict[Path, bytes] = field(default_factory=dict)
 
     @property
+    def unit(self) -> str:
+        """The name of what is written together."""
+        return ":".join(map(str, self.family.trials[0].key))
+
+    @property
     def blocked(self) -> bool:
         return bool(self.problems) or self.findings.blocked
 
@@ -119,6 +124,7 @@ class Conversion:
             plan.experiment_average = config is None or config.averages != frozenset({False})
             plan.accumulates = config is not None and any(k > 1 for k in config.aggregation)
             plan.configured = config
+            self._unnamed_configs(plan, config)
         if self.problems or not self.plans:
             return
         for rule in conversion_rules():
@@ -145,6 +151,15 @@ class Conversion:
             elif after != before:
                 self.outputs[path] = after
 
+    def _unnamed_configs(self, plan: Plan, config: ConfigFacts | None) -> None:
+        """A config whose accumulation must move along with the source, and may not be written."""
+        if config is None or config.aggregation <= {1}:
+            return
+        for path in config.configs:
+            if path not in self.named:
+                message = f"{plan.trial.name} needs {path.name} converted with it: it sets aggregation_frequency"
+                self._problem(plan.trial.facts, "DSM014", message, f"name {path} too, or the folder that holds both")
+
     # -- say ------------------------------------------------------------------------------------------------------
 
     def results(self, result: Callable[[Path], FileResult]) -> Iterator[tuple[Path, FileResult]]:
@@ -159,7 +174,7 @@ class Conversion:
             if path not in self.named and not extra:
                 continue
             file = result(path)
-            file.kind = FileKind.PYTHON
+            file.kind, file.units = FileKind.PYTHON, file.units | {self.unit}
             file.trials.extend(TrialResult(t.facts.name, t.facts.line, status) for t in trials)
             if not self.blocked:
                 file.findings.extend(found)

@@ -28,7 +28,8 @@ TRIAL_METHODS = frozenset(
 )
 MARKER = re.compile(rb"#\s*TODO\(ds-migrate DSM\d+\)")
 
-_WORDS = (b"determined", b"Trial", b"ds-migrate")
+_WRAPS = ("wrap_model", "wrap_optimizer")
+_WORDS = (b"determined", b"Trial", b"ds-migrate", b"train_batch")
 
 
 def may_hold_trial(data: bytes) -> bool:
@@ -38,13 +39,13 @@ def may_hold_trial(data: bytes) -> bool:
 
 @dataclass(frozen=True)
 class ClassFacts:
-    """A class: its name, line (from 1), the qualified names of its bases, and its methods."""
+    """A class: its name, line (from 1), the qualified names of its bases, and its own methods."""
 
     name: str
     line: int
     bases: tuple[str, ...]
     methods: frozenset[str]
-    top_level: bool = True
+    wraps: bool = False  # it calls wrap_model or wrap_optimizer somewhere
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,6 @@ def module_facts(data: bytes) -> ModuleFacts:
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
             _add_import(facts, statement)
     local = {s.name for s in ast.walk(tree) if isinstance(s, ast.ClassDef)}
-    tops = {id(s) for s in tree.body}
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
             facts.classes.append(
@@ -90,7 +90,7 @@ def module_facts(data: bytes) -> ModuleFacts:
                     methods=frozenset(
                         s.name for s in node.body if isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef))
                     ),
-                    top_level=id(node) in tops,
+                    wraps=any(isinstance(n, ast.Attribute) and n.attr in _WRAPS for n in ast.walk(node)),
                 )
             )
     facts.classes.sort(key=lambda c: c.line)

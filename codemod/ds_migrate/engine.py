@@ -148,11 +148,14 @@ class _Run:
         facts = [f for c in conversions for f in c.facts(paths_of)] + list(_deepspeed_facts(project, self.sources))
         if files:
             for result in experiment.plan(files, facts, scripts, target=self.options.target, root=project.root):
-                self._add(result)
+                self._add(result, conversions)
         for result in ds_config.plan(facts):
-            self._add(result)
+            self._add(result, conversions)
 
-    def _add(self, result: FileResult) -> None:
+    def _add(self, result: FileResult, conversions: Sequence[Conversion]) -> None:
+        trials = {f.trial for f in result.findings}
+        concerned = [c.unit for c in conversions if trials & {t.facts.name for t in c.family.trials}]
+        result.units = frozenset(concerned or [c.unit for c in conversions])
         source = self.sources.get(result.path)
         self.results[result.path] = result
         if source is not None:

@@ -152,12 +152,7 @@ class Project:
     def _trial(self, path: Path, facts: ModuleFacts, cls: ClassFacts) -> TrialClass | None:
         for base in cls.bases:
             if base == PYTORCH_TRIAL or (base.startswith("determined.") and base.endswith(".PyTorchTrial")):
-                old = {"build_model", "optimizer"} & cls.methods and not cls.methods >= {
-                    "build_training_data_loader",
-                    "__init__",
-                }
-                if "build_model" in cls.methods and "optimizer" in cls.methods:
-                    old = True
+                old = {"build_model", "optimizer"} <= cls.methods and not cls.wraps
                 return TrialClass(path, cls, "old-api" if old else "pytorch")
             if base in DEEPSPEED_TRIALS:
                 return TrialClass(path, cls, "deepspeed")

@@ -70,6 +70,11 @@ def apply(plan: Plan) -> None:
             _name_arguments(backward)
             if not plan.experiment_average or (backward.step is not None and backward.step.by_hand):
                 file.change(call, _unscaled)
+            if plan.accumulates and handles_gradients(plan.trial):
+                plan.review(
+                    CODE, file, call, "gradients that the trial reads are averaged over the accumulation steps by now",
+                    "they used to be averaged in step_optimizer; adapt thresholds and logged norms",
+                )  # fmt: skip
             if reduces:  # the trial looks at gradients before the step: every rank must see the reduced ones
                 file.after(file.statement(call), f"{engine}.allreduce_gradients()")
         plan.converted(CODE, file, call, f"{engine}.backward")

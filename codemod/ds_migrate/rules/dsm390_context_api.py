@@ -15,7 +15,10 @@ References
 
 from __future__ import annotations
 
+import libcst as cst
+
 from ds_migrate.plan import Plan
+from ds_migrate.syntax.tree import code
 from ds_migrate.trial.context import ContextUse
 
 CODE = "DSM390"
@@ -86,6 +89,16 @@ _WAYS = {
 
 
 def apply(plan: Plan) -> None:
+    for use in plan.trial.uses:
+        _feature_test(plan, use)
+    for file, contexts in plan.contexts.items():
+        for call in contexts.attribute_tests():
+            name = call.args[1].value
+            if isinstance(name, cst.SimpleString) and name.evaluated_value not in KEPT | {"wrap_lr_scheduler"}:
+                plan.blocked(
+                    CODE, file, call, f"the code asks whether its context has {code(name)}; the answer changes",
+                    "decide without asking the context",
+                )  # fmt: skip
     inside = {part.node for part in plan.trial.parts}
     for use in plan.trial.uses:
         if use.node in plan.handled or use.attr in KEPT:
@@ -99,6 +112,18 @@ def apply(plan: Plan) -> None:
             _message(use),
             _WAYS.get(use.attr, "take the use out, or do it without the context"),
         )
+
+
+def _feature_test(plan: Plan, use: ContextUse) -> None:
+    """``if context.wrap_model is not None:`` asked whether the platform was there; it always was."""
+    comparison = use.file.parent(use.node)
+    if use.call is not None or use.attr not in DISTINCTIVE or not isinstance(comparison, cst.Comparison):
+        return
+    if [code(c).strip() for c in comparison.comparisons] == ["is not None"]:
+        plan.handle(use)
+        if use.file.edits.once(comparison, CODE):
+            use.file.replace(comparison, "True")
+            plan.converted(CODE, use.file, comparison, f"context.{use.attr} was always there, so the test always held")
 
 
 def _message(use: ContextUse) -> str:

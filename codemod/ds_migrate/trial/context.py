@@ -87,6 +87,18 @@ class Contexts:
             found.append(ContextUse(self.file, node, attr, call, self.file.function(node), owner))
         return found
 
+    def attribute_tests(self) -> list[cst.Call]:
+        """``hasattr(context, name)`` and ``getattr(context, name, ...)``."""
+        return [
+            node
+            for node in walk(self.file.module)
+            if isinstance(node, cst.Call)
+            and isinstance(node.func, cst.Name)
+            and node.func.value in ("hasattr", "getattr")
+            and len(node.args) >= 2
+            and self.is_context(node.args[0].value)
+        ]
+
     def _context_parameters(self, function: cst.FunctionDef) -> set[str]:
         owner = self._class_of(function)
         found: set[str] = set()
