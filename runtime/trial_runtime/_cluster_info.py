@@ -63,8 +63,8 @@ class RunInfo:
         fit: defaults for ``Trainer.fit()``.
         searcher_metric: validation metric that decides which checkpoint is best; None when the config names none.
         smaller_is_better: whether a smaller ``searcher_metric`` is better.
-        save_trial_best: how many of the best checkpoints to keep; None keeps all.
-        save_trial_latest: how many of the latest checkpoints to keep; None keeps all.
+        save_trial_best: how many of the best checkpoints ``ds-train`` keeps when the run has ended; None keeps all.
+        save_trial_latest: how many of the latest checkpoints it keeps then; None keeps all.
         aggregation_frequency: ``optimizations.aggregation_frequency``, for a PyTorchTrial.
         average_aggregated_gradients: ``optimizations.average_aggregated_gradients``, for a PyTorchTrial.
         launch_layer: the launch layer that the entrypoint named, or ``"torch_distributed"``. ``"horovod"`` did not

@@ -262,13 +262,14 @@ def test_checkpoint_storage(tmp_path: Path) -> None:
         "checkpoint_storage: {type: shared_fs, host_path: /cp, storage_path: a/b, save_trial_best: 2}"
     ).storage
     relative = plan(
-        "checkpoint_storage: {host_path: cp, save_experiment_best: 3, save_trial_latest: 1}", tmp_path
+        "checkpoint_storage: {host_path: cp, save_experiment_best: 3, save_trial_latest: 0}", tmp_path
     ).storage
     directory = plan("checkpoint_storage: {type: directory, container_path: /cp}").storage
 
-    assert (shared.root, shared.save_trial_best, shared.save_trial_latest) == (Path("/cp/a/b"), 2, None)
-    assert (relative.root, relative.save_trial_best, relative.save_trial_latest) == (tmp_path / "cp", 3, 1)
+    assert (shared.root, shared.save_trial_best, shared.save_trial_latest) == (Path("/cp/a/b"), 2, 1)
+    assert (relative.root, relative.save_trial_best, relative.save_trial_latest) == (tmp_path / "cp", 3, 0)
     assert directory.root == Path("/cp")
+    assert (directory.save_trial_best, directory.save_trial_latest) == (None, None)
     assert plan().storage.root is None
 
 

@@ -177,15 +177,21 @@ def test_a_killed_rank_is_started_again_and_ends_with_the_same_numbers(
         assert after_the_crash(run, group) == after_the_crash(whole, group)
 
 
-def test_another_run_starts_from_a_checkpoint(experiment: Path, whole: Path, tmp_path: Path) -> None:
-    first, second = tmp_path / "first", tmp_path / "second"
-    code, err = ds_train(experiment / "c.yaml", first, "--config", "searcher.max_length.epochs=1")
+def test_another_run_starts_from_a_checkpoint_and_saves_to_shared_storage(
+    experiment: Path, whole: Path, tmp_path: Path
+) -> None:
+    first, second, config = tmp_path / "first", tmp_path / "second", experiment / "c.yaml"
+    code, err = ds_train(config, first, "--config", "searcher.max_length.epochs=1")
     assert code == 0, err
+    config.write_text(CONFIG + "checkpoint_storage: {type: shared_fs, host_path: shared, save_trial_best: 0}\n")
 
-    code, err = ds_train(experiment / "c.yaml", second, "--latest-checkpoint", str(first))
+    code, err = ds_train(config, second, "--latest-checkpoint", str(first))
 
     assert code == 0, err
     assert reported(second, "validation") == reported(whole, "validation")[2:]
+    assert "1 checkpoints removed, as checkpoint_storage says" in err
+    (storage,) = (experiment / "shared").iterdir()
+    assert [path.name[:8] for path in storage.iterdir() if path.is_dir()] == ["00000012"]
 
 
 def test_test_mode_trains_and_validates_one_batch(experiment: Path, tmp_path: Path) -> None:

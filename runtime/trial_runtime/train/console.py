@@ -6,7 +6,7 @@ import io
 import logging
 import sys
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from trial_runtime import LOG_FORMAT
 
@@ -79,7 +79,13 @@ def record_output(directory: Path, rank: int, size: int) -> None:
     sys.stderr = Tee(sys.stderr, log, prefix)
 
 
-class _Fallback(logging.StreamHandler[TextIO]):
+if TYPE_CHECKING:
+    _StreamHandler = logging.StreamHandler[TextIO]
+else:  # Python 3.10 has no generic one
+    _StreamHandler = logging.StreamHandler
+
+
+class _Fallback(_StreamHandler):
     """Prints records only while the program has configured no logging of its own."""
 
     def filter(self, record: logging.LogRecord) -> Any:

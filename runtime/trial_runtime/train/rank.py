@@ -26,6 +26,7 @@ from trial_runtime.train import alias
 from trial_runtime.train.console import configure_logging, record_output
 from trial_runtime.train.launch import USAGE_EXIT
 from trial_runtime.train.problems import ConfigError, did_you_mean
+from trial_runtime.train.retention import remove_superseded
 from trial_runtime.train.run_directory import SUPERVISED, lock, open_run
 
 
@@ -83,6 +84,8 @@ def run(info: ClusterInfo, context: Path, kind: str, target: str, args: Sequence
         finally:
             if rank == 0:
                 _record_status(directory, status)
+            if rank == 0 and status == "completed" and (removed := remove_superseded(info)):
+                print(f"ds-train: {len(removed)} checkpoints removed, as checkpoint_storage says", file=sys.stderr)
             sys.stdout.flush()
             sys.stderr.flush()
     return 0

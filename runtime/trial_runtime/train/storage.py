@@ -16,8 +16,8 @@ class Storage:
 
     Attributes:
         root: the folder under which each run gets its own; None: the run directory.
-        save_trial_best: how many of the best to keep; None keeps all.
-        save_trial_latest: how many of the latest to keep; None keeps all.
+        save_trial_best: how many of the best to keep when the run has ended; None keeps all.
+        save_trial_latest: how many of the latest to keep then; None keeps all.
     """
 
     root: Path | None = None
@@ -29,10 +29,12 @@ def read_storage(section: Section, context: Path) -> Storage:
     """The storage that ``section`` describes; relative paths start at the context directory."""
     best = section.optional_integer("save_trial_best")
     experiment_best = section.optional_integer("save_experiment_best")
-    if best is not None or experiment_best is not None:
-        # With one trial, the experiment's best checkpoints are the trial's.
-        best = max(best or 0, experiment_best or 0)
-    return Storage(_root(section, context), best, section.optional_integer("save_trial_latest"))
+    latest = section.optional_integer("save_trial_latest")
+    if (best, experiment_best, latest) != (None, None, None):
+        # Determined's defaults for the others. With one trial, the experiment's best checkpoints are the trial's.
+        best = max(1 if best is None else best, experiment_best or 0)
+        latest = 1 if latest is None else latest
+    return Storage(_root(section, context), best, latest)
 
 
 def _root(section: Section, context: Path) -> Path | None:
