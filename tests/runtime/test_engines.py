@@ -1,4 +1,4 @@
-# ruff: noqa: ARG001, ARG002, ARG005 - trials and callbacks have the signatures they have
+# ruff: noqa: ARG001, ARG002 - trials and callbacks have the signatures they have
 """What DeepSpeed does silently and torch would not: done as torch does it, or said."""
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ from typing import Any
 
 import deepspeed
 import pytest
-import toys
 import torch
-from distributed import run_ranks
+import toys
 from deepspeed.utils import safe_get_full_fp32_param
+from distributed import run_ranks
 from torch import nn
-
 from trial_runtime import pytorch
 from trial_runtime.errors import InvalidExperimentException
 from trial_runtime.pytorch import _rng

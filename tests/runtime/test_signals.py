@@ -1,4 +1,4 @@
-# ruff: noqa: ARG001, ARG002, ARG005 - trials and callbacks have the signatures they have
+# ruff: noqa: ARG002 - trials and callbacks have the signatures they have
 """A signal makes all ranks save the same step and leave with its exit code; resuming goes on from there."""
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import toys
 import torch
+import toys
 from distributed import run_ranks
-
 from trial_runtime import pytorch
 
 

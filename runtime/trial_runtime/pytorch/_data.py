@@ -11,6 +11,7 @@ import torch
 import torch.utils.data
 
 from trial_runtime.pytorch import samplers
+from trial_runtime.pytorch._agreement import PassAgreement
 from trial_runtime.pytorch._passes import TrainingBatches
 
 logger = logging.getLogger("trial_runtime.pytorch")
@@ -114,10 +115,15 @@ class DataLoader:
         return self._loader(adapt_batch_sampler(self.batch_sampler, repeat, skip, num_replicas, rank))
 
     def _training_loader(
-        self, num_replicas: int, rank: int, skip: int, passes: list[dict[str, Any]] | None
+        self,
+        num_replicas: int,
+        rank: int,
+        skip: int,
+        passes: list[dict[str, Any]] | None,
     ) -> tuple[torch.utils.data.DataLoader[Any], TrainingBatches]:
         """The endless loader of this rank's share from batch ``skip`` on, and its stream of indices."""
-        stream = TrainingBatches(self.batch_sampler, num_replicas, rank, skip, passes)
+        agree = PassAgreement(num_replicas, rank)
+        stream = TrainingBatches(self.batch_sampler, num_replicas, rank, skip, passes, agree)
         return self._loader(stream), stream
 
     def _loader(self, batch_sampler: Any) -> torch.utils.data.DataLoader[Any]:

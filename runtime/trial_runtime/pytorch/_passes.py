@@ -7,7 +7,7 @@ stream draws the same order again, steps over what was read, and leaves the gene
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch.utils.data
@@ -24,6 +24,7 @@ class TrainingBatches(torch.utils.data.BatchSampler):
         rank: data-parallel rank.
         skip: batches of this rank that were read before.
         passes: :meth:`state` of the stream that was interrupted.
+        agree: makes the ranks' random states at the beginning of a pass one, see :class:`PassAgreement`.
     """
 
     def __init__(
@@ -33,11 +34,13 @@ class TrainingBatches(torch.utils.data.BatchSampler):
         rank: int = 0,
         skip: int = 0,
         passes: list[dict[str, Any]] | None = None,
+        agree: Callable[[int, dict[str, Any]], dict[str, Any]] | None = None,
     ) -> None:
         self.batch_sampler = batch_sampler
         self.replicas = replicas
         self.rank = rank
         self.skip = skip
+        self.agree = agree
         self._recorded = {int(item["start"]): item["rng"] for item in passes or []}
         self._passes: list[tuple[int, dict[str, Any]]] = []
 
@@ -64,8 +67,12 @@ class TrainingBatches(torch.utils.data.BatchSampler):
         """One pass over the batch sampler, drawn as it was drawn before, if it was."""
         before = _rng.get_state(device=False)
         recorded = self._recorded.get(start)
+        if recorded is None and self.agree is not None:
+            agreed = self.agree(start, before)
+            recorded = agreed if not _rng.same(agreed, before) else None
         self._passes.append((start, recorded or before))
-        if recorded is None and start >= first:
+        last_read = (self.skip - 1) * self.replicas + self.rank
+        if recorded is None and start > last_read:  # it had not begun
             yield from self.batch_sampler
             return
         if recorded is not None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import abc
+import contextlib
+import copy
 import enum
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar, overload
 
 
@@ -164,6 +166,17 @@ class _PyTorchReducerContext:
         """Make every reducer forget its values."""
         for wrapped in self._wrapped_reducers:
             wrapped.call("reset")
+
+    @contextlib.contextmanager
+    def _reducers_kept(self) -> Iterator[None]:
+        """Forget what reducers are told inside."""
+        kept = [copy.deepcopy(vars(wrapped.reducer)) for wrapped in self._wrapped_reducers]
+        try:
+            yield
+        finally:
+            for wrapped, state in zip(self._wrapped_reducers, kept, strict=True):
+                vars(wrapped.reducer).clear()
+                vars(wrapped.reducer).update(state)
 
     def reduce_metrics(self, for_training: bool) -> dict[str, Any]:
         """The reducers' metrics, on every rank. All ranks must call it: one allgather, none without reducers."""

@@ -39,6 +39,12 @@ def set_state(state: dict[str, Any]) -> None:
         torch.cuda.set_rng_state(state["cuda"])
 
 
+def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether two states of the host generators are the same."""
+    numpys = all(np.array_equal(a, b) for a, b in zip(one["numpy"], other["numpy"], strict=True))
+    return numpys and one["python"] == other["python"] and torch.equal(one["torch"], other["torch"])
+
+
 @contextlib.contextmanager
 def preserved() -> Iterator[None]:
     """Leave the host generators as they were, whatever is drawn inside."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trial_runtime.errors import InvalidExperimentException
+from trial_runtime.pytorch import _rng
 from trial_runtime.pytorch._metrics import as_dict, reduce_validation, reducers_for, to_numpy
 from trial_runtime.pytorch._strategy import Strategy
 from trial_runtime.pytorch._stream import ValidationData, check_loader, validation_loader
@@ -31,6 +32,7 @@ class Validation:
                 checks_off = self.context._data_repro_checks_disabled
                 check_loader(loader, "build_validation_data_loader", checks_off, strategy.unlock)
                 self.loader = validation_loader(loader) if whole else validation_loader(loader, shard.size, shard.rank)
+                self._whole = loader
 
     @property
     def _evaluates_whole(self) -> bool:
@@ -86,7 +88,19 @@ class Validation:
                     f"evaluate_batch() must return a dictionary of metrics, got {type(metrics).__name__}."
                 )
             outputs.append(as_dict(metrics, "evaluate_batch()") if self.strategy.shard.reports else {})
+        if self.strategy.evaluates_in_lockstep:
+            self._keep_step(len(outputs))
         return outputs
+
+    def _keep_step(self, calls: int) -> None:
+        """Evaluate as often as the rank with the most batches, for forwards that need all ranks; the result is dropped.
+
+        Collective. Leaves generators and reducers as they were.
+        """
+        missing = max(self.context.distributed.allgather(calls)) - calls
+        with _rng.preserved(), self.context._reducers_kept():
+            for index in range(missing):
+                self.strategy.evaluate_batch(ValidationData(validation_loader(self._whole)), calls + index)
 
     def _calls(self) -> int | None:
         """How many calls of ``evaluate_batch``; None when only the end of the data tells."""

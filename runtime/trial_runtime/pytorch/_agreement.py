@@ -1,0 +1,66 @@
+"""One order of the data on all ranks, although each rank draws it from generators of its own.
+
+The generators start alike, but a rank that had a smaller batch, or evaluated alone, has drawn differently since. Ranks
+with different orders would train some samples twice and others never. So the rank that begins a pass first says what its
+generators were, through the store of torch.distributed, and the others draw the order from the same. Where the ranks
+are in step, which is the rule, this changes nothing.
+"""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import logging
+import pickle
+from typing import Any
+
+import torch.distributed as dist
+
+logger = logging.getLogger("trial_runtime.pytorch")
+
+_PATIENCE = datetime.timedelta(seconds=60)
+_numbers = itertools.count()
+
+
+class PassAgreement:
+    """Agrees on the random state at the beginning of each pass over the data.
+
+    Nobody waits for a rank that waits for him: of the ranks that need a pass after the fewest batches the lowest one
+    speaks, and it never waits. Made by all ranks in the same order.
+
+    Args:
+        replicas: number of data-parallel ranks.
+        rank: data-parallel rank.
+    """
+
+    def __init__(self, replicas: int, rank: int) -> None:
+        self.replicas = replicas
+        self.rank = rank
+        self._number = next(_numbers)
+        self._store: Any = None
+        if replicas > 1 and dist.is_initialized():
+            self._store = dist.distributed_c10d._get_default_store()
+
+    def __call__(self, start: int, own: dict[str, Any]) -> dict[str, Any]:
+        """The random state to draw a pass from.
+
+        Args:
+            start: number of the pass's first batch among the batches of all ranks.
+            own: this rank's state.
+        """
+        if self._store is None:
+            return own
+        key = f"trial_runtime/passes/{self._number}/{start}"
+        if start % self.replicas == self.rank:
+            mine = pickle.dumps(own).hex()
+            said = self._store.compare_set(key, "", mine)
+        else:
+            try:
+                self._store.wait([key], _PATIENCE)
+            except RuntimeError:  # torch.distributed.DistStoreError
+                logger.warning("The ranks do not read their data in step; this one shuffles by itself.")
+                return own
+            said = self._store.get(key)
+        state = pickle.loads(bytes.fromhex(said.decode()))
+        assert isinstance(state, dict)
+        return state

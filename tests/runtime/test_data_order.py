@@ -1,0 +1,87 @@
+"""Every sample is trained once an epoch, whatever the ranks drew in between."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import toys
+from distributed import run_ranks
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trial_runtime import pytorch
+from trial_runtime.pytorch import _rng
+from trial_runtime.pytorch._passes import TrainingBatches
+
+
+class Numbered(toys.SimplePT):
+    """Notes which samples each rank trains."""
+
+    training_samples = 20
+
+    def build_training_data_loader(self) -> Any:
+        numbers = torch.arange(self.training_samples, dtype=torch.float32)
+        data = torch.utils.data.TensorDataset(numbers[:, None].repeat(1, 4), numbers[:, None])
+        self.trained: list[int] = []
+        return pytorch.DataLoader(data, batch_size=2, shuffle=True)
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+        self.trained.extend(int(number) for number in batch[1])
+        if self.hparam("apart", False) and self.context.distributed.rank == 1:
+            torch.rand(1)  # as a smaller batch, or a validation on one rank, would
+        return super().train_batch(batch, epoch_idx, batch_idx)
+
+    def state(self) -> dict[str, Any]:
+        return {"trained": torch.tensor(self.trained)}
+
+
+def trained(apart: bool, folder: Path) -> list[int]:
+    outcome = toys.fit(Numbered, {"apart": apart}, folder / str(apart), max_length=pytorch.Epoch(3))
+    numbers: list[int] = outcome.state["trained"].tolist()
+    return numbers
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_ranks_share_each_epoch_without_overlap(apart: bool, tmp_path: Path) -> None:
+    first, second = run_ranks(trained, apart, tmp_path)
+    assert len(first) == len(second) == 30
+    for epoch in range(3):
+        mine = slice(epoch * 10, epoch * 10 + 10)
+        assert sorted(first[mine] + second[mine]) == list(range(20))
+    assert first[:10] != first[10:20]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    samples=st.integers(1, 23),
+    batch=st.integers(1, 5),
+    replicas=st.integers(1, 3),
+    taken=st.integers(0, 30),
+    prefetched=st.integers(0, 4),
+    shuffle=st.booleans(),
+)
+def test_a_stream_taken_up_again_gives_what_would_have_come(
+    samples: int, batch: int, replicas: int, taken: int, prefetched: int, shuffle: bool
+) -> None:
+    data = range(samples)
+    kind = torch.utils.data.RandomSampler if shuffle else torch.utils.data.SequentialSampler
+
+    def stream(rank: int, skip: int = 0, passes: Any = None) -> TrainingBatches:
+        return TrainingBatches(torch.utils.data.BatchSampler(kind(data), batch, False), replicas, rank, skip, passes)
+
+    for rank in range(replicas):
+        _rng.seed_everything(3)
+        original = stream(rank)
+        iterator = iter(original)
+        for _ in range(taken + prefetched):  # workers have read ahead
+            next(iterator)
+            torch.rand(1)
+        ahead_of_consumption = original.state(taken)
+        state = _rng.get_state()
+        expected = [next(iterator) for _ in range(20)]
+        _rng.set_state(state)
+        resumed = iter(stream(rank, taken, ahead_of_consumption))
+        again = [next(resumed) for _ in range(prefetched + 20)]
+        assert again[prefetched:] == expected
