@@ -68,7 +68,7 @@ class Conversion:
         contexts = {file: Contexts(file, classes[path]) for path, file in self.files.items()}
         parents = {parent for member in self.family.trials for parent in member.bases}
         shared: dict[SourceFile, dict[str, str]] = {}
-        for member in self.family.trials:
+        for member in sorted(self.family.trials, key=lambda t: -len(t.bases)):  # the most derived ones know most
             trial = build_trial(member, self.files, contexts)
             if member.key in parents and not (trial.models and trial.optimizers):
                 continue  # a base class that is no trial by itself: the classes built on it are modelled with it

@@ -188,6 +188,7 @@ def _from_import(plan: Plan, file: SourceFile, node: cst.ImportFrom) -> None:
     if new != module and node.module is not None:
         file.replace(node.module, new)
     if gone:
+        file.keep_comments(node, *gone)
         file.change(node, lambda updated: _without(updated, {i for i, a in enumerate(node.names) if a in gone}))  # type: ignore[arg-type]
     plan.converted(CODE, file, node, f"from {new} import ...")
 

@@ -107,10 +107,8 @@ class _Names:
 
     def config_lines(self) -> list[str]:
         plan, file = self.plan, self.file
-        known = any(
-            True
-            for _ in plan.trial.uses_of("get_hparam", "get_hparams", "get_per_slot_batch_size", "get_global_batch_size")
-        )
+        asked = {use.attr for contexts in plan.contexts.values() for use in contexts.uses}
+        known = bool(asked & {"get_hparam", "get_hparams", "get_per_slot_batch_size", "get_global_batch_size"})
         configured = plan.configured is not None and bool(plan.configured.configs)
         overwrite = plan.deepspeed_name(file, "overwrite_deepspeed_config")
         path = file.imports.name("pathlib", "Path")

@@ -42,7 +42,7 @@ import libcst as cst
 
 from ds_migrate.plan import Plan
 from ds_migrate.rules.support import expression_text
-from ds_migrate.syntax.tree import argument, has_star, is_literal
+from ds_migrate.syntax.tree import argument, dotted, has_star, is_literal, walk
 from ds_migrate.trial.decide import handles_gradients
 from ds_migrate.trial.model import Form, Step
 
@@ -112,7 +112,27 @@ def _problem_by_hand(step: Step) -> tuple[str, str] | None:
         return "a closure optimizer cannot be stepped by an engine", "compute the loss and call backward before step()"
     if not isinstance(step.use.file.parent(step.call), cst.Expr):
         return "the value of optimizer.step() is used", "call it as a statement of its own"
+    if not _clears_gradients(step):
+        return (
+            "this optimizer steps by hand and its gradients are never cleared; an engine clears them after the step",
+            "call zero_grad() before the backward, or step through the context",
+        )
     return None
+
+
+def _clears_gradients(step: Step) -> bool:
+    """Whether the method that steps by hand also clears the gradients of that optimizer."""
+    owner, function = step.owner, step.use.function
+    if owner is None or function is None:
+        return False
+    names = owner.names | {name for model in owner.models for name in model.names}
+    return any(
+        isinstance(node, cst.Call)
+        and isinstance(node.func, cst.Attribute)
+        and node.func.attr.value == "zero_grad"
+        and dotted(node.func.value) in names
+        for node in walk(function)
+    )
 
 
 def _gated(plan: Plan, step: Step) -> bool:
@@ -131,6 +151,7 @@ def keeps_function(plan: Plan, step: Step) -> bool:
 
 def _rewrite(plan: Plan, step: Step, engine: str) -> None:
     file = step.use.file
+    file.keep_comments(step.call, step.call)
     if not _gated(plan, step):
         file.replace(step.call, f"{engine}.step()")
         return

@@ -96,13 +96,13 @@ def apply(plan: Plan) -> None:
     if not target.startswith("self."):
         return
     place = trial.place
-    end = place.file.position(place.statement)
+    early = _early(plan)
     for part, function in trial.methods():
         for node in walk(function):
             if not isinstance(node, cst.Attribute) or dotted(node) != target:
                 continue
             if function.name.value == "__init__" and (
-                function is not place.function or part.file.position(node) <= end
+                function is not place.function or node in early
             ):
                 continue
             if _before_engine(plan, function):
@@ -110,6 +110,14 @@ def apply(plan: Plan) -> None:
             if _needs_module(part.file, node) and part.file.edits.once(node, CODE):
                 part.file.replace(node, f"{target}.module")
                 plan.converted(CODE, part.file, node, f"{target} is an engine here, its module is meant")
+
+
+def _early(plan: Plan) -> set[cst.CSTNode]:
+    """Everything that runs before the engine is made, in the function where it is made."""
+    place = plan.trial.place
+    assert place is not None
+    body = list(place.function.body.body)
+    return {node for statement in body[: body.index(place.statement) + 1] for node in walk(statement)}
 
 
 def _before_engine(plan: Plan, function: cst.FunctionDef) -> bool:

@@ -78,7 +78,8 @@ def _indices(plan: Plan) -> None:
     """With accumulation ``batch_idx`` counts optimizer steps, where PyTorchTrial counted micro-batches."""
     for part, function in plan.trial.methods("train_batch"):
         for node in walk(function.body):
-            if isinstance(node, cst.Name) and node.value == "batch_idx":
+            quoted = isinstance(node, cst.SimpleString) and node.evaluated_value == "batch_idx"
+            if quoted or (isinstance(node, cst.Name) and node.value == "batch_idx"):
                 plan.review(
                     CODE, part.file, node,
                     "with accumulation batch_idx counts optimizer steps now, it counted micro-batches",

@@ -24,6 +24,7 @@ class Edits:
         self._above: dict[cst.CSTNode, list[str]] = {}
         self._after: dict[cst.CSTNode, list[str]] = {}
         self._expanded: dict[cst.CSTNode, dict[str, str]] = {}
+        self._kept_comments: dict[cst.CSTNode, list[str]] = {}
         self._gone: set[cst.CSTNode] = set()
         self._touched: set[cst.CSTNode] = set()
         self._done: set[tuple[cst.CSTNode, str]] = set()
@@ -64,6 +65,10 @@ class Edits:
 
     def after(self, statement: cst.BaseStatement, code: str) -> None:
         self._after.setdefault(statement, []).append(code)
+
+    def keep_comments(self, statement: cst.CSTNode, found: list[str]) -> None:
+        """Put comments of code that goes above the statement that it was a part of."""
+        self._kept_comments.setdefault(statement, []).extend(found)
 
     def expand(self, line: cst.SimpleStatementLine, small: cst.BaseSmallStatement, code: str) -> None:
         """Put whole statements in the place of one small statement; others on its line get lines of their own."""
@@ -128,6 +133,10 @@ class _Rewriter(cst.CSTTransformer):
         node = updated_node
         for change in edits._changes.get(original_node, ()):
             node = change(node)
+        kept = edits._kept_comments.get(original_node)
+        if kept and isinstance(node, (cst.SimpleStatementLine, cst.BaseCompoundStatement)):
+            lines = [cst.EmptyLine(comment=cst.Comment(text)) for text in kept]
+            node = node.with_changes(leading_lines=[*node.leading_lines, *lines])
         if original_node in edits._gone:
             if isinstance(original_node, cst.BaseSmallStatement):
                 return cst.RemoveFromParent()

@@ -14,7 +14,7 @@ from libcst._nodes.internal import CodegenState
 from ds_migrate.syntax.edits import Change, Edits
 from ds_migrate.syntax.imports import Imports
 from ds_migrate.syntax.names import Names
-from ds_migrate.syntax.tree import children
+from ds_migrate.syntax.tree import children, comments
 
 # libcst recurses once per nesting level; a 500-term sum needs more than Python's default.
 _RECURSION_LIMIT = 20_000
@@ -180,8 +180,18 @@ class SourceFile:
 
     def remove(self, statement: cst.CSTNode) -> None:
         """Drop a statement (a line, or one small statement of a line); its comments stay."""
+        inside = statement.body if isinstance(statement, cst.SimpleStatementLine) else [statement]
+        self.keep_comments(statement, *inside)
         self._claim(statement)
         self.edits.remove(statement)
+
+    def keep_comments(self, node: cst.CSTNode, *going: cst.CSTNode) -> None:
+        """Comments inside ``going``, a part of the statement of ``node``, move above that statement."""
+        found = comments(*going)
+        if found:
+            statement = self.statement(node)
+            self._claim(statement)
+            self.edits.keep_comments(statement, found)
 
     def before(self, statement: cst.BaseStatement, code: str, above_comments: bool = False) -> None:
         self._claim(statement)

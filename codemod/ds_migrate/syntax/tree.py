@@ -146,3 +146,19 @@ def docstring(function: cst.FunctionDef) -> cst.SimpleStatementLine | None:
     if isinstance(first, cst.Expr) and isinstance(first.value, (cst.SimpleString, cst.ConcatenatedString)):
         return body[0]
     return None
+
+
+class _CommentCollector(cst.CSTVisitor):
+    def __init__(self) -> None:
+        self.found: list[str] = []
+
+    def visit_Comment(self, node: cst.Comment) -> None:  # noqa: N802
+        self.found.append(node.value)
+
+
+def comments(*nodes: cst.CSTNode) -> list[str]:
+    """Every comment inside the nodes, in source order."""
+    collector = _CommentCollector()
+    for node in nodes:
+        node.visit(collector)
+    return collector.found

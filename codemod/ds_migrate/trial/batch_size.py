@@ -12,7 +12,8 @@ def micro_batch_size(plan: Plan, context: str) -> str:
     """``context.get_per_slot_batch_size()`` where the trial has a global batch size, else what its training loader is
     given. DeepSpeed uses the number for its own bookkeeping only, so 1 does where nothing tells."""
     trial = plan.trial
-    if any(True for _ in trial.uses_of("get_per_slot_batch_size", "get_global_batch_size")):
+    asked = {use.attr for contexts in plan.contexts.values() for use in contexts.uses}
+    if asked & {"get_per_slot_batch_size", "get_global_batch_size"}:
         return f"{context}.get_per_slot_batch_size()"
     if plan.configured is not None and "global_batch_size" in plan.configured.always:
         return f"{context}.get_per_slot_batch_size()"

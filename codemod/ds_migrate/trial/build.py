@@ -39,7 +39,7 @@ def build_trial(facts: TrialClass, files: Mapping[Path, SourceFile], contexts: M
     uses = [
         use
         for file, known in contexts.items()
-        for use in known.uses()
+        for use in known.uses
         if use.owner in owners or use.owner not in known.classes
     ]
     replaced = _replaced(parts)

@@ -6,6 +6,7 @@ The context may have any name: a parameter, an attribute, a local alias, an argu
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import libcst as cst
 
@@ -67,6 +68,7 @@ class Contexts:
             )
         return False
 
+    @cached_property
     def uses(self) -> list[ContextUse]:
         """Every attribute taken from the context, in source order."""
         found: list[ContextUse] = []
