@@ -89,7 +89,10 @@ def test_wrong_usage_is_exit_code_2(
     assert not Path("runs").exists()
 
 
-def test_verify_says_that_it_is_not_there_yet(capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_says_that_it_is_not_there_yet(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("trial_runtime.train.requirements.missing_runtime", str)
     with pytest.raises(SystemExit) as end:
         verify(["some/path"])
 

@@ -5,11 +5,12 @@ import os
 import socket
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-pytest.importorskip("deepspeed")
+pytestmark = pytest.mark.skipif(find_spec("deepspeed") is None, reason="needs pip install 'ds-migrate[runtime]'")
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 CONFIGS = sorted(FIXTURES.glob("*/*/*.yaml"))

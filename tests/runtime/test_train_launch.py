@@ -6,12 +6,15 @@ import signal
 import subprocess
 import sys
 import textwrap
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 from trial_runtime._cluster_info import ENV_VAR
 from trial_runtime.train.join import slurm_environment
+
+pytestmark = pytest.mark.skipif(find_spec("deepspeed") is None, reason="needs pip install 'ds-migrate[runtime]'")
 
 CONFIG = """
 name: exp
