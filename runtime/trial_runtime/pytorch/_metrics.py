@@ -120,7 +120,8 @@ def reduce_validation(
         Reducer.MAX: np.max,
         Reducer.MIN: np.min,
     }
-    return {name: functions[reducers[name]](np.stack([b[name] for b in batches])) for name in names}
+    # Batch by batch first: pipeline stages give the same loss in different shapes.
+    return {name: functions[reducers[name]]([functions[reducers[name]](b[name]) for b in batches]) for name in names}
 
 
 def jsonable(value: Any) -> Any:

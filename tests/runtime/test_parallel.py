@@ -1,0 +1,235 @@
+# ruff: noqa: ARG002 - trials and callbacks have the signatures they have
+"""Sharded parameters, pipelines, manual accumulation, custom layouts, whole-dataset evaluation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import deepspeed
+import pytest
+import toys
+import torch
+from deepspeed.pipe import LayerSpec, PipelineModule
+from deepspeed.runtime.pipe.topology import PipeDataParallelTopology
+from distributed import run_ranks
+from torch import nn
+
+from trial_runtime import pytorch
+from trial_runtime.errors import InvalidExperimentException
+from trial_runtime.pytorch import _rng
+from trial_runtime.pytorch import deepspeed as det_ds
+
+
+class Plain(toys.Data):
+    """No normalisation and no dropout: any sharding gives what plain torch gives on the whole batch."""
+
+    shuffle = False
+    validation_samples = 20
+
+    def net(self) -> nn.Module:
+        return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+
+    def optimizer(self, net: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.Adam(net.parameters(), lr=0.02)
+
+
+def plain_torch(batches: int, size: int, k: int) -> tuple[list[float], float]:
+    """Loss of each micro-batch averaged over ranks, and the validation loss at the end."""
+    _rng.seed_everything(toys.SEED)
+    plain = Plain()
+    net = plain.net()
+    optimizer = plain.optimizer(net)
+    data = list(plain.build_training_data_loader())
+    losses, micro = [], 0
+    for _ in range(batches):
+        optimizer.zero_grad()
+        for _ in range(k):
+            inputs, targets = (torch.cat(parts) for parts in zip(*(data[(micro + r) % len(data)] for r in range(size)), strict=True))
+            micro += size
+            loss = nn.functional.mse_loss(net(inputs), targets)
+            (loss / k).backward()
+            losses.append(float(loss))
+        optimizer.step()
+    with torch.no_grad():
+        validation = [float(nn.functional.mse_loss(net(x), y)) for x, y in plain.build_validation_data_loader()]
+    return losses, sum(validation) / len(validation)
+
+
+class PlainDS(Plain, det_ds.DeepSpeedTrial):
+    def __init__(self, context: Any) -> None:
+        self.context = context
+        net = self.net()
+        config = toys.ds_config(context.get_hparams().get("stage", 0), context.get_hparams().get("k", 1))
+        engine, _, _, _ = deepspeed.initialize(model=net, optimizer=self.optimizer(net), config=config)
+        self.engine = context.wrap_model_engine(engine)
+
+    def train_batch(self, dataloader_iter: Any, epoch_idx: int, batch_idx: int) -> Any:
+        inputs, targets = next(dataloader_iter)
+        loss = nn.functional.mse_loss(self.engine(inputs), targets)
+        self.engine.backward(loss)
+        self.engine.step()
+        return {"loss": loss}
+
+    def evaluate_batch(self, dataloader_iter: Any, batch_idx: int) -> Any:
+        inputs, targets = next(dataloader_iter)
+        return {"loss": nn.functional.mse_loss(self.engine(inputs), targets)}
+
+
+class Whole(PlainDS):
+    """Evaluates the whole dataset at once."""
+
+    evaluate_batch = None  # type: ignore[assignment]
+
+    def evaluate_full_dataset(self, data_loader: Any) -> Any:
+        losses = [float(nn.functional.mse_loss(self.engine(x), y)) for x, y in data_loader]
+        return {"loss": sum(losses) / len(losses)}
+
+
+class Manual(PlainDS):
+    """Trains all micro-batches of a batch in one call."""
+
+    def __init__(self, context: Any) -> None:
+        super().__init__(context)
+        context.disable_auto_grad_accumulation()
+
+    def train_batch(self, dataloader_iter: Any, epoch_idx: int, batch_idx: int) -> Any:
+        losses = []
+        for _ in range(self.context.get_num_micro_batches_per_slot()):
+            losses.append(super().train_batch(dataloader_iter, epoch_idx, batch_idx)["loss"].detach())
+        return {"loss": torch.stack(losses).mean()}
+
+
+def check(kind: type, folder: Path, stage: int, k: int) -> None:
+    hparams = {"stage": stage, "k": k}
+    outcome = toys.fit(kind, hparams, folder / f"{kind.__name__}{stage}", max_length=pytorch.Batch(5))
+    if not outcome.validation:
+        return
+    losses, validation = plain_torch(5, toys.world_size(), k)
+    if kind is Manual:
+        losses = [sum(losses[i : i + k]) / k for i in range(0, len(losses), k)]
+    assert [float(metrics["loss"]) for metrics in outcome.training] == pytest.approx(losses, abs=1e-6)
+    assert float(outcome.validation[-1][1]["loss"]) == pytest.approx(validation, abs=1e-6), (kind, stage)
+
+
+def every_stage(folder: Path) -> None:
+    Plain.validation_samples = 12  # three batches on two ranks
+    for stage in (0, 1, 2, 3):
+        check(PlainDS, folder, stage, 2)
+        check(Whole, folder, stage, 2)
+    check(Manual, folder, 1, 2)
+
+
+def test_every_stage_is_plain_torch_and_validates_the_uneven_rest(tmp_path: Path) -> None:
+    run_ranks(every_stage, tmp_path)
+
+
+def test_one_rank_does_the_same(tmp_path: Path) -> None:
+    for kind in (PlainDS, Whole, Manual):
+        check(kind, tmp_path, 0, 2)
+
+
+# Pipelines
+
+
+class Pipeline(Plain, det_ds.DeepSpeedTrial):
+    """Two stages on two ranks, or both stages on one."""
+
+    def __init__(self, context: Any) -> None:
+        self.context = context
+        self.seen = context.wrap_reducer(sum, name="seen", for_validation=False)
+        layers = [LayerSpec(nn.Linear, 4, 8), LayerSpec(nn.Tanh), LayerSpec(nn.Linear, 8, 1)]
+        size = context.distributed.size
+        net = PipelineModule(
+            layers,
+            topology=PipeDataParallelTopology(num_pp=size, num_dp=1),
+            loss_fn=nn.functional.mse_loss,
+            partition_method="uniform",
+        )
+        # The same parameters as in one piece.
+        _rng.seed_everything(toys.SEED)
+        whole = self.net()
+        for index, layer in enumerate(net.forward_funcs):
+            if isinstance(layer, nn.Linear):
+                layer.load_state_dict(whole[net._local_start + index].state_dict())
+        config = toys.ds_config(0, 2)
+        engine, _, _, _ = deepspeed.initialize(model=net, optimizer=self.optimizer(net), config=config)
+        self.engine = context.wrap_model_engine(engine)
+
+    def train_batch(self, dataloader_iter: Any, epoch_idx: int, batch_idx: int) -> Any:
+        self.seen.update(1)
+        return {"loss": self.engine.train_batch(dataloader_iter)}
+
+    def evaluate_batch(self, dataloader_iter: Any) -> Any:
+        return {"loss": self.engine.eval_batch(dataloader_iter)}
+
+
+def pipeline(folder: Path) -> None:
+    Plain.validation_samples = 16
+    outcome = toys.fit(Pipeline, {}, folder / "pipeline", max_length=pytorch.Batch(5))
+    if not outcome.validation:
+        return
+    losses, validation = plain_torch(5, 1, 2)
+    pairs = [sum(losses[i : i + 2]) / 2 for i in range(0, 10, 2)]
+    assert [float(metrics["loss"]) for metrics in outcome.training] == pytest.approx(pairs, abs=1e-6)
+    assert float(outcome.validation[-1][1]["loss"]) == pytest.approx(validation, abs=1e-6)
+
+
+def resumed_pipeline(folder: Path) -> None:
+    toys.fit(Pipeline, {}, folder, max_length=pytorch.Batch(3))
+    rest = toys.fit(Pipeline, {}, folder, max_length=pytorch.Batch(5), latest_checkpoint="latest")
+    whole = toys.fit(Pipeline, {}, folder / "whole", max_length=pytorch.Batch(5))
+    if rest.training:
+        assert toys.metric_difference(rest.training, whole.training[3:]) == 0.0
+
+
+def both(folder: Path) -> None:
+    pipeline(folder)
+    resumed_pipeline(folder / "resumed")
+
+
+def test_a_pipeline_of_two_stages_is_plain_torch_and_resumes(tmp_path: Path) -> None:
+    run_ranks(both, tmp_path)
+
+
+# Layouts
+
+
+def without_reports_of_rank_1(folder: Path) -> float:
+    """Both ranks train the same data (a stand-in for model parallelism); the second one's metrics do not count."""
+
+    class Doubled(PlainDS):
+        def __init__(self, context: Any) -> None:
+            super().__init__(context)
+            rank = context.distributed.rank
+            context.set_mpu(det_ds.ModelParallelUnit(0, 1, should_report_metrics=rank == 0, should_build_data_loader=True))
+
+        def train_batch(self, dataloader_iter: Any, epoch_idx: int, batch_idx: int) -> Any:
+            metrics = super().train_batch(dataloader_iter, epoch_idx, batch_idx)
+            return metrics if self.context.distributed.rank == 0 else None
+
+        def evaluate_batch(self, dataloader_iter: Any, batch_idx: int) -> Any:
+            metrics = super().evaluate_batch(dataloader_iter, batch_idx)
+            return metrics if self.context.distributed.rank == 0 else None
+
+    outcome = toys.fit(Doubled, run_dir=folder, max_length=pytorch.Batch(5))
+    if not outcome.validation:
+        return 0.0
+    losses, validation = plain_torch(5, 1, 1)
+    assert [float(metrics["loss"]) for metrics in outcome.training] == pytest.approx(losses, abs=1e-6)
+    return float(outcome.validation[-1][1]["loss"]) - validation
+
+
+def test_a_rank_that_does_not_report_does_not_count(tmp_path: Path) -> None:
+    assert run_ranks(without_reports_of_rank_1, tmp_path)[0] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_a_layout_comes_after_the_first_engine_and_once(tmp_path: Path) -> None:
+    with det_ds.init(hparams={}, run_dir=tmp_path) as context:
+        mpu = det_ds.make_data_parallel_mpu(context.distributed)
+        with pytest.raises(InvalidExperimentException, match="wrap_model_engine"):
+            context.set_mpu(mpu)
+        PlainDS(context)
+        context.set_mpu(mpu)
+        with pytest.raises(InvalidExperimentException, match="twice"):
+            context.set_mpu(mpu)
