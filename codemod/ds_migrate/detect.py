@@ -76,25 +76,39 @@ def module_facts(data: bytes) -> ModuleFacts:
         warnings.simplefilter("ignore")  # invalid escapes in other people's strings
         tree = ast.parse(data)
     facts = ModuleFacts()
-    for statement in ast.walk(tree):
+    classes: list[tuple[ast.ClassDef, str]] = []
+    lines = data.split(b"\n")
+    for statement in _statements(tree):
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
             _add_import(facts, statement)
-    local = {s.name for s in ast.walk(tree) if isinstance(s, ast.ClassDef)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef):
-            facts.classes.append(
-                ClassFacts(
-                    name=node.name,
-                    line=node.lineno,
-                    bases=tuple(_qualified(base, facts.aliases, local) for base in _plain_bases(node)),
-                    methods=frozenset(
-                        s.name for s in node.body if isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef))
-                    ),
-                    wraps=any(isinstance(n, ast.Attribute) and n.attr in _WRAPS for n in ast.walk(node)),
-                )
+        elif isinstance(statement, ast.ClassDef):
+            text = b"\n".join(lines[statement.lineno - 1 : statement.end_lineno])
+            classes.append((statement, text.decode("latin-1")))
+    local = {node.name for node, _ in classes}
+    for node, text in sorted(classes, key=lambda c: c[0].lineno):
+        facts.classes.append(
+            ClassFacts(
+                name=node.name,
+                line=node.lineno,
+                bases=tuple(_qualified(base, facts.aliases, local) for base in _plain_bases(node)),
+                methods=frozenset(s.name for s in node.body if isinstance(s, ast.FunctionDef)),
+                wraps=any(word in text for word in _WRAPS),
             )
-    facts.classes.sort(key=lambda c: c.line)
+        )
     return facts
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.stmt]:
+    """Every statement of the module; expressions are not looked into."""
+    stack: list[ast.AST] = list(reversed(tree.body))
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ast.stmt):
+            yield node
+        for name in ("body", "orelse", "handlers", "finalbody", "cases"):
+            inner = getattr(node, name, None)
+            if isinstance(inner, list):
+                stack.extend(reversed(inner))
 
 
 def _add_import(facts: ModuleFacts, node: ast.Import | ast.ImportFrom) -> None:

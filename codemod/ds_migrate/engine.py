@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ds_migrate.detect import may_hold_trial
 from ds_migrate.discover import CONFIG_SUFFIXES, Source, project_files, read_file
 from ds_migrate.options import Options
 from ds_migrate.project import Project, TrialClass
@@ -62,13 +63,17 @@ class _Run:
     _data: dict[Path, bytes | None] = field(default_factory=dict)
 
     def read(self, path: Path) -> bytes | None:
-        if path not in self._data:
-            source = self.sources.get(path)
-            try:
-                self._data[path] = source.read() if source is not None else read_file(str(path))
-            except OSError:
-                self._data[path] = None
-        return self._data[path]
+        """The bytes of a file. Only those of files that may hold a trial are kept: memory stays flat."""
+        if path in self._data:
+            return self._data[path]
+        source = self.sources.get(path)
+        try:
+            data = source.read() if source is not None else read_file(str(path))
+        except OSError:
+            data = None
+        if data is None or may_hold_trial(data):
+            self._data[path] = data
+        return data
 
     def result(self, path: Path, kind: FileKind = FileKind.PYTHON) -> FileResult:
         """The result of a file, named as the user named it."""

@@ -6,6 +6,7 @@ and the scripts that run it. Such a group is a ``Family``.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,8 +58,10 @@ class Project:
         self.root = root
         self.files = sorted(set(files))
         self._read = read
-        self._known = set(self.files)
+        self._known = {str(path): path for path in self.files}
         self._facts: dict[Path, ModuleFacts | None] = {}
+        self._resolved: dict[tuple[str, str, int], Path | None] = {}
+        self._importers: dict[Path, set[Path]] | None = None
         self.trials: dict[tuple[Path, str], TrialClass] = {}
         self._find_trials()
 
@@ -74,26 +77,27 @@ class Project:
 
     def resolve(self, importer: Path, module: str, level: int = 0) -> Path | None:
         """The project file that ``import module`` means in ``importer``; None for a library."""
-        parts = [p for p in module.split(".") if p]
+        folder = str(importer.parent)
+        key = (folder, module, level)
+        if key not in self._resolved:
+            self._resolved[key] = self._resolve(folder, module.replace(".", "/"), level)
+        return self._resolved[key]
+
+    def _resolve(self, folder: str, module: str, level: int) -> Path | None:
         if level:
-            folder = importer.parent
             for _ in range(level - 1):
-                folder = folder.parent
-            return self._module_file(folder, parts)
-        for folder in (importer.parent, *importer.parent.parents):
-            found = self._module_file(folder, parts) if parts else None
-            if found is not None:
+                folder = os.path.dirname(folder)
+            return self._module_file(folder, module)
+        while module:
+            found = self._module_file(folder, module)
+            if found is not None or folder == str(self.root) or folder == os.path.dirname(folder):
                 return found
-            if folder == self.root:
-                break
+            folder = os.path.dirname(folder)
         return None
 
-    def _module_file(self, folder: Path, parts: list[str]) -> Path | None:
-        base = folder.joinpath(*parts)
-        candidates = [base / "__init__.py"]
-        if parts:
-            candidates.insert(0, base.with_name(base.name + ".py"))
-        return next((c for c in candidates if c in self._known), None)
+    def _module_file(self, folder: str, module: str) -> Path | None:
+        base = f"{folder}/{module}" if module else folder
+        return (self._known.get(f"{base}.py") if module else None) or self._known.get(f"{base}/__init__.py")
 
     def imported_file(self, importer: Path, imported: ImportFacts) -> Path | None:
         """The project file an import statement reaches: the submodule when the name is one, else the module."""
@@ -105,24 +109,16 @@ class Project:
         return self.resolve(importer, imported.module, imported.level)
 
     def _find_trials(self) -> None:
-        """Direct subclasses first, then, name by name, the classes of other files built on those."""
-        candidates = self._mentioning(
-            b"PyTorchTrial", b"LightningAdapter", b"DeepSpeedTrial", b"build_training_data_loader"
-        )
-        queue = list(candidates)
-        seen: set[Path] = set(queue)
+        """Direct subclasses first, then, round by round, the classes of other files built on those."""
+        queue = self._mentioning(b"PyTorchTrial", b"LightningAdapter", b"DeepSpeedTrial", b"build_training_data_loader")
+        asked: set[str] = set()
         while queue:
-            grown: list[str] = []
-            for path in queue:
-                grown.extend(self._classify(path))
-            queue = []
-            for name in dict.fromkeys(grown):
-                for path in self._mentioning(name.encode()):
-                    if path not in seen or any(k[1] == name and k[0] != path for k in self.trials):
-                        seen.add(path)
-                        queue.append(path)
+            grown = {name for path in queue for name in self._classify(path)} - asked
+            asked |= grown
+            queue = self._mentioning(*(name.encode() for name in grown)) if grown else []
 
     def _mentioning(self, *words: bytes) -> list[Path]:
+        """Files that hold one of the words; nothing of the others is kept."""
         found = []
         for path in self.files:
             data = self._read(path)
@@ -246,12 +242,14 @@ class Project:
 
     def importers(self, trial: TrialClass) -> set[Path]:
         """Files that import the trial's module."""
-        found: set[Path] = set()
-        stem = trial.path.stem if trial.path.name != "__init__.py" else trial.path.parent.name
-        for path in self._mentioning(stem.encode()):
-            facts = self.facts(path)
-            if path == trial.path or facts is None:
-                continue
-            if any(self.imported_file(path, i) == trial.path for i in facts.imports):
-                found.add(path)
-        return found
+        if self._importers is None:
+            self._importers = {}
+            paths = {t.path for t in self.trials.values()}
+            stems = {(p.parent.name if p.name == "__init__.py" else p.stem).encode() for p in paths}
+            for path in self._mentioning(*stems) if stems else []:
+                facts = self.facts(path)
+                for imported in facts.imports if facts is not None else []:
+                    target = self.imported_file(path, imported)
+                    if target in paths and target != path and target is not None:
+                        self._importers.setdefault(target, set()).add(path)
+        return self._importers.get(trial.path, set())

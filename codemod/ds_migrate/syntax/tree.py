@@ -36,28 +36,33 @@ _LAYOUT = (
     "leading_whitespace",
 )
 _fields: dict[type, tuple[str, ...]] = {}
+_nodes: dict[type, bool] = {}
 
 
 def _node_fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
-    names = _fields.get(kind)
-    if names is None:
-        names = tuple(
-            f.name for f in dataclasses.fields(kind) if not f.name.startswith(_LAYOUT) or f.name == "operators"
-        )
-        _fields[kind] = names
+    names = tuple(f.name for f in dataclasses.fields(kind) if not f.name.startswith(_LAYOUT) or f.name == "operators")
+    _fields[kind] = names
     return names
 
 
-def children(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+def _is_node(kind: type) -> bool:
+    """Whether instances of the class are nodes; asked of each class once (CSTNode's own check is an ABC's)."""
+    _nodes[kind] = issubclass(kind, cst.CSTNode)
+    return _nodes[kind]
+
+
+def children(node: cst.CSTNode) -> list[cst.CSTNode]:
     """The nodes directly below, in source order, without white space and punctuation."""
-    for name in _node_fields(type(node)):
+    kind = type(node)
+    found: list[cst.CSTNode] = []
+    for name in _fields.get(kind) or _node_fields(kind):
         value = getattr(node, name)
-        if isinstance(value, cst.CSTNode):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            for item in value:
-                if isinstance(item, cst.CSTNode):
-                    yield item
+        of = type(value)
+        if of is tuple or of is list:
+            found.extend(item for item in value if _nodes.get(type(item)) or _is_node(type(item)))
+        elif value is not None and of is not str and (_nodes[of] if of in _nodes else _is_node(of)):
+            found.append(value)
+    return found
 
 
 def walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
@@ -66,7 +71,9 @@ def walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     while stack:
         current = stack.pop()
         yield current
-        stack.extend(reversed(list(children(current))))
+        below = children(current)
+        below.reverse()
+        stack += below
 
 
 def dotted(node: cst.CSTNode | None) -> str | None:
