@@ -8,13 +8,12 @@ from typing import Any
 
 import deepspeed
 import pytest
-import toys
 import torch
+import toys
 from deepspeed.pipe import LayerSpec, PipelineModule
 from deepspeed.runtime.pipe.topology import PipeDataParallelTopology
 from distributed import run_ranks
 from torch import nn
-
 from trial_runtime import pytorch
 from trial_runtime.errors import InvalidExperimentException
 from trial_runtime.pytorch import _rng
@@ -45,7 +44,9 @@ def plain_torch(batches: int, size: int, k: int) -> tuple[list[float], float]:
     for _ in range(batches):
         optimizer.zero_grad()
         for _ in range(k):
-            inputs, targets = (torch.cat(parts) for parts in zip(*(data[(micro + r) % len(data)] for r in range(size)), strict=True))
+            inputs, targets = (
+                torch.cat(parts) for parts in zip(*(data[(micro + r) % len(data)] for r in range(size)), strict=True)
+            )
             micro += size
             loss = nn.functional.mse_loss(net(inputs), targets)
             (loss / k).backward()
@@ -202,7 +203,9 @@ def without_reports_of_rank_1(folder: Path) -> float:
         def __init__(self, context: Any) -> None:
             super().__init__(context)
             rank = context.distributed.rank
-            context.set_mpu(det_ds.ModelParallelUnit(0, 1, should_report_metrics=rank == 0, should_build_data_loader=True))
+            context.set_mpu(
+                det_ds.ModelParallelUnit(0, 1, should_report_metrics=rank == 0, should_build_data_loader=True)
+            )
 
         def train_batch(self, dataloader_iter: Any, epoch_idx: int, batch_idx: int) -> Any:
             metrics = super().train_batch(dataloader_iter, epoch_idx, batch_idx)

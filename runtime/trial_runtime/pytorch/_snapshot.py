@@ -64,6 +64,7 @@ class CheckpointPolicy:
     metric: str | None = None
     smaller_is_better: bool = True
     best: float | None = None
+    latest: float | None = None
 
     def wants(self, metrics: dict[str, Any]) -> bool:
         """Whether to save after a validation with these metrics.
@@ -71,6 +72,9 @@ class CheckpointPolicy:
         Raises:
             RuntimeError: when the metric to compare is missing or is no number.
         """
+        value = np.asarray(metrics.get(str(self.metric)))
+        number = value.size == 1 and value.dtype.kind in "fiub"
+        self.latest = float(value.reshape(())) if number else None
         if self.name != "best":
             return self.name == "all"
         if self.metric not in metrics:
@@ -78,10 +82,9 @@ class CheckpointPolicy:
                 f"checkpoint_policy 'best' compares the metric {self.metric!r} (searcher.metric), but the trial's "
                 f"validation metrics are {sorted(metrics)}."
             )
-        value = np.asarray(metrics[self.metric])
-        if value.size != 1 or value.dtype.kind not in "fiub":
+        now = self.latest
+        if now is None:
             raise RuntimeError(f"The metric {self.metric!r} (searcher.metric) is no number: {metrics[self.metric]!r}.")
-        now = float(value.reshape(()))
         better = self.best is None or (now < self.best if self.smaller_is_better else now > self.best)
         if better:
             self.best = now
@@ -117,11 +120,15 @@ class Snapshots:
             "format": 1,
             "progress": progress.state_dict(),
             "best_metric": self.policy.best,
+            "metric": self.policy.latest if progress.last_validation == progress.batches else None,
             "world_size": distributed.size,
             "data_parallel_size": self.strategy.shard.size,
             "versions": _versions(),
         }
         self.store.save(name, self._write, facts)
+        run = self.context._settings.info.run if self.context._settings.info is not None else None
+        if run is not None:
+            self.store.retain(run.save_trial_latest, run.save_trial_best, run.smaller_is_better)
         logger.info(f"Saved checkpoint {name} ({progress.batches} batches) in {self.store.directory}.")
         for callback in self.strategy.callbacks.values():
             callback.on_checkpoint_upload_end(uuid=name)

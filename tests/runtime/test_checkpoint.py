@@ -1,0 +1,160 @@
+"""A checkpoint is whole or not there; a damaged one is refused on all ranks, by name."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import toys
+from distributed import run_ranks
+from trial_runtime import core, pytorch
+from trial_runtime.errors import InvalidCheckpointException
+from trial_runtime.pytorch._checkpoint import CheckpointStore
+from trial_runtime.pytorch._snapshot import CheckpointPolicy
+
+
+def store_in(folder: Path) -> CheckpointStore:
+    return CheckpointStore(folder / "checkpoints", core.DummyDistributedContext())
+
+
+def write(text: str) -> Any:
+    def files(path: Path) -> None:
+        (path / "model0").mkdir()
+        (path / "model0" / "weights").write_text(text)
+        (path / "rank_0").write_text(text)
+
+    return files
+
+
+def save_and_die(folder: Path, at: int) -> int:
+    """Save a second checkpoint in a child that dies at its ``at``-th file operation; its exit code."""
+    child = os.fork()
+    if child == 0:
+        count = 0
+
+        def die(event: str, arguments: Any) -> None:
+            nonlocal count
+            if event in ("open", "os.mkdir", "os.rename", "os.remove") and str(folder) in str(
+                arguments
+            ):
+                count += 1
+                if count == at:
+                    os._exit(9)
+
+        sys.addaudithook(die)
+        try:
+            store_in(folder).save("second", write("new"), {"progress": {"batches": 2}})
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_killed_at_any_file_operation_the_former_or_the_new_checkpoint_is_whole(tmp_path: Path) -> None:
+    found = []
+    for at in range(1, 100):
+        folder = tmp_path / str(at)
+        store_in(folder).save("first", write("old"), {"progress": {"batches": 1}})
+        code = save_and_die(folder, at)
+        store = store_in(folder)
+        path = store.find("latest")
+        batches = store.verify(path)["progress"]["batches"]
+        assert (path / "model0" / "weights").read_text() == {1: "old", 2: "new"}[batches]
+        found.append(batches)
+        store.save("third", write("newest"), {"progress": {"batches": 3}})  # what is left over does not disturb
+        if code == 0:
+            break
+        assert code == 9
+    assert code == 0
+    assert found == sorted(found)
+    assert found.count(1) > 5
+
+
+def refused(folder: Path) -> list[str]:
+    """What is said of a latest checkpoint whose shard of rank 1 was cut, changed, or lost."""
+    toys.fit(toys.SimpleDS, {"stage": 1}, folder, max_length=pytorch.Batch(1))
+    toys.fit(toys.SimpleDS, {"stage": 1}, folder, max_length=pytorch.Batch(2), latest_checkpoint="latest")
+    latest = folder / "checkpoints" / (folder / "checkpoints" / "latest").read_text().strip()
+    shard = latest / "model0" / "zero_pp_rank_1_mp_rank_00_optim_states.pt"
+    whole = shard.read_bytes()
+    changed = bytes([*whole[:100], whole[100] ^ 1, *whole[101:]])
+    messages = []
+    for damaged in (whole[:-50], changed, None):
+        torch.distributed.barrier()
+        if torch.distributed.get_rank() == 0:
+            shard.unlink() if damaged is None else shard.write_bytes(damaged)
+        torch.distributed.barrier()
+        with pytest.raises(InvalidCheckpointException) as error:
+            toys.fit(toys.SimpleDS, {"stage": 1}, folder, max_length=pytorch.Batch(3), latest_checkpoint="latest")
+        messages.append(str(error.value))
+    return messages
+
+
+def test_a_damaged_shard_is_refused_on_all_ranks(tmp_path: Path) -> None:
+    first, second = run_ranks(refused, tmp_path)
+    assert first == second
+    for message, wanted in zip(first, ("bytes, should be", "content has changed", "missing"), strict=True):
+        assert "zero_pp_rank_1_mp_rank_00_optim_states.pt: " in message
+        assert wanted in message
+        assert "The newest sound checkpoint there is 00000001-" in message
+
+
+def one_rank_cannot_write(folder: Path) -> str:
+    class Failing(toys.SimpleDS):
+        def save(self, context: Any, path: Path) -> None:
+            super().save(context, path)
+            if context.distributed.rank == 1:
+                raise OSError("disk full")
+
+    with pytest.raises(RuntimeError) as error:
+        toys.fit(Failing, run_dir=folder, max_length=pytorch.Batch(1))
+    return str(error.value)
+
+
+def test_a_rank_that_cannot_write_fails_all(tmp_path: Path) -> None:
+    messages = run_ranks(one_rank_cannot_write, tmp_path)
+    assert all("rank 1: OSError('disk full')" in message for message in messages)
+    assert not (tmp_path / "checkpoints" / "latest").exists()
+
+
+def test_a_missing_checkpoint_is_an_error_that_lists_what_is_there(tmp_path: Path) -> None:
+    store = store_in(tmp_path)
+    store.save("first", write("old"), {})
+    with pytest.raises(InvalidCheckpointException, match=r"no checkpoint 'other'.*there: first"):
+        store.find("other")
+
+
+def test_retention_keeps_the_newest_and_the_best(tmp_path: Path) -> None:
+    store = store_in(tmp_path)
+    for number, metric in enumerate([3.0, 1.0, None, 2.0, 5.0, 4.0]):
+        store.save(f"{number}", write("x"), {"metric": metric})
+    store.retain(latest=1, best=2, smaller_is_better=True)
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["1", "3", "5", "latest"]
+    store.retain(latest=0, best=0, smaller_is_better=True)
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["5", "latest"]
+
+
+@pytest.mark.parametrize(("smaller", "wanted"), [(True, [True, False, True]), (False, [True, True, False])])
+def test_the_policy_best_compares_with_all_before(smaller: bool, wanted: list[bool]) -> None:
+    policy = CheckpointPolicy("best", "loss", smaller)
+    assert [policy.wants({"loss": value}) for value in (2.0, 3.0, 1.0)] == wanted
+    with pytest.raises(RuntimeError, match="'loss'"):
+        policy.wants({"other": 1.0})
+
+
+def test_what_a_checkpoint_says(tmp_path: Path) -> None:
+    toys.fit(toys.SimplePT, run_dir=tmp_path, max_length=pytorch.Batch(2))
+    folder = tmp_path / "checkpoints" / (tmp_path / "checkpoints" / "latest").read_text().strip()
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["progress"]["batches"] == 2
+    assert manifest["world_size"] == 1
+    assert {"state_dict.pth", "rank_0.pt", "load_data.json"} <= manifest["files"].keys()
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [(line["group"], line["steps_completed"]) for line in lines] == [("training", 2), ("validation", 2)]
+    assert len(lines[0]["batch_metrics"]) == 2
