@@ -1,0 +1,133 @@
+"""Makes the README's pictures from a real run: ``python docs/images/preview.py``.
+
+``ds-migrate`` runs on a fixture as it would in a colour terminal of ``COLUMNS`` columns. Rows outside of ``SHOWN`` are
+left out, and a row says how many. One picture each for dark and light pages.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from html import unescape
+from pathlib import Path
+
+from rich.console import Console
+from rich.terminal_theme import TerminalTheme
+from rich.text import Text
+
+ROOT = Path(__file__).parents[2]
+COMMAND = ["ds-migrate", "fixtures/guide/before"]
+COLUMNS = 104
+
+# Parts to show: words in the first row, how many rows before it belong to it, words in the last row.
+SHOWN = [
+    ("model_def.py", 0, "───"),
+    ("class MyTrial(PyTorchTrial)", 0, "class MyTrial(DeepSpeedTrial)"),
+    ("optimizer = torch.optim.Adam", 0, "self.criterion = "),
+    ("def train_batch(self, batch,", 0, 'return {"loss"'),
+    ("trial in", 1, "--write"),
+]
+THEMES = {  # background, foreground, then the 16 colours of a terminal
+    "dark": TerminalTheme(
+        (22, 27, 34),
+        (230, 237, 243),
+        [(72, 79, 88), (255, 123, 114), (86, 211, 100), (227, 179, 65), (121, 192, 255), (210, 168, 255), (86, 212, 221), (177, 186, 196)],
+        [(139, 148, 158), (255, 161, 152), (126, 231, 135), (242, 204, 96), (165, 214, 255), (226, 197, 255), (118, 227, 234), (240, 246, 252)],
+    ),
+    "light": TerminalTheme(
+        (255, 255, 255),
+        (31, 35, 40),
+        [(36, 41, 47), (207, 34, 46), (17, 99, 41), (125, 78, 0), (9, 105, 218), (130, 80, 223), (27, 124, 131), (110, 119, 129)],
+        [(101, 109, 118), (164, 14, 38), (26, 127, 55), (99, 60, 1), (33, 139, 255), (164, 117, 249), (49, 146, 170), (140, 149, 159)],
+    ),
+}  # fmt: skip
+BORDERS = {"dark": "#30363d", "light": "#d0d7de"}
+
+# rich's own frame loads a font from the web, which a picture on a page may not.
+FRAME = """\
+<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" aria-label="$title">
+<title>$title</title>
+<style>
+.{unique_id}-matrix {{
+  font: {char_height}px ui-monospace, SFMono-Regular, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace;
+  line-height: {line_height}px;
+}}
+.{unique_id}-title {{ font: 17px ui-sans-serif, system-ui, "Segoe UI", Helvetica, Arial, sans-serif; opacity: 0.7; }}
+{styles}
+</style>
+<defs>
+<clipPath id="{unique_id}-clip-terminal"><rect x="0" y="0" width="{terminal_width}" height="{terminal_height}"/></clipPath>
+{lines}
+</defs>
+{chrome}
+<g transform="translate({terminal_x}, {terminal_y})" clip-path="url(#{unique_id}-clip-terminal)">
+{backgrounds}
+<g class="{unique_id}-matrix">
+{matrix}
+</g>
+</g>
+</svg>
+"""
+
+
+def output(theme: str) -> list[Text]:
+    """The rows that a terminal with a background of that kind is given."""
+    environment = {
+        **os.environ,
+        "COLUMNS": str(COLUMNS),
+        "TERM": "xterm-256color",
+        "COLORTERM": "truecolor",
+        "COLORFGBG": "0;15" if theme == "light" else "15;0",
+        "PYTHONIOENCODING": "utf-8",
+    }
+    environment.pop("NO_COLOR", None)
+    command = [sys.executable, "-m", "ds_migrate", *COMMAND[1:], "--color", "always"]
+    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=True, encoding="utf-8")
+    return [Text.from_ansi(line) for line in run.stdout.splitlines()]
+
+
+def excerpt(rows: Sequence[Text]) -> Iterator[Text]:
+    """The parts to show; ValueError when the output no longer has one of them."""
+    after = 0
+    for first, rows_before, last in SHOWN:
+        start = _find(rows, first, after) - rows_before
+        end = _find(rows, last, start) + 1
+        if start > after:
+            yield Text(f"       ⋯  {start - after} rows", "bright_black")
+        yield from rows[start:end]
+        after = end
+
+
+def _find(rows: Sequence[Text], words: str, start: int) -> int:
+    for index in range(start, len(rows)):
+        if words in rows[index].plain:
+            return index
+    raise ValueError(f"no row with {words!r} in the output of {' '.join(COMMAND)} after row {start}")
+
+
+def picture(theme: str) -> str:
+    """The SVG for pages of that background."""
+    console = Console(record=True, file=io.StringIO(), width=COLUMNS, force_terminal=True, color_system="truecolor")
+    console.print(Text.assemble(("$ ", "bright_black"), (" ".join(COMMAND), "bold")))
+    console.print()
+    for row in excerpt(output(theme)):
+        console.print(row, no_wrap=True, overflow="ignore", crop=False)
+    title = " ".join(COMMAND)
+    svg = console.export_svg(
+        title=" ", theme=THEMES[theme], code_format=FRAME.replace("$title", title), font_aspect_ratio=0.602, unique_id=theme
+    )
+    return svg.replace('stroke="rgba(255,255,255,0.35)"', f'stroke="{BORDERS[theme]}"')
+
+
+def words(svg: str) -> list[str]:
+    """The text in a picture, piece by piece, whatever it looks like."""
+    return [unescape(piece).replace("\xa0", " ").strip() for piece in re.findall(r"<text [^>]*>([^<]*)</text>", svg)]
+
+
+if __name__ == "__main__":
+    for name in THEMES:
+        Path(__file__).with_name(f"preview-{name}.svg").write_text(picture(name), encoding="utf-8")
