@@ -16,6 +16,7 @@ from trial_runtime.pytorch._stream import TrainingData
 from trial_runtime.pytorch.deepspeed._context import DeepSpeedTrialContext
 from trial_runtime.pytorch.deepspeed._engine import is_managed
 from trial_runtime.pytorch.deepspeed._trial import DeepSpeedTrial
+from trial_runtime.pytorch.deepspeed._universal import loadable
 
 logger = logging.getLogger("trial_runtime.pytorch.deepspeed")
 
@@ -119,7 +120,8 @@ class DeepSpeedStrategy(Strategy):
         raise NotImplementedError("a DeepSpeedTrial's state is read by every rank")
 
     def load(self, path: Path, checkpoint: dict[str, Any]) -> None:
-        self.trial.load(self.context, path)
+        with loadable(path, self.context.models, self.context.distributed) as own:
+            self.trial.load(self.context, own)
         for scheduler, state in zip(self.context.lr_schedulers, checkpoint["lr_schedulers_state_dict"], strict=True):
             scheduler.load_state_dict(state)
 

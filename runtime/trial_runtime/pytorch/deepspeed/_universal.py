@@ -1,0 +1,88 @@
+"""Checkpoints of another number of ranks: ZeRO's shards are put together by DeepSpeed's universal format."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from trial_runtime import core
+from trial_runtime.errors import InvalidCheckpointException
+
+logger = logging.getLogger("trial_runtime.pytorch.deepspeed")
+
+
+@contextlib.contextmanager
+def loadable(path: Path, engines: list[Any], distributed: core.DistributedContext) -> Iterator[Path]:
+    """The checkpoint in a form that engines on this number of ranks load; removed at the end. Collective.
+
+    Args:
+        path: a checkpoint with a folder ``model{i}`` for each engine.
+        engines: the engines; those whose shards fit load them as they are.
+        distributed: the ranks.
+
+    Raises:
+        InvalidCheckpointException: on every rank, when a conversion fails.
+    """
+    others = [index for index, engine in enumerate(engines) if not _fits(path / f"model{index}", engine)]
+    if not others:
+        yield path
+        return
+    converted = path.with_name(f".tmp-universal-{path.name}")
+    try:
+        problem = distributed.broadcast(_convert(path, converted, others) if distributed.rank == 0 else None)
+        if problem is not None:
+            raise InvalidCheckpointException(
+                f"Checkpoint {path} was saved by another number of ranks, and bringing it to {distributed.size} failed: "
+                f"{problem}. Resume on as many ranks as saved it."
+            )
+        for index in others:
+            engines[index]._config.load_universal_checkpoint = True
+        yield converted
+    finally:
+        for index in others:
+            engines[index]._config.load_universal_checkpoint = False
+        distributed.barrier()
+        if distributed.rank == 0:
+            shutil.rmtree(converted, ignore_errors=True)
+
+
+def _fits(folder: Path, engine: Any) -> bool:
+    """Whether the engine's optimizer shards are as many as its data-parallel ranks."""
+    if int(engine.zero_optimization_stage()) == 0 or not folder.is_dir():
+        return True
+    ranks = {file.name.split("_pp_rank_")[1].split("_")[0] for file in folder.glob("*zero_pp_rank_*_optim_states.pt")}
+    return not ranks or len(ranks) == engine.dp_world_size
+
+
+def _convert(path: Path, converted: Path, others: list[int]) -> str | None:
+    """Write the converted checkpoint; what went wrong, or None."""
+    from deepspeed.checkpoint.ds_to_universal import main
+
+    logger.info(f"Bringing checkpoint {path.name} to another number of ranks.")
+    shutil.rmtree(converted, ignore_errors=True)
+    converted.mkdir()
+    try:
+        for entry in path.iterdir():
+            if entry.name not in {f"model{index}" for index in others}:
+                (converted / entry.name).symlink_to(entry.absolute())
+        for index in others:
+            arguments = SimpleNamespace(
+                input_folder=str(path / f"model{index}"),
+                output_folder=str(converted / f"model{index}"),
+                num_extract_workers=1,
+                num_merge_workers=1,
+                keep_temp_folder=False,
+                strict=True,
+                inject_missing_state=True,
+            )
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+                main(arguments)
+    except Exception as error:
+        return repr(error)
+    return None
