@@ -9,14 +9,14 @@ import ast
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ds_migrate.detect import may_hold_trial
 from ds_migrate.discover import CONFIG_SUFFIXES, Source, project_files, read_file
 from ds_migrate.options import Options
-from ds_migrate.project import Project, TrialClass
+from ds_migrate.project import Family, Project, TrialClass
 from ds_migrate.result import (
     FileKind,
     FileResult,
@@ -31,7 +31,9 @@ from ds_migrate.result import (
 if TYPE_CHECKING:
     from ds_migrate.convert import Conversion
     from ds_migrate.experiment import TrialFacts
+    from ds_migrate.notebook import Notebook
 
+_PYTHON = (".py", ".ipynb")
 _KINDS = {
     "deepspeed": TrialStatus.ALREADY_DEEPSPEED,
     "old-api": TrialStatus.UNSUPPORTED_API,
@@ -45,11 +47,14 @@ def migrate(sources: Sequence[Source], options: Options) -> Report:
     run = _Run({s.real: s for s in sources}, options)
     roots: dict[Path, list[Source]] = {}
     for source in sources:
-        if source.data is not None or source.path.suffix == ".py":
+        if source.data is not None or source.path.suffix in _PYTHON:
             roots.setdefault(Path(os.path.realpath(source.root)), []).append(source)
     for root, members in roots.items():
-        if any(s.data is not None and s.path.suffix == ".py" for s in members):
+        if any(s.data is not None and s.path.suffix in _PYTHON for s in members):
             run.project(root, members)
+    for path, result in run.results.items():
+        if path in run.notebooks:
+            run._as_notebook(path, result)
     return Report([f for f in run.results.values() if f.trials or f.findings or f.to_write])
 
 
@@ -60,6 +65,7 @@ class _Run:
     sources: dict[Path, Source]
     options: Options
     results: dict[Path, FileResult] = field(default_factory=dict)
+    notebooks: dict[Path, Notebook] = field(default_factory=dict)
     _data: dict[Path, bytes | None] = field(default_factory=dict)
 
     def read(self, path: Path) -> bytes | None:
@@ -71,9 +77,40 @@ class _Run:
             data = source.read() if source is not None else read_file(str(path))
         except OSError:
             data = None
+        if data is not None and path.suffix == ".ipynb":
+            data = self._notebook(path, data)
         if data is None or may_hold_trial(data):
             self._data[path] = data
         return data
+
+    def _notebook(self, path: Path, data: bytes) -> bytes | None:
+        """The code of a notebook as a module; None for one that cannot be worked on."""
+        if not may_hold_trial(data):
+            return b""
+        from ds_migrate.notebook import Notebook, UnreadableNotebook
+
+        try:
+            self.notebooks[path] = Notebook.parse(data)
+        except UnreadableNotebook as error:
+            self._data[path] = None
+            if path in self.sources and b"PyTorchTrial" in data:
+                result = self.result(path, FileKind.NOTEBOOK)
+                result.status = FileStatus.ERROR
+                result.findings.append(Finding("DSM001", Severity.ERROR, 1, f"{path.name} {error}"))
+            return None
+        return self.notebooks[path].module()
+
+    def _as_notebook(self, path: Path, result: FileResult) -> None:
+        """Turn the result of a notebook's module into the notebook's own."""
+        notebook = self.notebooks[path]
+        source = self.sources.get(path)
+        result.kind = FileKind.NOTEBOOK
+        result.before = source.read() if source is not None else read_file(str(path))
+        if result.after is not None:
+            result.after = notebook.with_module(result.after)
+        for index, finding in enumerate(result.findings):
+            cell, line = notebook.locate(finding.line)
+            result.findings[index] = replace(finding, cell=cell, line=line)
 
     def result(self, path: Path, kind: FileKind = FileKind.PYTHON) -> FileResult:
         """The result of a file, named as the user named it."""
@@ -84,7 +121,7 @@ class _Run:
 
     def project(self, root: Path, members: Sequence[Source]) -> None:
         files = project_files(root)
-        python = {f for f in files if f.suffix == ".py"} | {s.real for s in members if s.path.suffix == ".py"}
+        python = {f for f in files if f.suffix in _PYTHON} | {s.real for s in members if s.path.suffix in _PYTHON}
         project = Project(root, python, self.read)
         self._unparsable(project, members)
         self._recognised(project)
@@ -92,15 +129,16 @@ class _Run:
         configs = [f for f in files if f.suffix in CONFIG_SUFFIXES] + [
             s.real for s in members if s.real.suffix in CONFIG_SUFFIXES
         ]
+        self._still_determined(project, members, conversions)
         self._configs(project, list(dict.fromkeys(configs)), conversions)
 
     def _unparsable(self, project: Project, members: Iterable[Source]) -> None:
         """Named files that look like trials and do not parse."""
         for source in members:
-            if source.data is None or b"PyTorchTrial" not in source.data or source.path.suffix != ".py":
+            if source.data is None or b"PyTorchTrial" not in source.data or source.path.suffix not in _PYTHON:
                 continue
             if project.facts(source.real) is None:
-                line, message = _why(source.data)
+                line, message = _why(self.read(source.real) or b"")
                 result = self.result(source.real)
                 result.status = FileStatus.ERROR
                 result.findings.append(Finding("DSM001", Severity.ERROR, line, message))
@@ -117,12 +155,37 @@ class _Run:
             if finding is not None:
                 result.findings.append(finding)
 
+    def _still_determined(self, project: Project, members: Sequence[Source], done: Sequence[Conversion]) -> None:
+        """Files that import Determined and belong to no trial: they stay, and are said to."""
+        moved = {path for conversion in done for path in conversion.family.files}
+        for source in members:
+            path = source.real
+            facts = project.facts(path) if path.suffix in _PYTHON and path not in moved else None
+            if not done or facts is None or path in {p for p, _ in project.trials} or path in self.results:
+                continue
+            line = next((i.line for i in facts.imports if i.level == 0 and i.module.split(".")[0] == "determined"), 0)
+            if line:
+                message = "it imports determined and belongs to no trial; it stays as it is"
+                self.result(path).findings.append(Finding("DSM017", Severity.REVIEW, line, message))
+
+    def _clients(self, project: Project, families: Sequence[Family]) -> None:
+        """Scripts that hand a trial to a cluster stay as they are, and are said to."""
+        for family in families:
+            for trial in family.trials:
+                for path in project.importers(trial):
+                    if path in self.sources and project.talks_to_cluster(path):
+                        message = f"it hands {trial.facts.name} to a Determined cluster; ds-train CONFIG.yaml runs it without one"
+                        self.result(path).findings.append(
+                            Finding("DSM016", Severity.REVIEW, 1, message, trial=trial.facts.name)
+                        )
+
     def _convert(self, project: Project) -> list[Conversion]:
         families = [f for f in project.families() if any(t.path in self.sources for t in f.trials)]
         if not families:
             return []
         from ds_migrate.convert import Conversion
 
+        self._clients(project, families)
         conversions = []
         for family in families:
             others = [

@@ -11,7 +11,7 @@ from ds_migrate.syntax.tree import dotted_names
 from ds_migrate.trial.clipping import Clipping, clipping_of
 from ds_migrate.trial.decide import decide
 from ds_migrate.trial.model import Form, Optimizer, Trial
-from ds_migrate.trial.place import NoPlace, after_names, engine_place
+from ds_migrate.trial.place import NoPlace, after_names, bare_name, engine_place
 from ds_migrate.trial.precision import Precision, precision_of
 
 
@@ -44,6 +44,9 @@ def prepare(plan: Plan) -> None:
         trial.clipping = {owner: Clipping(None, c.function or c.max_norm) for owner, c in trial.clipping.items()}
     for optimizer in trial.optimizers:
         optimizer.engine = trial.models[0].target if trial.form is Form.SIMPLE else engine_name(optimizer)
+    if trial.form is Form.SIMPLE:
+        trial.models[0].raw = bare_name(trial, trial.models[0])
+        trial.optimizers[0].raw = bare_name(trial, trial.optimizers[0])
     trial.precision = precision_of(trial)
 
 

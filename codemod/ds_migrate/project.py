@@ -29,6 +29,9 @@ _CONTEXT_CALLS = (
 )  # fmt: skip
 
 
+_CLIENTS = ("determined.experimental", "determined.common", "determined.cli", "determined.cluster")
+
+
 @dataclass(frozen=True)
 class TrialClass:
     """A class that is a PyTorchTrial, directly or through ``bases`` (nearest first, all of them in the project)."""
@@ -238,7 +241,14 @@ class Project:
 
     def _scripts_running(self, trial: TrialClass) -> set[Path]:
         """Files that import the trial and speak to Determined: launch scripts, tests, notebooks' helpers."""
-        return {p for p in self.importers(trial) if (f := self.facts(p)) is not None and f.imports_from("determined")}
+        return {p for p in self.importers(trial) if (f := self.facts(p)) is not None and not self.talks_to_cluster(p) and f.imports_from("determined")}
+
+    def talks_to_cluster(self, path: Path) -> bool:
+        """Whether a file has nothing of Determined but its client: it submits to a cluster and runs no training."""
+        facts = self.facts(path)
+        names = [f"{i.module}.{i.name}" for i in facts.imports if i.level == 0] if facts is not None else []
+        spoken = [n for n in names if n.split(".")[0] == "determined"]
+        return bool(spoken) and all(n.startswith(_CLIENTS) for n in spoken)
 
     def importers(self, trial: TrialClass) -> set[Path]:
         """Files that import the trial's module."""

@@ -20,7 +20,6 @@ After
         self.context = context
         self.model = Net()
         optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
-        self.optimizer = optimizer
         hparams = self.context.get_hparams()
         ds_config = overwrite_deepspeed_config(
             hparams.get("deepspeed_config", str(Path(__file__).with_name("ds_config.json"))),
@@ -30,7 +29,7 @@ After
             },
         )
         engine, self.optimizer, _, _ = deepspeed.initialize(
-            model=self.model, optimizer=self.optimizer, config=ds_config
+            model=self.model, optimizer=optimizer, config=ds_config
         )
         self.model = self.context.wrap_model_engine(engine)
 
@@ -65,7 +64,7 @@ def apply(plan: Plan) -> None:
             if plan.trial.form is Form.COLLECTED:
                 collect(plan, wrap.use, wrap.argument, CODE, "add_optimizer")
             else:
-                unwrap(plan, wrap, CODE)
+                unwrap(plan, wrap, CODE, bare=bool(optimizer.raw))
                 plan.converted(CODE, file, call, f"{optimizer.target} is the optimizer itself, its engine takes it")
             passes = argument(call, 1, "backward_passes_per_step")
             if passes is not None and number(passes.value) != 1:

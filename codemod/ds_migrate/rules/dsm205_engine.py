@@ -111,7 +111,9 @@ class _Names:
         known = bool(asked & {"get_hparam", "get_hparams", "get_per_slot_batch_size", "get_global_batch_size"})
         configured = plan.configured is not None and bool(plan.configured.configs)
         overwrite = plan.deepspeed_name(file, "overwrite_deepspeed_config")
-        path = file.imports.name("pathlib", "Path")
+        beside = f'"{plan.ds_config_name}"'  # a notebook has no __file__, it runs in its folder
+        if file.path.suffix != ".ipynb":
+            beside = f'str({file.imports.name("pathlib", "Path")}(__file__).with_name({beside}))'
         values = [f'"train_micro_batch_size_per_gpu": {micro_batch_size(plan, self.context)},']
         shared = shared_clipping(plan.trial)
         if shared is not None:
@@ -125,23 +127,23 @@ class _Names:
         if not known and not configured:  # such a context may have no hyperparameters: get_hparams() would raise
             return [
                 f"{self.config} = {overwrite}(",
-                f'    str({path}(__file__).with_name("{plan.ds_config_name}")),',
+                f"    {beside},",
                 f"    {{{' '.join(values[:-1]).rstrip(',')}}},",
                 ")",
             ]
         return [
             f"{self.hparams} = {self.context}.get_hparams()",
             f"{self.config} = {overwrite}(",
-            f'    {self.hparams}.get("deepspeed_config", str({path}(__file__).with_name("{plan.ds_config_name}"))),',
+            f'    {self.hparams}.get("deepspeed_config", {beside}),',
             "    {",
             *(f"        {value}" for value in values),
             "    },",
             ")",
         ]
 
-    def initialize(self, model: str, optimizer: str, config: str) -> list[str]:
+    def initialize(self, model: str, optimizer: str, config: str, target: str = "") -> list[str]:
         deepspeed = self.file.imports.module("deepspeed")
-        head = f"{self.engine}, {optimizer}, _, _ = {deepspeed}.initialize("
+        head = f"{self.engine}, {target or optimizer}, _, _ = {deepspeed}.initialize("
         arguments = f"model={model}, optimizer={optimizer}, config={config}"
         depth = 8
         if depth + len(head) + len(arguments) + 1 <= self.width:
@@ -175,7 +177,7 @@ def _simple_engine(names: _Names) -> list[str]:
     trial = names.plan.trial
     model, optimizer = trial.models[0], trial.optimizers[0]
     return [
-        *names.initialize(model.target, optimizer.target, names.config),
+        *names.initialize(model.raw or model.target, optimizer.raw or optimizer.target, names.config, optimizer.target),
         f"{model.target} = {names.context}.wrap_model_engine({names.engine})",
     ]
 

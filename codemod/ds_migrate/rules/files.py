@@ -142,4 +142,24 @@ FILE_CODES = (
             "Unblock the other trial, or part the two.",
         ),
     ),
+    FileCode(
+        "DSM016",
+        "cluster-client",
+        _doc(
+            "The script talks to a Determined cluster.",
+            "Points at files that import a trial only to submit it through Determined's client; they stay as they are.",
+            "There is no cluster to submit to, and nothing to convert.",
+            "Run ``ds-train CONFIG.yaml`` instead, and delete the script.",
+        ),
+    ),
+    FileCode(
+        "DSM017",
+        "still-determined",
+        _doc(
+            "The file imports determined and belongs to no trial.",
+            "Points at files beside converted trials that still need the determined package.",
+            "They have no part in training, so their trials do not need them converted; they would fail without the package.",
+            "Delete what only a cluster needed; load checkpoints of converted trials through trial_runtime.",
+        ),
+    ),
 )

@@ -13,15 +13,16 @@ from ds_migrate.trial.context import ContextUse
 from ds_migrate.trial.model import Optimizer, Wrap
 
 
-def unwrap(plan: Plan, wrap: Wrap, rule: str, suffix: str = "") -> None:
-    """Put the wrapped expression where the ``wrap_*`` call stands; a statement that then says nothing goes."""
+def unwrap(plan: Plan, wrap: Wrap, rule: str, suffix: str = "", bare: bool = False) -> None:
+    """Put the wrapped expression where the ``wrap_*`` call stands; a statement that then says nothing goes, and so does
+    one that only renames a ``bare`` name which the engine is made of."""
     file = wrap.file
     if not file.edits.once(wrap.call, rule):
         return
     parent = file.parent(wrap.call)
     inner = dotted(wrap.argument)
     statement = file.statement(wrap.call)
-    if isinstance(parent, cst.Expr) and not suffix and inner is not None:
+    if (isinstance(parent, cst.Expr) or bare) and not suffix and inner is not None and parent is not None:
         file.remove(_removable(file, parent, statement))
         return
     if isinstance(parent, cst.Assign) and not suffix and inner is not None:

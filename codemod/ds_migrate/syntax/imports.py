@@ -42,6 +42,8 @@ class Imports:
         for bound, known in names.bindings.items():
             if known == qualified:
                 return bound
+            if known == module and "." not in module:
+                return f"{bound}.{name}"
         bound = names.fresh(name, f"{name}_")
         self._wanted[qualified] = bound
         self._insert(f"from {module} import {name}" + ("" if bound == name else f" as {bound}"), module, True)

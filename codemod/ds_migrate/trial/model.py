@@ -94,6 +94,7 @@ class Model:
     wraps: list[Wrap]
     names: set[str] = field(default_factory=set)
     sometimes: bool = False  # on some paths it does not exist
+    raw: str = ""  # the expression that deepspeed.initialize takes, when it is not the target (``net``)
 
 
 @dataclass(eq=False)
@@ -107,6 +108,7 @@ class Optimizer:
     models: list[Model] = field(default_factory=list)
     covers_model: bool = False  # it owns every trainable parameter of its one model, provably
     engine: str = ""  # the expression of its engine in the converted code
+    raw: str = ""  # as for models
 
 
 @dataclass(eq=False)

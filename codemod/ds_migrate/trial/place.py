@@ -8,7 +8,7 @@ import libcst as cst
 
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.syntax.tree import children, code, dotted, walk
-from ds_migrate.trial.model import Part, Trial, Wrap
+from ds_migrate.trial.model import Model, Optimizer, Part, Trial, Wrap
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,30 @@ def after_names(place: Place, names: set[str]) -> Place:
     statement = body[last]
     assert isinstance(statement, cst.BaseStatement)
     return replace(place, statement=statement)
+
+
+def bare_name(trial: Trial, owner: Model | Optimizer) -> str:
+    """``net`` of ``self.model = context.wrap_model(net)`` when ``self.model`` has no use before the engine is made, so
+    that the statement can go and the engine be made of ``net``; "" otherwise."""
+    place, wrap = trial.place, owner.wraps[0]
+    if place is None or len(owner.wraps) != 1 or wrap.use.function is not place.function or wrap.discarded:
+        return ""
+    name = dotted(wrap.argument)
+    if not isinstance(wrap.argument, cst.Name) or name is None or not owner.target.startswith("self."):
+        return ""
+    if wrap.target != owner.target or not isinstance(wrap.file.parent(wrap.call), cst.Assign):
+        return ""
+    own = wrap.file.statement_in(wrap.call, place.function)
+    body = list(place.function.body.body)
+    between = body[: body.index(place.statement) + 1]
+    taken = [s for s in between if s is not own and _needs_raw(s, {owner.target}, trial)]
+    rebound = [
+        s
+        for s in between[body.index(own) + 1 :]
+        for n in walk(s)
+        if isinstance(n, cst.AssignTarget) and dotted(n.target) == name
+    ] if own in between else [own]
+    return "" if taken or rebound else name
 
 
 def _end_of_init(trial: Trial) -> Place:
