@@ -45,6 +45,7 @@ from __future__ import annotations
 from ds_migrate.plan import Plan
 from ds_migrate.rules.support import collect, unwrap
 from ds_migrate.syntax.tree import argument, is_literal, number
+from ds_migrate.trial.decide import bare_parameters
 from ds_migrate.trial.model import Form
 
 CODE = "DSM202"
@@ -66,6 +67,12 @@ def apply(plan: Plan) -> None:
             else:
                 unwrap(plan, wrap, CODE, bare=bool(optimizer.raw))
                 plan.converted(CODE, file, call, f"{optimizer.target} is the optimizer itself, its engine takes it")
+            if plan.trial.form is not Form.SIMPLE and bare_parameters(optimizer):
+                plan.review(
+                    CODE, file, call,
+                    f"{optimizer.target} owns parameters of no wrapped model: on several ranks their gradients are averaged now, "
+                    "PyTorchTrial left each rank its own",
+                )  # fmt: skip
             passes = argument(call, 1, "backward_passes_per_step")
             if passes is not None and number(passes.value) != 1:
                 plan.review(CODE, file, passes, "backward_passes_per_step is dropped: engines need no such count")

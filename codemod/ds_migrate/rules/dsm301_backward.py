@@ -76,7 +76,9 @@ def apply(plan: Plan) -> None:
                     "they used to be averaged in step_optimizer; adapt thresholds and logged norms",
                 )  # fmt: skip
             if reduces:  # the trial looks at gradients before the step: every rank must see the reduced ones
-                file.after(file.statement(call), f"{engine}.allreduce_gradients()")
+                engines = [engine] if plan.trial.form is not Form.PER_OPTIMIZER else [o.engine for o in plan.trial.optimizers]
+                for each in engines:
+                    file.after(file.statement(call), f"{each}.allreduce_gradients()")
         plan.converted(CODE, file, call, f"{engine}.backward")
 
 

@@ -43,7 +43,6 @@ import libcst as cst
 from ds_migrate.plan import Plan
 from ds_migrate.rules.support import expression_text
 from ds_migrate.syntax.tree import argument, dotted, has_star, is_literal, walk
-from ds_migrate.trial.decide import handles_gradients
 from ds_migrate.trial.model import Form, Step
 
 CODE = "DSM302"
@@ -175,8 +174,7 @@ def _kept_clip(plan: Plan, step: Step, engine: str) -> list[str]:
     names = step.use.file.names
     function = expression_text(step.clip)
     lines = []
-    reduced = plan.trial.managed or handles_gradients(plan.trial)  # in backward, or right after it (DSM301)
-    if not reduced:
+    if not plan.trial.managed:  # such an engine reduces in step() only, and every rank must clip the same gradients
         lines.append(f"{engine}.allreduce_gradients()")
     group = names.fresh("group", "param_group")
     param = names.fresh("p", "param")

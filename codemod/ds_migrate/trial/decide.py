@@ -58,14 +58,14 @@ def _is_simple(trial: Trial, clips: bool) -> bool:
         return False
     if optimizer.covers_model:
         return True
-    return not clips and not _foreign_parameters(optimizer, model.names)
+    return not clips and not foreign_parameters(optimizer, model.names)
 
 
 def _parsed(text: str) -> cst.BaseExpression:
     return cst.parse_expression(text)
 
 
-def _foreign_parameters(optimizer: Optimizer, names: set[str]) -> bool:
+def foreign_parameters(optimizer: Optimizer, names: set[str]) -> bool:
     """Whether the optimizer may own parameters that are not the model's (or nothing shows that it owns the model's)."""
     if not optimizer.models:
         return True
@@ -89,6 +89,17 @@ def _foreign_parameters(optimizer: Optimizer, names: set[str]) -> bool:
                 if not inside and (owner or "").split(".")[0] not in loop_names:
                     return True
             if isinstance(node, cst.Attribute) and node.attr.value == "Parameter":
+                return True
+    return False
+
+
+def bare_parameters(optimizer: Optimizer) -> bool:
+    """Whether the optimizer is given a parameter or tensor that lies in no module."""
+    for expression in optimizer.built_by:
+        for node in walk(expression):
+            if isinstance(node, cst.Call) and (dotted(node.func) or "").rpartition(".")[2] == "Parameter":
+                return True
+            if isinstance(node, cst.Arg) and node.keyword is not None and node.keyword.value == "requires_grad":
                 return True
     return False
 

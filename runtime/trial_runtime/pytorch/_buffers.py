@@ -26,7 +26,8 @@ def broadcast(buffers: list[torch.Tensor], group: Any = None) -> None:
             flat: Any = torch.cat([buffer.detach().reshape(-1) for buffer in same])
             dist.broadcast(flat, source, group=group)
             for buffer, part in zip(same, flat.split([buffer.numel() for buffer in same]), strict=True):
-                buffer.copy_(part.view_as(buffer))
+                # As DistributedDataParallel, past autograd's count of versions: a trial may forward twice, then backward.
+                buffer.data.copy_(part.view_as(buffer))
 
 
 class BufferSync:
