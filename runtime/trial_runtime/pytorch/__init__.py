@@ -4,6 +4,7 @@ from trial_runtime.pytorch import samplers
 from trial_runtime.pytorch._callback import PyTorchCallback
 from trial_runtime.pytorch._context import TrialContext
 from trial_runtime.pytorch._data import DataLoader, TorchData, _Data, adapt_batch_sampler, data_length, to_device
+from trial_runtime.pytorch._load import CheckpointLoadContext, load_trial_from_checkpoint_path
 from trial_runtime.pytorch._lr import LRScheduler
 from trial_runtime.pytorch._pytorch_context import PyTorchExperimentalContext, PyTorchTrialContext
 from trial_runtime.pytorch._recorder import MetricsRecorder, MetricsSink
@@ -14,6 +15,7 @@ from trial_runtime.pytorch._units import Batch, Epoch, TrainUnit
 
 __all__ = [
     "Batch",
+    "CheckpointLoadContext",
     "DataLoader",
     "Epoch",
     "LRScheduler",
@@ -35,6 +37,7 @@ __all__ = [
     "adapt_batch_sampler",
     "data_length",
     "init",
+    "load_trial_from_checkpoint_path",
     "samplers",
     "to_device",
 ]

@@ -1,9 +1,9 @@
 """One order of the data on all ranks, although each rank draws it from generators of its own.
 
 The generators start alike, but a rank that had a smaller batch, or evaluated alone, has drawn differently since. Ranks
-with different orders would train some samples twice and others never. So the rank that begins a pass first says what its
-generators were, through the store of torch.distributed, and the others draw the order from the same. Where the ranks
-are in step, which is the rule, this changes nothing.
+with different orders would train some samples twice and others never. So the rank that begins a pass first says what
+its generators were, through the store of torch.distributed, and the others draw the order from the same. Where the
+ranks are in step, which is the rule, this changes nothing.
 """
 
 from __future__ import annotations

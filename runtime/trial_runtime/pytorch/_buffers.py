@@ -26,7 +26,7 @@ def broadcast(buffers: list[torch.Tensor], group: Any = None) -> None:
             flat: Any = torch.cat([buffer.detach().reshape(-1) for buffer in same])
             dist.broadcast(flat, source, group=group)
             for buffer, part in zip(same, flat.split([buffer.numel() for buffer in same]), strict=True):
-                # As DistributedDataParallel, past autograd's count of versions: a trial may forward twice, then backward.
+                # Past autograd, as DistributedDataParallel does: a trial may forward twice before it goes backward.
                 buffer.data.copy_(part.view_as(buffer))
 
 

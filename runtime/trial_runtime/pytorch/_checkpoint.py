@@ -75,7 +75,7 @@ class CheckpointStore:
         if self.distributed.rank == 0:
             names = _committed(self.directory)
             keep = set(names if latest is None else names[max(len(names) - latest, 0) :]) | {self._latest()}
-            scores = {name: _manifest(self.directory / name).get("metric") for name in names}
+            scores: dict[str, Any] = {name: _manifest(self.directory / name).get("metric") for name in names}
             ranked = sorted((n for n in names if scores[n] is not None), key=lambda n: float(scores[n]))
             ranked = ranked if smaller_is_better else ranked[::-1]
             keep |= set(ranked if best is None else ranked[:best])

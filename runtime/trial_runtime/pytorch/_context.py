@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -17,6 +17,9 @@ from trial_runtime.pytorch._progress import Progress
 from trial_runtime.pytorch._recorder import MetricsSink
 from trial_runtime.pytorch._reducer import _PyTorchReducerContext
 from trial_runtime.pytorch._settings import RunSettings, batch_sizes
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 logger = logging.getLogger("trial_runtime.pytorch")
 
@@ -56,6 +59,18 @@ class TrialContext(_PyTorchReducerContext):
         self._tensorboard_writer: Any = None
         self._data_repro_checks_disabled = False
         self._to_device_warned_types: set[type] = set()
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Deprecated: a context of one process from an experiment config, to try a trial out. Use ``init()``."""
+        deprecated(f"{cls.__name__}.from_config()", "init(hparams=..., exp_conf=...)")
+        hparams = {name: _constant(value) for name, value in (config.get("hyperparameters") or {}).items()}
+        context = cls(core.DummyDistributedContext(), RunSettings(hparams, config, None, None, Path("checkpoints")))
+        context._prepare_alone()
+        return context
+
+    def _prepare_alone(self) -> None:
+        """Bring up what a trial needs in a process that ``init()`` did not see."""
 
     # Configuration
 
@@ -212,6 +227,13 @@ def _own_device(distributed: core.DistributedContext) -> torch.device:
     device = torch.device("cuda", distributed.local_rank % torch.cuda.device_count())
     torch.cuda.set_device(device)
     return device
+
+
+def _constant(value: Any) -> Any:
+    """A hyperparameter's value, where the experiment config gives one: ``{type: const, val: 3}`` is 3."""
+    if isinstance(value, dict) and value.get("type") == "const":
+        return value.get("val")
+    return value
 
 
 def deprecated(old: str, new: str) -> None:

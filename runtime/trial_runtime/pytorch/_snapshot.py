@@ -18,6 +18,7 @@ from trial_runtime.errors import InvalidCheckpointException, InvalidExperimentEx
 from trial_runtime.pytorch import _rng
 from trial_runtime.pytorch._callback import PyTorchCallback
 from trial_runtime.pytorch._checkpoint import CheckpointStore
+from trial_runtime.pytorch._code import class_spec, save_code
 from trial_runtime.pytorch._metrics import jsonable
 from trial_runtime.pytorch._recorder import MetricsSink
 from trial_runtime.pytorch._strategy import Strategy
@@ -156,6 +157,7 @@ class Snapshots:
             state = {**checkpoint, **state}
         torch.save(state, path / f"rank_{rank}.pt")
         if rank == 0:
+            save_code(type(strategy.trial), path / "code")
             (path / "load_data.json").write_text(json.dumps(self._load_data(), indent=1), encoding="utf-8")
         if hooks_here:
             for callback in callbacks.values():
@@ -168,7 +170,7 @@ class Snapshots:
             "trial_type": type(self.strategy).__name__.replace("Strategy", "Trial"),
             "experiment_config": jsonable(settings.exp_conf),
             "hparams": jsonable(settings.hparams),
-            "trial_cls_spec": f"{kind.__module__}:{kind.__qualname__}",
+            "trial_cls_spec": class_spec(kind),
             "is_trainer": True,
         }
 

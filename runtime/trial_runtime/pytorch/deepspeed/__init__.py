@@ -10,6 +10,7 @@ from trial_runtime.pytorch.deepspeed._config import overwrite_deepspeed_config
 from trial_runtime.pytorch.deepspeed._context import DeepSpeedTrialContext, full_state_dict
 from trial_runtime.pytorch.deepspeed._engine_module import EngineModule
 from trial_runtime.pytorch.deepspeed._engines import Engines
+from trial_runtime.pytorch.deepspeed._export import consolidated_state_dict, export
 from trial_runtime.pytorch.deepspeed._mpu import ModelParallelUnit, make_data_parallel_mpu, make_deepspeed_mpu
 from trial_runtime.pytorch.deepspeed._trainer import Trainer, init
 from trial_runtime.pytorch.deepspeed._trial import DeepSpeedTrial
@@ -24,6 +25,8 @@ __all__ = [
     "Engines",
     "ModelParallelUnit",
     "Trainer",
+    "consolidated_state_dict",
+    "export",
     "full_state_dict",
     "init",
     "make_data_parallel_mpu",

@@ -15,6 +15,7 @@ from trial_runtime.pytorch._context import TrialContext, deprecated
 from trial_runtime.pytorch._lr import LRScheduler
 from trial_runtime.pytorch._pytorch_context import check_plateau
 from trial_runtime.pytorch._settings import RunSettings
+from trial_runtime.pytorch.deepspeed import _setup
 from trial_runtime.pytorch.deepspeed._engine import EngineGuard, is_managed
 from trial_runtime.pytorch.deepspeed._engine_module import EngineModule
 from trial_runtime.pytorch.deepspeed._engines import Engines
@@ -37,6 +38,9 @@ class DeepSpeedTrialContext(TrialContext):
         self._buffer_syncs: dict[int, _buffers.BufferSync] = {}
         self._warned_of_clipping = False
         self._engines: Engines | None = None
+
+    def _prepare_alone(self) -> None:
+        _setup.start(self.distributed)
 
     def wrap_model_engine(self, model: Any) -> Any:
         """Register an engine, to be switched between training and evaluation and saved with checkpoints.

@@ -38,8 +38,8 @@ def loadable(path: Path, engines: list[Any], distributed: core.DistributedContex
         problem = distributed.broadcast(_convert(path, converted, others) if distributed.rank == 0 else None)
         if problem is not None:
             raise InvalidCheckpointException(
-                f"Checkpoint {path} was saved by another number of ranks, and bringing it to {distributed.size} failed: "
-                f"{problem}. Resume on as many ranks as saved it."
+                f"Checkpoint {path} was saved by another number of ranks, and bringing it to {distributed.size} "
+                f"failed: {problem}. Resume on as many ranks as saved it."
             )
         for index in others:
             engines[index]._config.load_universal_checkpoint = True

@@ -1,0 +1,141 @@
+"""Trials from checkpoints, outside of training: one plain process, whatever ranks and ZeRO stage saved them."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import json
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trial_runtime import core
+from trial_runtime._import import import_from_path
+from trial_runtime.errors import InvalidCheckpointException
+from trial_runtime.pytorch._pytorch_context import PyTorchTrialContext
+from trial_runtime.pytorch._pytorch_strategy import STATE_FILE
+from trial_runtime.pytorch._settings import RunSettings
+
+
+class CheckpointLoadContext(PyTorchTrialContext):
+    """A context to make a PyTorchTrial with outside of training: wrapping leaves models as and where they are.
+
+    Args:
+        hparams: hyperparameters, if the trial asks for them.
+        exp_conf: experiment config, if the trial asks for it.
+    """
+
+    def __init__(self, hparams: dict[str, Any] | None = None, exp_conf: dict[str, Any] | None = None) -> None:
+        settings = RunSettings(hparams, exp_conf, None, None, Path("checkpoints"))
+        super().__init__(core.DummyDistributedContext(), settings, managed_training=False)
+
+
+def load_trial_from_checkpoint_path(
+    path: str | Path,
+    trial_class: type | None = None,
+    trial_kwargs: dict[str, Any] | None = None,
+    torch_load_kwargs: dict[str, Any] | None = None,
+    **kwargs: Any,
+) -> Any:
+    """A trial with the weights of a checkpoint, on one process.
+
+    A PyTorchTrial's models are loaded as they were saved. A DeepSpeedTrial is made with engines of ZeRO stage 0, and
+    its models get the consolidated fp32 weights, whatever stage and number of ranks saved them.
+
+    Args:
+        path: the checkpoint's folder.
+        trial_class: the trial; by default it is imported from the code in the checkpoint.
+        trial_kwargs: arguments for it beside the context.
+        torch_load_kwargs: arguments for ``torch.load`` of a PyTorchTrial's state.
+        kwargs: deprecated spelling of ``torch_load_kwargs``.
+
+    Raises:
+        InvalidCheckpointException: when the folder is no checkpoint.
+        ValueError: when the trial cannot be imported.
+    """
+    if kwargs:
+        if torch_load_kwargs:
+            raise ValueError("Give torch_load_kwargs, or its entries as arguments, not both.")
+        warnings.warn("Give the arguments of torch.load as torch_load_kwargs={...}.", FutureWarning, stacklevel=2)
+        torch_load_kwargs = kwargs
+    folder = Path(path)
+    try:
+        facts = json.loads((folder / "load_data.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InvalidCheckpointException(f"{folder} is no checkpoint: it has no load_data.json.") from None
+    kind = trial_class or _imported(folder, facts["trial_cls_spec"])
+    hparams, exp_conf = facts["hparams"], facts["experiment_config"]
+    if not (folder / STATE_FILE).exists():
+        return _deepspeed_trial(folder, kind, hparams, exp_conf, trial_kwargs or {})
+    context = CheckpointLoadContext(hparams, exp_conf)
+    trial = kind(context, **(trial_kwargs or {}))
+    options = {"map_location": "cpu", "weights_only": False, **(torch_load_kwargs or {})}
+    checkpoint = torch.load(folder / STATE_FILE, **options)
+    for model, state in zip(context.models, checkpoint["models_state_dict"], strict=True):
+        torch.nn.modules.utils.consume_prefix_in_state_dict_if_present(state, "module.")
+        model.load_state_dict(state)
+    return trial
+
+
+def _imported(folder: Path, spec: str) -> Any:
+    module, _, name = spec.partition(":")
+    try:
+        with import_from_path(folder / "code"):
+            found: Any = importlib.import_module(module)
+            for part in name.split("."):
+                found = getattr(found, part)
+            return found
+    except Exception as error:
+        raise ValueError(
+            f"The trial {spec} cannot be imported from {folder / 'code'} ({error!r}). Give the class as trial_class."
+        ) from error
+
+
+def _deepspeed_trial(
+    folder: Path, kind: Any, hparams: dict[str, Any] | None, exp_conf: dict[str, Any] | None, more: dict[str, Any]
+) -> Any:
+    from trial_runtime.pytorch.deepspeed import _export, _setup
+    from trial_runtime.pytorch.deepspeed._context import DeepSpeedTrialContext
+
+    alone = core.DummyDistributedContext()
+    _setup.start(alone)
+    context = DeepSpeedTrialContext(alone, RunSettings(hparams, exp_conf, None, None, Path("checkpoints")))
+    with _plain_engines():
+        trial = kind(context, **more)
+    for index, engine in enumerate(context.models):
+        engine.module.load_state_dict(_export.consolidated_state_dict(folder, index))
+        engine.eval()
+    return trial
+
+
+@contextlib.contextmanager
+def _plain_engines() -> Iterator[None]:
+    """Engines that are made inside are of ZeRO stage 0, in full precision, for one rank."""
+    import deepspeed
+
+    initialize = deepspeed.initialize
+
+    @functools.wraps(initialize)
+    def plain(*args: Any, **kwargs: Any) -> Any:
+        from trial_runtime.pytorch.deepspeed._config import overwrite_deepspeed_config
+
+        config = kwargs.pop("config", None) or kwargs.pop("config_params", None)
+        if config is None:
+            config = getattr(kwargs.get("args"), "deepspeed_config", None)
+        kwargs.pop("args", None)
+        if config is None:
+            return initialize(*args, **kwargs)
+        config = overwrite_deepspeed_config(config, {"train_micro_batch_size_per_gpu": 1})
+        config = {key: value for key, value in config.items() if key not in ("train_batch_size", "fp16", "bf16")}
+        config.update({"gradient_accumulation_steps": 1, "zero_optimization": {"stage": 0}})
+        return initialize(*args, config=config, **kwargs)
+
+    deepspeed.initialize = plain
+    try:
+        yield
+    finally:
+        deepspeed.initialize = initialize

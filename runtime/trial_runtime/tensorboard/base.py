@@ -1,0 +1,31 @@
+"""What writes scalars, and where the files of a run go."""
+
+from __future__ import annotations
+
+import abc
+from pathlib import Path
+from typing import Any
+
+from trial_runtime._cluster_info import get_cluster_info
+
+
+class MetricWriter(abc.ABC):
+    """Writes scalars by name and step."""
+
+    @abc.abstractmethod
+    def add_scalar(self, name: str, value: Any, step: int) -> None:
+        """Write a number."""
+
+    @abc.abstractmethod
+    def reset(self) -> None:
+        """End the present file; the next write begins another one."""
+
+    @abc.abstractmethod
+    def flush(self) -> None:
+        """Bring what was written to disk."""
+
+
+def default_directory() -> Path:
+    """The run's TensorBoard directory under ``ds-train``, else ``tensorboard`` in the working directory."""
+    info = get_cluster_info()
+    return Path("tensorboard") if info is None else info.run.tensorboard_directory

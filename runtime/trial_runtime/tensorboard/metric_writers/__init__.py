@@ -1,0 +1,1 @@
+"""Metric writers of the frameworks: :mod:`trial_runtime.tensorboard.metric_writers.pytorch`."""
