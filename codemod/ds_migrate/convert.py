@@ -16,7 +16,7 @@ from ds_migrate.prepare import prepare
 from ds_migrate.project import Family, TrialClass
 from ds_migrate.result import FileKind, FileResult, FileStatus, Finding, Severity, TrialResult, TrialStatus
 from ds_migrate.rules import conversion_rules
-from ds_migrate.syntax.source import SourceFile, UnreadableSource
+from ds_migrate.syntax.source import SourceError, SourceFile
 from ds_migrate.target import target_named
 from ds_migrate.trial.build import build_trial, class_node
 from ds_migrate.trial.context import Contexts
@@ -56,7 +56,7 @@ class Conversion:
         for path in sorted(self.family.files):
             try:
                 self.files[path] = SourceFile(path, self.read(path) or b"")
-            except UnreadableSource as error:
+            except SourceError as error:
                 self.problems.append((path, Finding(error.code, Severity.ERROR, error.line, str(error), error.column)))
         if self.problems:
             return

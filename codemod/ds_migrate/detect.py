@@ -28,7 +28,7 @@ TRIAL_METHODS = frozenset(
 )
 MARKER = re.compile(rb"#\s*TODO\(ds-migrate DSM\d+\)")
 
-_WRAPS = ("wrap_model", "wrap_optimizer")
+_WRAPS = (b"wrap_model", b"wrap_optimizer")
 _WORDS = (b"determined", b"Trial", b"ds-migrate", b"train_batch")
 
 
@@ -76,23 +76,23 @@ def module_facts(data: bytes) -> ModuleFacts:
         warnings.simplefilter("ignore")  # invalid escapes in other people's strings
         tree = ast.parse(data)
     facts = ModuleFacts()
-    classes: list[tuple[ast.ClassDef, str]] = []
+    classes: list[tuple[ast.ClassDef, bool]] = []
     lines = data.split(b"\n")
     for statement in _statements(tree):
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
             _add_import(facts, statement)
         elif isinstance(statement, ast.ClassDef):
             text = b"\n".join(lines[statement.lineno - 1 : statement.end_lineno])
-            classes.append((statement, text.decode("latin-1")))
+            classes.append((statement, any(word in text for word in _WRAPS)))
     local = {node.name for node, _ in classes}
-    for node, text in sorted(classes, key=lambda c: c[0].lineno):
+    for node, wraps in sorted(classes, key=lambda c: c[0].lineno):
         facts.classes.append(
             ClassFacts(
                 name=node.name,
                 line=node.lineno,
                 bases=tuple(_qualified(base, facts.aliases, local) for base in _plain_bases(node)),
                 methods=frozenset(s.name for s in node.body if isinstance(s, ast.FunctionDef)),
-                wraps=any(word in text for word in _WRAPS),
+                wraps=wraps,
             )
         )
     return facts

@@ -87,11 +87,11 @@ class _Run:
         """The code of a notebook as a module; None for one that cannot be worked on."""
         if not may_hold_trial(data):
             return b""
-        from ds_migrate.notebook import Notebook, UnreadableNotebook
+        from ds_migrate.notebook import Notebook, NotebookError
 
         try:
             self.notebooks[path] = Notebook.parse(data)
-        except UnreadableNotebook as error:
+        except NotebookError as error:
             self._data[path] = None
             if path in self.sources and b"PyTorchTrial" in data:
                 result = self.result(path, FileKind.NOTEBOOK)
@@ -174,7 +174,8 @@ class _Run:
             for trial in family.trials:
                 for path in project.importers(trial):
                     if path in self.sources and project.talks_to_cluster(path):
-                        message = f"it hands {trial.facts.name} to a Determined cluster; ds-train CONFIG.yaml runs it without one"
+                        name = trial.facts.name
+                        message = f"it hands {name} to a Determined cluster; ds-train CONFIG.yaml runs it without one"
                         self.result(path).findings.append(
                             Finding("DSM016", Severity.REVIEW, 1, message, trial=trial.facts.name)
                         )

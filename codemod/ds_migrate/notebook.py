@@ -17,7 +17,7 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
 _MAGIC = re.compile(r"^\s*(?:[%!]|\?)|\?\s*$|^\s*\w+\s*=\s*[%!]")
 
 
-class UnreadableNotebook(ValueError):
+class NotebookError(ValueError):
     """It is no notebook."""
 
 
@@ -44,7 +44,7 @@ class Notebook:
                 ),
             )
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise UnreadableNotebook(f"is not a notebook: {error}") from error
+            raise NotebookError(f"is not a notebook: {error}") from error
 
     def module(self) -> bytes:
         """The code cells as one module; each begins with a marker line."""
@@ -137,7 +137,9 @@ def _value_like(old: str, source: str) -> str:
     strings = [m for m in _TOKEN.finditer(old) if m.group().startswith('"')]
     first = old[1 : strings[0].start()] if strings else ""
     last = old[strings[-1].end() : -1] if strings else ""
-    between = old[strings[0].end() : strings[1].start()] if len(strings) > 1 else "," + (first if "\n" in first else " ")
+    between = (
+        old[strings[0].end() : strings[1].start()] if len(strings) > 1 else "," + (first if "\n" in first else " ")
+    )
     return "[" + first + between.join(dump(line) for line in source.splitlines(keepends=True)) + last + "]"
 
 

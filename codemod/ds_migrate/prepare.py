@@ -11,7 +11,7 @@ from ds_migrate.syntax.tree import dotted_names
 from ds_migrate.trial.clipping import Clipping, clipping_of
 from ds_migrate.trial.decide import decide
 from ds_migrate.trial.model import Form, Optimizer, Trial
-from ds_migrate.trial.place import NoPlace, after_names, bare_name, engine_place
+from ds_migrate.trial.place import NoPlaceError, after_names, bare_name, engine_place
 from ds_migrate.trial.precision import Precision, precision_of
 
 
@@ -28,7 +28,7 @@ def prepare(plan: Plan) -> None:
         return
     try:
         trial.place = engine_place(trial)
-    except NoPlace as problem:
+    except NoPlaceError as problem:
         file, node = _where(problem, trial)
         plan.blocked(
             "DSM205", file, node, f"there is no place to make the engine: {problem}",
@@ -74,7 +74,7 @@ def _same(one: Clipping, other: Clipping) -> bool:
     return one.max_norm is not None and other.max_norm is not None and one.max_norm.deep_equals(other.max_norm)
 
 
-def _where(problem: NoPlace, trial: Trial) -> tuple[SourceFile, cst.CSTNode]:
+def _where(problem: NoPlaceError, trial: Trial) -> tuple[SourceFile, cst.CSTNode]:
     if problem.wrap is not None:
         return problem.wrap.file, problem.wrap.call
     return trial.parts[0].file, trial.parts[0].node.name

@@ -6,7 +6,6 @@ and the scripts that run it. Such a group is a ``Family``.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +43,11 @@ class TrialClass:
     @property
     def key(self) -> tuple[Path, str]:
         return self.path, self.facts.name
+
+
+def _above(folder: str) -> str:
+    """The parent, as text: thousands of paths are asked for, and Path objects cost ten times as much."""
+    return folder.rpartition("/")[0] or "/"
 
 
 @dataclass
@@ -89,13 +93,13 @@ class Project:
     def _resolve(self, folder: str, module: str, level: int) -> Path | None:
         if level:
             for _ in range(level - 1):
-                folder = os.path.dirname(folder)
+                folder = _above(folder)
             return self._module_file(folder, module)
         while module:
             found = self._module_file(folder, module)
-            if found is not None or folder == str(self.root) or folder == os.path.dirname(folder):
+            if found is not None or folder == str(self.root) or folder == _above(folder):
                 return found
-            folder = os.path.dirname(folder)
+            folder = _above(folder)
         return None
 
     def _module_file(self, folder: str, module: str) -> Path | None:
@@ -241,7 +245,11 @@ class Project:
 
     def _scripts_running(self, trial: TrialClass) -> set[Path]:
         """Files that import the trial and speak to Determined: launch scripts, tests, notebooks' helpers."""
-        return {p for p in self.importers(trial) if (f := self.facts(p)) is not None and not self.talks_to_cluster(p) and f.imports_from("determined")}
+        return {
+            p
+            for p in self.importers(trial)
+            if (f := self.facts(p)) is not None and not self.talks_to_cluster(p) and f.imports_from("determined")
+        }
 
     def talks_to_cluster(self, path: Path) -> bool:
         """Whether a file has nothing of Determined but its client: it submits to a cluster and runs no training."""

@@ -76,7 +76,7 @@ _SHARED = {
 
 @dataclass(frozen=True)
 class Target:
-    """``package`` is the prefix that replaces ``determined``; ``ships_helpers`` whether the runtime's own extras exist."""
+    """``package`` replaces the prefix ``determined``; ``ships_helpers``: whether the runtime's own extras exist."""
 
     package: str
     ships_helpers: bool

@@ -42,7 +42,7 @@ def __init__(self, context: PyTorchTrialContext) -> None:
     self.criterion = nn.MSELoss()
 """,
     "train_batch": """\
-def train_batch(self, batch: TorchData, epoch_idx: int, batch_idx: int) -> Dict[str, torch.Tensor]:
+def train_batch(self, batch: TorchData, epoch_idx: int, batch_idx: int) -> Dict[str, Any]:
     inputs, targets = batch
     loss = self.criterion(self.model(inputs), targets)
     self.context.backward(loss)
@@ -65,7 +65,7 @@ def build_validation_data_loader(self) -> DataLoader:
 }
 
 GAN_TRAIN = """\
-def train_batch(self, batch: TorchData, epoch_idx: int, batch_idx: int) -> Dict[str, torch.Tensor]:
+def train_batch(self, batch: TorchData, epoch_idx: int, batch_idx: int) -> Dict[str, Any]:
     loss_d = self.discriminator(batch[0]).mean()
     self.context.backward(loss_d)
     self.context.step_optimizer(self.opt_d)

@@ -50,8 +50,8 @@ def conversion_rules() -> tuple[Rule, ...]:
 
 def all_rules() -> tuple[Rule, ...]:
     """Every code a report can hold, those of files, experiment configs and DeepSpeed configs included."""
-    from ds_migrate.experiment.codes import RULES as experiment_rules
+    from ds_migrate.experiment import codes
     from ds_migrate.rules.files import FILE_CODES
 
-    others = [Rule(r.code, r.name, r.doc) for r in FILE_CODES] + [Rule(r.code, r.name, r.doc) for r in experiment_rules]
+    others = [Rule(r.code, r.name, r.doc) for r in FILE_CODES] + [Rule(r.code, r.name, r.doc) for r in codes.RULES]
     return tuple(sorted((*conversion_rules(), *others), key=lambda rule: rule.code))

@@ -132,10 +132,10 @@ def _module_import(plan: Plan, file: SourceFile, node: cst.Import) -> None:
         file.replace(alias.name, new)
         plan.converted(CODE, file, node, f"import {new}")
         if alias.asname is None:
-            _rename_package(plan, file, plan.target.package)
+            _rename_package(file, plan.target.package)
 
 
-def _rename_package(plan: Plan, file: SourceFile, package: str) -> None:
+def _rename_package(file: SourceFile, package: str) -> None:
     """``import determined`` binds ``determined``: every use of that name is the new package."""
     imports = {inner for n in file.names.import_nodes for inner in walk(n)}
     for node in walk(file.module):

@@ -67,7 +67,7 @@ def apply(plan: Plan) -> None:
                 collect(plan, wrap.use, wrap.argument, CODE, "add_model")
                 continue
             suffix = f".to({_context(wrap.use.receiver)}.device)" if _used_before_engine(plan, model) else ""
-            unwrap(plan, wrap, CODE, suffix, bare=bool(model.raw) and not suffix)
+            unwrap(wrap, CODE, suffix, bare=bool(model.raw) and not suffix)
             plan.converted(CODE, wrap.file, wrap.call, f"{model.target} is the module itself until its engine is made")
 
 

@@ -65,13 +65,13 @@ def apply(plan: Plan) -> None:
             if plan.trial.form is Form.COLLECTED:
                 collect(plan, wrap.use, wrap.argument, CODE, "add_optimizer")
             else:
-                unwrap(plan, wrap, CODE, bare=bool(optimizer.raw))
+                unwrap(wrap, CODE, bare=bool(optimizer.raw))
                 plan.converted(CODE, file, call, f"{optimizer.target} is the optimizer itself, its engine takes it")
             if plan.trial.form is not Form.SIMPLE and bare_parameters(optimizer):
                 plan.review(
                     CODE, file, call,
-                    f"{optimizer.target} owns parameters of no wrapped model: on several ranks their gradients are averaged now, "
-                    "PyTorchTrial left each rank its own",
+                    f"{optimizer.target} owns parameters of no wrapped model: on several ranks their gradients are "
+                    "averaged now, PyTorchTrial left each rank its own",
                 )  # fmt: skip
             passes = argument(call, 1, "backward_passes_per_step")
             if passes is not None and number(passes.value) != 1:

@@ -10,7 +10,7 @@ Why
     explicit 0.0.
 
 Before
-    def train_batch(self, batch: TorchData, epoch_idx: int, batch_idx: int) -> Dict[str, torch.Tensor]:
+    def train_batch(self, batch: TorchData, epoch_idx: int, batch_idx: int) -> Dict[str, Any]:
         inputs, targets = batch
         loss = self.criterion(self.model(inputs), targets)
         self.context.backward(loss)
@@ -20,7 +20,7 @@ Before
         return {"loss": loss}
 
 After
-    def train_batch(self, dataloader_iter: Iterator[TorchData], epoch_idx: int, batch_idx: int) -> Dict[str, torch.Tensor]:
+    def train_batch(self, dataloader_iter: Iterator[TorchData], epoch_idx: int, batch_idx: int) -> Dict[str, Any]:
         inputs, targets = self.context.to_device(next(dataloader_iter))
         loss = self.criterion(self.model(inputs), targets)
         self.model.backward(loss)

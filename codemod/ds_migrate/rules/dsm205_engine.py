@@ -113,7 +113,7 @@ class _Names:
         overwrite = plan.deepspeed_name(file, "overwrite_deepspeed_config")
         beside = f'"{plan.ds_config_name}"'  # a notebook has no __file__, it runs in its folder
         if file.path.suffix != ".ipynb":
-            beside = f'str({file.imports.name("pathlib", "Path")}(__file__).with_name({beside}))'
+            beside = f"str({file.imports.name('pathlib', 'Path')}(__file__).with_name({beside}))"
         values = [f'"train_micro_batch_size_per_gpu": {micro_batch_size(plan, self.context)},']
         shared = shared_clipping(plan.trial)
         if shared is not None:

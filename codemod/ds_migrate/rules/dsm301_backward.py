@@ -7,7 +7,7 @@ Why
     The engine divides by the accumulation steps, scales for fp16 and reduces gradients where that is due.
 
 Before
-    def train_batch(self, batch: TorchData, epoch_idx: int, batch_idx: int) -> Dict[str, torch.Tensor]:
+    def train_batch(self, batch: TorchData, epoch_idx: int, batch_idx: int) -> Dict[str, Any]:
         inputs, targets = batch
         loss = self.criterion(self.model(inputs), targets)
         self.context.backward(loss, retain_graph=True)
@@ -15,7 +15,7 @@ Before
         return {"loss": loss}
 
 After
-    def train_batch(self, dataloader_iter: Iterator[TorchData], epoch_idx: int, batch_idx: int) -> Dict[str, torch.Tensor]:
+    def train_batch(self, dataloader_iter: Iterator[TorchData], epoch_idx: int, batch_idx: int) -> Dict[str, Any]:
         inputs, targets = self.context.to_device(next(dataloader_iter))
         loss = self.criterion(self.model(inputs), targets)
         self.model.backward(loss, retain_graph=True)
@@ -76,7 +76,9 @@ def apply(plan: Plan) -> None:
                     "they used to be averaged in step_optimizer; adapt thresholds and logged norms",
                 )  # fmt: skip
             if reduces:  # the trial looks at gradients before the step: every rank must see the reduced ones
-                engines = [engine] if plan.trial.form is not Form.PER_OPTIMIZER else [o.engine for o in plan.trial.optimizers]
+                engines = (
+                    [engine] if plan.trial.form is not Form.PER_OPTIMIZER else [o.engine for o in plan.trial.optimizers]
+                )
                 for each in engines:
                     file.after(file.statement(call), f"{each}.allreduce_gradients()")
         plan.converted(CODE, file, call, f"{engine}.backward")

@@ -9,7 +9,7 @@ Why
     ``engine.step()`` clips, steps, and clears the gradients; between accumulation boundaries it does nothing.
 
 Before
-    def train_batch(self, batch: TorchData, epoch_idx: int, batch_idx: int) -> Dict[str, torch.Tensor]:
+    def train_batch(self, batch: TorchData, epoch_idx: int, batch_idx: int) -> Dict[str, Any]:
         inputs, targets = batch
         loss = self.criterion(self.model(inputs), targets)
         self.context.backward(loss)
@@ -18,7 +18,7 @@ Before
         return {"loss": loss}
 
 After
-    def train_batch(self, dataloader_iter: Iterator[TorchData], epoch_idx: int, batch_idx: int) -> Dict[str, torch.Tensor]:
+    def train_batch(self, dataloader_iter: Iterator[TorchData], epoch_idx: int, batch_idx: int) -> Dict[str, Any]:
         inputs, targets = self.context.to_device(next(dataloader_iter))
         loss = self.criterion(self.model(inputs), targets)
         self.model.backward(loss)

@@ -10,7 +10,7 @@ Why
     accumulated gradients away.
 
 Before
-    def train_batch(self, batch: TorchData, epoch_idx: int, batch_idx: int) -> Dict[str, torch.Tensor]:
+    def train_batch(self, batch: TorchData, epoch_idx: int, batch_idx: int) -> Dict[str, Any]:
         inputs, targets = batch
         self.optimizer.zero_grad()  # start afresh
         loss = self.criterion(self.model(inputs), targets)
@@ -19,7 +19,7 @@ Before
         return {"loss": loss}
 
 After
-    def train_batch(self, dataloader_iter: Iterator[TorchData], epoch_idx: int, batch_idx: int) -> Dict[str, torch.Tensor]:
+    def train_batch(self, dataloader_iter: Iterator[TorchData], epoch_idx: int, batch_idx: int) -> Dict[str, Any]:
         inputs, targets = self.context.to_device(next(dataloader_iter))
         # start afresh
         loss = self.criterion(self.model(inputs), targets)
@@ -82,7 +82,7 @@ def apply(plan: Plan) -> None:
         if plan.accumulates:
             plan.review(
                 CODE, file, node,
-                "the gradients were cleared on every micro-batch, so that accumulation kept only the last; now they add up",
+                "the gradients were cleared on every micro-batch, so that only the last one counted; now they add up",
             )  # fmt: skip
         else:
             plan.converted(CODE, file, node, "engine.step() clears the gradients")

@@ -101,9 +101,7 @@ def apply(plan: Plan) -> None:
         for node in walk(function):
             if not isinstance(node, cst.Attribute) or dotted(node) != target:
                 continue
-            if function.name.value == "__init__" and (
-                function is not place.function or node in early
-            ):
+            if function.name.value == "__init__" and (function is not place.function or node in early):
                 continue
             if _before_engine(plan, function):
                 continue

@@ -10,7 +10,7 @@ Why
     be taken once a call, also where it is not used.
 
 Before
-    def train_batch(self, batch: TorchData, epoch_idx: int, batch_idx: int) -> Dict[str, torch.Tensor]:
+    def train_batch(self, batch: TorchData, epoch_idx: int, batch_idx: int) -> Dict[str, Any]:
         batch = cast(Tuple[torch.Tensor, torch.Tensor], batch)
         inputs, targets = batch
         loss = self.criterion(self.model(inputs), targets)
@@ -23,7 +23,7 @@ Before
         return {"loss": self.criterion(self.model(batch[0]), batch[1])}
 
 After
-    def train_batch(self, dataloader_iter: Iterator[TorchData], epoch_idx: int, batch_idx: int) -> Dict[str, torch.Tensor]:
+    def train_batch(self, dataloader_iter: Iterator[TorchData], epoch_idx: int, batch_idx: int) -> Dict[str, Any]:
         batch = cast(Tuple[torch.Tensor, torch.Tensor], self.context.to_device(next(dataloader_iter)))
         inputs, targets = batch
         loss = self.criterion(self.model(inputs), targets)

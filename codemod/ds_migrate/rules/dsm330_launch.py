@@ -65,7 +65,8 @@ def _init(plan: Plan, file: SourceFile, call: cst.Call) -> int | None:
     if not isinstance(value, int) or hparams is None:
         plan.blocked(
             CODE, file, given, f"aggregation_frequency={expression_text(given.value)} must move to the hyperparameters",
-            'pass init(hparams={..., "overwrite_deepspeed_args": {"gradient_accumulation_steps": K}}) and divide batch periods by K',
+            'pass init(hparams={..., "overwrite_deepspeed_args": {"gradient_accumulation_steps": K}}), '
+            "and divide batch periods by K",
         )  # fmt: skip
         return None
     file.change(given, lambda _: cst.RemoveFromParent())

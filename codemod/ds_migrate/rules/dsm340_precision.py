@@ -17,7 +17,7 @@ Before
         self.model = self.context.wrap_model(Net())
         self.optimizer = self.context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=0.1))
 
-    def train_batch(self, batch: TorchData, epoch_idx: int, batch_idx: int) -> Dict[str, torch.Tensor]:
+    def train_batch(self, batch: TorchData, epoch_idx: int, batch_idx: int) -> Dict[str, Any]:
         inputs, targets = batch
         with torch.cuda.amp.autocast():
             loss = nn.functional.mse_loss(self.model(inputs), targets)
@@ -46,7 +46,7 @@ After
         )
         self.model = self.context.wrap_model_engine(engine)
 
-    def train_batch(self, dataloader_iter: Iterator[TorchData], epoch_idx: int, batch_idx: int) -> Dict[str, torch.Tensor]:
+    def train_batch(self, dataloader_iter: Iterator[TorchData], epoch_idx: int, batch_idx: int) -> Dict[str, Any]:
         inputs, targets = self.context.to_device(next(dataloader_iter))
         with torch.cuda.amp.autocast():
             loss = nn.functional.mse_loss(self.model(inputs), targets)
@@ -76,7 +76,10 @@ from ds_migrate.trial.precision import AMP_CALLS
 
 CODE = "DSM340"
 NAME = "precision"
-_NEAREST = "DeepSpeed's torch_autocast with its own loss scaling is the nearest; the loss scale and skipped steps will differ on a GPU"
+_NEAREST = (
+    "DeepSpeed's torch_autocast with its own loss scaling is the nearest; on a GPU the loss scale and skipped steps "
+    "will differ"
+)
 
 
 def apply(plan: Plan) -> None:
@@ -131,6 +134,10 @@ def _drop(plan: Plan, use: ContextUse) -> None:
     )  # fmt: skip
 
 
+def _autocast(torch: str, context: str) -> str:
+    return f'{torch}.autocast("cuda", enabled={context}.device.type == "cuda")'
+
+
 def _wrap_forwards(plan: Plan) -> None:
     """Forwards bypass the engines, so autocast goes around them, as PyTorchTrial put it."""
     place = plan.trial.place
@@ -141,7 +148,7 @@ def _wrap_forwards(plan: Plan) -> None:
     for model in plan.trial.models:
         place.file.after(
             place.statement,
-            f'{model.target}.forward = {torch}.autocast("cuda", enabled={context}.device.type == "cuda")({model.target}.forward)',
+            f"{model.target}.forward = {_autocast(torch, context)}({model.target}.forward)",
         )
 
 
@@ -188,7 +195,7 @@ def _disable(plan: Plan, use: ContextUse, name: str | None) -> None:
 
 
 def _forward(plan: Plan, use: ContextUse) -> None:
-    """``autocast_forward_pass(module)`` puts autocast around the module's forward; torch says it without the context."""
+    """``autocast_forward_pass(module)`` puts autocast around the module's forward; torch can say it alone."""
     call = use.call
     assert call is not None
     plan.handle(use)
@@ -202,7 +209,7 @@ def _forward(plan: Plan, use: ContextUse) -> None:
         return
     torch = file.imports.module("torch")
     context = expression_text(use.receiver)
-    line = f'{name}.forward = {torch}.autocast("cuda", enabled={context}.device.type == "cuda")({name}.forward)'
+    line = f"{name}.forward = {_autocast(torch, context)}({name}.forward)"
     if isinstance(file.parent(call), cst.Expr):
         file.replace(call, name)
         file.after(file.statement(call), line)

@@ -29,8 +29,8 @@ CODE = "DSM350"
 NAME = "callbacks"
 
 _CHANGED = {
-    "on_checkpoint_save_start": "the checkpoint holds no models_state_dict or optimizers_state_dict: engines save their own",
-    "on_checkpoint_load_start": "the checkpoint holds no models_state_dict or optimizers_state_dict: engines load their own",
+    "on_checkpoint_save_start": "the checkpoint holds no models_state_dict: engines save their own",
+    "on_checkpoint_load_start": "the checkpoint holds no models_state_dict: engines load their own",
     "on_checkpoint_write_end": "this hook runs on every rank, it ran on the chief alone",
     "on_checkpoint_end": "this hook runs on every rank, it ran on the chief alone",
 }

@@ -65,7 +65,8 @@ FILE_CODES = (
         "not-written",
         _doc(
             "A file could not be written.",
-            "Reports a file that changed since it was read, is read-only, or that the disk refused, and every file that "
+            "Reports a file that changed since it was read, is read-only, or that the disk refused, and every "
+            "file that "
             "belongs to the same conversion.",
             "A trial is converted whole or not at all, and nobody's edits are written over.",
             "Mend what the message says, then run again.",
@@ -97,8 +98,9 @@ FILE_CODES = (
         _doc(
             "The trial is written for the API before 0.13 (build_model, optimizer).",
             "Recognises trials that return their model and optimizer from methods instead of wrapping them.",
-            "That API ended years before DeepSpeedTrial began; its loop did other things at other times.",
-            "Move the bodies of build_model(), optimizer() and create_lr_scheduler() into __init__ with context.wrap_model, "
+            "That API ended years before DeepSpeedTrial began; its loop worked differently.",
+            "Move the bodies of build_model(), optimizer() and create_lr_scheduler() into __init__ with "
+            "context.wrap_model, "
             "context.wrap_optimizer and context.wrap_lr_scheduler, then run again.",
         ),
     ),
@@ -158,7 +160,7 @@ FILE_CODES = (
         _doc(
             "The file imports determined and belongs to no trial.",
             "Points at files beside converted trials that still need the determined package.",
-            "They have no part in training, so their trials do not need them converted; they would fail without the package.",
+            "They have no part in training, so no trial needs them converted; they fail without the package.",
             "Delete what only a cluster needed; load checkpoints of converted trials through trial_runtime.",
         ),
     ),

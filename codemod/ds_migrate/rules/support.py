@@ -13,7 +13,7 @@ from ds_migrate.trial.context import ContextUse
 from ds_migrate.trial.model import Optimizer, Wrap
 
 
-def unwrap(plan: Plan, wrap: Wrap, rule: str, suffix: str = "", bare: bool = False) -> None:
+def unwrap(wrap: Wrap, rule: str, suffix: str = "", bare: bool = False) -> None:
     """Put the wrapped expression where the ``wrap_*`` call stands; a statement that then says nothing goes, and so does
     one that only renames a ``bare`` name which the engine is made of."""
     file = wrap.file
@@ -23,12 +23,11 @@ def unwrap(plan: Plan, wrap: Wrap, rule: str, suffix: str = "", bare: bool = Fal
     inner = dotted(wrap.argument)
     statement = file.statement(wrap.call)
     if (isinstance(parent, cst.Expr) or bare) and not suffix and inner is not None and parent is not None:
-        file.remove(_removable(file, parent, statement))
+        file.remove(_removable(parent, statement))
         return
-    if isinstance(parent, cst.Assign) and not suffix and inner is not None:
-        if len(parent.targets) == 1 and dotted(parent.targets[0].target) == inner:
-            file.remove(_removable(file, parent, statement))
-            return
+    if isinstance(parent, cst.Assign) and not suffix and [dotted(t.target) for t in parent.targets] == [inner]:
+        file.remove(_removable(parent, statement))
+        return
     argument = next(a for a in wrap.call.args if a.value is wrap.argument)
     file.keep_comments(wrap.call, *(a for a in wrap.call.args if a is not argument))
 
@@ -97,7 +96,7 @@ class _Outdent(cst.CSTTransformer):
         super().__init__()
         self.shift = shift
 
-    def leave_ParenthesizedWhitespace(
+    def leave_ParenthesizedWhitespace(  # noqa: N802
         self, original_node: cst.ParenthesizedWhitespace, updated_node: cst.ParenthesizedWhitespace
     ) -> cst.BaseParenthesizableWhitespace:
         del original_node
@@ -123,7 +122,7 @@ def _needs_parentheses(value: cst.BaseExpression) -> bool:
     return "\n" in code(value) or "\r" in code(value)
 
 
-def _removable(file: SourceFile, small: cst.CSTNode, statement: cst.BaseStatement) -> cst.CSTNode:
+def _removable(small: cst.CSTNode, statement: cst.BaseStatement) -> cst.CSTNode:
     """The whole line when it holds nothing else, else the small statement."""
     if isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1:
         return statement
@@ -135,7 +134,7 @@ def remove_statement(file: SourceFile, node: cst.CSTNode) -> bool:
     parent = file.parent(node)
     if not isinstance(parent, cst.Expr):
         return False
-    file.remove(_removable(file, parent, file.statement(node)))
+    file.remove(_removable(parent, file.statement(node)))
     return True
 
 

@@ -8,12 +8,12 @@ comment is ever lost.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Union
+from typing import Any, TypeAlias
 
 import libcst as cst
 
-Change = Callable[[cst.CSTNode], Union[cst.CSTNode, "cst.RemovalSentinel"]]
-Statement = Union[cst.SimpleStatementLine, cst.BaseCompoundStatement]
+Change = Callable[[cst.CSTNode], "cst.CSTNode | cst.RemovalSentinel"]
+Statement: TypeAlias = cst.SimpleStatementLine | cst.BaseCompoundStatement
 
 
 class Edits:
@@ -156,7 +156,7 @@ class _Rewriter(cst.CSTTransformer):
         return node
 
 
-# Stands in for a removed statement until its block is settled (libcst itself would drop an empty line, comments and all).
+# Stands in for a removed statement until its block is settled: libcst itself would drop an empty line, comments too.
 _GONE = cst.Pass()
 
 
@@ -173,7 +173,7 @@ def _emptied(line: cst.CSTNode) -> cst.CSTNode:
 
 def _surround(node: object, before: list[Statement], after: list[Statement]) -> cst.FlattenSentinel[cst.CSTNode]:
     """Lines around a statement; the comment above it stays above what now comes first."""
-    middle = list(node) if isinstance(node, cst.FlattenSentinel) else [node]
+    middle: list[Any] = list(node) if isinstance(node, cst.FlattenSentinel) else [node]
     if before and middle and isinstance(middle[0], (cst.SimpleStatementLine, cst.BaseCompoundStatement)):
         leading = middle[0].leading_lines
         middle[0] = middle[0].with_changes(leading_lines=before[0].leading_lines)

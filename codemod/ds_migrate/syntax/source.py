@@ -20,7 +20,7 @@ from ds_migrate.syntax.tree import children, comments
 _RECURSION_LIMIT = 20_000
 
 
-class UnreadableSource(Exception):
+class SourceError(Exception):
     """The file cannot be worked on; ``line`` counts from 1 (0 when unknown), ``code`` is the finding's code."""
 
     def __init__(self, code: str, message: str, line: int = 0, column: int = 0) -> None:
@@ -74,7 +74,7 @@ class _PositionState(CodegenState):
 class SourceFile:
     """A parsed Python file.
 
-    Raises ``UnreadableSource`` when it does not decode, does not parse, or when libcst cannot print it back byte for
+    Raises ``SourceError`` when it does not decode, does not parse, or when libcst cannot print it back byte for
     byte (a few valid files: ``except OSError :`` loses its space), because then untouched text could not be promised.
     """
 
@@ -85,13 +85,13 @@ class SourceFile:
         try:
             self.module = cst.parse_module(data)
         except cst.ParserSyntaxError as error:
-            raise UnreadableSource("DSM001", error.message, error.raw_line, error.raw_column + 1) from error
+            raise SourceError("DSM001", error.message, error.raw_line, error.raw_column + 1) from error
         except (UnicodeDecodeError, LookupError, SyntaxError, RecursionError) as error:
-            raise UnreadableSource("DSM001", f"cannot be read as Python: {error}") from error
+            raise SourceError("DSM001", f"cannot be read as Python: {error}") from error
         state = _PositionState(default_indent=self.module.default_indent, default_newline=self.module.default_newline)
         self.module._codegen(state)
         if self._encode("".join(state.tokens)) != data:
-            raise UnreadableSource("DSM002", "libcst cannot print this file back byte for byte")
+            raise SourceError("DSM002", "libcst cannot print this file back byte for byte")
         self._starts = state.starts
         self._parents: dict[cst.CSTNode, cst.CSTNode] | None = None
         self.edits = Edits(self.module)

@@ -20,7 +20,7 @@ class Consumption(Enum):
 
 @dataclass(frozen=True)
 class BatchUse:
-    """``inline`` is the one read of an INLINE batch; ``to_super`` are the arguments of super() calls that are batches."""
+    """``inline`` is the one read of an INLINE batch; ``to_super`` are the batches given to super() calls."""
 
     consumption: Consumption
     inline: cst.Name | None

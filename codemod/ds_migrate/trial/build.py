@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import libcst as cst
 
 from ds_migrate.project import TrialClass
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import argument, code, dotted, walk
+from ds_migrate.syntax.tree import argument, code, dotted, values_of, walk
 from ds_migrate.trial.context import Contexts, ContextUse
 from ds_migrate.trial.model import Backward, Optimizer, Part, Step, Trial
 from ds_migrate.trial.owners import models_of, optimizers_of
@@ -136,7 +136,7 @@ def _named_owner(node: cst.BaseExpression, use: ContextUse, trial: Trial) -> Opt
         if text == optimizer.target or (text in optimizer.names and text.startswith("self.")):
             return optimizer
     if isinstance(node, cst.Name) and use.function is not None:
-        values = {dotted(t) for t in _assigned_values(node.value, use.function)}
+        values = {dotted(t) for t in values_of({node.value}, use.function)}
         known = [o for o in trial.optimizers if {o.target, *(n for n in o.names if n.startswith("self."))} & values]
         if len(known) == 1 and len(values) == 1:
             return known[0]
@@ -149,12 +149,6 @@ def _owner(node: cst.BaseExpression, use: ContextUse, trial: Trial) -> Optimizer
     if found is None and len(trial.optimizers) == 1 and not isinstance(node, (cst.Subscript, cst.Call)):
         return trial.optimizers[0]
     return found
-
-
-def _assigned_values(name: str, function: cst.FunctionDef) -> Iterable[cst.BaseExpression]:
-    for node in walk(function):
-        if isinstance(node, cst.Assign) and any(dotted(t.target) == name for t in node.targets):
-            yield node.value
 
 
 def _stepped_after(backward: Backward, trial: Trial) -> Step | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import argument, children, code, dotted, has_star, number, walk
+from ds_migrate.syntax.tree import argument, children, code, dotted, has_star, number, targets, walk
 from ds_migrate.trial.model import Step, Trial
 
 _NORM_CLIPS = frozenset(
@@ -53,14 +53,7 @@ def _definition(node: cst.BaseExpression, step: Step, trial: Trial) -> cst.BaseE
     scopes = [f for _, f in trial.methods()] if name.startswith("self.") else [step.use.function]
     for scope in scopes:
         for inner in walk(scope) if scope is not None else ():
-            targets = (
-                [t.target for t in inner.targets]
-                if isinstance(inner, cst.Assign)
-                else [inner.target]
-                if isinstance(inner, cst.AnnAssign)
-                else []
-            )
-            if any(dotted(t) == name for t in targets) and isinstance(inner, (cst.Assign, cst.AnnAssign)):
+            if any(dotted(t) == name for t in targets(inner)) and isinstance(inner, (cst.Assign, cst.AnnAssign)):
                 found.append((step.use.file, inner))
     if len(found) != 1 or found[0][1].value is None:
         return None
@@ -154,14 +147,7 @@ def _attribute_writes(trial: Trial) -> tuple[set[str], set[str]]:
     for _, function in trial.methods():
         into = first if function.name.value == "__init__" else later
         for node in walk(function):
-            targets = (
-                [t.target for t in node.targets]
-                if isinstance(node, cst.Assign)
-                else [node.target]
-                if isinstance(node, (cst.AnnAssign, cst.AugAssign))
-                else []
-            )
-            for target in targets:
+            for target in targets(node):
                 text = dotted(target) or code(target)
                 if text.startswith("self."):
                     into.add(text.split(".")[1].split("[")[0])

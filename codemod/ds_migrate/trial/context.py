@@ -11,7 +11,7 @@ from functools import cached_property
 import libcst as cst
 
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import argument, parameters, walk
+from ds_migrate.syntax.tree import argument, dotted, parameters, walk
 
 _USUAL = frozenset({"context", "trial_context"})
 _ANNOTATIONS = ("TrialContext", "CheckpointLoadContext", "PyTorchExperimentalContext")
@@ -143,10 +143,10 @@ class Contexts:
         if isinstance(target, cst.Name) and target.value not in self._locals[function]:
             self._locals[function].add(target.value)
             return True
-        if isinstance(target, cst.Attribute) and isinstance(target.value, cst.Name) and target.value.value == "self":
-            if target.attr.value not in self.attributes:
-                self.attributes.add(target.attr.value)
-                return True
+        name = dotted(target) or ""
+        if name.startswith("self.") and name.count(".") == 1 and name[5:] not in self.attributes:
+            self.attributes.add(name[5:])
+            return True
         return False
 
     def _learn_call(self, call: cst.Call, functions: dict[str, cst.FunctionDef]) -> bool:

@@ -6,7 +6,7 @@ import libcst as cst
 
 from ds_migrate.options import Options
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import dotted, walk
+from ds_migrate.syntax.tree import dotted, values_of, walk
 from ds_migrate.trial.model import Form, Optimizer, Trial
 from ds_migrate.trial.owners import on_every_path
 
@@ -114,18 +114,15 @@ def _one_backward_one_step(trial: Trial) -> bool:
     if backward.use.function is None or backward.use.function.name.value != "train_batch":
         return False
     for use in (backward.use, step.use):
-        node: cst.CSTNode = use.node
         for ancestor in use.file.ancestors(use.node):
             if isinstance(ancestor, cst.FunctionDef):
                 break
             if isinstance(ancestor, (*_LOOPS, *_BRANCHES)):
                 return False
-            node = ancestor
-        del node
-    return not _returns_before(trial, backward.use.file, step.call)
+    return not _returns_before(backward.use.file, step.call)
 
 
-def _returns_before(trial: Trial, file: SourceFile, call: cst.Call) -> bool:
+def _returns_before(file: SourceFile, call: cst.Call) -> bool:
     """Whether the function may return before the step is reached."""
     function = file.function(call)
     position = file.position(call)
@@ -161,18 +158,7 @@ def _constructor(file: SourceFile, node: cst.BaseExpression, function: cst.Funct
         name = dotted(node)
         if name is None or function is None:
             return None
-        values = [
-            a.value
-            for a in walk(function)
-            if isinstance(a, (cst.Assign, cst.AnnAssign))
-            and a.value is not None
-            and name in ([dotted(t.target) for t in a.targets] if isinstance(a, cst.Assign) else [dotted(a.target)])
-            and not (
-                isinstance(a.value, cst.Call)
-                and isinstance(a.value.func, cst.Attribute)
-                and a.value.func.attr.value == "wrap_optimizer"
-            )
-        ]
+        values = [v for v in values_of({name}, function) if not _is_wrap(v)]
         kinds = {file.names.qualified(v.func) for v in values if isinstance(v, cst.Call)}
         if len(values) > 1 and len(kinds) == 1:
             return kinds.pop()
@@ -180,6 +166,10 @@ def _constructor(file: SourceFile, node: cst.BaseExpression, function: cst.Funct
             return None
         node = values[0]
     return None
+
+
+def _is_wrap(node: cst.BaseExpression) -> bool:
+    return isinstance(node, cst.Call) and (dotted(node.func) or "").endswith(".wrap_optimizer")
 
 
 _HAZARDS = {
@@ -202,13 +192,13 @@ def handles_gradients(trial: Trial) -> bool:
             continue
         given = {n for s in trial.steps if s.clip is not None for n in walk(s.clip)}
         for node in walk(function):
-            if isinstance(node, cst.Attribute) and node.attr.value == "grad" and node not in given:
-                if not (part.file.names.qualified(node) or "").startswith("torch."):
-                    return True
-            if isinstance(node, cst.Call) and node not in given:
-                name = (part.file.names.qualified(node.func) or "").rpartition(".")[2]
-                if name in GRADIENT_CLIPS:
-                    return True
+            name = part.file.names.qualified(node.func if isinstance(node, cst.Call) else node) or ""
+            if node in given:
+                continue
+            if isinstance(node, cst.Attribute) and node.attr.value == "grad" and not name.startswith("torch."):
+                return True
+            if isinstance(node, cst.Call) and name.rpartition(".")[2] in GRADIENT_CLIPS:
+                return True
     return False
 
 

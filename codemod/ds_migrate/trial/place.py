@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import libcst as cst
 
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import children, code, dotted, walk
+from ds_migrate.syntax.tree import children, code, dotted, targets, walk
 from ds_migrate.trial.model import Model, Optimizer, Part, Trial, Wrap
 
 
@@ -24,7 +24,7 @@ class Place:
     first: cst.BaseStatement
 
 
-class NoPlace(Exception):
+class NoPlaceError(Exception):
     """There is no such statement; the message says why, ``wrap`` where."""
 
     def __init__(self, message: str, wrap: Wrap | None) -> None:
@@ -33,14 +33,14 @@ class NoPlace(Exception):
 
 
 def engine_place(trial: Trial) -> Place:
-    """Find the place. Raises ``NoPlace`` when wraps stand where no one statement comes after them all."""
+    """Find the place. Raises ``NoPlaceError`` when wraps stand where no one statement comes after them all."""
     if trial.helpers:
         return _end_of_init(trial)
     wraps = (
         [w for o in trial.optimizers for w in o.wraps] + [w for m in trial.models for w in m.wraps] + trial.schedulers
     )
     part, function = _home(trial, wraps)
-    positions = [_top_statement(trial, part, function, wrap) for wrap in wraps]
+    positions = [_top_statement(part, function, wrap) for wrap in wraps]
     body = list(function.body.body)
     last = max(body.index(s) for s in positions)
     names = {n for m in trial.models for n in m.names} | {n for o in trial.optimizers for n in o.names}
@@ -61,14 +61,7 @@ def after_names(place: Place, names: set[str]) -> Place:
     last = body.index(place.statement)
     for index in range(last + 1, len(body)):
         for node in walk(body[index]):
-            targets = (
-                [t.target for t in node.targets]
-                if isinstance(node, cst.Assign)
-                else [node.target]
-                if isinstance(node, (cst.AnnAssign, cst.AugAssign))
-                else []
-            )
-            if any(dotted(t) in names for t in targets):
+            if any(dotted(t) in names for t in targets(node)):
                 last = index
     statement = body[last]
     assert isinstance(statement, cst.BaseStatement)
@@ -90,12 +83,16 @@ def bare_name(trial: Trial, owner: Model | Optimizer) -> str:
     body = list(place.function.body.body)
     between = body[: body.index(place.statement) + 1]
     taken = [s for s in between if s is not own and _needs_raw(s, {owner.target}, trial)]
-    rebound = [
-        s
-        for s in between[body.index(own) + 1 :]
-        for n in walk(s)
-        if isinstance(n, cst.AssignTarget) and dotted(n.target) == name
-    ] if own in between else [own]
+    rebound = (
+        [
+            s
+            for s in between[body.index(own) + 1 :]
+            for n in walk(s)
+            if isinstance(n, cst.AssignTarget) and dotted(n.target) == name
+        ]
+        if own in between
+        else [own]
+    )
     return "" if taken or rebound else name
 
 
@@ -110,7 +107,7 @@ def _end_of_init(trial: Trial) -> Place:
         ):
             body.pop()
         return Place(part.file, function, body[-1], body[0])
-    raise NoPlace("the trial has no __init__ in this project", None)
+    raise NoPlaceError("the trial has no __init__ in this project", None)
 
 
 def _home(trial: Trial, wraps: list[Wrap]) -> tuple[Part, cst.FunctionDef]:
@@ -122,12 +119,12 @@ def _home(trial: Trial, wraps: list[Wrap]) -> tuple[Part, cst.FunctionDef]:
         if part is not None and function is not None:
             if function.name.value == "__init__" or _called_in_init(trial, function.name.value):
                 return part, function
-            raise NoPlace(f"it is wrapped in {function.name.value}(), which __init__ does not call", wraps[0])
+            raise NoPlaceError(f"it is wrapped in {function.name.value}(), which __init__ does not call", wraps[0])
     for part in trial.parts:
         init = part.methods.get("__init__")
         if init is not None:
             return part, init
-    raise NoPlace("the trial has no __init__ in this project", wraps[0])
+    raise NoPlaceError("the trial has no __init__ in this project", wraps[0])
 
 
 def _called_in_init(trial: Trial, name: str) -> bool:
@@ -142,7 +139,7 @@ def _called_in_init(trial: Trial, name: str) -> bool:
     return calls == 1
 
 
-def _top_statement(trial: Trial, part: Part, function: cst.FunctionDef, wrap: Wrap) -> cst.BaseStatement:
+def _top_statement(part: Part, function: cst.FunctionDef, wrap: Wrap) -> cst.BaseStatement:
     """The statement of ``function``'s body in which the wrap is made, directly or through a call."""
     holder = wrap.use.function
     if holder is function:
@@ -150,7 +147,7 @@ def _top_statement(trial: Trial, part: Part, function: cst.FunctionDef, wrap: Wr
         assert found is not None
         return found
     if holder is None:
-        raise NoPlace("it is wrapped outside any function", wrap)
+        raise NoPlaceError("it is wrapped outside any function", wrap)
     spelled = "__init__" if holder.name.value == "__init__" else holder.name.value
     for statement in function.body.body:
         for node in walk(statement):
@@ -167,7 +164,7 @@ def _top_statement(trial: Trial, part: Part, function: cst.FunctionDef, wrap: Wr
                 if not isinstance(statement, cst.BaseStatement):
                     continue
                 return statement
-    raise NoPlace(f"it is wrapped in {holder.name.value}(), which {function.name.value}() does not call", wrap)
+    raise NoPlaceError(f"it is wrapped in {holder.name.value}(), which {function.name.value}() does not call", wrap)
 
 
 def _needs_raw(statement: cst.CSTNode, names: set[str], trial: Trial) -> bool:
