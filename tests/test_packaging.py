@@ -1,0 +1,161 @@
+"""The distribution: what its commands import, what they need, what it holds."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from importlib import metadata, resources
+from pathlib import Path
+
+import ds_migrate
+import pytest
+import trial_runtime
+
+ROOT = Path(__file__).parents[1]
+HEAVY = {"torch", "deepspeed", "libcst", "rich", "pygments", "ruamel", "numpy", "tensorboard"}
+BLOCKED = """
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {names}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Missing())
+"""
+
+
+def imported(*arguments: str) -> set[str]:
+    """Top-level modules that ``python ARGUMENTS`` imports."""
+    command = [sys.executable, "-X", "importtime", *arguments]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    return {module.partition(".")[0] for module in re.findall(r"^import time:.*\|\s*([\w.]+)$", run.stderr, re.M)}
+
+
+def without(modules: set[str], function: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs a console command where these modules are not installed."""
+    module, name = function.split(":")
+    code = BLOCKED.format(names=modules) + f"from {module} import {name}\nsys.exit({name}({list(arguments)!r}))"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+
+
+def test_help_imports_nothing_heavy() -> None:
+    modules = imported("-m", "ds_migrate", "--help")
+    assert "ds_migrate" in modules
+    assert modules & HEAVY == set()
+
+
+def test_a_tree_without_a_trial_imports_nothing_heavy(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text("import torch\n\n\nclass Net(torch.nn.Module):\n    pass\n")
+    modules = imported("-m", "ds_migrate", str(tmp_path))
+    assert "ds_migrate" in modules
+    assert modules & HEAVY == set()
+
+
+def test_a_conversion_imports_no_part_of_the_runtime() -> None:
+    modules = imported("-m", "ds_migrate", "fixtures/guide/before")
+    assert "libcst" in modules
+    assert modules & {"torch", "deepspeed", "numpy", "tensorboard", "trial_runtime"} == set()
+
+
+@pytest.mark.parametrize("command", ["train", "verify"])
+def test_help_of_the_runtime_commands_needs_no_torch(command: str) -> None:
+    run = without({"torch", "deepspeed"}, f"trial_runtime.commands:{command}", "--help")
+    assert run.returncode == 0
+    assert run.stdout.startswith(f"usage: ds-{command}")
+
+
+@pytest.mark.parametrize("command", ["train", "verify"])
+@pytest.mark.parametrize("missing", [{"torch"}, {"deepspeed"}, {"torch", "deepspeed"}], ids=" ".join)
+def test_the_runtime_commands_say_how_to_install_the_runtime(command: str, missing: set[str]) -> None:
+    run = without(missing, f"trial_runtime.commands:{command}", "fixtures/guide/after/const.yaml")
+    assert run.returncode == 2
+    assert run.stdout == ""
+    assert len(run.stderr.splitlines()) == 1
+    assert "pip install 'ds-migrate[runtime]'" in run.stderr
+    for name in missing:
+        assert name in run.stderr
+
+
+def test_one_version_everywhere() -> None:
+    assert metadata.version("ds-migrate") == ds_migrate.__version__ == trial_runtime.__version__
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"## [{ds_migrate.__version__}]" in changes
+
+
+def test_the_codemod_alone_needs_three_packages() -> None:
+    requirements = [r for r in metadata.requires("ds-migrate") or [] if "extra ==" not in r]
+    assert {re.split(r"[<>=!~ ;]", r)[0].replace("-", ".") for r in requirements} == {"libcst", "rich", "ruamel.yaml"}
+
+
+@pytest.mark.parametrize("package", ["ds_migrate", "trial_runtime"])
+def test_packages_are_typed(package: str) -> None:
+    assert resources.files(package).joinpath("py.typed").is_file()
+
+
+def test_pins_are_within_the_ranges_and_cover_all_that_tests_need() -> None:
+    """What CI installs is installed as the constraints file says, with nothing left to choose."""
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    pins = {}
+    for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            requirement = Requirement(line)
+            if requirement.marker is None or requirement.marker.evaluate():
+                pins[canonicalize_name(requirement.name)] = requirement.specifier
+    waiting, seen, unpinned = [("ds-migrate", "test"), ("ds-migrate", "lint")], set(), set()
+    while waiting:
+        name, extra = waiting.pop()
+        if (name, extra) in seen:
+            continue
+        seen.add((name, extra))
+        try:
+            requires = metadata.requires(name) or []
+        except metadata.PackageNotFoundError:
+            continue  # of an extra that is not installed here
+        for text in requires:
+            requirement = Requirement(text)
+            if requirement.marker is not None and not requirement.marker.evaluate({"extra": extra}):
+                continue
+            needed = canonicalize_name(requirement.name)
+            waiting += [(needed, wanted) for wanted in requirement.extras or {""}]
+            if needed != "ds-migrate" and needed not in pins and not needed.startswith(("nvidia-", "cuda-", "triton")):
+                unpinned.add(needed)
+    assert unpinned == set()
+    for pin in ("torch==2.13.0", "deepspeed==0.19.8", "libcst==1.9.0", "determined==0.38.1"):
+        name, _, version = pin.partition("==")
+        assert str(pins[name]) == f"=={version}"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    """The wheel that a user installs, built without a network."""
+    hatchling = pytest.importorskip("hatchling.build")
+    folder, here = tmp_path_factory.mktemp("wheel"), Path.cwd()
+    os.chdir(ROOT)
+    try:
+        return zipfile.ZipFile(folder / hatchling.build_wheel(str(folder)))
+    finally:
+        os.chdir(here)
+
+
+def test_the_wheel_holds_the_packages_whole_and_nothing_else(wheel: zipfile.ZipFile) -> None:
+    packages = [ROOT / "codemod/ds_migrate", ROOT / "runtime/trial_runtime"]
+    expected = {
+        f"{package.name}/{path.relative_to(package).as_posix()}"
+        for package in packages
+        for path in package.rglob("*")
+        if path.is_file() and path.suffix not in (".pyc", ".pyo")
+    }
+    held = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    assert held == expected
+    assert any(name.endswith("schema.json") for name in held)
+
+
+def test_the_wheel_has_the_three_commands_and_the_license(wheel: zipfile.ZipFile) -> None:
+    (entry_points,) = [name for name in wheel.namelist() if name.endswith("entry_points.txt")]
+    commands = re.findall(r"^([\w-]+) = ", wheel.read(entry_points).decode(), re.M)
+    assert sorted(commands) == ["ds-migrate", "ds-train", "ds-verify"]
+    assert any(name.endswith("licenses/LICENSE") for name in wheel.namelist())
