@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from trial_runtime.errors import InvalidExperimentException
+from trial_runtime.errors import InvalidCheckpointException, InvalidExperimentException
 from trial_runtime.pytorch import _buffers
+from trial_runtime.pytorch._legacy import state_file
 from trial_runtime.pytorch._metrics import as_dict
 from trial_runtime.pytorch._pytorch_context import PyTorchTrialContext
 from trial_runtime.pytorch._strategy import Shard, Strategy, overrides, takes
@@ -97,7 +98,13 @@ class PyTorchStrategy(Strategy):
             torch.save(checkpoint, path / STATE_FILE)
 
     def read(self, path: Path) -> dict[str, Any]:
-        state = torch.load(path / STATE_FILE, map_location="cpu", weights_only=False)
+        file = state_file(path)
+        if file is None:
+            raise InvalidCheckpointException(
+                f"Checkpoint {path} is not one of a PyTorchTrial: it has no {STATE_FILE}. A DeepSpeedTrial's "
+                "checkpoint can be loaded by a DeepSpeedTrial, or its weights be taken out by deepspeed.export()."
+            )
+        state = torch.load(file, map_location="cpu", weights_only=False)
         assert isinstance(state, dict)
         return state
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import logging
 import numbers
+import time
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from trial_runtime.pytorch._metrics import jsonable
+
+logger = logging.getLogger("trial_runtime.pytorch")
 
 
 class MetricsSink(Protocol):
@@ -52,6 +56,32 @@ class MetricsRecorder:
 
     def on_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:
         self.validation.append((steps_completed, dict(metrics)))
+
+
+class LoggingSink:
+    """Says each report in a line of the log, with batches a second since the report before."""
+
+    def __init__(self) -> None:
+        self._since: tuple[int, float] | None = None
+
+    def on_training_metrics(
+        self, steps_completed: int, metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]
+    ) -> None:
+        del batch_metrics
+        now, speed = time.perf_counter(), ""
+        if self._since is not None and now > self._since[1]:
+            speed = f" ({(steps_completed - self._since[0]) / (now - self._since[1]):.3g} batches/s)"
+        self._since = (steps_completed, now)
+        logger.info(f"Trained {steps_completed} batches{speed}: {_in_words(metrics)}")
+
+    def on_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:
+        self._since = None  # a validation is not training time
+        logger.info(f"Validated after {steps_completed} batches: {_in_words(metrics)}")
+
+
+def _in_words(metrics: dict[str, Any]) -> str:
+    shown = {name: jsonable(value) for name, value in metrics.items() if name != "batches"}
+    return ", ".join(f"{k} {v:.6g}" if isinstance(v, float) else f"{k} {v}" for k, v in shown.items())
 
 
 class JsonLinesSink:

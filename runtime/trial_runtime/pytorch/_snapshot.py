@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from trial_runtime.errors import InvalidCheckpointException, InvalidExperimentException
-from trial_runtime.pytorch import _rng
+from trial_runtime.errors import InvalidExperimentException
+from trial_runtime.pytorch import _legacy, _rng
 from trial_runtime.pytorch._callback import PyTorchCallback
 from trial_runtime.pytorch._checkpoint import CheckpointStore
 from trial_runtime.pytorch._code import class_spec, save_code
@@ -36,12 +36,14 @@ class Restored:
         path: its folder.
         manifest: its manifest.
         rank_state: what this rank wrote; that of another rank when there were fewer.
+        warm: whether only weights are taken.
     """
 
     name: str
     path: Path
     manifest: dict[str, Any]
     rank_state: dict[str, Any]
+    warm: bool = False
 
     @property
     def progress(self) -> dict[str, Any]:
@@ -184,8 +186,11 @@ class Snapshots:
             return None
         path = self.store.find(given)
         manifest = self.store.verify(path)
+        if self.strategy.starts_warm_from(path):
+            return Restored(path.name, path, {"progress": {"batches": 0}}, {}, warm=True)
         if not manifest:
-            raise InvalidCheckpointException(f"Checkpoint {path} has no manifest of this runtime.")
+            facts = {"progress": _legacy.progress(path)}
+            return Restored(path.name, path, facts, _legacy.rank_state(path, self.context.distributed.rank))
         rank = self.context.distributed.rank % int(manifest["world_size"])
         state = torch.load(path / f"rank_{rank}.pt", map_location="cpu", weights_only=False)
         self.policy.best = manifest.get("best_metric")
@@ -194,12 +199,16 @@ class Snapshots:
     def restore(self, restored: Restored) -> None:
         """Continue from a checkpoint. Collective."""
         strategy, callbacks = self.strategy, self.strategy.callbacks
+        if restored.warm:
+            strategy.warm_start(restored.path)
+            return
         checkpoint = restored.rank_state if strategy.checkpoint_hooks_everywhere else strategy.read(restored.path)
         for callback in callbacks.values():
             callback.on_checkpoint_load_start(checkpoint)
         strategy.load(restored.path, checkpoint)
         strategy.load_rank_state(restored.rank_state)
-        _rng.set_state(restored.rank_state["rng_state"])
+        if restored.rank_state.get("rng_state") is not None:
+            _rng.set_state(restored.rank_state["rng_state"])
         states = checkpoint.get("callbacks", {})
         for name, callback in callbacks.items():
             if name in states:

@@ -110,6 +110,15 @@ class Strategy(abc.ABC):
     def load(self, path: Path, checkpoint: dict[str, Any]) -> None:
         """Apply it; called on every rank."""
 
+    def starts_warm_from(self, path: Path) -> bool:
+        """Whether a checkpoint is of the other kind of trial: its weights are taken, and training begins anew."""
+        del path
+        return False
+
+    def warm_start(self, path: Path) -> None:
+        """Take the weights of such a checkpoint; called on every rank."""
+        raise NotImplementedError
+
     def rank_state(self) -> dict[str, Any]:
         """Further state of this rank, for an exact resume."""
         return {}

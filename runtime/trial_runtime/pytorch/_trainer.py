@@ -17,7 +17,7 @@ from trial_runtime.pytorch._context import TrialContext
 from trial_runtime.pytorch._loop import Plan, TrainingLoop
 from trial_runtime.pytorch._pytorch_context import PyTorchTrialContext
 from trial_runtime.pytorch._pytorch_strategy import PyTorchStrategy
-from trial_runtime.pytorch._recorder import JsonLinesSink, MetricsSink, TensorBoardSink
+from trial_runtime.pytorch._recorder import JsonLinesSink, LoggingSink, MetricsSink, TensorBoardSink
 from trial_runtime.pytorch._settings import RunSettings
 from trial_runtime.pytorch._snapshot import CheckpointPolicy, Snapshots
 from trial_runtime.pytorch._strategy import Strategy
@@ -105,7 +105,7 @@ class BaseTrainer:
         context = self._context
         if context.distributed.rank != 0:
             return []
-        sinks: list[MetricsSink] = list(context._sinks)
+        sinks: list[MetricsSink] = [*context._sinks, LoggingSink()]
         if context._settings.metrics_path is not None:
             sinks.append(JsonLinesSink(context._settings.metrics_path))
             if context.get_enable_tensorboard_logging():

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import deepspeed
+import torch
 
 from trial_runtime.errors import InvalidExperimentException
+from trial_runtime.pytorch._legacy import state_file
 from trial_runtime.pytorch._metrics import as_dict
 from trial_runtime.pytorch._pytorch_strategy import gradients, restore_gradients
 from trial_runtime.pytorch._strategy import Shard, Strategy, overrides, takes
@@ -17,6 +19,7 @@ from trial_runtime.pytorch.deepspeed._context import DeepSpeedTrialContext
 from trial_runtime.pytorch.deepspeed._engine import is_managed
 from trial_runtime.pytorch.deepspeed._trial import DeepSpeedTrial
 from trial_runtime.pytorch.deepspeed._universal import loadable
+from trial_runtime.pytorch.deepspeed._warm_start import load_weights
 
 logger = logging.getLogger("trial_runtime.pytorch.deepspeed")
 
@@ -122,8 +125,18 @@ class DeepSpeedStrategy(Strategy):
     def load(self, path: Path, checkpoint: dict[str, Any]) -> None:
         with loadable(path, self.context.models, self.context.distributed) as own:
             self.trial.load(self.context, own)
-        for scheduler, state in zip(self.context.lr_schedulers, checkpoint["lr_schedulers_state_dict"], strict=True):
+        for scheduler, state in zip(
+            self.context.lr_schedulers, checkpoint.get("lr_schedulers_state_dict", ()), strict=False
+        ):
             scheduler.load_state_dict(state)
+
+    def starts_warm_from(self, path: Path) -> bool:
+        return state_file(path) is not None and not any(path.glob("model*"))
+
+    def warm_start(self, path: Path) -> None:
+        state = torch.load(str(state_file(path)), map_location="cpu", weights_only=False)
+        load_weights(state["models_state_dict"], self.context.models)
+        logger.info(f"Started with the weights of the PyTorchTrial checkpoint {path.name}; optimizers begin anew.")
 
     def rank_state(self) -> dict[str, Any]:
         """Gradients left for a later step (a loss reached parameters of another engine), and buffers that differ."""

@@ -1,0 +1,55 @@
+"""Checkpoints that Determined 0.38 wrote: no manifest, other names, the same content."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+
+STATE_FILES = ("state_dict.pth", "determined/state_dict.pth", "pedl/state_dict.pth", "checkpoint.pt")
+
+
+def state_file(path: Path) -> Path | None:
+    """The file with a PyTorchTrial's state, None when the checkpoint is of another kind."""
+    return next((path / name for name in STATE_FILES if (path / name).is_file()), None)
+
+
+def progress(path: Path) -> dict[str, Any]:
+    """The counts of :class:`Progress`; zeros when the checkpoint has none."""
+    file = path / "trial_state.pkl"
+    state = _Plain(io.BytesIO(file.read_bytes())).load() if file.is_file() else {}
+    return {
+        "batches": int(state.get("batches_trained", 0)),
+        "last_validation": int(state.get("last_val", 0)),
+        "last_checkpoint": int(state.get("last_ckpt", 0)),
+    }
+
+
+def rank_state(path: Path, rank: int) -> dict[str, Any]:
+    """What a rank of a DeepSpeedTrial kept, or the chief of a PyTorchTrial."""
+    file = path / f"det_state_dict_rank{rank}.pth"
+    found = file if file.is_file() else state_file(path)
+    if found is None:
+        return {}
+    state: dict[str, Any] = torch.load(found, map_location="cpu", weights_only=False)
+    return {"callbacks": state.get("callbacks", {}), "rng_state": rng_state(state.get("rng_state"))}
+
+
+def rng_state(state: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Random states by the names that :mod:`_rng` uses; they may be by them already."""
+    if state is None or "torch" in state:
+        return state
+    renamed = {"python": state["random_rng_state"], "numpy": state["np_rng_state"], "torch": state["cpu_rng_state"]}
+    if "gpu_rng_state" in state:
+        renamed["cuda"] = state["gpu_rng_state"]
+    return renamed
+
+
+class _Plain(pickle.Unpickler):
+    """Reads numbers, texts and containers only: a pickle may name any code."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"trial_state.pkl names {module}.{name}; it should hold counts only.")

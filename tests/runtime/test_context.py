@@ -1,0 +1,307 @@
+# ruff: noqa: ARG002 - trials and callbacks have the signatures they have
+"""What a trial asks its context, gives to init() and fit(), and returns."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import toys
+import trial_runtime as det
+from torch import nn
+from trial_runtime import core, pytorch
+from trial_runtime._cluster_info import ENV_VAR, ClusterInfo, FitDefaults, Length, RunInfo, TrialInfo
+from trial_runtime.errors import InternalException, InvalidExperimentException
+from trial_runtime.pytorch import deepspeed as det_ds
+
+
+def test_importing_the_package_imports_no_torch() -> None:
+    code = (
+        "import sys, trial_runtime as d; assert 'torch' not in sys.modules; d.pytorch.Batch(3); d.core; d.tensorboard"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_the_names_of_determined_are_there_with_the_same_parameters() -> None:
+    import determined
+    import determined.core
+    import determined.pytorch as their_pytorch
+
+    pairs: list[tuple[Any, Any]] = [(their_pytorch, pytorch), (their_pytorch.samplers, pytorch.samplers)]
+    missing = []
+    for theirs, ours in pairs:
+        for name, value in vars(theirs).items():
+            if inspect.isclass(value) or inspect.isfunction(value):
+                public = not name.startswith("_") and value.__module__.startswith("determined.pytorch")
+                if public and not hasattr(ours, name):
+                    missing.append(name)
+    assert sorted(missing) == []
+    for name in ("LOG_FORMAT", "get_cluster_info", "import_from_path", "InvalidHP"):
+        assert hasattr(det, name)
+    assert det.LOG_FORMAT == determined.LOG_FORMAT
+    for theirs, ours in [
+        (their_pytorch.Trainer.fit, pytorch.Trainer.fit),
+        (their_pytorch.DataLoader.__init__, pytorch.DataLoader.__init__),
+        (their_pytorch.PyTorchTrialContext.step_optimizer, pytorch.PyTorchTrialContext.step_optimizer),
+        (their_pytorch.PyTorchTrialContext.backward, pytorch.PyTorchTrialContext.backward),
+        (their_pytorch.PyTorchTrialContext.wrap_optimizer, pytorch.PyTorchTrialContext.wrap_optimizer),
+        (their_pytorch.PyTorchTrialContext.wrap_lr_scheduler, pytorch.PyTorchTrialContext.wrap_lr_scheduler),
+        (their_pytorch.PyTorchTrialContext.wrap_reducer, pytorch.PyTorchTrialContext.wrap_reducer),
+        (their_pytorch.adapt_batch_sampler, pytorch.adapt_batch_sampler),
+        (their_pytorch.CheckpointLoadContext.__init__, pytorch.CheckpointLoadContext.__init__),
+        (determined.core.DistributedContext.__init__, core.DistributedContext.__init__),
+    ]:
+        wanted = list(inspect.signature(theirs).parameters)
+        assert list(inspect.signature(ours).parameters)[: len(wanted)] == wanted, ours
+    methods = {name for name, value in vars(their_pytorch.PyTorchTrialContext).items() if callable(value)}
+    assert {name for name in methods if not name.startswith("_")} <= set(dir(pytorch.PyTorchTrialContext))
+    hooks = {name for name in vars(their_pytorch.PyTorchCallback) if not name.startswith("_")}
+    assert hooks == {name for name in vars(pytorch.PyTorchCallback) if not name.startswith("_")}
+
+
+def test_questions_about_training_have_answers_in_training_only(tmp_path: Path) -> None:
+    answers = []
+
+    class Asking(toys.SimpleDS):
+        training_samples = 12
+
+        def __init__(self, context: Any) -> None:
+            super().__init__(context)
+            with pytest.raises(InternalException):
+                context.current_train_batch()
+            assert not context.is_gradient_accumulation_boundary()
+
+        def train_batch(self, dataloader_iter: Any, epoch_idx: int, batch_idx: int) -> Any:
+            context = self.context
+            answers.append(
+                (
+                    context.current_train_epoch(),
+                    context.current_train_batch(),
+                    context.is_epoch_start(),
+                    context.is_epoch_end(),
+                    context.is_gradient_accumulation_boundary(),
+                )
+            )
+            return super().train_batch(dataloader_iter, epoch_idx, batch_idx)
+
+    toys.fit(Asking, {"k": 2}, tmp_path, max_length=pytorch.Batch(3))  # 3 micro-batches an epoch
+    assert answers == [
+        (0, 0, True, True, False),
+        (0, 0, True, True, True),
+        (1, 1, True, False, False),
+        (1, 1, True, False, True),
+        (1, 2, False, True, False),
+        (1, 2, False, True, True),
+    ]
+
+
+def test_hyperparameters(tmp_path: Path) -> None:
+    with pytorch.init(hparams={"global_batch_size": 7, "lr": 0.5}, run_dir=tmp_path) as context:
+        assert (context.get_hparam("lr"), context.get_global_batch_size(), context.get_per_slot_batch_size()) == (
+            0.5,
+            7,
+            7,
+        )
+        with pytest.raises(ValueError, match=r"'rate'.*global_batch_size, lr"):
+            context.get_hparam("rate")
+        with pytest.raises(ValueError, match="exp_conf"):
+            context.get_experiment_config()
+    with pytorch.init(run_dir=tmp_path) as context:
+        for ask in (context.get_hparams, context.get_global_batch_size, context.get_per_slot_batch_size):
+            with pytest.raises(ValueError, match="hparams"):
+                ask()
+    with (
+        pytest.raises(InvalidExperimentException, match="must be an int"),
+        pytorch.init(hparams={"global_batch_size": "x"}),
+    ):
+        pass
+
+
+def test_invalid_hp_ends_the_process_quietly(tmp_path: Path) -> None:
+    class Impossible(toys.SimplePT):
+        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+            raise det.InvalidHP("too wide")
+
+    with pytest.raises(SystemExit) as left:
+        toys.fit(Impossible, run_dir=tmp_path, max_length=pytorch.Batch(1))
+    assert left.value.code == 0
+
+
+def test_fit_refuses_what_it_cannot_do(tmp_path: Path) -> None:
+    for arguments, error, message in [
+        ({}, ValueError, "max_length"),
+        ({"max_length": 3}, TypeError, "max_length"),
+        ({"max_length": pytorch.Epoch([1, 2])}, TypeError, "max_length"),
+        ({"max_length": pytorch.Batch(1), "validation_period": 3}, TypeError, "validation_period"),
+        ({"max_length": pytorch.Batch(1), "checkpoint_policy": "bset"}, ValueError, "'bset'"),
+    ]:
+        with pytest.raises(error, match=message):
+            toys.fit(toys.SimplePT, run_dir=tmp_path, **arguments)
+    with pytorch.init(run_dir=tmp_path) as context, pytest.raises(TypeError, match="PyTorchTrial"):
+        pytorch.Trainer(object(), context)  # type: ignore[arg-type]
+
+
+def test_a_trial_must_be_complete(tmp_path: Path) -> None:
+    class NoModel(toys.SimplePT):
+        def __init__(self, context: Any) -> None:
+            self.context = context
+            self.models = {}
+
+    class NoOptimizer(NoModel):
+        def __init__(self, context: Any) -> None:
+            super().__init__(context)
+            context.wrap_model(nn.Linear(1, 1))
+
+    class Both(toys.SimplePT):
+        def evaluate_full_dataset(self, data_loader: Any) -> Any:
+            return {}
+
+    class NoEngine(toys.SimpleDS):
+        def __init__(self, context: Any) -> None:
+            self.context = context
+            self.models = {}
+
+    for kind, message in [
+        (NoModel, "no model"),
+        (NoOptimizer, "no optimizer"),
+        (Both, "exactly one"),
+        (NoEngine, "no engine"),
+    ]:
+        with pytest.raises(InvalidExperimentException, match=message):
+            toys.fit(kind, run_dir=tmp_path, max_length=pytorch.Batch(1))
+
+
+def test_ds_train_fills_what_fit_and_init_leave_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = RunInfo(
+        directory=str(tmp_path / "run"),
+        checkpoint_directory=str(tmp_path / "kept"),
+        fit=FitDefaults(
+            max_length=Length(6, "batches"), validation_period=Length(2, "batches"), checkpoint_policy="best"
+        ),
+        searcher_metric="validation_loss",
+        save_trial_best=0,
+        save_trial_latest=1,
+        aggregation_frequency=2,
+    )
+    trial = TrialInfo(3, 5, trial_seed=11, hparams={"global_batch_size": 4, "k": 2}, _config={"data": {"a": 1}})
+    monkeypatch.setenv(ENV_VAR, ClusterInfo(trial, run, [0]).to_json())
+    recorder = pytorch.MetricsRecorder()
+    with pytorch.init() as context:
+        assert (context.get_trial_id(), context.get_experiment_id(), context.get_trial_seed()) == (3, 5, 11)
+        assert (context.get_data_config(), context.get_hparam("k")) == ({"a": 1}, 2)
+        assert torch.initial_seed() == 11
+        context.add_metrics_sink(recorder)
+        pytorch.Trainer(toys.SimplePT(context), context).fit()
+    assert [steps for steps, _ in recorder.validation] == [2, 4, 6]
+    assert len([path for path in (tmp_path / "kept").iterdir() if path.is_dir()]) == 1
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["group"] for line in lines] == ["training", "validation"] * 3
+    assert list((tmp_path / "run" / "tensorboard").glob("*tfevents*"))
+    monkeypatch.setenv(ENV_VAR, ClusterInfo(trial, run, [0], task_id="again").to_json())
+    with pytorch.init() as context:  # once more, from the run's own newest checkpoint
+        pytorch.Trainer(toys.SimplePT(context), context).fit(max_length=pytorch.Batch(7))
+        assert context.get_initial_batch() == 6
+
+
+def test_reports_are_said_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "trial_runtime.pytorch")
+    toys.fit(toys.SimpleDS, run_dir=tmp_path, max_length=pytorch.Batch(4), reporting_period=pytorch.Batch(2))
+    said = [record.getMessage() for record in caplog.records]
+    assert any(line.startswith("Trained 4 batches (") and "loss " in line for line in said)
+    assert any(line.startswith("Validated after 4 batches: epochs 0, validation_loss ") for line in said)
+
+
+def test_deprecated_spellings_still_work(tmp_path: Path) -> None:
+    with det_ds.init(hparams={"k": 3}, run_dir=tmp_path) as context:
+        with pytest.raises(InvalidExperimentException, match="wrap_model_engine"):
+            context.get_num_micro_batches_per_slot()
+        toys.SimpleDS(context)
+        with pytest.warns(FutureWarning, match="get_num_micro_batches_per_slot"):
+            assert context.num_micro_batches_per_slot == 3
+        with pytest.warns(FutureWarning, match="get_train_micro_batch_size_per_gpu"):
+            assert context.train_micro_batch_size_per_gpu == 4
+        assert not context.use_pipeline_parallel
+
+
+def test_configs_merge_deeply_and_leave_their_sources_alone(tmp_path: Path) -> None:
+    file = tmp_path / "ds.json"
+    file.write_text('{"a": 1, "zero": {"stage": 0, "x": 2}}')
+    source = {"zero": {"stage": 1}, "new": {"b": [1]}}
+    merged = det_ds.overwrite_deepspeed_config(str(file), source)
+    assert merged == {"a": 1, "zero": {"stage": 1, "x": 2}, "new": {"b": [1]}}
+    merged["new"]["b"].append(2)
+    assert source == {"zero": {"stage": 1}, "new": {"b": [1]}}
+    with pytest.raises(TypeError, match="a is 1"):
+        det_ds.overwrite_deepspeed_config(str(file), {"a": {"b": 1}})
+    with pytest.raises(TypeError, match="Expected string or dict"):
+        det_ds.overwrite_deepspeed_config(3, {})  # type: ignore[arg-type]
+    file.write_text('{"a": 1, "a": 2}')
+    with pytest.raises(ValueError, match="twice: a"):
+        det_ds.overwrite_deepspeed_config(str(file), {})
+
+
+def test_an_attr_dict_answers_hasattr_and_nests() -> None:
+    args = det_ds.AttrDict({"lr": 1, "deep": {"x": [{"y": 2}]}})
+    args.more = {"z": 3}
+    assert (args.lr, args.deep.x[0].y, args["more"].z) == (1, 2, 3)
+    assert not hasattr(args, "deepscale_config")
+    del args.lr
+    assert "lr" not in args
+
+
+def test_reducers_say_who_failed(tmp_path: Path) -> None:
+    with pytorch.init(run_dir=tmp_path) as context:
+        reducer = context.wrap_reducer(lambda values: 1 / len(values), name="mean")
+        with pytest.raises(ValueError, match=r'_SimpleReducer for name="mean" failed in cross_slot_reduce\(\)'):
+            context.reduce_metrics(for_training=True)
+        reducer.update(3)
+        assert context.reduce_metrics(for_training=False) == {"mean": 1.0}
+        with pytest.raises(AssertionError, match="twice"):
+            context.wrap_reducer(reducer)
+        with pytest.raises(AssertionError, match="function or a MetricReducer"):
+            context.wrap_reducer(3)  # type: ignore[call-overload]
+        context.wrap_reducer(len)
+        with pytest.raises(AssertionError, match="must return a dict"):
+            context.reduce_metrics(for_training=True)
+
+
+def test_batches_move_and_count() -> None:
+    import numpy as np
+
+    moved = pytorch.to_device({"a": np.ones(3, dtype=np.float32), "b": [torch.ones(2), ("text",)]}, torch.device("cpu"))
+    assert isinstance(moved["a"], torch.Tensor)
+    assert moved["b"][1] == ("text",)
+    assert pytorch.data_length([torch.ones(5, 2)]) == 5
+    assert pytorch.data_length({"x": np.ones(4)}) == 4
+    with pytest.raises(ValueError, match="empty"):
+        pytorch.data_length({})
+    with pytest.raises(TypeError, match="get_batch_length"):
+        pytorch.data_length("text")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"batch_size": None}, "batch"),
+        ({"num_workers": -1}, "num_workers"),
+        ({"persistent_workers": True}, "persistent_workers"),
+        ({"prefetch_factor": 2}, "prefetch_factor"),
+        ({"shuffle": True, "sampler": [0]}, "sampler"),
+        ({"batch_sampler": [[0]], "shuffle": True}, "batch_sampler"),
+    ],
+)
+def test_a_data_loader_refuses_what_torch_refuses(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        pytorch.DataLoader(toys.dataset(4), **arguments)
+
+
+def test_horovod_is_refused_with_the_way_out() -> None:
+    with pytest.raises(ValueError, match="torchrun"):
+        core.DistributedContext.from_horovod(None)
