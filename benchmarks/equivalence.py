@@ -21,10 +21,10 @@ from equivalence.scenario import NAMES, Case  # noqa: E402
 
 
 def main() -> None:
-    cases = {
-        name: [Case(name, *options) for options in itertools.product((1, 2), (1, 2), (0, 1))] for name in NAMES
-    }
-    print("| fixture | original: Determined / trial_runtime | original / converted, on trial_runtime | values compared |")
+    cases = {name: [Case(name, *options) for options in itertools.product((1, 2), (1, 2), (0, 1))] for name in NAMES}
+    print(
+        "| fixture | original: Determined or trial_runtime | trial_runtime: original or converted | values compared |"
+    )
     print("|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         runs = Runs(Path(folder), [run for every in cases.values() for case in every for run in case.scenarios])

@@ -23,6 +23,14 @@ ROOT = Path(__file__).parents[2]
 COMMAND = ["ds-migrate", "fixtures/guide/before"]
 COLUMNS = 104
 
+
+def _theme(page: str, normal: str, bright: str) -> TerminalTheme:
+    def colours(text: str) -> list[tuple[int, int, int]]:
+        return [(int(word[1:3], 16), int(word[3:5], 16), int(word[5:7], 16)) for word in text.split()]
+
+    return TerminalTheme(*colours(page), colours(normal), colours(bright))
+
+
 # Parts to show: words in the first row, how many rows before it belong to it, words in the last row.
 SHOWN = [
     ("model_def.py", 0, "───"),
@@ -31,20 +39,18 @@ SHOWN = [
     ("def train_batch(self, batch,", 0, 'return {"loss"'),
     ("trial in", 1, "--write"),
 ]
-THEMES = {  # background, foreground, then the 16 colours of a terminal
-    "dark": TerminalTheme(
-        (22, 27, 34),
-        (230, 237, 243),
-        [(72, 79, 88), (255, 123, 114), (86, 211, 100), (227, 179, 65), (121, 192, 255), (210, 168, 255), (86, 212, 221), (177, 186, 196)],
-        [(139, 148, 158), (255, 161, 152), (126, 231, 135), (242, 204, 96), (165, 214, 255), (226, 197, 255), (118, 227, 234), (240, 246, 252)],
+THEMES = {  # background and foreground; black, red, green, yellow, blue, magenta, cyan, white; the same, bright
+    "dark": _theme(
+        "#161b22 #e6edf3",
+        "#484f58 #ff7b72 #56d364 #e3b341 #79c0ff #d2a8ff #56d4dd #b1bac4",
+        "#8b949e #ffa198 #7ee787 #f2cc60 #a5d6ff #e2c5ff #76e3ea #f0f6fc",
     ),
-    "light": TerminalTheme(
-        (255, 255, 255),
-        (31, 35, 40),
-        [(36, 41, 47), (207, 34, 46), (17, 99, 41), (125, 78, 0), (9, 105, 218), (130, 80, 223), (27, 124, 131), (110, 119, 129)],
-        [(101, 109, 118), (164, 14, 38), (26, 127, 55), (99, 60, 1), (33, 139, 255), (164, 117, 249), (49, 146, 170), (140, 149, 159)],
+    "light": _theme(
+        "#ffffff #1f2328",
+        "#24292f #cf222e #116329 #7d4e00 #0969da #8250df #1b7c83 #6e7781",
+        "#656d76 #a40e26 #1a7f37 #633c01 #218bff #a475f9 #3192aa #8c959f",
     ),
-}  # fmt: skip
+}
 BORDERS = {"dark": "#30363d", "light": "#d0d7de"}
 
 # rich's own frame loads a font from the web, which a picture on a page may not.
@@ -60,7 +66,9 @@ FRAME = """\
 {styles}
 </style>
 <defs>
-<clipPath id="{unique_id}-clip-terminal"><rect x="0" y="0" width="{terminal_width}" height="{terminal_height}"/></clipPath>
+<clipPath id="{unique_id}-clip-terminal">
+<rect x="0" y="0" width="{terminal_width}" height="{terminal_height}"/>
+</clipPath>
 {lines}
 </defs>
 {chrome}
@@ -117,8 +125,9 @@ def picture(theme: str) -> str:
     for row in excerpt(output(theme)):
         console.print(row, no_wrap=True, overflow="ignore", crop=False)
     title = " ".join(COMMAND)
+    frame = FRAME.replace("$title", title)
     svg = console.export_svg(
-        title=" ", theme=THEMES[theme], code_format=FRAME.replace("$title", title), font_aspect_ratio=0.602, unique_id=theme
+        title=" ", theme=THEMES[theme], code_format=frame, font_aspect_ratio=0.602, unique_id=theme
     )
     return svg.replace('stroke="rgba(255,255,255,0.35)"', f'stroke="{BORDERS[theme]}"')
 
