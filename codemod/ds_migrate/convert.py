@@ -125,8 +125,8 @@ class Conversion:
             plan.accumulates = config is not None and any(k > 1 for k in config.aggregation)
             plan.configured = config
             self._unnamed_configs(plan, config)
-        if self.problems or not self.plans:
-            return
+        if self.problems or not self.plans or any(plan.trial.place is None for plan in self.plans):
+            return  # said already; the rules need every trial's engines
         for rule in conversion_rules():
             if rule.apply is not None:
                 for plan in self.plans:

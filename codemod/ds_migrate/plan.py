@@ -61,7 +61,7 @@ class Plan:
         """How a method reaches the context: ``self.context``, or what the trial calls it; a trial that never kept its
         context does so from now on."""
         del file
-        known = sorted({a for part in self.trial.parts for a in self.contexts[part.file].attributes})
+        known = sorted({a for part in self.trial.parts for a in self.contexts[part.file].kept_by(part.node)})
         if "context" in known:
             return "self.context"
         if known:

@@ -46,6 +46,7 @@ class Contexts:
         self.classes = set(classes)
         self._locals: dict[cst.CSTNode, set[str]] = {}
         self.attributes: set[str] = set()
+        self._kept_by: dict[cst.ClassDef | None, set[str]] = {}
         self._functions = [n for n in walk(file.module) if isinstance(n, cst.FunctionDef)]
         for function in self._functions:
             self._locals[function] = self._context_parameters(function)
@@ -88,6 +89,10 @@ class Contexts:
             owner = next((a for a in self.file.ancestors(node) if isinstance(a, cst.ClassDef)), None)
             found.append(ContextUse(self.file, node, attr, call, self.file.function(node), owner))
         return found
+
+    def kept_by(self, owner: cst.ClassDef) -> set[str]:
+        """The attributes in which a class itself keeps the context."""
+        return self._kept_by.get(owner, set())
 
     def attribute_tests(self) -> list[cst.Call]:
         """``hasattr(context, name)`` and ``getattr(context, name, ...)``."""
@@ -144,9 +149,11 @@ class Contexts:
             self._locals[function].add(target.value)
             return True
         name = dotted(target) or ""
-        if name.startswith("self.") and name.count(".") == 1 and name[5:] not in self.attributes:
-            self.attributes.add(name[5:])
-            return True
+        if name.startswith("self.") and name.count(".") == 1:
+            self._kept_by.setdefault(self._class_of(function), set()).add(name[5:])
+            if name[5:] not in self.attributes:
+                self.attributes.add(name[5:])
+                return True
         return False
 
     def _learn_call(self, call: cst.Call, functions: dict[str, cst.FunctionDef]) -> bool:

@@ -1,0 +1,126 @@
+"""What must hold for every conversion, whatever the trial: used by tests of single idioms and of generated trials."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import io
+import subprocess
+import tokenize
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+import examples
+from ds_migrate.report.patch import patch
+from ds_migrate.result import FileResult, Report
+
+# What only PyTorchTrial's context has; `backward` is looked for on the context alone.
+GONE = frozenset(
+    {"wrap_model", "wrap_optimizer", "step_optimizer", "wrap_scaler", "configure_apex_amp", "experimental"}
+)
+
+
+def assert_guaranteed(before: bytes, after: bytes) -> None:
+    """The converted module parses, lost no comment, and asks the runtime for nothing that it lacks."""
+    tree = ast.parse(after)
+    lost = comments(before) - comments(after)
+    assert not lost, f"comments lost: {sorted(lost)}"
+    assert not [n for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr in GONE]
+    missing = [name for name in runtime_names(tree) if not exists(name)]
+    assert not missing, f"not in the runtime: {missing}"
+    unknown = context_attributes(tree) - context_has()
+    assert not unknown, f"DeepSpeedTrialContext has no {sorted(unknown)}"
+
+
+def assert_stable(folder: Path, name: str = "model_def.py") -> None:
+    """A second run over what the first one left changes nothing and finds nothing to do."""
+    report = examples.run(folder)
+    assert [f.path.name for f in report.files if f.to_write and f.path.suffix in (".py", ".ipynb")] == []
+    for file in report.files:
+        if file.path.name == name:
+            assert examples.problems(file) == []
+
+
+def assert_patch_applies(folder: Path, result: FileResult) -> None:
+    """``git apply`` turns the file on disk into exactly the planned bytes."""
+    text = patch(Report([result]), folder.resolve())
+    subprocess.run(["git", "apply", "-"], input=text, cwd=folder, check=True, timeout=60)
+    assert result.path.read_bytes() == result.after
+
+
+def comments(data: bytes) -> Counter[str]:
+    tokens = tokenize.tokenize(io.BytesIO(data).readline)
+    return Counter(t.string for t in tokens if t.type == tokenize.COMMENT)
+
+
+def runtime_names(tree: ast.AST) -> set[str]:
+    """Qualified names of everything that the module takes from ``determined`` or ``trial_runtime``."""
+    bound: dict[str, str] = {}
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if _ours(alias.name):
+                    found.add(alias.name)
+                    top = alias.name.split(".")[0]
+                    bound[alias.asname or top] = alias.name if alias.asname else top
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and _ours(node.module or ""):
+            for alias in node.names:
+                found.add(f"{node.module}.{alias.name}")
+                bound[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            head, _, rest = _dotted(node).partition(".")
+            if head in bound and rest:
+                found.add(f"{bound[head]}.{rest}")
+    return found
+
+
+def context_attributes(tree: ast.AST) -> set[str]:
+    """What is asked of ``context``, ``self.context``, ``trial_context``...; ``engines`` is asked further."""
+    return {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and _dotted(node.value).rpartition(".")[2] in ("context", "trial_context")
+    }
+
+
+@cache
+def exists(qualified: str) -> bool:
+    """Whether the module path and attributes of a ``trial_runtime`` name are there; never for ``determined``."""
+    if not qualified.startswith("trial_runtime"):
+        return False
+    parts = qualified.split(".")
+    for length in range(len(parts), 0, -1):
+        try:
+            value = importlib.import_module(".".join(parts[:length]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[length:]:
+            if not hasattr(value, part):
+                return False
+            value = getattr(value, part)
+        return True
+    return False
+
+
+@cache
+def context_has() -> frozenset[str]:
+    from trial_runtime.pytorch.deepspeed import DeepSpeedTrialContext
+
+    return frozenset(dir(DeepSpeedTrialContext)) | set(getattr(DeepSpeedTrialContext, "__annotations__", ())) | {
+        "distributed", "device", "models", "engines",
+    }  # fmt: skip
+
+
+def _ours(module: str) -> bool:
+    return module.split(".")[0] in ("determined", "trial_runtime")
+
+
+def _dotted(node: ast.expr) -> str:
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join(reversed([*parts, node.id])) if isinstance(node, ast.Name) else ""
