@@ -102,7 +102,7 @@ class Conversion:
         planned = {plan.trial.facts.key: plan for plan in self.plans}
         for trial in self.family.trials:
             plan = planned.get(trial.key)
-            config = static_config(plan.trial) if plan is not None else {}
+            config = static_config(plan.trial, plan.target) if plan is not None else {}
             path = (paths or {}).get(trial.key, trial.path.with_name("ds_config.json"))
             yield TrialFacts(
                 trial.facts.name,

@@ -52,6 +52,7 @@ class Plan:
     # names that each file takes from the deepspeed module: name -> what the file calls it ("" is the module itself)
     deepspeed_imports: dict[SourceFile, dict[str, str]] = field(default_factory=dict)
     contexts: Mapping[SourceFile, Contexts] = field(default_factory=dict)
+    written: dict[tuple[SourceFile, str], str] = field(default_factory=dict)  # helper classes written into files
 
     def handle(self, use: ContextUse) -> None:
         """Mark a use of the context as dealt with; what no rule marks is blocked at the end."""

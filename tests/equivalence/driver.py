@@ -155,6 +155,22 @@ def distributed_context(core: ModuleType) -> Any:
     )  # fmt: skip
 
 
+def determined_deepspeed_on_cpu() -> ModuleType:
+    """Determined's DeepSpeedTrial refuses to start without a GPU; nothing else of it is changed."""
+    import deepspeed.ops
+
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # or init_distributed compiles it
+    os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
+    os.environ.setdefault("MASTER_PORT", "0")
+    package = importlib.import_module("determined.pytorch.deepspeed")
+
+    def on_cpu(context: Any) -> None:
+        context.device = torch.device("cpu")
+
+    package.DeepSpeedTrialContext._init_device = on_cpu
+    return package
+
+
 def train(scenario: Scenario, folder: Path) -> Record:
     """Runs the scenario, in two parts when it is resumed, and returns this rank's record."""
     periods, record = Periods(), Record()
@@ -175,11 +191,14 @@ def fit(
 ) -> tuple[str | None, Any]:
     """Trains from `trained` to `end` micro-batches; returns the last checkpoint's id and the trial."""
     periods, hparams = Periods(), hyperparameters(scenario, folder)
-    pytorch = importlib.import_module("determined.pytorch" if scenario.side == "oracle" else "trial_runtime.pytorch")
+    pytorch = importlib.import_module("determined.pytorch" if scenario.real else "trial_runtime.pytorch")
     init_args: dict[str, Any] = {"hparams": hparams, "enable_tensorboard_logging": False}
     if scenario.side == "candidate":
         package = importlib.import_module("trial_runtime.pytorch.deepspeed")
         base, batch = package.DeepSpeedTrial, scenario.accumulation
+    elif scenario.side == "target":
+        package = determined_deepspeed_on_cpu()
+        base, batch = package.DeepSpeedTrial, 1
     else:
         package, base, batch = pytorch, pytorch.PyTorchTrial, 1
         init_args["aggregation_frequency"] = scenario.accumulation
@@ -198,7 +217,7 @@ def fit(
         trial.build_callbacks = lambda: {**callbacks(), "equivalence_recorder": recorder}
         package.Trainer(trial, context).fit(
             max_length=pytorch.Batch(end // batch),
-            validation_period=pytorch.Batch(periods.validation // batch),
+            validation_period=pytorch.Batch(periods.validation // batch) if scenario.validates else None,
             reporting_period=pytorch.Batch(periods.reporting // batch),
             checkpoint_policy="none",
             latest_checkpoint=checkpoint,
@@ -210,7 +229,7 @@ def main(job_path: str) -> None:
     job = json.loads(Path(job_path).read_text())
     scenarios = [Scenario(**fields) for fields in job["scenarios"]]
     torch.set_num_threads(1)
-    if any(scenario.side != "oracle" for scenario in scenarios):
+    if not any(scenario.real for scenario in scenarios):
         from trial_runtime.train import alias
 
         alias.install()

@@ -45,7 +45,7 @@ class Runs:
 
     @staticmethod
     def _together(one: Scenario, other: Scenario) -> bool:
-        return one.ranks == other.ranks and (one.side == "oracle") == (other.side == "oracle")
+        return one.ranks == other.ranks and one.real == other.real
 
     def _files(self, scenario: Scenario) -> list[Path]:
         return [self.records / f"{scenario}.rank{rank}.npz" for rank in range(scenario.ranks)]

@@ -9,8 +9,9 @@ from typing import Literal
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 NAMES = sorted(folder.parent.name for folder in FIXTURES.glob("*/before"))
 
-# oracle: the original with the real `determined`; reference: the original on trial_runtime; candidate: the converted.
-Side = Literal["oracle", "reference", "candidate"]
+# oracle: the original with the real `determined`; reference: the original on trial_runtime; candidate: the converted;
+# target: converted with `--target determined`, in the real package's own DeepSpeedTrial loop.
+Side = Literal["oracle", "reference", "candidate", "target"]
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Scenario:
     resumed: bool = False
     source: str = ""  # the folder below fixtures/<fixture>, or an absolute path; empty: what the side says
     seed: int = 11
+    validates: bool = True  # in between; at the end every run does
 
     @property
     def folder(self) -> Path:
@@ -52,6 +54,11 @@ class Scenario:
     def module(self) -> str:
         return "train" if (self.folder / "train.py").exists() else "model_def"
 
+    @property
+    def real(self) -> bool:
+        """Whether `determined` is the real package in the process that trains this."""
+        return self.side in ("oracle", "target")
+
     def of(self, folder: Path) -> Scenario:
         """The same run with the sources of another folder."""
         return replace(self, source=str(folder))
@@ -59,6 +66,7 @@ class Scenario:
     def __str__(self) -> str:
         name = f"{self.fixture}-{self.side}-{self.ranks}ranks-zero{self.zero}-k{self.accumulation}"
         name += "-resumed" if self.resumed else ""
+        name += "" if self.validates else "-unvalidated"
         return f"{name}-{Path(self.source).name}" if self.source else name
 
 

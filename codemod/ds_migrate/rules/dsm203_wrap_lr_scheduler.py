@@ -47,19 +47,91 @@ References
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import libcst as cst
+
 from ds_migrate.plan import Plan
+from ds_migrate.rules.determined_only import register_callbacks, schedule_callback
+from ds_migrate.rules.support import unwrap
+from ds_migrate.syntax.tree import argument, dotted, number
+from ds_migrate.trial.batch import first_statement
+from ds_migrate.trial.model import Wrap
 
 CODE = "DSM203"
 NAME = "wrap-lr-scheduler"
 
 
 def apply(plan: Plan) -> None:
+    callbacks: list[str] = []
     for wrap in plan.trial.schedulers:
         plan.handle(wrap.use)
         if plan.target.ships_helpers:
             plan.converted(CODE, wrap.file, wrap.call, "the schedule stays as it is, the runtime steps and saves it")
         else:
-            plan.blocked(
-                CODE, wrap.file, wrap.call, "Determined's DeepSpeedTrialContext has no wrap_lr_scheduler",
-                "convert for the bundled runtime (--target runtime)",
-            )  # fmt: skip
+            _for_determined(plan, wrap, callbacks)
+    if callbacks and plan.trial.place is not None:
+        place = plan.trial.place
+        rows = "".join(f"    {callback},\n" for callback in callbacks)
+        place.file.after(place.statement, f"self.lr_schedules = {{\n{rows}}}")
+        register_callbacks(plan, "lr_schedules")
+
+
+def _for_determined(plan: Plan, wrap: Wrap, callbacks: list[str]) -> None:
+    """With what Determined has: the engine's own scheduler where that is exact, else a callback with state."""
+    mode = argument(wrap.call, 1, "step_mode")
+    frequency = argument(wrap.call, 2, "frequency")
+    every = 1 if frequency is None else number(frequency.value)
+    name = (dotted(mode.value) or "").rpartition(".")[2] if mode is not None else ""
+    per_step = name in ("STEP_EVERY_BATCH", "STEP_EVERY_OPTIMIZER_STEP")
+    engine = per_step and every == 1 and len(plan.trial.schedulers) == 1 and plan.trial.managed
+    callback = name == "MANUAL_STEP" or (name and isinstance(every, int))
+    if (wrap.target is None and not wrap.discarded) or not (engine or callback) or plan.accumulates:
+        plan.blocked(
+            CODE, wrap.file, wrap.call,
+            f"Determined's DeepSpeedTrial cannot step this schedule as it was ({name or 'unknown mode'})",
+            "convert for the bundled runtime (--target runtime)",
+        )  # fmt: skip
+        return
+    target = wrap.target or ""
+    if wrap.discarded and "." not in (dotted(wrap.argument) or "(."):
+        target = dotted(wrap.argument) or ""
+    if wrap.discarded and dotted(wrap.argument) is None:
+        target = f"self.{wrap.file.names.fresh('lr_scheduler', 'ds_lr_scheduler')}"
+        wrap.file.change(wrap.call, lambda updated: updated.args[0].value)  # type: ignore[attr-defined]
+        wrap.file.change(wrap.file.parent(wrap.call), _assigned_to(target))  # type: ignore[arg-type]
+    else:
+        unwrap(wrap, CODE)
+    if engine:
+        plan.trial.engine_scheduler = target
+        plan.converted(CODE, wrap.file, wrap.call, "the engine steps the schedule once an optimizer step")
+        return
+    name_of_class = schedule_callback(plan, plan.trial.place.file if plan.trial.place else wrap.file)
+    period = "" if name == "MANUAL_STEP" else f", every_{'batches' if per_step else 'epochs'}={every}"
+    if per_step:
+        _before_batches(plan, len(callbacks))
+    callbacks.append(f'"lr_schedule_{len(callbacks)}": {name_of_class}({target}{period})')
+    plan.converted(CODE, wrap.file, wrap.call, "a callback steps and saves the schedule")
+
+
+def _before_batches(plan: Plan, index: int) -> None:
+    """The step that was due after a batch is made before the next one: what the trial reports is not disturbed."""
+    for part, function in plan.trial.methods("train_batch"):
+        statement, after = first_statement(function)
+        assert isinstance(statement, cst.BaseStatement)
+        line = f'self.lr_schedules["lr_schedule_{index}"].before_batch()'
+        if after:
+            part.file.after(statement, line)
+        else:
+            part.file.before(statement, line, above_comments=True)
+        return
+
+
+def _assigned_to(target: str) -> Callable[[cst.CSTNode], cst.CSTNode]:
+    def change(updated: cst.CSTNode) -> cst.CSTNode:
+        assert isinstance(updated, cst.Expr)
+        return cst.Assign(
+            [cst.AssignTarget(cst.ensure_type(cst.parse_expression(target), cst.Attribute))], updated.value
+        )
+
+    return change

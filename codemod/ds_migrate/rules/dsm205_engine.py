@@ -53,9 +53,11 @@ References
 from __future__ import annotations
 
 from ds_migrate.plan import Plan
+from ds_migrate.rules.determined_only import engine_module
 from ds_migrate.rules.support import child_name, expression_text
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.syntax.tree import dotted
+from ds_migrate.target import Target
 from ds_migrate.trial.batch_size import micro_batch_size
 from ds_migrate.trial.model import Form, Optimizer, Trial
 from ds_migrate.trial.place import Place
@@ -71,9 +73,10 @@ def apply(plan: Plan) -> None:
         return
     place = trial.place
     file = place.file
-    if not plan.target.ships_helpers and trial.form is not Form.SIMPLE:
+    if not plan.target.ships_helpers and (trial.form is Form.COLLECTED or (plan.accumulates and not trial.managed)):
+        what = "engines made in loops or branches" if trial.form is Form.COLLECTED else "accumulation over such engines"
         plan.blocked(
-            CODE, file, place.statement, "several engines are not written for --target determined yet",
+            CODE, file, place.statement, f"Determined's DeepSpeedTrial has no way to say {what}",
             "convert for the bundled runtime (--target runtime)",
         )  # fmt: skip
         return
@@ -144,13 +147,15 @@ class _Names:
     def initialize(self, model: str, optimizer: str, config: str, target: str = "") -> list[str]:
         deepspeed = self.file.imports.module("deepspeed")
         head = f"{self.engine}, {target or optimizer}, _, _ = {deepspeed}.initialize("
-        arguments = f"model={model}, optimizer={optimizer}, config={config}"
+        scheduler = self.plan.trial.engine_scheduler
+        parts = [f"model={model}", f"optimizer={optimizer}", *([f"lr_scheduler={scheduler}"] if scheduler else [])]
+        arguments = ", ".join([*parts, f"config={config}"])
         depth = 8
         if depth + len(head) + len(arguments) + 1 <= self.width:
             return [f"{head}{arguments})"]
         if depth + 4 + len(arguments) <= 120:
             return [head, f"    {arguments}", ")"]
-        return [head, f"    model={model},", f"    optimizer={optimizer},", f"    config={config},", ")"]
+        return [head, *(f"    {part}," for part in (*parts, f"config={config}")), ")"]
 
 
 def context_at(trial: Trial, place: Place) -> str:
@@ -189,7 +194,10 @@ def _engine_of(names: _Names, optimizer: Optimizer) -> list[str]:
     if optimizer is trial.optimizers[0]:
         # models without an optimizer (teachers, averages, losses) are saved, moved and switched with the first engine
         owned += [m for m in trial.models if not any(m in o.models for o in trial.optimizers) and m not in owned]
-    module = plan.deepspeed_name(names.file, "EngineModule")
+    if plan.target.ships_helpers:
+        module = plan.deepspeed_name(names.file, "EngineModule")
+    else:
+        module = engine_module(plan, names.file)
     children = ", ".join(f"{child_name(m.target)}={m.target}" for m in owned)
     clipping = trial.clipping.get(optimizer)
     config = names.config
@@ -211,7 +219,7 @@ def _all_same_literal(trial: Trial) -> bool:
     return len(values) == 1 and values != {None}
 
 
-def static_config(trial: Trial) -> dict[str, object]:
+def static_config(trial: Trial, target: Target) -> dict[str, object]:
     """What of the DeepSpeed config is known now: the content of ds_config.json."""
     literal = next((c.literal for c in trial.clipping.values()), None) if _all_same_literal(trial) else None
     config: dict[str, object] = {
@@ -220,6 +228,6 @@ def static_config(trial: Trial) -> dict[str, object]:
     }
     if trial.stage > 0 and not trial.tested_optimizer:
         config["zero_allow_untested_optimizer"] = True
-    if not trial.managed:
+    if not trial.managed and target.ships_helpers:
         config["managed_gradient_accumulation"] = False
     return config

@@ -154,15 +154,17 @@ def _rewrite(plan: Plan, step: Step, engine: str) -> None:
     if not _gated(plan, step):
         file.replace(step.call, f"{engine}.step()")
         return
-    context = expression_text(step.use.receiver)
-    gate = f"if {context}.is_gradient_accumulation_boundary():"
-    body: list[str] = []
-    if keeps_function(plan, step):
-        body = _kept_clip(plan, step, engine)
-    if plan.trial.managed:
-        lines = [gate, *(f"    {b}" for b in body), f"{engine}.step()"]
-    else:
-        lines = [gate, *(f"    {b}" for b in body), f"    {engine}.step()"]
+    body = _kept_clip(plan, step, engine) if keeps_function(plan, step) else []
+    step_line = f"{engine}.step()"
+    if plan.target.ships_helpers:
+        gate = f"if {expression_text(step.use.receiver)}.is_gradient_accumulation_boundary():"
+        inside = body if plan.trial.managed else [*body, step_line]
+        lines = [gate, *(f"    {line}" for line in inside), *([step_line] if plan.trial.managed else [])]
+    elif plan.trial.managed:
+        lines = [f"if {engine}.is_gradient_accumulation_boundary():", *(f"    {line}" for line in body), step_line]
+    else:  # without accumulation every micro-batch is a boundary; gradients of other engines' losses are reduced here
+        reduce = [] if body else [f"{engine}.allreduce_gradients()"]
+        lines = [*body, *reduce, step_line]
     small = file.parent(step.call)
     assert isinstance(small, cst.Expr)
     file.expand(small, "\n".join(lines))

@@ -70,21 +70,31 @@ def apply(plan: Plan) -> None:
         _convert(plan, part.file, function, moved)
     for part, function in plan.trial.methods():
         _own_calls(plan, part.file, function)
-    if plan.accumulates:
-        _indices(plan)
+    if not plan.target.ships_helpers:
+        _determined_loop(plan)
+    elif plan.accumulates:
+        _indices(plan, "with accumulation batch_idx counts optimizer steps now, it counted micro-batches",
+                 "multiply it by the accumulation steps if the count matters", ("batch_idx",))  # fmt: skip
 
 
-def _indices(plan: Plan) -> None:
-    """With accumulation ``batch_idx`` counts optimizer steps, where PyTorchTrial counted micro-batches."""
+def _determined_loop(plan: Plan) -> None:
+    """What Determined 0.38's own DeepSpeedTrial loop gets wrong or lacks."""
+    _indices(plan, "in Determined 0.38 epoch_idx is always 0 here and batch_idx starts anew after each report",
+             "count batches in the trial, or convert for the bundled runtime", ("batch_idx", "epoch_idx"))  # fmt: skip
+    for part, function in plan.trial.methods("evaluate_full_dataset"):
+        plan.blocked(
+            CODE, part.file, function, "Determined's DeepSpeedTrial never calls evaluate_full_dataset",
+            "evaluate in evaluate_batch with a reducer, or convert for the bundled runtime (--target runtime)",
+        )  # fmt: skip
+
+
+def _indices(plan: Plan, message: str, advice: str, names: tuple[str, ...]) -> None:
+    """Point at the first use of an index whose meaning changes."""
     for part, function in plan.trial.methods("train_batch"):
         for node in walk(function.body):
-            quoted = isinstance(node, cst.SimpleString) and node.evaluated_value == "batch_idx"
-            if quoted or (isinstance(node, cst.Name) and node.value == "batch_idx"):
-                plan.review(
-                    CODE, part.file, node,
-                    "with accumulation batch_idx counts optimizer steps now, it counted micro-batches",
-                    "multiply it by the accumulation steps if the count matters",
-                )  # fmt: skip
+            quoted = isinstance(node, cst.SimpleString) and node.evaluated_value in names
+            if quoted or (isinstance(node, cst.Name) and node.value in names):
+                plan.review(CODE, part.file, node, message, advice)
                 break
 
 

@@ -95,12 +95,17 @@ class Edits:
         return statements
 
     def parse(self, code: str) -> list[Statement]:
-        """Statements written with ``\\n`` and four spaces, in the file's own newline and indent."""
+        """Statements written with ``\\n`` and four spaces, in the file's own newline and indent. Empty lines before
+        the first are kept."""
+        blank = len(code) - len(code.lstrip("\n"))
         indent = self.module.default_indent
         lines = [_reindent(line, indent) for line in code.strip("\n").split("\n")]
         text = self.module.default_newline.join(lines) + self.module.default_newline
         parsed = cst.parse_module(text, config=self.module.config_for_parsing)
-        return list(parsed.body)
+        body = list(parsed.body)
+        if blank:
+            body[0] = body[0].with_changes(leading_lines=[cst.EmptyLine(indent=False)] * blank)
+        return body
 
     def expression(self, code: str) -> cst.BaseExpression:
         """An expression, likewise (it may span lines)."""

@@ -42,7 +42,7 @@ class Imports:
         for bound, known in names.bindings.items():
             if known == qualified:
                 return bound
-            if known == module and "." not in module:
+            if known == module:
                 return f"{bound}.{name}"
         bound = names.fresh(name, f"{name}_")
         self._wanted[qualified] = bound

@@ -127,6 +127,7 @@ class Trial:
     managed: bool = True  # DeepSpeed itself counts accumulation; False: step() alone is the boundary
     stage: int = 0
     stage_reason: str = ""
+    engine_scheduler: str = ""  # the scheduler that deepspeed.initialize takes (--target determined)
     helpers: list[ContextUse] = field(default_factory=list)  # wraps, backwards and steps outside of its classes
     tested_optimizer: bool = False  # on DeepSpeed's own list for ZeRO
     place: Place | None = None
