@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import tokenize
+import warnings
 from collections import Counter
 from dataclasses import dataclass
 
@@ -27,8 +28,11 @@ def check(before: bytes, after: bytes) -> Problem | None:
     """What is wrong with the converted file, None when nothing is."""
     try:
         tree = ast.parse(after)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # invalid escapes in other people's strings
+            compile(tree, "converted", "exec", dont_inherit=True)  # finds what parsing does not: a keyword given twice
     except (SyntaxError, ValueError) as error:
-        return Problem(f"the converted file does not parse: {error}")
+        return Problem(f"the converted file does not compile: {error}")
     facts = detect.module_facts(after)
     left = [c for c in facts.classes if detect.PYTORCH_TRIAL in c.bases]
     if left:

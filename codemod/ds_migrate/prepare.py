@@ -7,7 +7,7 @@ import libcst as cst
 from ds_migrate.plan import Plan
 from ds_migrate.rules.support import engine_name
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import dotted_names
+from ds_migrate.syntax.tree import dotted, dotted_names, walk
 from ds_migrate.trial.clipping import Clipping, clipping_of
 from ds_migrate.trial.decide import decide
 from ds_migrate.trial.model import Form, Optimizer, Trial
@@ -42,12 +42,27 @@ def prepare(plan: Plan) -> None:
     decide(trial, plan.options, clips=bool(trial.clipping), keeps_clip=kept)
     if trial.form is Form.COLLECTED:  # the engines share one config, so every function is kept
         trial.clipping = {owner: Clipping(None, c.function or c.max_norm) for owner, c in trial.clipping.items()}
-    for optimizer in trial.optimizers:
-        optimizer.engine = trial.models[0].target if trial.form is Form.SIMPLE else engine_name(optimizer)
+    if trial.form is Form.SIMPLE:
+        trial.optimizers[0].engine = trial.models[0].target
+    else:
+        _name_engines(plan)
     if trial.form is Form.SIMPLE:
         trial.models[0].raw = bare_name(trial, trial.models[0])
         trial.optimizers[0].raw = bare_name(trial, trial.optimizers[0])
     trial.precision = precision_of(trial)
+
+
+def _name_engines(plan: Plan) -> None:
+    """A name of its own for each engine, one that no class of the family uses on itself."""
+    taken = {
+        name
+        for file in plan.contexts
+        for node in walk(file.module)
+        if isinstance(node, cst.Attribute) and (name := dotted(node)) is not None and name.startswith("self.")
+    }
+    for optimizer in plan.trial.optimizers:
+        optimizer.engine = engine_name(optimizer, taken)
+        taken.add(optimizer.engine)
 
 
 def _clipping(trial: Trial) -> dict[Optimizer, Clipping]:

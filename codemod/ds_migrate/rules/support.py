@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
+from itertools import chain, count
 
 import libcst as cst
 
@@ -74,6 +76,9 @@ def keep_layout(call: cst.Call, value: cst.BaseExpression, arg: cst.Arg) -> cst.
     if not isinstance(opening, cst.ParenthesizedWhitespace):
         return value
     closing = arg.comma.whitespace_after if isinstance(arg.comma, cst.Comma) else arg.whitespace_after_arg
+    foot = call.args[-1].comma.whitespace_after if isinstance(call.args[-1].comma, cst.Comma) else closing
+    if isinstance(closing, cst.ParenthesizedWhitespace) and isinstance(foot, cst.ParenthesizedWhitespace):
+        closing = closing.with_changes(last_line=foot.last_line)
     around = (opening, closing, *(a.whitespace_after_arg for a in call.args))
     comments = any("#" in cst.Module(body=()).code_for_node(w) for w in around)
     if comments or _needs_parentheses(value):
@@ -138,14 +143,17 @@ def remove_statement(file: SourceFile, node: cst.CSTNode) -> bool:
     return True
 
 
-def engine_name(optimizer: Optimizer) -> str:
-    """``self.engine_d`` for ``self.optimizer_d``, ``self.opt_d_engine``-like names when nothing says optimizer."""
+def engine_name(optimizer: Optimizer, taken: Collection[str] = ()) -> str:
+    """``self.engine_d`` for ``self.optimizer_d``, ``self.adam_engine`` for ``self.adam``: a name that is not taken."""
     attribute = re.sub(r"\W+", "_", optimizer.target.removeprefix("self.")).strip("_")
+    wishes = [f"self.{attribute}_engine"]
     for word in ("optimizer", "optimiser", "optim", "opt"):
-        found = re.search(rf"(?i)(?<![a-z]){word}(?![a-z])|(?<=_){word}|^{word}(?=[A-Z_\d]|$)", attribute)
+        found = re.search(rf"(?<![A-Za-z])(?i:{word})(?=s?(?![a-z]))", attribute)
         if found:
-            return "self." + attribute[: found.start()] + "engine" + attribute[found.end() :]
-    return f"self.{attribute}_engine"
+            wishes.insert(0, "self." + attribute[: found.start()] + "engine" + attribute[found.end() :])
+            break
+    numbered = (f"{wishes[-1]}{number}" for number in count(2))
+    return next(name for name in chain(wishes, numbered) if name not in taken)
 
 
 def child_name(target: str) -> str:
