@@ -39,9 +39,7 @@ def save_and_die(folder: Path, at: int) -> int:
 
         def die(event: str, arguments: Any) -> None:
             nonlocal count
-            if event in ("open", "os.mkdir", "os.rename", "os.remove") and str(folder) in str(
-                arguments
-            ):
+            if event in ("open", "os.mkdir", "os.rename", "os.remove") and str(folder) in str(arguments):
                 count += 1
                 if count == at:
                     os._exit(9)
@@ -128,16 +126,6 @@ def test_a_missing_checkpoint_is_an_error_that_lists_what_is_there(tmp_path: Pat
     store.save("first", write("old"), {})
     with pytest.raises(InvalidCheckpointException, match=r"no checkpoint 'other'.*there: first"):
         store.find("other")
-
-
-def test_retention_keeps_the_newest_and_the_best(tmp_path: Path) -> None:
-    store = store_in(tmp_path)
-    for number, metric in enumerate([3.0, 1.0, None, 2.0, 5.0, 4.0]):
-        store.save(f"{number}", write("x"), {"metric": metric})
-    store.retain(latest=1, best=2, smaller_is_better=True)
-    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["1", "3", "5", "latest"]
-    store.retain(latest=0, best=0, smaller_is_better=True)
-    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["5", "latest"]
 
 
 @pytest.mark.parametrize(("smaller", "wanted"), [(True, [True, False, True]), (False, [True, True, False])])

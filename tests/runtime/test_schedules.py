@@ -9,11 +9,10 @@ from typing import Any
 
 import deepspeed
 import pytest
-import toys
 import torch
+import toys
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from trial_runtime import pytorch
 from trial_runtime.errors import InvalidExperimentException
 from trial_runtime.pytorch import deepspeed as det_ds

@@ -8,7 +8,6 @@ import pytest
 import toys
 from distributed import run_ranks
 from test_parallel import PlainDS, plain_torch
-
 from trial_runtime import pytorch
 
 

@@ -65,26 +65,6 @@ class CheckpointStore:
         self._together("commit", lambda: self._commit(temporary, final, {**facts, "files": files}))
         return final
 
-    def retain(self, latest: int | None, best: int | None, smaller_is_better: bool) -> None:
-        """Delete checkpoints that are neither among the ``latest`` newest nor the ``best`` best; None keeps all.
-
-        Only after a commit, so that a crash never leaves less than before. Collective.
-        """
-        if latest is None and best is None:
-            return
-        if self.distributed.rank == 0:
-            names = _committed(self.directory)
-            keep = set(names if latest is None else names[max(len(names) - latest, 0) :]) | {self._latest()}
-            scores: dict[str, Any] = {name: _manifest(self.directory / name).get("metric") for name in names}
-            ranked = sorted((n for n in names if scores[n] is not None), key=lambda n: float(scores[n]))
-            ranked = ranked if smaller_is_better else ranked[::-1]
-            keep |= set(ranked if best is None else ranked[:best])
-            for name in set(names) - keep:
-                doomed = self.directory / f".tmp-{name}"
-                (self.directory / name).rename(doomed)  # no half of it is ever seen
-                shutil.rmtree(doomed, ignore_errors=True)
-        self.distributed.barrier()
-
     def find(self, given: str) -> Path:
         """The checkpoint of this name in the store, or at this path.
 

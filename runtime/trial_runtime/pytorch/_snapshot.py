@@ -129,9 +129,6 @@ class Snapshots:
             "versions": _versions(),
         }
         self.store.save(name, self._write, facts)
-        run = self.context._settings.info.run if self.context._settings.info is not None else None
-        if run is not None:
-            self.store.retain(run.save_trial_latest, run.save_trial_best, run.smaller_is_better)
         logger.info(f"Saved checkpoint {name} ({progress.batches} batches) in {self.store.directory}.")
         for callback in self.strategy.callbacks.values():
             callback.on_checkpoint_upload_end(uuid=name)
