@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Iterator
 
 import pytest
 
 # One thread for each process: sums are then taken in one order, and two ranks do not fight for the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture(autouse=True)
+def environment_stays() -> Iterator[None]:
+    """Training in this process leaves RANK and the like behind, which the next test's processes would take for real."""
+    before = dict(os.environ)
+    yield
+    for name in os.environ.keys() - before.keys():
+        del os.environ[name]
+    os.environ.update(before)
 
 
 def missing_gpu() -> str:
