@@ -70,12 +70,22 @@ class Conversion:
         shared: dict[SourceFile, dict[str, str]] = {}
         for member in sorted(self.family.trials, key=lambda t: -len(t.bases)):  # the most derived ones know most
             trial = build_trial(member, self.files, contexts)
-            if member.key in parents and not (trial.models and trial.optimizers):
-                continue  # a base class that is no trial by itself: the classes built on it are modelled with it
+            if member.key in parents and (not (trial.models and trial.optimizers) or self._made_below(member)):
+                continue  # a base class that is no trial by itself, or whose engines a class built on it makes
             target = target_named(self.options.target)
             plan = Plan(trial, self.options, target, self.findings, deepspeed_imports=shared, contexts=contexts)
             prepare(plan)
             self.plans.append(plan)
+
+    def _made_below(self, base: TrialClass) -> bool:
+        """Whether a class built on ``base`` makes its engines elsewhere: made in the base too, there would be two."""
+        for plan in self.plans:
+            place = plan.trial.place
+            if base.key in plan.trial.facts.bases and place is not None:
+                own = next((p for p in plan.trial.parts if p.node.name.value == base.facts.name), None)
+                if own is not None and place.function not in own.methods.values():
+                    return True
+        return False
 
     def _whole_family(self) -> None:
         """Every file of the family must be named, and no other trial may need it as it is."""

@@ -38,7 +38,7 @@ import libcst as cst
 from ds_migrate.plan import Plan
 from ds_migrate.rules.support import expression_text
 from ds_migrate.syntax.tree import argument, has_star, is_literal
-from ds_migrate.trial.decide import handles_gradients
+from ds_migrate.trial.hazards import handles_gradients
 from ds_migrate.trial.model import Backward, Form
 
 CODE = "DSM301"

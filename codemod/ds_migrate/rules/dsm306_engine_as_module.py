@@ -33,8 +33,10 @@ import libcst as cst
 
 from ds_migrate.plan import Plan
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import dotted, walk
+from ds_migrate.syntax.tree import argument, dotted, parameters, walk
 from ds_migrate.trial.model import Form
+
+_TRAINING = ("train_batch", "evaluate_batch", "evaluate_full_dataset")
 
 CODE = "DSM306"
 NAME = "engine-as-module"
@@ -105,7 +107,7 @@ def apply(plan: Plan) -> None:
                 continue
             if _before_engine(plan, function):
                 continue
-            if _needs_module(part.file, node) and part.file.edits.once(node, CODE):
+            if _needs_module(plan, part.file, node, function) and part.file.edits.once(node, CODE):
                 part.file.replace(node, f"{target}.module")
                 plan.converted(CODE, part.file, node, f"{target} is an engine here, its module is meant")
 
@@ -131,7 +133,7 @@ def _before_engine(plan: Plan, function: cst.FunctionDef) -> bool:
     return everywhere.count(f"self.{function.name.value}") == calls.count(f"self.{function.name.value}")
 
 
-def _needs_module(file: SourceFile, node: cst.Attribute) -> bool:
+def _needs_module(plan: Plan, file: SourceFile, node: cst.Attribute, function: cst.FunctionDef) -> bool:
     parent = file.parent(node)
     if isinstance(parent, cst.Attribute):
         if parent.attr.value in _NAMES:
@@ -143,5 +145,50 @@ def _needs_module(file: SourceFile, node: cst.Attribute) -> bool:
         return parent.iter is node
     if isinstance(parent, cst.Arg):
         call = file.parent(parent)
-        return isinstance(call, cst.Call) and file.names.qualified(call.func) in _WHOLE
+        return isinstance(call, cst.Call) and not _forwards(plan, file, call, parent, function)
     return False
+
+
+def _forwards(plan: Plan, file: SourceFile, call: cst.Call, arg: cst.Arg, function: cst.FunctionDef) -> bool:
+    """Whether the code that is given the model only calls it (``compute_loss(self.model, batch)``): it gets the engine.
+
+    Anything else was written for the module, and a library's code for any module.
+    """
+    if file.names.qualified(call.func) in _WHOLE or function.name.value not in _TRAINING:
+        return False
+    name = (dotted(call.func) or "").rpartition(".")[2]
+    method = isinstance(call.func, cst.Attribute)
+    found = [
+        (other, inner)
+        for other in plan.trial.files
+        for inner in walk(other.module)
+        if isinstance(inner, cst.FunctionDef) and inner.name.value == name
+    ]
+    for other, inner in found:
+        bound = (
+            parameters(inner)[1:]
+            if method and "self" in [p.name.value for p in parameters(inner)[:1]]
+            else parameters(inner)
+        )
+        given = next((p for i, p in enumerate(bound) if argument(call, i, p.name.value) is arg), None)
+        if given is None or not _only_called(other, inner, given.name.value):
+            return False
+    return bool(found)
+
+
+def _only_called(file: SourceFile, function: cst.FunctionDef, name: str) -> bool:
+    """Whether the function calls its parameter, and does nothing else with it but switch its mode."""
+    called = False
+    for node in walk(function.body):
+        if not isinstance(node, cst.Name) or node.value != name:
+            continue
+        parent = file.parent(node)
+        if isinstance(parent, cst.Call) and parent.func is node:
+            called = True
+        elif not (
+            isinstance(parent, cst.Attribute)
+            and parent.value is node
+            and parent.attr.value in ("train", "eval", "training")
+        ):
+            return False
+    return called

@@ -163,6 +163,10 @@ def _scaler(plan: Plan, use: ContextUse) -> None:
         return
     made = given.value
     if isinstance(made, cst.Call):
+        if not (file.names.qualified(made.func) or "").endswith("GradScaler"):
+            _unseen(plan, use)
+            return
+        file.keep_comments(call, call)
         file.replace(call, f"{expression_text(made.func)}(enabled=False)")
     elif isinstance(file.parent(call), cst.Expr):
         remove_statement(file, call)
@@ -185,13 +189,18 @@ def _disable(plan: Plan, use: ContextUse, name: str | None) -> None:
                         "GradScaler"
                     ):
                         if use.file.edits.once(inner, CODE):
+                            use.file.keep_comments(inner, inner)
                             use.file.replace(inner, f"{expression_text(inner.func)}(enabled=False)")
                         found = True
     if not found:
-        plan.blocked(
-            CODE, use.file, use.node, "where this scaler is made cannot be seen",
-            "make it in the trial: self.context.wrap_scaler(torch.cuda.amp.GradScaler())",
-        )  # fmt: skip
+        _unseen(plan, use)
+
+
+def _unseen(plan: Plan, use: ContextUse) -> None:
+    plan.blocked(
+        CODE, use.file, use.node, "where this scaler is made cannot be seen",
+        "make it in the trial: self.context.wrap_scaler(torch.cuda.amp.GradScaler())",
+    )  # fmt: skip
 
 
 def _forward(plan: Plan, use: ContextUse) -> None:

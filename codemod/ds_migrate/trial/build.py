@@ -45,6 +45,7 @@ def build_trial(facts: TrialClass, files: Mapping[Path, SourceFile], contexts: M
     replaced = _replaced(parts)
     uses = [use for use in uses if use.function not in replaced]
     trial = Trial(facts, parts, uses)
+    trial.files = list(contexts)
     _collect(trial)
     return trial
 

@@ -7,6 +7,7 @@ import libcst as cst
 from ds_migrate.options import Options
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.syntax.tree import dotted, values_of, walk
+from ds_migrate.trial.hazards import handles_gradients, parameter_hazard
 from ds_migrate.trial.model import Form, Optimizer, Trial
 from ds_migrate.trial.owners import on_every_path
 
@@ -147,7 +148,7 @@ def _stage(trial: Trial, keeps_clip: bool) -> tuple[int, str]:
     trial.tested_optimizer = kinds <= _TESTED
     if handles_gradients(trial):
         return 0, "the trial reads or clips gradients itself"
-    reason = _touches_parameters(trial)
+    reason = parameter_hazard(trial)
     return (0, reason) if reason else (1, "")
 
 
@@ -170,53 +171,3 @@ def _constructor(file: SourceFile, node: cst.BaseExpression, function: cst.Funct
 
 def _is_wrap(node: cst.BaseExpression) -> bool:
     return isinstance(node, cst.Call) and (dotted(node.func) or "").endswith(".wrap_optimizer")
-
-
-_HAZARDS = {
-    "requires_grad": "requires_grad changes during training",
-    "requires_grad_": "requires_grad changes during training",
-    "load_state_dict": "load_state_dict is called after the engine is made",
-    "grad": "gradients are read by the trial",
-    "data": "parameters may be written in place",
-    "copy_": "parameters may be written in place",
-    "clamp_": "parameters may be written in place",
-    "state": "optimizer state is read by the trial",
-}
-GRADIENT_CLIPS = ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_")
-
-
-def handles_gradients(trial: Trial) -> bool:
-    """Whether the trial reads or changes gradients itself, between backward and step."""
-    for part, function in trial.methods():
-        if function.name.value == "__init__":
-            continue
-        given = {n for s in trial.steps if s.clip is not None for n in walk(s.clip)}
-        for node in walk(function):
-            name = part.file.names.qualified(node.func if isinstance(node, cst.Call) else node) or ""
-            if node in given:
-                continue
-            if isinstance(node, cst.Attribute) and node.attr.value == "grad" and not name.startswith("torch."):
-                return True
-            if isinstance(node, cst.Call) and name.rpartition(".")[2] in GRADIENT_CLIPS:
-                return True
-    return False
-
-
-def _touches_parameters(trial: Trial) -> str:
-    """What the trial does after ``__init__`` that ZeRO's own copies would not see."""
-    for part in trial.parts:
-        for node in walk(part.node):
-            if not isinstance(node, cst.Attribute) or node.attr.value not in _HAZARDS:
-                continue
-            function = part.file.function(node)
-            if function is None or function.name.value == "__init__":
-                continue
-            if (part.file.names.qualified(node) or "").startswith("torch.utils"):
-                continue
-            around = part.file.parent(node)
-            if node.attr.value == "state" and not isinstance(around, cst.Subscript):
-                continue
-            if node.attr.value == "data" and not isinstance(around, (cst.Attribute, cst.AssignTarget, cst.AugAssign)):
-                continue
-            return f"{_HAZARDS[node.attr.value]} (line {part.file.position(node)[0]})"
-    return ""

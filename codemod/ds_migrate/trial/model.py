@@ -128,6 +128,7 @@ class Trial:
     stage: int = 0
     stage_reason: str = ""
     engine_scheduler: str = ""  # the scheduler that deepspeed.initialize takes (--target determined)
+    files: list[SourceFile] = field(default_factory=list)  # of its family: helpers and callbacks may be in any
     helpers: list[ContextUse] = field(default_factory=list)  # wraps, backwards and steps outside of its classes
     tested_optimizer: bool = False  # on DeepSpeed's own list for ZeRO
     place: Place | None = None

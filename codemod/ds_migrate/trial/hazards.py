@@ -1,0 +1,129 @@
+"""What a trial does to parameters and gradients behind the optimizer's back, in training.
+
+ZeRO keeps copies of parameters and optimizer state that such code does not reach: each of these was measured silently
+wrong at stage 1, and is right at stage 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from ds_migrate.syntax.source import SourceFile
+from ds_migrate.syntax.tree import code, dotted, parameters, targets, walk
+from ds_migrate.trial.model import Trial
+
+_GRADIENT_CLIPS = ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_")
+_TOGGLES = {
+    "requires_grad": "requires_grad changes during training",
+    "requires_grad_": "requires_grad changes during training",
+    "load_state_dict": "load_state_dict is called after the engine is made",
+    "add_param_group": "the optimizer gets parameters during training",
+}
+_EVALUATION = ("evaluate_batch", "evaluate_full_dataset")
+_SET_UP = ("__init__", "build_training_data_loader", "build_validation_data_loader")
+
+
+def handles_gradients(trial: Trial) -> bool:
+    """Whether the trial reads or changes gradients itself, between backward and step."""
+    given = {n for s in trial.steps if s.clip is not None for n in walk(s.clip)}
+    for file, function in _running(trial):
+        for node in walk(function):
+            if node in given:
+                continue
+            name = file.names.qualified(node.func if isinstance(node, cst.Call) else node) or ""
+            if isinstance(node, cst.Attribute) and node.attr.value == "grad" and not name.startswith("torch."):
+                return True
+            if isinstance(node, cst.Call) and name.rpartition(".")[2] in _GRADIENT_CLIPS:
+                return True
+    return False
+
+
+def parameter_hazard(trial: Trial) -> str:
+    """The first thing that ZeRO's own copies would not see, "" when there is none."""
+    given = {n for s in trial.steps if s.clip is not None for n in walk(s.clip)}
+    models = {name for model in trial.models for name in model.names if name.startswith("self.")}
+    for file, function in _running(trial):
+        for node in walk(function):
+            reason = "" if node in given else _hazard(file, node, models, function)
+            if reason:
+                return f"{reason} ({file.path.name}, line {file.position(node)[0]})"
+    return ""
+
+
+def _hazard(file: SourceFile, node: cst.CSTNode, models: set[str], function: cst.FunctionDef) -> str:
+    if isinstance(node, cst.Attribute):
+        name = node.attr.value
+        around = file.parent(node)
+        if name in _TOGGLES:
+            return _TOGGLES[name]
+        if name == "state" and isinstance(around, cst.Subscript):
+            return "optimizer state is read by the trial"
+        in_place = name.endswith("_") and not name.startswith("_") and not name.endswith("__")
+        if in_place and isinstance(around, cst.Call) and around.func is node and function.name.value not in _EVALUATION:
+            return f"a tensor is changed in place by {name}()"
+    for target in targets(node):
+        text = dotted(target) or code(target)
+        if isinstance(node, cst.AugAssign) and (_below(text, models) or _without_gradients(file, node)):
+            return "a parameter may be changed in place"
+        if ".data" in text or (isinstance(target, cst.Subscript) and _below(text, models)):
+            return "a parameter may be changed in place"
+    return ""
+
+
+def _below(text: str, models: set[str]) -> bool:
+    return any(text.startswith(f"{name}.") for name in models) or ".model." in text
+
+
+def _without_gradients(file: SourceFile, node: cst.CSTNode) -> bool:
+    """Whether it stands in a ``no_grad`` block of a method that trains."""
+    function = file.function(node)
+    if function is None or function.name.value in _EVALUATION:
+        return False
+    blocks = [a for a in file.ancestors(node) if isinstance(a, cst.With)]
+    return any("no_grad" in code(item.item) for block in blocks for item in block.items)
+
+
+def _running(trial: Trial) -> Iterator[tuple[SourceFile, cst.FunctionDef]]:
+    """Functions that run while training goes on: the trial's methods, callbacks, and what is given the trial, a model
+    or an optimizer by those."""
+    seen: set[cst.FunctionDef] = set()
+    queue: list[tuple[SourceFile, cst.FunctionDef]] = [
+        (part.file, function) for part, function in trial.methods() if function.name.value not in _SET_UP
+    ]
+    files = {part.file for part in trial.parts} | set(trial.files)
+    functions: dict[str, list[tuple[SourceFile, cst.FunctionDef]]] = {}
+    for file in files:
+        for statement in file.module.body:
+            if isinstance(statement, cst.FunctionDef):
+                functions.setdefault(statement.name.value, []).append((file, statement))
+            elif isinstance(statement, cst.ClassDef) and not _is_module(file, statement):
+                methods = [s for s in statement.body.body if isinstance(s, cst.FunctionDef)]
+                if any("Callback" in code(base.value) for base in statement.bases):
+                    queue += [(file, m) for m in methods if m.name.value != "__init__"]
+                for method in methods:
+                    if statement not in {part.node for part in trial.parts}:
+                        functions.setdefault(method.name.value, []).append((file, method))
+    while queue:
+        file, function = queue.pop(0)
+        if function in seen:
+            continue
+        seen.add(function)
+        yield file, function
+        for node in walk(function):
+            if isinstance(node, cst.Call) and any(_is_owned(arg, trial) for arg in node.args):
+                called = (dotted(node.func) or "").rpartition(".")[2]
+                queue += [f for f in functions.get(called, []) if len(parameters(f[1])) > 0]
+
+
+def _is_owned(arg: cst.Arg, trial: Trial) -> bool:
+    """Whether the argument is the trial, something it holds, or one of its models or optimizers."""
+    name = dotted(arg.value) or ""
+    owned = {n for m in trial.models for n in m.names} | {n for o in trial.optimizers for n in o.names}
+    return name == "self" or name.startswith("self.") or name in owned
+
+
+def _is_module(file: SourceFile, node: cst.ClassDef) -> bool:
+    """Whether the class is a torch module: what it does to itself it does in every form of training."""
+    return any((file.names.qualified(base.value) or "").rpartition(".")[2].endswith("Module") for base in node.bases)
