@@ -20,6 +20,8 @@ from trial_runtime import core, pytorch
 from trial_runtime._cluster_info import ENV_VAR, ClusterInfo, FitDefaults, Length, RunInfo, TrialInfo
 from trial_runtime.errors import InternalException, InvalidExperimentException
 from trial_runtime.pytorch import deepspeed as det_ds
+from trial_runtime.pytorch._progress import Progress
+from trial_runtime.pytorch._recorder import TensorBoardSink
 
 
 def test_importing_the_package_imports_no_torch() -> None:
@@ -214,6 +216,39 @@ def test_reports_are_said_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFi
     said = [record.getMessage() for record in caplog.records]
     assert any(line.startswith("Trained 4 batches (") and "loss " in line for line in said)
     assert any(line.startswith("Validated after 4 batches: epochs 0, validation_loss ") for line in said)
+
+
+def test_tensorboard_gets_each_batch_at_its_step() -> None:
+    class Writer:
+        def __init__(self) -> None:
+            self.scalars: list[tuple[str, int]] = []
+
+        def add_scalar(self, name: str, value: Any, step: int) -> None:
+            self.scalars.append((name, step))
+
+    writer = Writer()
+    sink = TensorBoardSink(writer, Progress(micro_batches=2))
+    sink.on_training_metrics(5, {"loss": 2.5, "own": 1.0}, [{"loss": float(i)} for i in range(4)])
+    sink.on_validation_metrics(5, {"accuracy": 1.0, "val_loss": 2.0, "matrix": [[1]]})
+    assert writer.scalars == [
+        ("Determined/loss", 4),
+        ("Determined/loss", 4),
+        ("Determined/loss", 3),
+        ("Determined/loss", 3),
+        ("Determined/own", 5),
+        ("Determined/val_accuracy", 5),
+        ("Determined/val_loss", 5),
+    ]
+
+
+def test_a_profiler_steps_with_the_batches(tmp_path: Path) -> None:
+    class Profiled(toys.SimplePT):
+        def __init__(self, context: Any) -> None:
+            super().__init__(context)
+            context.set_profiler(schedule=torch.profiler.schedule(wait=1, warmup=1, active=1))
+
+    toys.fit(Profiled, run_dir=tmp_path, max_length=pytorch.Batch(4))
+    assert list((tmp_path / "tensorboard").glob("*.pt.trace.json*"))
 
 
 def test_deprecated_spellings_still_work(tmp_path: Path) -> None:

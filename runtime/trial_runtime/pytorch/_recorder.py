@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from trial_runtime.pytorch._metrics import jsonable
+from trial_runtime.pytorch._progress import Progress
 
 logger = logging.getLogger("trial_runtime.pytorch")
 
@@ -110,20 +111,24 @@ class JsonLinesSink:
 
 
 class TensorBoardSink:
-    """Writes scalars as Determined did: ``Determined/<name>``, validation metrics with the prefix ``val_``."""
+    """Writes scalars as Determined did: ``Determined/<name>``, validation metrics with the prefix ``val_``.
 
-    def __init__(self, writer: Any) -> None:
+    Args:
+        writer: a ``SummaryWriter``.
+        progress: knows how many micro-batches a batch has; those of a batch share its step.
+    """
+
+    def __init__(self, writer: Any, progress: Progress) -> None:
         self.writer = writer
+        self.progress = progress
 
     def on_training_metrics(
         self, steps_completed: int, metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]
     ) -> None:
-        # With several micro-batches a batch, the entries of a batch share its step.
         seen: set[str] = set()
-        first = steps_completed - len(batch_metrics)
-        for index, batch in enumerate(batch_metrics):
+        for back, batch in enumerate(reversed(batch_metrics)):
             seen.update(batch)
-            self._scalars(batch, max(first + index, 0))
+            self._scalars(batch, steps_completed - 1 - back // self.progress.micro_batches)
         self._scalars({name: value for name, value in metrics.items() if name not in seen}, steps_completed)
 
     def on_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:

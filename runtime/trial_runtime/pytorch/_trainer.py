@@ -109,7 +109,7 @@ class BaseTrainer:
         if context._settings.metrics_path is not None:
             sinks.append(JsonLinesSink(context._settings.metrics_path))
             if context.get_enable_tensorboard_logging():
-                sinks.append(TensorBoardSink(context.get_tensorboard_writer()))
+                sinks.append(TensorBoardSink(context.get_tensorboard_writer(), context._progress))
         return sinks
 
     def _policy(self, name: str) -> CheckpointPolicy:

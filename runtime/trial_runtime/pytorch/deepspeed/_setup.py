@@ -7,9 +7,13 @@ import os
 import warnings
 from typing import Any
 
+import torch
+
+if hasattr(torch, "accelerator") and not torch.accelerator.is_available():  # since torch 2.6
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")  # else DeepSpeed warns that it found nothing better
+
 import deepspeed
 import deepspeed.ops
-import torch
 import torch.distributed as dist
 
 from trial_runtime import core
