@@ -1,0 +1,377 @@
+"""backward, step_optimizer, clipping, zero_grad and mixed precision in every shape."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import examples
+import pytest
+from idiom_case import Idiom, idioms
+
+HEAD = "def train_batch(self, batch, epoch_idx, batch_idx):\n    inputs, targets = batch\n"
+LOSS = "loss = self.criterion(self.model(inputs), targets)"
+BACKWARD = "self.context.backward(loss)"
+STEP = "self.context.step_optimizer(self.optimizer)"
+RETURN = 'return {"loss": loss}'
+GATE = "if self.context.is_gradient_accumulation_boundary():"
+PARAMS = '[p for group in self.optimizer.param_groups for p in group["params"]]'
+OTHER_PARAMS = '[param for group in self.optimizer.param_groups for param in group["params"]]'  # where p is taken
+
+
+def train(*lines: str) -> str:
+    """``train_batch`` with these lines between the unpack and the return."""
+    return HEAD + "".join(f"    {line}\n" for line in (*lines, RETURN))
+
+
+def with_init(*lines: str) -> str:
+    return examples.METHODS["__init__"] + "".join(f"    {line}\n" for line in lines) + "\n"
+
+
+BACKWARDS = {
+    "a name": Idiom(train(LOSS, BACKWARD, STEP), ("self.model.backward(loss)", "self.model.step()")),
+    "keyword": Idiom(train(LOSS, "self.context.backward(loss=loss)", STEP), ("self.model.backward(loss=loss)",)),
+    "a subscript": Idiom(
+        train(f"out = {{'loss': {LOSS[7:]}}}", "self.context.backward(out['loss'])", STEP, "loss = out['loss']"),
+        ("self.model.backward(out['loss'])",),
+    ),
+    "arithmetic": Idiom(
+        train(LOSS, "self.context.backward(0.5 * loss + loss)", STEP), ("self.model.backward(0.5 * loss + loss)",)
+    ),
+    "a call": Idiom(
+        train(LOSS, "self.context.backward(torch.sum(loss))", STEP), ("self.model.backward(torch.sum(loss))",)
+    ),
+    "an attribute": Idiom(
+        train("self.loss = " + LOSS[7:], "self.context.backward(self.loss)", STEP, "loss = self.loss"),
+        ("self.model.backward(self.loss)",),
+    ),
+    "over several lines": Idiom(
+        train(LOSS, "self.context.backward(", "    loss  # the loss", ")", STEP),
+        ("self.model.backward(", "loss  # the loss", ")", "self.model.step()"),
+    ),
+    "retain_graph": Idiom(
+        train(LOSS, "self.context.backward(loss, retain_graph=True)", STEP),
+        ("self.model.backward(loss, retain_graph=True)",),
+    ),
+    "all arguments by position": Idiom(
+        train(LOSS, "self.context.backward(loss, None, True, False)", STEP),
+        ("self.model.backward(loss, retain_graph=True)",),
+    ),
+    "arguments that say the default": Idiom(
+        train(LOSS, "self.context.backward(loss, gradient=None, create_graph=False)", STEP),
+        ("self.model.backward(loss)",),
+    ),
+    "gradient": Idiom(
+        train(LOSS, "self.context.backward(loss, gradient=targets)", STEP), blocked=("DSM301", "gradient=targets")
+    ),
+    "create_graph": Idiom(
+        train(LOSS, "self.context.backward(loss, create_graph=True)", STEP), blocked=("DSM301", "create_graph")
+    ),
+    "hidden arguments": Idiom(
+        train(LOSS, "self.context.backward(loss, **self.options)", STEP), blocked=("DSM301", "hidden")
+    ),
+    "its value is used": Idiom(
+        train(LOSS, "nothing = self.context.backward(loss)", STEP), ("nothing = self.model.backward(loss)",)
+    ),
+    "twice in a step": Idiom(
+        train(LOSS, "self.context.backward(loss, retain_graph=True)", "self.context.backward(loss * 0.1)", STEP),
+        ("self.model.backward(loss, retain_graph=True)", "self.model.backward(loss * 0.1)", GATE, "self.model.step()"),
+    ),
+    "under an if": Idiom(
+        train(LOSS, "if torch.isfinite(loss):", f"    {BACKWARD}", f"    {STEP}"),
+        ("if torch.isfinite(loss):", "self.model.backward(loss)", GATE, "self.model.step()"),
+    ),
+    "in a loop": Idiom(
+        train("for _ in range(3):", f"    {LOSS}", f"    {BACKWARD}", f"    {STEP}"),
+        ("for _ in range(3):", "self.model.backward(loss)", GATE, "self.model.step()"),
+    ),
+    "in a with": Idiom(
+        train(LOSS, "with torch.autograd.set_detect_anomaly(True):", f"    {BACKWARD}", STEP),
+        ("self.model.backward(loss)", "self.model.step()"),
+    ),
+    "in a try": Idiom(
+        train(LOSS, "try:", f"    {BACKWARD}", f"    {STEP}", "except RuntimeError:", "    raise"),
+        ("self.model.backward(loss)", GATE, "self.model.step()"),
+    ),
+    "in a helper method": Idiom(
+        train(LOSS, "self.optimize(loss)") + f"\ndef optimize(self, loss):\n    {BACKWARD}\n    {STEP}\n",
+        ("self.optimize(loss)", "def optimize(self, loss):", "self.model.backward(loss)", GATE, "self.model.step()"),
+    ),
+    "on one line": Idiom(
+        train(f"{LOSS}; {BACKWARD}; {STEP}"), (f"{LOSS}; self.model.backward(loss); self.model.step()",)
+    ),
+    "on one line, gated": Idiom(
+        train(LOSS, "if batch_idx % 2:", f"    {BACKWARD}; {STEP}; print(loss)"),
+        ("self.model.backward(loss)", GATE, "self.model.step()", "print(loss)"),
+    ),
+    "comments everywhere": Idiom(
+        train("# forward", f"{LOSS}  # the loss", "", "# backward", f"{BACKWARD}  # gradients",
+              "# self.context.backward(old_loss)", f"{STEP}  # move", "# done"),
+        ("# forward", f"{LOSS}  # the loss", "# backward", "self.model.backward(loss)  # gradients",
+         "# self.context.backward(old_loss)", "self.model.step()  # move", "# done"),
+    ),
+}  # fmt: skip
+
+STEPS = {
+    "keyword": Idiom(
+        train(LOSS, BACKWARD, "self.context.step_optimizer(optimizer=self.optimizer)"), ("self.model.step()",)
+    ),
+    "a local name": Idiom(
+        train(LOSS, BACKWARD, "opt = self.optimizer", "self.context.step_optimizer(opt)"),
+        ("opt = self.optimizer", "self.model.step()"),
+    ),
+    "auto_zero_grads=True": Idiom(
+        train(LOSS, BACKWARD, "self.context.step_optimizer(self.optimizer, auto_zero_grads=True)"),
+        ("self.model.step()",),
+    ),
+    "auto_zero_grads=False": Idiom(
+        train(LOSS, BACKWARD, "self.context.step_optimizer(self.optimizer, auto_zero_grads=False)"),
+        blocked=("DSM302", "auto_zero_grads=False"),
+    ),
+    "hidden arguments": Idiom(
+        train(LOSS, BACKWARD, "self.context.step_optimizer(self.optimizer, **self.options)"),
+        blocked=("DSM302", "hidden"),
+    ),
+    "its value is used": Idiom(
+        train(LOSS, BACKWARD, "norm = self.context.step_optimizer(self.optimizer)"), blocked=("DSM302", "value")
+    ),
+    "every second batch": Idiom(
+        train(LOSS, BACKWARD, "if (batch_idx + 1) % 2 == 0:", f"    {STEP}"),
+        ("self.model.backward(loss)", "if (batch_idx + 1) % 2 == 0:", GATE, "self.model.step()"),
+    ),
+    "after an early return": Idiom(
+        train(LOSS, "if loss.isnan():", "    return {}", BACKWARD, STEP),
+        ("return {}", "self.model.backward(loss)", GATE, "self.model.step()"),
+    ),
+    "behind a colon": Idiom(
+        train(LOSS, BACKWARD, f"if batch_idx % 2: {STEP}"), blocked=("DSM302", "behind a colon")
+    ),
+    "by hand": Idiom(
+        train("self.optimizer.zero_grad()", LOSS, "loss.backward()", "self.optimizer.step()"),
+        ("self.model.backward(loss, scale_wrt_gas=False)", "self.model.step()"),
+    ),
+    "by hand, with arguments": Idiom(
+        train("self.optimizer.zero_grad()", LOSS, "loss.backward(retain_graph=True)", "self.optimizer.step()"),
+        ("self.model.step()",), ("loss.backward", "self.optimizer.step"),
+    ),
+    "by hand, never cleared": Idiom(
+        train(LOSS, "loss.backward()", "self.optimizer.step()"), blocked=("DSM302", "never cleared")
+    ),
+    "by hand with a closure": Idiom(
+        train(LOSS, BACKWARD, "self.optimizer.zero_grad()", "self.optimizer.step(lambda: loss)"),
+        blocked=("DSM302", "closure"),
+    ),
+    "context.backward and optimizer.step": Idiom(
+        train("self.model.zero_grad()", LOSS, BACKWARD, "self.optimizer.step()"),
+        ("self.model.backward(loss, scale_wrt_gas=False)", "self.model.step()"),
+    ),
+    "a plain trainer in the same file": Idiom(
+        examples.module(train(LOSS, BACKWARD, STEP))
+        + "\n\nclass Trainer:\n    def fit(self, model, optimizer, loss):\n"
+        "        optimizer.zero_grad()\n        loss.backward()\n        optimizer.step()\n",
+        ("optimizer.zero_grad()", "loss.backward()", "optimizer.step()"),
+    ),
+    "zero_grad at the start": Idiom(
+        train("self.optimizer.zero_grad()", LOSS, BACKWARD, STEP), (LOSS, "self.model.backward(loss)"), ("zero_grad",)
+    ),
+    "model.zero_grad after the step": Idiom(
+        train(LOSS, BACKWARD, STEP, "self.model.zero_grad()"), ("self.model.step()",), ("zero_grad",)
+    ),
+    "zero_grad as the only statement of a branch": Idiom(
+        train("if batch_idx == 0:", "    self.optimizer.zero_grad(set_to_none=True)  # why not", LOSS, BACKWARD, STEP),
+        ("if batch_idx == 0:", "pass",), ("zero_grad",),
+    ),
+    "zero_grad between backward and step": Idiom(
+        train(LOSS, BACKWARD, "self.optimizer.zero_grad()", STEP), blocked=("DSM303", "between backward and step")
+    ),
+    "a schedule stepped by hand": Idiom(
+        with_init("self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, 3)")
+        + train(LOSS, BACKWARD, STEP, "self.scheduler.step()", "lr = self.scheduler.get_last_lr()"),
+        ("self.model.step()", "self.scheduler.step()", "lr = self.scheduler.get_last_lr()"),
+    ),
+    "the learning rate is read": Idiom(
+        train(LOSS, BACKWARD, STEP, 'lr = self.optimizer.param_groups[0]["lr"]'),
+        ('lr = self.optimizer.param_groups[0]["lr"]',),
+    ),
+}  # fmt: skip
+
+NORM = "torch.nn.utils.clip_grad_norm_"
+CLIP = "self.context.step_optimizer(self.optimizer, {})"
+
+
+def clip(argument: str) -> str:
+    return train(LOSS, BACKWARD, CLIP.format(argument))
+
+
+# name: (methods, gradient_clipping in ds_config.json, line of the config merged in code)
+CONFIGURED = {
+    "lambda": (clip(f"clip_grads=lambda params: {NORM}(params, 0.5)"), 0.5, None),
+    "by position": (clip(f"lambda p: {NORM}(p, 2)"), 2.0, None),
+    "max_norm by keyword": (clip(f"clip_grads=lambda p: {NORM}(parameters=p, max_norm=1.5, norm_type=2)"), 1.5, None),
+    "imported under another name": (
+        clip("clip_grads=lambda p: clip_(p, 0.5)").replace(
+            "    inputs", "    from torch.nn.utils import clip_grad_norm_ as clip_\n    inputs"), 0.5, None),
+    "a hyperparameter": (
+        clip(f'clip_grads=lambda p: {NORM}(p, self.context.get_hparam("clip"))'), 0.0,
+        '"gradient_clipping": self.context.get_hparam("clip"),'),
+    "an attribute of __init__": (
+        with_init("self.max_norm = 3.0") + clip(f"clip_grads=lambda p: {NORM}(p, self.max_norm)"), 0.0,
+        '"gradient_clipping": self.max_norm,'),
+    "a lambda under an attribute": (
+        with_init(f"self.clip = lambda params: {NORM}(params, 4.0)") + clip("clip_grads=self.clip"), 4.0, None),
+    "partial": (
+        with_init("from functools import partial", f"self.clip = partial({NORM}, max_norm=0.25)")
+        + clip("clip_grads=self.clip"), 0.25, None),
+    "a local lambda": (
+        train(LOSS, BACKWARD, f"clip = lambda p: {NORM}(p, 0.5)", "self.context.step_optimizer(self.optimizer, clip)"),
+        0.5, None),
+    "None": (clip("clip_grads=None"), 0.0, None),
+}  # fmt: skip
+
+KEPT = {
+    "by value": Idiom(
+        clip("clip_grads=lambda p: torch.nn.utils.clip_grad_value_(p, 0.5)"),
+        (GATE, f"(lambda p: torch.nn.utils.clip_grad_value_(p, 0.5))({OTHER_PARAMS})", "self.model.step()"),
+    ),
+    "another norm": Idiom(
+        clip(f"clip_grads=lambda p: {NORM}(p, 0.5, norm_type=1)"),
+        (GATE, f"(lambda p: {NORM}(p, 0.5, norm_type=1))({OTHER_PARAMS})", "self.model.step()"),
+    ),
+    "a function of the module": Idiom(
+        clip("clip_grads=clip_all"),
+        (GATE, "if clip_all is not None:", f"clip_all({PARAMS})", "self.model.step()"),
+    ),
+    "a nested function": Idiom(
+        train(LOSS, BACKWARD, "def clip(params):", f"    {NORM}(params, 0.5)",
+              "self.context.step_optimizer(self.optimizer, clip_grads=clip)"),
+        ("def clip(params):", GATE, "if clip is not None:", f"clip({PARAMS})", "self.model.step()"),
+    ),
+    "a static method": Idiom(
+        clip("clip_grads=MyTrial.clip") + f"\n@staticmethod\ndef clip(params):\n    {NORM}(params, 0.5)\n",
+        (GATE, f"MyTrial.clip({PARAMS})", "self.model.step()"),
+    ),
+    "from a dict": Idiom(
+        with_init("self.clips = {'norm': lambda p: None}") + clip("clip_grads=self.clips['norm']"),
+        (GATE, f"self.clips['norm']({OTHER_PARAMS})", "self.model.step()"),
+    ),
+    "maybe none": Idiom(
+        with_init(f"self.clip = (lambda p: {NORM}(p, 1.0)) if torch.rand(1) > 0.5 else None")
+        + clip("clip_grads=self.clip"),
+        (GATE, "if self.clip is not None:", f"self.clip({OTHER_PARAMS})", "self.model.step()"),
+    ),
+    "set in branches": Idiom(
+        with_init("if torch.rand(1) > 0.5:", f"    self.clip = lambda p: {NORM}(p, 1.0)", "else:",
+                  "    self.clip = None") + clip("clip_grads=self.clip"),
+        (GATE, "if self.clip is not None:", f"self.clip({OTHER_PARAMS})"),
+    ),
+    "a norm that changes": Idiom(
+        with_init("self.max_norm = 1.0")
+        + train(LOSS, BACKWARD, "self.max_norm *= 0.9", f"self.context.step_optimizer(self.optimizer, lambda p: {NORM}("
+                "p, self.max_norm))"),
+        (GATE, f"(lambda p: {NORM}(p, self.max_norm))({OTHER_PARAMS})"),
+    ),
+    "a norm of the batch": Idiom(
+        train(LOSS, BACKWARD, f"self.context.step_optimizer(self.optimizer, lambda p: {NORM}(p, batch_idx + 1))"),
+        (GATE, f"(lambda p: {NORM}(p, batch_idx + 1))({OTHER_PARAMS})"),
+    ),
+    "the names it would use are taken": Idiom(
+        train("p, group = 1, 2", LOSS, BACKWARD, "self.context.step_optimizer(self.optimizer, clip_grads=clip_all)"),
+        (GATE, 'clip_all([param for param_group in self.optimizer.param_groups for param in param_group["params"]])'),
+    ),
+    "by hand between backward and step": Idiom(
+        train(LOSS, BACKWARD, f"norm = {NORM}(self.model.parameters(), 1.0)", STEP),
+        (f"norm = {NORM}(self.model.parameters(), 1.0)", "self.model.step()"),
+    ),
+    "gradients are read": Idiom(
+        train(LOSS, BACKWARD, "norm = sum(p.grad.norm() for p in self.model.parameters())", STEP),
+        ("norm = sum(p.grad.norm() for p in self.model.parameters())", "self.model.step()"),
+    ),
+}  # fmt: skip
+
+AUTOCAST = "with torch.cuda.amp.autocast():"
+ENABLED = '"torch_autocast": {"enabled": self.context.device.type == "cuda", "dtype": "float16"},'
+
+PRECISION = {
+    "use_amp": Idiom(
+        with_init("self.context.experimental.use_amp()") + train(LOSS, BACKWARD, STEP),
+        (ENABLED,), ("use_amp",), review=("DSM340",),
+    ),
+    "use_amp under an if": Idiom(
+        with_init("if self.context.get_hparam('amp'):", "    self.context.experimental.use_amp()")
+        + train(LOSS, BACKWARD, STEP),
+        ('"torch_autocast": {"enabled": self.context.device.type == "cuda" and self.context.get_hparam(\'amp\'), '
+         '"dtype": "float16"},',), ("use_amp()",), review=("DSM340",),
+    ),
+    "apex": Idiom(
+        with_init("self.model, self.optimizer = self.context.configure_apex_amp(", "    models=self.model,  # both",
+                  "    optimizers=self.optimizer,", ")") + train(LOSS, BACKWARD, STEP),
+        ("# both", ENABLED), ("configure_apex_amp",), review=("DSM340",),
+    ),
+    "apex, its value used otherwise": Idiom(
+        with_init("self.both = self.context.configure_apex_amp(self.model, self.optimizer)")
+        + train(LOSS, BACKWARD, STEP),
+        blocked=("DSM340", "cannot be followed"),
+    ),
+    "scaler": Idiom(
+        with_init("self.scaler = self.context.wrap_scaler(torch.cuda.amp.GradScaler(", "    init_scale=2.0,  # small",
+                  "))")
+        + train(AUTOCAST, f"    {LOSS}", "self.context.backward(self.scaler.scale(loss))",
+                "self.context.step_optimizer(self.optimizer, scaler=self.scaler)", "self.scaler.update()"),
+        (ENABLED, "# small", "self.scaler = torch.cuda.amp.GradScaler(enabled=False)", AUTOCAST,
+         "self.model.backward(self.scaler.scale(loss))", "self.model.step()", "self.scaler.update()"),
+        review=("DSM340",),
+    ),
+    "scaler, discarded": Idiom(
+        with_init("self.scaler = torch.cuda.amp.GradScaler(init_scale=1.0)", "self.context.wrap_scaler(self.scaler)")
+        + train(LOSS, "self.context.backward(self.scaler.scale(loss))",
+                "self.context.step_optimizer(self.optimizer, scaler=self.scaler)", "self.scaler.update()"),
+        ("self.scaler = torch.cuda.amp.GradScaler(enabled=False)", "self.model.step()"), review=("DSM340",),
+    ),
+    "scaler from elsewhere": Idiom(
+        with_init("self.scaler = self.context.wrap_scaler(make_scaler())") + train(LOSS, BACKWARD, STEP),
+        blocked=("DSM340", "cannot be seen"),
+    ),
+    "autocast alone": Idiom(
+        train('with torch.autocast("cuda", dtype=torch.bfloat16):', f"    {LOSS}", BACKWARD, STEP),
+        ('"torch_autocast": {"enabled": self.context.device.type == "cuda", "dtype": "bfloat16"},',),
+        review=("DSM340",),
+    ),
+    "autocast_forward_pass": Idiom(
+        with_init("self.context.autocast_forward_pass(self.model)") + train(LOSS, BACKWARD, STEP),
+        ('self.model.forward = torch.autocast("cuda", enabled=self.context.device.type == "cuda")('
+         "self.model.forward)",),
+        review=("DSM340",),
+    ),
+}  # fmt: skip
+
+
+@idioms(BACKWARDS)
+def test_backward(idiom: Idiom, tmp_path: Path) -> None:
+    idiom.check(tmp_path)
+
+
+@idioms(STEPS)
+def test_steps_and_zero_grad(idiom: Idiom, tmp_path: Path) -> None:
+    idiom.check(tmp_path)
+
+
+@pytest.mark.parametrize(("block", "static", "merged"), [pytest.param(*c, id=n) for n, c in CONFIGURED.items()])
+def test_an_l2_norm_is_the_engines_gradient_clipping(
+    block: str, static: float, merged: str | None, tmp_path: Path
+) -> None:
+    source = examples.module(block)
+    (tmp_path / "model_def.py").write_text(source)
+    created = next(f for f in examples.run(tmp_path).files if f.path.name == "ds_config.json")
+    assert created.after is not None
+    assert json.loads(created.after)["gradient_clipping"] == static
+    Idiom(source, ((merged,) if merged else ()) + ("self.model.backward(loss)", "self.model.step()")).check(tmp_path)
+
+
+@idioms(KEPT)
+def test_clipping_that_no_config_can_say_is_kept(idiom: Idiom, tmp_path: Path) -> None:
+    idiom.check(tmp_path)
+
+
+@idioms(PRECISION)
+def test_mixed_precision(idiom: Idiom, tmp_path: Path) -> None:
+    idiom.check(tmp_path)
