@@ -281,6 +281,17 @@ def test_a_batch_that_ends_within_an_accumulation_is_refused(tmp_path: Path) -> 
         toys.fit(OnlyAtTheBoundary, {"k": 2}, tmp_path, max_length=pytorch.Batch(1))
 
 
+def test_a_loop_over_micro_batches_within_a_micro_batch_is_refused(tmp_path: Path) -> None:
+    class Looping(toys.SimpleDS):
+        def train_batch(self, dataloader_iter: Any, epoch_idx: int, batch_idx: int) -> Any:
+            for _ in range(self.context.get_num_micro_batches_per_slot()):
+                metrics = super().train_batch(dataloader_iter, epoch_idx, batch_idx)
+            return metrics
+
+    with pytest.raises(InvalidExperimentException, match=r"disable_auto_grad_accumulation\(\)"):
+        toys.fit(Looping, {"k": 3}, tmp_path, max_length=pytorch.Batch(1))
+
+
 def test_less_data_than_one_batch_is_refused(tmp_path: Path) -> None:
     class Small(toys.SimpleDS):
         training_samples = 8

@@ -82,6 +82,13 @@ class DeepSpeedStrategy(Strategy):
         engine = self.context.models[0]
         if isinstance(engine, deepspeed.PipelineEngine) or not is_managed(engine):
             return
+        if self._calls > 1 and micro_steps == self.micro_batches**2:
+            raise InvalidExperimentException(
+                f"train_batch() called engine.step() {self.micro_batches} times in each of its {self._calls} calls a "
+                f"batch, so a batch took {micro_steps} micro-batches instead of {self.micro_batches} "
+                "(gradient_accumulation_steps). Train one micro-batch a call, or call "
+                "context.disable_auto_grad_accumulation() in the trial's __init__."
+            )
         if micro_steps % self.micro_batches != 0:
             raise InvalidExperimentException(
                 f"train_batch() did not train for gradient accumulation steps: engine.step() ran {micro_steps} times "
