@@ -80,6 +80,12 @@ def apply(plan: Plan) -> None:
             "convert for the bundled runtime (--target runtime)",
         )  # fmt: skip
         return
+    if trial.stage_refused:
+        plan.blocked(
+            CODE, file, place.statement, f"ZeRO stage {trial.stage} would change the numbers: {trial.stage_refused}",
+            "leave --zero out, or take that out of the trial",
+        )  # fmt: skip
+        return
     if not file.edits.once(place.statement, CODE):
         return
     names = _Names(plan, file, place)

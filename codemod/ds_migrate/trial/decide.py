@@ -7,7 +7,7 @@ import libcst as cst
 from ds_migrate.options import Options
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.syntax.tree import dotted, values_of, walk
-from ds_migrate.trial.hazards import handles_gradients, parameter_hazard
+from ds_migrate.trial.hazards import forward_past_engine, handles_gradients, parameter_hazard
 from ds_migrate.trial.model import Form, Optimizer, Trial
 from ds_migrate.trial.owners import on_every_path
 
@@ -34,7 +34,8 @@ def decide(trial: Trial, options: Options, clips: bool, keeps_clip: bool) -> Non
     trial.managed = trial.form is Form.SIMPLE and _one_backward_one_step(trial)
     trial.stage, trial.stage_reason = _stage(trial, keeps_clip)
     if options.zero is not None:
-        trial.stage = options.zero
+        trial.stage_refused = refused_stage(trial, options.zero, keeps_clip)
+        trial.stage, trial.stage_reason = options.zero, "" if options.zero else trial.stage_reason
 
 
 def _is_irregular(trial: Trial) -> bool:
@@ -134,22 +135,45 @@ def _returns_before(file: SourceFile, call: cst.Call) -> bool:
 
 
 def _stage(trial: Trial, keeps_clip: bool) -> tuple[int, str]:
-    """The highest stage at which the numbers are provably the original's, and why not higher."""
+    """The ZeRO stage written by default, and why it is not higher."""
     if trial.form is not Form.SIMPLE:
         return 0, "engines per optimizer share models"
     if not trial.managed:
         return 0, "backward and step are not called exactly once per micro-batch"
-    if keeps_clip:
-        return 0, "gradients are clipped by the trial's own function"
-    optimizer = trial.optimizers[0]
-    kinds = {_constructor(w.file, w.argument, w.use.function) for w in optimizer.wraps}
-    for kind in kinds - ELEMENTWISE:
-        return 0, f"{kind or 'the optimizer'} is not known to be elementwise"
-    trial.tested_optimizer = kinds <= _TESTED
-    if handles_gradients(trial):
-        return 0, "the trial reads or clips gradients itself"
-    reason = parameter_hazard(trial)
+    reason = _not_sharded(trial, keeps_clip)
     return (0, reason) if reason else (1, "")
+
+
+def refused_stage(trial: Trial, wanted: int, keeps_clip: bool) -> str:
+    """Why a ZeRO stage that the user wants would not train to the trial's numbers; "" when it would."""
+    if wanted <= trial.stage:
+        return ""
+    if trial.form is Form.COLLECTED:
+        return "its models and optimizers are known only when it runs"
+    if trial.form is Form.PER_OPTIMIZER:
+        return (
+            "forwards go past its engines, which stages 0 and 1 allow only"
+            if wanted > 1
+            else _not_sharded(trial, keeps_clip)
+        )
+    if trial.stage_reason:
+        return trial.stage_reason
+    return forward_past_engine(trial) if wanted == 3 else ""
+
+
+def _not_sharded(trial: Trial, keeps_clip: bool) -> str:
+    """Why sharded optimizer state would not give the trial's numbers."""
+    if keeps_clip:
+        return "gradients are clipped by the trial's own function"
+    trial.tested_optimizer = True
+    for optimizer in trial.optimizers:
+        kinds = {_constructor(w.file, w.argument, w.use.function) for w in optimizer.wraps}
+        for kind in kinds - ELEMENTWISE:
+            return f"{kind or 'the optimizer'} is not known to be elementwise"
+        trial.tested_optimizer = trial.tested_optimizer and kinds <= _TESTED
+    if handles_gradients(trial):
+        return "the trial reads or clips gradients itself"
+    return parameter_hazard(trial)
 
 
 def _constructor(file: SourceFile, node: cst.BaseExpression, function: cst.FunctionDef | None) -> str | None:

@@ -52,6 +52,37 @@ def parameter_hazard(trial: Trial) -> str:
     return ""
 
 
+_NO_FORWARD = frozenset(
+    [
+        "train",
+        "eval",
+        "zero_grad",
+        "parameters",
+        "named_parameters",
+        "modules",
+        "children",
+        "backward",
+        "step",
+        "state_dict",
+        "to",
+        "cuda",
+    ]
+)
+
+
+def forward_past_engine(trial: Trial) -> str:
+    """A call of the model's own methods in training: at ZeRO stage 3 its parameters are not there then."""
+    models = {name for model in trial.models for name in model.names if name.startswith("self.")}
+    for file, function in _running(trial):
+        for node in walk(function):
+            func = node.func if isinstance(node, cst.Call) else None
+            owner, _, method = (dotted(func) or "").rpartition(".")
+            if func is not None and owner in models and method not in _NO_FORWARD:
+                line = file.position(node)[0]
+                return f"{owner}.{method}() goes past the engine's forward ({file.path.name}, line {line})"
+    return ""
+
+
 def _hazard(file: SourceFile, node: cst.CSTNode, models: set[str], function: cst.FunctionDef) -> str:
     if isinstance(node, cst.Attribute):
         name = node.attr.value
