@@ -325,6 +325,11 @@ CONTEXTS = {
     "registries": Idiom(
         trial("from determined.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext\n")
         .replace("loss = self.model(batch).mean()", "loss = self.context.models[0](batch).mean()"),
+        ("loss = self.model(batch).mean()",),
+    ),
+    "registries, by a number known later": Idiom(
+        trial("from determined.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext\n")
+        .replace("loss = self.model(batch).mean()", "loss = self.context.models[batch_idx](batch).mean()"),
         blocked=("DSM390", "models"),
     ),
 }  # fmt: skip

@@ -319,8 +319,8 @@ SEVERAL = {
     "names of engines that are taken": Idiom(
         init("self.engine = 3", *GAN, adam("opt", "self.generator.parameters()"),
              adam("optimizer", "self.discriminator.parameters()")) + steps("opt", "optimizer") + EVALUATE,
-        ("self.opt_engine = self.context.wrap_model_engine(ds_engine)",
-         "self.optimizer_engine = self.context.wrap_model_engine(ds_engine)",
+        ("self.opt_engine = self.context.wrap_model_engine(engine)",
+         "self.optimizer_engine = self.context.wrap_model_engine(engine)",
          "self.opt_engine.backward(loss0)", "self.opt_engine.step()",
          "self.optimizer_engine.backward(loss1)", "self.optimizer_engine.step()"),
     ),

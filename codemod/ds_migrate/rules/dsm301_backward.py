@@ -36,7 +36,7 @@ from collections.abc import Callable
 import libcst as cst
 
 from ds_migrate.plan import Plan
-from ds_migrate.rules.support import expression_text
+from ds_migrate.rules.support import expression_text, trim_comma
 from ds_migrate.syntax.tree import argument, has_star, is_literal
 from ds_migrate.trial.hazards import handles_gradients
 from ds_migrate.trial.model import Backward, Form
@@ -163,7 +163,7 @@ def _name_arguments(backward: Backward) -> None:
             file.keep_comments(call, arg)
             file.change(arg, lambda _: cst.RemoveFromParent())
     if len(call.args) > first:
-        file.change(call, _trim_comma)
+        file.change(call, trim_comma)
 
 
 def _as_retain_graph(node: cst.CSTNode) -> cst.CSTNode:
@@ -172,12 +172,3 @@ def _as_retain_graph(node: cst.CSTNode) -> cst.CSTNode:
         keyword=cst.Name("retain_graph"),
         equal=cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace("")),
     )
-
-
-def _trim_comma(node: cst.CSTNode) -> cst.CSTNode:
-    """No comma dangles where the last arguments went."""
-    assert isinstance(node, cst.Call)
-    last = node.args[-1]
-    if isinstance(last.comma, cst.Comma) and isinstance(last.comma.whitespace_after, cst.SimpleWhitespace):
-        return node.with_changes(args=[*node.args[:-1], last.with_changes(comma=cst.MaybeSentinel.DEFAULT)])
-    return node

@@ -45,6 +45,8 @@ References
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import libcst as cst
 
 from ds_migrate.plan import Plan
@@ -151,11 +153,22 @@ def _convert(plan: Plan, file: SourceFile, function: cst.FunctionDef, moved: boo
 
 def _first_line(file: SourceFile, function: cst.FunctionDef, line: str) -> None:
     statement, after = first_statement(function)
-    assert isinstance(statement, cst.BaseStatement), "a method written behind its colon reads no batch"
-    if after:
+    if not isinstance(statement, cst.BaseStatement):  # the whole method stands behind its colon
+        file.change(function, lambda updated: _in_a_block(updated, file.edits.parse(line)))
+    elif after:
         file.after(statement, line)
     else:
         file.before(statement, line, above_comments=True)
+
+
+def _in_a_block(function: cst.CSTNode, first: Sequence[cst.BaseStatement]) -> cst.CSTNode:
+    """The function with lines of its own, these before them."""
+    assert isinstance(function, cst.FunctionDef)
+    suite = function.body
+    if isinstance(suite, cst.SimpleStatementSuite):
+        own = cst.SimpleStatementLine(suite.body, trailing_whitespace=suite.trailing_whitespace)
+        suite = cst.IndentedBlock([own])
+    return function.with_changes(body=suite.with_changes(body=[*first, *suite.body]))
 
 
 def _rename_parameter(file: SourceFile, function: cst.FunctionDef, iterator: str) -> None:

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 import libcst as cst
 
 from ds_migrate.plan import Plan
-from ds_migrate.rules.support import expression_text, remove_statement
+from ds_migrate.rules.support import expression_text, remove_statement, trim_comma
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.syntax.tree import argument, number, walk
 
@@ -60,7 +60,7 @@ def _init(plan: Plan, file: SourceFile, call: cst.Call) -> int | None:
     value = number(given.value)
     hparams = argument(call, None, "hparams")
     if value == 1:
-        file.change(given, lambda _: cst.RemoveFromParent())
+        _remove(file, call, given)
         return 1
     if not isinstance(value, int) or hparams is None:
         plan.blocked(
@@ -69,11 +69,17 @@ def _init(plan: Plan, file: SourceFile, call: cst.Call) -> int | None:
             "and divide batch periods by K",
         )  # fmt: skip
         return None
-    file.change(given, lambda _: cst.RemoveFromParent())
+    _remove(file, call, given)
     addition = f'"overwrite_deepspeed_args": {{"gradient_accumulation_steps": {value}}}'
     file.replace(hparams.value, f"{{**{expression_text(hparams.value)}, {addition}}}")
     plan.converted(CODE, file, given, f"accumulation over {value} micro-batches is gradient_accumulation_steps")
     return value
+
+
+def _remove(file: SourceFile, call: cst.Call, given: cst.Arg) -> None:
+    file.keep_comments(call, given)
+    file.change(given, lambda _: cst.RemoveFromParent())
+    file.change(call, trim_comma)
 
 
 def _shorten(plan: Plan, file: SourceFile, call: cst.Call, accumulation: int) -> None:

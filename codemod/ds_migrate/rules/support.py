@@ -127,6 +127,17 @@ def _needs_parentheses(value: cst.BaseExpression) -> bool:
     return "\n" in code(value) or "\r" in code(value)
 
 
+def trim_comma(node: cst.CSTNode) -> cst.CSTNode:
+    """No comma dangles in a call on one line whose last arguments went."""
+    assert isinstance(node, cst.Call)
+    last = node.args[-1] if node.args else None
+    if last is None or not isinstance(last.comma, cst.Comma):
+        return node
+    if not isinstance(last.comma.whitespace_after, cst.SimpleWhitespace):
+        return node
+    return node.with_changes(args=[*node.args[:-1], last.with_changes(comma=cst.MaybeSentinel.DEFAULT)])
+
+
 def _removable(small: cst.CSTNode, statement: cst.BaseStatement) -> cst.CSTNode:
     """The whole line when it holds nothing else, else the small statement."""
     if isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1:

@@ -14,8 +14,11 @@ class Names:
         self.bindings: dict[str, str] = {}
         self.import_nodes: list[cst.Import | cst.ImportFrom] = []
         self.used: set[str] = set()
+        attributes: set[cst.CSTNode] = set()
         for node in walk(module):
-            if isinstance(node, cst.Import):
+            if isinstance(node, cst.Attribute):
+                attributes.add(node.attr)
+            elif isinstance(node, cst.Import):
                 self.import_nodes.append(node)
                 for alias in node.names:
                     name = dotted(alias.name) or ""
@@ -34,7 +37,7 @@ class Names:
                     bound = alias.asname.name if alias.asname is not None else alias.name
                     if isinstance(bound, cst.Name):
                         self.bindings[bound.value] = f"{module_name}{joiner}{dotted(alias.name)}"
-            elif isinstance(node, cst.Name):
+            elif isinstance(node, cst.Name) and node not in attributes:
                 self.used.add(node.value)
         self.taken = self.used | set(self.bindings)
 

@@ -1,0 +1,488 @@
+"""How batches are consumed, where batch sizes are asked for, and what else a trial asks of its context."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import examples
+import pytest
+from idiom_case import Idiom, idioms
+
+HEAD = "def train_batch(self, batch: TorchData, epoch_idx: int, batch_idx: int) -> Dict[str, Any]:"
+TAKES = "def train_batch(self, dataloader_iter: Iterator[TorchData], epoch_idx: int, batch_idx: int) -> Dict[str, Any]:"
+NEXT = "self.context.to_device(next(dataloader_iter))"
+KEEPS = f"batch = {NEXT}"
+END = "    self.context.backward(loss)\n    self.context.step_optimizer(self.optimizer)\n    return {'loss': loss}\n"
+
+
+def train(*lines: str, head: str = HEAD) -> str:
+    """``train_batch`` with these lines before the backward."""
+    return head + "\n" + "".join(f"    {line}\n" for line in lines) + END
+
+
+def with_init(*lines: str) -> str:
+    return examples.METHODS["__init__"] + "".join(f"    {line}\n" for line in lines) + "\n"
+
+
+LOSS = "loss = self.model(x).mean()"
+
+BATCHES = {
+    "unpacked": Idiom(train("x, y = batch", LOSS), (TAKES, f"x, y = {NEXT}")),
+    "unpacked in parentheses": Idiom(train("(x, y) = batch", LOSS), (f"(x, y) = {NEXT}",)),
+    "unpacked with a star": Idiom(train("x, *rest = batch", LOSS), (f"x, *rest = {NEXT}",)),
+    "one element": Idiom(train("(x,) = batch", LOSS), (f"(x,) = {NEXT}",)),
+    "nested": Idiom(train("(x, y), z = batch", LOSS), (f"(x, y), z = {NEXT}",)),
+    "unpacked later": Idiom(
+        train("print(epoch_idx)", "self.model.train()", "x, y = batch", LOSS),
+        ("print(epoch_idx)", "self.model.train()", f"x, y = {NEXT}"),
+    ),
+    "unpacked after a return": Idiom(
+        train("if epoch_idx < 0:", "    return {}", "x, y = batch", LOSS),
+        (TAKES, KEEPS, "if epoch_idx < 0:", "return {}", "x, y = batch"),
+    ),
+    "cast": Idiom(
+        train("batch = cast(Tuple[torch.Tensor, torch.Tensor], batch)", "x, y = batch", LOSS),
+        (f"batch = cast(Tuple[torch.Tensor, torch.Tensor], {NEXT})", "x, y = batch"),
+    ),
+    "cast and unpacked": Idiom(
+        train("x, y = cast(Tuple[Any, Any], batch)", LOSS), (f"x, y = cast(Tuple[Any, Any], {NEXT})",)
+    ),
+    "different arities": Idiom(
+        train("if self.flag:", "    x, y = batch", "else:", "    x, y, z = batch", LOSS),
+        (KEEPS, "if self.flag:", "x, y = batch", "else:", "x, y, z = batch"),
+    ),
+    "tuple comprehension": Idiom(
+        train("batch = tuple(t.float() for t in batch)", "x, y = batch", LOSS),
+        (KEEPS, "batch = tuple(t.float() for t in batch)", "x, y = batch"),
+    ),
+    "dict comprehension": Idiom(
+        train("batch = {k: batch[k][0] for k in batch}", "x = batch['x']", LOSS),
+        (KEEPS, "batch = {k: batch[k][0] for k in batch}"),
+    ),
+    "the unpack rebinds the name": Idiom(
+        train("batch, rewards = batch", "loss = self.model(batch).mean() * rewards"), (f"batch, rewards = {NEXT}",)
+    ),
+    "a loop reuses the name": Idiom(
+        train("x, y = batch", LOSS, "for i, batch in enumerate(self.other):", "    loss = loss + self.model(batch)"),
+        (KEEPS, "x, y = batch", "for i, batch in enumerate(self.other):"),
+    ),
+    "a comprehension reuses the name": Idiom(
+        train("x, y = batch", "loss = sum(self.model(batch).mean() for batch in [x])"),
+        ("x, y = batch", "loss = sum(self.model(batch).mean() for batch in [x])"),
+    ),
+    "two names": Idiom(
+        train("data = labels = batch", "loss = self.criterion(self.model(data), labels)"),
+        (KEEPS, "data = labels = batch"),
+    ),
+    "read twice in a call": Idiom(
+        train("loss = self.criterion(self.model(batch), batch)"),
+        (KEEPS, "loss = self.criterion(self.model(batch), batch)"),
+    ),
+    "a dict": Idiom(train("x = batch['x']", "y = batch['y']", LOSS), (KEEPS, "x = batch['x']")),
+    "an index": Idiom(train("loss = self.model(batch[0]).mean()"), (KEEPS, "loss = self.model(batch[0]).mean()")),
+    "double star": Idiom(train("loss = self.model(**batch).loss"), (KEEPS, "loss = self.model(**batch).loss")),
+    "attributes": Idiom(
+        train("loss = self.model(batch.x, batch.batch).mean()"),
+        (KEEPS, "loss = self.model(batch.x, batch.batch).mean()"),
+    ),
+    "given whole": Idiom(train("loss = self.model(batch).mean()"), (KEEPS, "loss = self.model(batch).mean()")),
+    "given to a helper": Idiom(
+        train("loss = self._loss(batch)")
+        + "\ndef _loss(self, batch):\n    x, y = batch\n    return self.model(x).mean()\n",
+        (KEEPS, "loss = self._loss(batch)", "def _loss(self, batch):", "x, y = batch"),
+    ),
+    "never used": Idiom(
+        train("loss = self.model(self.sample()).mean()"),
+        (TAKES, "next(dataloader_iter)  # this trial does not use its batches"),
+    ),
+    "only compared": Idiom(
+        train("assert batch is not None", "x, y = batch", LOSS), (KEEPS, "assert batch is not None", "x, y = batch")
+    ),
+    "its length": Idiom(train("n = len(batch)", "x, y = batch", LOSS), (KEEPS, "n = len(batch)")),
+    "in an f-string": Idiom(train('print(f"{len(batch)}")', "x, y = batch", LOSS), (KEEPS, 'print(f"{len(batch)}")')),
+    "in a lambda": Idiom(
+        train("get = lambda: batch", "x, y = get()", LOSS), (KEEPS, "get = lambda: batch", "x, y = get()")
+    ),
+    "moved by hand": Idiom(
+        train("x, y = batch", "x = x.cuda()", "y = self.context.to_device(y)", LOSS),
+        (f"x, y = {NEXT}", "x = x.cuda()", "y = self.context.to_device(y)"),
+    ),
+    "under a docstring": Idiom(
+        train('"""One step."""', "loss = self.model(batch).mean()"), (TAKES, '"""One step."""', KEEPS)
+    ),
+    "under a comment": Idiom(
+        train("# the batch", "# is a tuple", "x, y = batch  # (x, y)", LOSS),
+        ("# the batch", "# is a tuple", f"x, y = {NEXT}  # (x, y)"),
+    ),
+    "a keyword of the same name": Idiom(
+        train("x, y = batch", "loss = self.model(x, batch=3).mean()"),
+        (f"x, y = {NEXT}", "loss = self.model(x, batch=3).mean()"),
+    ),
+    "a method of the same name": Idiom(
+        train("x, y = batch", "loss = self.batch(x).mean()"), (f"x, y = {NEXT}", "loss = self.batch(x).mean()")
+    ),
+    "the new name is taken": Idiom(
+        train("dataloader_iter = 3", "x, y = batch", LOSS),
+        ("dataloader_iter = 3", "x, y = self.context.to_device(next(dataloader_iterator))"),
+    ),
+    "reassigned conditionally": Idiom(
+        train("if self.flip:", "    batch = flip(batch)", "x, y = batch", LOSS),
+        (KEEPS, "if self.flip:", "batch = flip(batch)", "x, y = batch"),
+    ),
+    "deleted": Idiom(train("x, y = batch", "del batch", LOSS), (KEEPS, "x, y = batch", "del batch")),
+    "augmented": Idiom(train("batch += 1", "loss = self.model(batch).mean()"), (KEEPS, "batch += 1")),
+    "annotated": Idiom(train("batch: Any = batch", "x, y = batch", LOSS), (KEEPS, "batch: Any = batch")),
+    "walrus": Idiom(train("if (n := len(batch)) > 1:", "    pass", "x, y = batch", LOSS), (KEEPS,)),
+}  # fmt: skip
+
+SIGNATURES = {
+    "no annotations": Idiom(
+        train("x, y = batch", LOSS, head="def train_batch(self, batch, epoch_idx, batch_idx):"),
+        ("def train_batch(self, dataloader_iter, epoch_idx, batch_idx):", f"x, y = {NEXT}"),
+    ),
+    "module annotation": Idiom(
+        train("x, y = batch", LOSS, head=HEAD.replace("TorchData", "pytorch.TorchData")),
+        (TAKES.replace("TorchData", "pytorch.TorchData"),),
+    ),
+    "quoted annotation": Idiom(
+        train("x, y = batch", LOSS, head=HEAD.replace("TorchData", '"TorchData"')),
+        (TAKES.replace("Iterator[TorchData]", '"Iterator[TorchData]"'),),
+    ),
+    "union annotation": Idiom(
+        train("x, y = batch", LOSS, head=HEAD.replace("TorchData", "Tuple[Any, ...]")),
+        (TAKES.replace("TorchData", "Tuple[Any, ...]"),),
+    ),
+    "over several lines": Idiom(
+        train("x, y = batch", LOSS,
+              head="def train_batch(\n    self,\n    batch: TorchData,  # data\n    epoch_idx: int,\n"
+              "    batch_idx: int,\n):"),
+        ("dataloader_iter: Iterator[TorchData],  # data", "epoch_idx: int,"),
+    ),
+    "double star": Idiom(
+        train("x, y = batch", "print(kwargs['epoch_idx'])", LOSS, head="def train_batch(self, batch, **kwargs):"),
+        ('kwargs = {"epoch_idx": epoch_idx, "batch_idx": batch_idx, **kwargs}', f"x, y = {NEXT}",
+         "print(kwargs['epoch_idx'])"),
+    ),
+    "double star, not used": Idiom(
+        train("x, y = batch", LOSS, head="def train_batch(self, batch, **_):"),
+        ("def train_batch(self, dataloader_iter, epoch_idx, batch_idx, **_):",),
+    ),
+    "with a trailing double star": Idiom(
+        train("x, y = batch", LOSS, head="def train_batch(self, batch, epoch_idx, batch_idx, **kwargs):"),
+        ("def train_batch(self, dataloader_iter, epoch_idx, batch_idx, **kwargs):",),
+    ),
+    "keyword only": Idiom(
+        train("x, y = batch", LOSS, head="def train_batch(self, batch, *, epoch_idx, batch_idx):"),
+        ("def train_batch(self, dataloader_iter, epoch_idx, batch_idx):",),
+    ),
+    "defaults": Idiom(
+        train("x, y = batch", LOSS, head="def train_batch(self, batch, epoch_idx=0, batch_idx=0):"),
+        ("def train_batch(self, dataloader_iter, epoch_idx=0, batch_idx=0):",),
+    ),
+    "old, with a model": Idiom(
+        train("x, y = batch", LOSS, head="def train_batch(self, batch, model, epoch_idx, batch_idx):"),
+        blocked=("DSM310", "is not called with those parameters"),
+    ),
+    "another order": Idiom(
+        train("x, y = batch", LOSS, head="def train_batch(self, batch, batch_idx, epoch_idx):"),
+        blocked=("DSM310", "is not called with those parameters"),
+    ),
+}  # fmt: skip
+
+EVAL = "def evaluate_batch(self, {}):\n"
+RETURNS = "    return {'loss': self.model(x).mean()}\n"
+
+EVALUATION = {
+    "one argument": Idiom(
+        EVAL.format("batch: TorchData") + "    x, y = batch\n" + RETURNS,
+        ("def evaluate_batch(self, dataloader_iter: Iterator[TorchData]):", f"x, y = {NEXT}"),
+    ),
+    "two arguments": Idiom(
+        EVAL.format("batch, batch_idx: int") + "    x, y = batch\n" + RETURNS,
+        ("def evaluate_batch(self, dataloader_iter, batch_idx: int):", f"x, y = {NEXT}"),
+    ),
+    "an index with a default": Idiom(
+        EVAL.format("batch, batch_idx=0") + "    x, y = batch\n" + RETURNS,
+        ("def evaluate_batch(self, dataloader_iter, batch_idx=0):",),
+    ),
+    "double star": Idiom(
+        EVAL.format("batch, **kwargs") + "    x, y = batch\n    print(kwargs)\n" + RETURNS,
+        ("def evaluate_batch(self, dataloader_iter, batch_idx, **kwargs):",
+         'kwargs = {"batch_idx": batch_idx, **kwargs}'),
+    ),
+    "a third argument": Idiom(
+        EVAL.format("batch, model, batch_idx") + "    x, y = batch\n" + RETURNS,
+        blocked=("DSM310", "is not called with those parameters"),
+    ),
+    "given to the training code": Idiom(
+        EVAL.format("batch") + "    return self.train_batch(batch, 0, 0)\n", blocked=("DSM310", "hands its batch"),
+    ),
+    "called by another method": Idiom(
+        EVAL.format("batch") + "    x, y = batch\n" + RETURNS
+        + "\ndef look(self, samples):\n    return self.evaluate_batch(samples[0])\n",
+        ("return self.evaluate_batch(iter([samples[0]]))",),
+    ),
+    "behind its colon": Idiom(
+        "def evaluate_batch(self, batch: TorchData): return {'loss': self.model(batch[0]).mean()}  # short\n",
+        ("def evaluate_batch(self, dataloader_iter: Iterator[TorchData]):", KEEPS,
+         "return {'loss': self.model(batch[0]).mean()}  # short"),
+    ),
+    "a stub": Idiom(
+        "def evaluate_batch(self, batch, **kwargs): pass\n",
+        ("def evaluate_batch(self, dataloader_iter, batch_idx, **kwargs):",
+         "next(dataloader_iter)  # this trial does not use its batches", "pass"),
+    ),
+}  # fmt: skip
+
+
+@idioms(BATCHES)
+def test_batches(idiom: Idiom, tmp_path: Path) -> None:
+    idiom.check(tmp_path)
+
+
+@idioms(SIGNATURES)
+def test_signatures(idiom: Idiom, tmp_path: Path) -> None:
+    idiom.check(tmp_path)
+
+
+@idioms(EVALUATION)
+def test_evaluate_batch(idiom: Idiom, tmp_path: Path) -> None:
+    idiom.check(tmp_path)
+
+
+FULL = """\
+def evaluate_full_dataset(self, data_loader):
+    losses = []
+    for batch in data_loader:
+        batch = self.context.to_device(batch)
+        losses.append(self.model(batch[0]).mean().item())
+    return {"loss": sum(losses) / len(losses)}
+"""
+
+
+def test_evaluate_full_dataset_stays_as_it_is(tmp_path: Path) -> None:
+    text = examples.module(FULL)
+    text = text.replace(text[text.index("    def evaluate_batch") : text.index("    def build_training")], "")
+    result = examples.convert(tmp_path, text)
+    assert examples.problems(result) == []
+    assert result.after is not None
+    assert examples.methods(result.after.decode())["evaluate_full_dataset"] == examples.methods(text)[
+        "evaluate_full_dataset"
+    ].replace("    def evaluate", "def evaluate")
+
+
+MICRO = "self.context.get_train_micro_batch_size_per_gpu()"
+SLOT = "self.context.get_per_slot_batch_size()"
+BUILD = "def build_training_data_loader(self):\n"
+
+SIZES = {
+    "in a loader": Idiom(
+        BUILD + f"    return DataLoader(self.data, batch_size={SLOT})\n",
+        (f"return DataLoader(self.data, batch_size={MICRO})",),
+    ),
+    "under a name": Idiom(
+        BUILD + f"    size = {SLOT}\n    return DataLoader(self.data, size)\n", (f"size = {MICRO}",)
+    ),
+    "arithmetic": Idiom(
+        BUILD + f"    return DataLoader(self.data, batch_size=int(1.5 * {SLOT}))\n",
+        (f"return DataLoader(self.data, batch_size=int(1.5 * {MICRO}))",),
+    ),
+    "in __init__": Idiom(
+        with_init(f"self.batch_size = {SLOT}"), (f"self.batch_size = {SLOT}",)
+    ),
+    "in another method": Idiom(
+        f"def sizes(self):\n    return {SLOT}\n", (f"return {SLOT}",)
+    ),
+    "while training": Idiom(
+        train("x, y = batch", f"hidden = self.model.init_hidden({SLOT})", "loss = self.model(x, hidden).mean()"),
+        (f"hidden = self.model.init_hidden({MICRO})",),
+    ),
+    "global": Idiom(
+        BUILD + "    return DataLoader(self.data, batch_size=self.context.get_global_batch_size())\n",
+        ("return DataLoader(self.data, batch_size=self.context.get_global_batch_size())",),
+    ),
+    "a number": Idiom(
+        BUILD + "    return DataLoader(self.data, batch_size=4)\n", ("return DataLoader(self.data, batch_size=4)",)
+    ),
+    "torch's loader, checks switched off": Idiom(
+        BUILD + "    self.context.experimental.disable_dataset_reproducibility_checks()\n"
+        f"    return torch.utils.data.DataLoader(self.data, batch_size={SLOT})\n",
+        ("self.context.disable_dataset_reproducibility_checks()",
+         f"return torch.utils.data.DataLoader(self.data, batch_size={MICRO})"),
+    ),
+    "a sampler": Idiom(
+        BUILD + f"    sampler = torch.utils.data.BatchSampler(self.order, {SLOT}, drop_last=True)\n"
+        "    return DataLoader(self.data, batch_sampler=sampler, collate_fn=stack)\n",
+        (f"sampler = torch.utils.data.BatchSampler(self.order, {MICRO}, drop_last=True)",),
+    ),
+    "consumed by hand": Idiom(
+        with_init("loader = self.build_training_data_loader()", "self.first = next(iter(loader.get_data_loader()))")
+        + BUILD + "    return DataLoader(self.data, batch_size=4)\n",
+        ("self.first = next(iter(loader.get_data_loader()))",),
+    ),
+    "batches of another shape": Idiom(
+        "def get_batch_length(self, batch):\n    return len(batch['x'])\n",
+        ("def get_batch_length(self, batch):", "return len(batch['x'])"),
+    ),
+}  # fmt: skip
+
+
+@idioms(SIZES)
+def test_batch_sizes(idiom: Idiom, tmp_path: Path) -> None:
+    idiom.check(tmp_path)
+
+
+CONTEXT = {
+    "a reducer": Idiom(
+        with_init("self.acc = self.context.wrap_reducer(lambda values: sum(values), name='acc', for_training=False)"),
+        ("self.acc = self.context.wrap_reducer(lambda values: sum(values), name='acc', for_training=False)",),
+    ),
+    "an experimental reducer": Idiom(
+        with_init("self.acc = self.context.experimental.wrap_reducer(sum, name='acc')"),
+        ("self.acc = self.context.wrap_reducer(sum, name='acc')",),
+    ),
+    "auto_to_device switched off": Idiom(
+        with_init("self.context.experimental.disable_auto_to_device()  # the trial moves them")
+        + train("x, y = batch", LOSS),
+        ("# the trial moves them", "x, y = next(dataloader_iter)"),
+    ),
+    "experimental under another name": Idiom(
+        with_init("experiments = self.context.experimental", "experiments.use_amp()"),
+        blocked=("DSM390", "experimental"),
+    ),
+    "use_deepspeed": Idiom(
+        with_init("self.context.experimental.use_deepspeed()"), blocked=("DSM390", "experimental.use_deepspeed")
+    ),
+    "distributed": Idiom(
+        with_init("self.rank = self.context.distributed.get_rank()"),
+        ("self.rank = self.context.distributed.get_rank()",),
+    ),
+    "tensorboard writer": Idiom(
+        with_init("self.writer = self.context.get_tensorboard_writer()"),
+        ("self.writer = self.context.get_tensorboard_writer()",),
+    ),
+    "progress": Idiom(
+        train("x, y = batch", LOSS, "if self.context.is_epoch_start():",
+              "    print(self.context.current_train_epoch())"),
+        ("if self.context.is_epoch_start():", "print(self.context.current_train_epoch())"),
+    ),
+    "a private attribute": Idiom(
+        with_init("self.length = self.context._epoch_len"), blocked=("DSM390", "_epoch_len")
+    ),
+    "aggregation": Idiom(
+        with_init("self.k = self.context._aggregation_frequency"), blocked=("DSM390", "_aggregation_frequency")
+    ),
+    "optimizers": Idiom(with_init("self.first = self.context.optimizers[0]"), ("self.first = self.optimizer",)),
+    "given to a helper": Idiom(
+        with_init("self.data = make(context)", "self.lr = learning_rate(context)")
+        + "\ndef use(self):\n    return other(self.context)\n",
+        ("self.data = make(context)", "return other(self.context)"),
+    ),
+    "state_dict": Idiom(
+        "def save(self):\n    torch.save(self.model.state_dict(), 'w.pt')\n",
+        ("torch.save(self.model.module.state_dict(), 'w.pt')",),
+    ),
+    "deepcopy and isinstance": Idiom(
+        "def look(self):\n    assert isinstance(self.model, Net)\n    return copy.deepcopy(self.model)\n",
+        ("assert isinstance(self.model.module, Net)", "return copy.deepcopy(self.model.module)"),
+    ),
+    "a custom method of the model": Idiom(
+        train("x, y = batch", "loss = self.model.parse_losses(x)['loss']", "self.model.encoder.eval()"),
+        ("loss = self.model.parse_losses(x)['loss']", "self.model.encoder.eval()"),
+    ),
+    "an item of the model": Idiom(
+        "def look(self):\n    return self.model[0].weight, len(self.model)\n",
+        ("return self.model.module[0].weight, len(self.model.module)",),
+    ),
+    "train and eval": Idiom(
+        train("self.model.train()", "x, y = batch", LOSS, "self.model.eval()"),
+        ("self.model.train()", "self.model.eval()"),
+    ),
+    "callbacks": Idiom(
+        "def build_callbacks(self):\n    return {'mine': Mine(self)}\n", ("return {'mine': Mine(self)}",)
+    ),
+    "an exponential average": Idiom(
+        with_init("self.ema = copy.deepcopy(self.model)")
+        + train("x, y = batch", LOSS, "for a, b in zip(self.ema.parameters(), self.model.parameters()):",
+                "    a.data.mul_(0.9).add_(b.data, alpha=0.1)"),
+        ("self.ema = copy.deepcopy(self.model)", "engine, self.optimizer, _, _ = deepspeed.initialize("),
+    ),
+}  # fmt: skip
+
+
+@idioms(CONTEXT)
+def test_what_is_asked_of_the_context_and_the_model(idiom: Idiom, tmp_path: Path) -> None:
+    idiom.check(tmp_path)
+
+
+MAIN = """
+
+def main():
+    hparams = {{"global_batch_size": 4}}
+    with {module}init({arguments}) as train_context:
+        trial = MyTrial(train_context)
+        trainer = {module}Trainer(trial, train_context)
+        trainer.fit(max_length=pytorch.Batch(100), validation_period=pytorch.Batch(10), checkpoint_policy="none")
+
+
+main()
+"""
+
+
+def script(arguments: str, module: str = "pytorch.") -> str:
+    return examples.module() + MAIN.format(arguments=arguments, module=module)
+
+
+LAUNCH = {
+    "init and Trainer": Idiom(
+        script("hparams=hparams"),
+        ("with init(hparams=hparams) as train_context:", "trainer = Trainer(trial, train_context)",
+         'trainer.fit(max_length=pytorch.Batch(100), validation_period=pytorch.Batch(10), checkpoint_policy="none")'),
+    ),
+    "aggregation_frequency": Idiom(
+        script("hparams=hparams, aggregation_frequency=2"),
+        ('with init(hparams={**hparams, "overwrite_deepspeed_args": {"gradient_accumulation_steps": 2}}) '
+         "as train_context:",
+         'trainer.fit(max_length=pytorch.Batch(50), validation_period=pytorch.Batch(5), checkpoint_policy="none")'),
+        ("aggregation_frequency",),
+    ),
+    "aggregation_frequency over several lines": Idiom(
+        script("\n        aggregation_frequency=2,  # two\n        hparams=hparams,\n    "),
+        ("# two", 'hparams={**hparams, "overwrite_deepspeed_args": {"gradient_accumulation_steps": 2}},'),
+    ),
+    "aggregation_frequency of 1": Idiom(
+        script("hparams=hparams, aggregation_frequency=1"), ("with init(hparams=hparams) as train_context:",)
+    ),
+    "aggregation_frequency known later": Idiom(
+        script("hparams=hparams, aggregation_frequency=K"), blocked=("DSM330", "aggregation_frequency=K")
+    ),
+    "aggregation_frequency without hyperparameters": Idiom(
+        script("aggregation_frequency=2"), blocked=("DSM330", "aggregation_frequency=2")
+    ),
+    "lengths that do not divide": Idiom(
+        script("hparams=hparams, aggregation_frequency=8"),
+        ('trainer.fit(max_length=pytorch.Batch(12), validation_period=pytorch.Batch(1), checkpoint_policy="none")',),
+        review=("DSM330",),
+    ),
+    "lengths in epochs": Idiom(
+        script("hparams=hparams, aggregation_frequency=2").replace("pytorch.Batch(100)", "pytorch.Epoch(3)"),
+        ('trainer.fit(max_length=pytorch.Epoch(3), validation_period=pytorch.Batch(5), checkpoint_policy="none")',),
+    ),
+    "configure_profiler": Idiom(
+        script("hparams=hparams").replace(
+            "        trainer.fit", "        trainer.configure_profiler(enabled=True)\n        trainer.fit"),
+        ("trainer = Trainer(trial, train_context)",), ("configure_profiler",),
+    ),
+}  # fmt: skip
+
+
+@idioms(LAUNCH)
+def test_launch_code(idiom: Idiom, tmp_path: Path) -> None:
+    idiom.check(tmp_path)
+
+
+@pytest.mark.parametrize("gone", ["# first\n    # second\n    ", ""])
+def test_comments_above_the_first_statement_stay_below_the_batch(gone: str, tmp_path: Path) -> None:
+    block = HEAD + f"\n    {gone}loss = self.model(batch[0]).mean()\n" + END
+    wanted = (TAKES, KEEPS, *(line.strip() for line in gone.strip().splitlines()), "loss = self.model(batch[0]).mean()")
+    Idiom(block, wanted).check(tmp_path)
