@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 from collections.abc import Iterator
@@ -17,12 +18,14 @@ from trial_runtime.pytorch._settings import RunSettings
 
 @contextlib.contextmanager
 def session(distributed: core.DistributedContext | None, settings: RunSettings) -> Iterator[core.DistributedContext]:
-    """The ranks of this run, seeded; a process group that was made here is taken down at the end."""
-    made_here = False
+    """The ranks of this run, seeded.
+
+    A process group that was made here stays for the next session of this process, and goes at the process's end.
+    """
     if distributed is None:
         if not dist.is_initialized() and int(os.environ.get("WORLD_SIZE", "1")) > 1:
             dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
-            made_here = True
+            atexit.register(_take_down)
         several = dist.is_initialized() and dist.get_world_size() > 1
         distributed = core.DistributedContext.from_torch_distributed() if several else core.DummyDistributedContext()
     try:
@@ -31,10 +34,16 @@ def session(distributed: core.DistributedContext | None, settings: RunSettings) 
         directory = distributed.broadcast(str(settings.checkpoint_directory.absolute()))
         settings.checkpoint_directory = Path(directory)
         yield distributed
+    except BaseException:
+        atexit.unregister(_take_down)  # the other ranks might wait for something
+        raise
     finally:
         distributed.close()
-        if made_here:
-            dist.destroy_process_group()
+
+
+def _take_down() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def _seed(distributed: core.DistributedContext, settings: RunSettings) -> None:

@@ -1,0 +1,71 @@
+"""The ways to start a script: each gives the same numbers, without MPI and without a compiler."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import toys
+
+SCRIPT = """
+import argparse, os, pathlib, sys
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--local_rank")  # the deepspeed launcher's
+parser.parse_known_args()
+import toys
+from trial_runtime import pytorch
+
+for number, kind in enumerate((toys.SimplePT, toys.SimpleDS, toys.SimplePT)):  # several sessions in one process
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    hparams = {"stage": 1, "global_batch_size": 4 * ranks}
+    outcome = toys.fit(kind, hparams, pathlib.Path(sys.argv[1]) / str(number), max_length=pytorch.Batch(3))
+    if outcome.validation:
+        print("RESULT", ranks, float(outcome.validation[-1][1]["validation_loss"]), flush=True)
+"""
+
+LAUNCHERS = {
+    "python": ["-u"],
+    "torchrun": ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"],
+    "deepspeed": ["-m", "deepspeed.launcher.runner", "--num_accelerators=2"],
+}
+
+
+def results(launcher: str, folder: Path) -> list[list[str]]:
+    (folder / "script.py").write_text(SCRIPT)
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+    }
+    environment |= {
+        "PYTHONPATH": os.pathsep.join([str(Path(toys.__file__).parent), *filter(None, sys.path)]),
+        "PATH": "/nonexistent",  # no compiler, no MPI
+        "OMP_NUM_THREADS": "1",
+    }
+    port = [f"--master_port={_free_port()}"] if launcher == "deepspeed" else []
+    command = [sys.executable, *LAUNCHERS[launcher], *port, str(folder / "script.py"), str(folder)]
+    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return [line.split("RESULT")[1].split() for line in done.stdout.splitlines() if "RESULT" in line]
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def test_plain_python(tmp_path: Path) -> None:
+    found = results("python", tmp_path)
+    assert [ranks for ranks, _ in found] == ["1", "1", "1"]
+    assert len({loss for _, loss in found}) == 1
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "deepspeed"])
+def test_two_ranks(launcher: str, tmp_path: Path) -> None:
+    found = results(launcher, tmp_path)
+    assert [ranks for ranks, _ in found] == ["2", "2", "2"]
+    assert len({loss for _, loss in found}) == 1
