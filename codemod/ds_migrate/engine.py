@@ -159,6 +159,8 @@ class _Run:
         """Files that import Determined and belong to no trial: they stay, and are said to."""
         moved = {path for conversion in done for path in conversion.family.files}
         for source in members:
+            if source.data is None or b"determined" not in source.data:
+                continue
             path = source.real
             facts = project.facts(path) if path.suffix in _PYTHON and path not in moved else None
             if not done or facts is None or path in {p for p, _ in project.trials} or path in self.results:

@@ -63,8 +63,8 @@ def apply_file(file: SourceFile, plans: Sequence[Plan]) -> None:
 def _references(plan: Plan, file: SourceFile) -> None:
     """Every use of a moved name, however it is spelled; every use of a name that the target lacks is blocked."""
     imported = {inner for n in file.names.import_nodes for inner in walk(n)}
-    for node in walk(file.module):
-        if not isinstance(node, (cst.Name, cst.Attribute)) or node in imported or not _whole_chain(file, node):
+    for node in file.nodes(cst.Name, cst.Attribute):
+        if node in imported or not _whole_chain(file, node):
             continue
         qualified = file.names.qualified(node)
         if qualified is None or not qualified.startswith("determined."):
@@ -103,8 +103,8 @@ def _split(qualified: str) -> tuple[str, str]:
 
 def _annotations(plan: Plan, file: SourceFile) -> None:
     """Quoted annotations that are one dotted name."""
-    for node in walk(file.module):
-        if not isinstance(node, cst.Annotation) or not isinstance(node.annotation, cst.SimpleString):
+    for node in file.nodes(cst.Annotation):
+        if not isinstance(node.annotation, cst.SimpleString):
             continue
         text = node.annotation
         try:

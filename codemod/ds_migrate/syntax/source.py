@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import libcst as cst
 from libcst._nodes.internal import CodegenState
@@ -14,7 +15,7 @@ from libcst._nodes.internal import CodegenState
 from ds_migrate.syntax.edits import Change, Edits
 from ds_migrate.syntax.imports import Imports
 from ds_migrate.syntax.names import Names
-from ds_migrate.syntax.tree import children, comments
+from ds_migrate.syntax.tree import children, comments, walk
 
 # libcst recurses once per nesting level; a 500-term sum needs more than Python's default.
 _RECURSION_LIMIT = 20_000
@@ -94,6 +95,7 @@ class SourceFile:
             raise SourceError("DSM002", "libcst cannot print this file back byte for byte")
         self._starts = state.starts
         self._parents: dict[cst.CSTNode, cst.CSTNode] | None = None
+        self._by_kind: dict[type, list[cst.CSTNode]] | None = None
         self.edits = Edits(self.module)
         self._names: Names | None = None
         self._imports: Imports | None = None
@@ -124,6 +126,15 @@ class SourceFile:
         """Line and column of the node's first token, both from 1."""
         line, column = self._starts.get(id(node), (1, 0))
         return line, column + 1
+
+    def nodes(self, *kinds: type[cst.CSTNode]) -> Iterator[Any]:
+        """Every node of exactly these classes, kind by kind, in source order; the tree is walked once for all."""
+        if self._by_kind is None:
+            self._by_kind = {}
+            for node in walk(self.module):
+                self._by_kind.setdefault(type(node), []).append(node)
+        for kind in kinds:
+            yield from self._by_kind.get(kind, ())
 
     def parent(self, node: cst.CSTNode) -> cst.CSTNode | None:
         if self._parents is None:

@@ -21,7 +21,7 @@ HELPED = frozenset({"wrap_model", "wrap_optimizer", "step_optimizer", "backward"
 
 def class_node(file: SourceFile, name: str, line: int | None = None) -> cst.ClassDef | None:
     """The class of that name (the one nearest to ``line`` when a file has several)."""
-    found = [n for n in walk(file.module) if isinstance(n, cst.ClassDef) and n.name.value == name]
+    found = [n for n in file.nodes(cst.ClassDef) if n.name.value == name]
     if line is not None:
         found.sort(key=lambda n: abs(file.position(n.name)[0] - line))
     return found[0] if found else None

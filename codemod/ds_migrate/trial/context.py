@@ -11,7 +11,7 @@ from functools import cached_property
 import libcst as cst
 
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import argument, dotted, parameters, walk
+from ds_migrate.syntax.tree import argument, dotted, parameters, targets
 
 _USUAL = frozenset({"context", "trial_context"})
 _ANNOTATIONS = ("TrialContext", "CheckpointLoadContext", "PyTorchExperimentalContext")
@@ -47,7 +47,7 @@ class Contexts:
         self._locals: dict[cst.CSTNode, set[str]] = {}
         self.attributes: set[str] = set()
         self._kept_by: dict[cst.ClassDef | None, set[str]] = {}
-        self._functions = [n for n in walk(file.module) if isinstance(n, cst.FunctionDef)]
+        self._functions: list[cst.FunctionDef] = list(file.nodes(cst.FunctionDef))
         for function in self._functions:
             self._locals[function] = self._context_parameters(function)
         while self._propagate():
@@ -73,9 +73,7 @@ class Contexts:
     def uses(self) -> list[ContextUse]:
         """Every attribute taken from the context, in source order."""
         found: list[ContextUse] = []
-        for node in walk(self.file.module):
-            if not isinstance(node, cst.Attribute):
-                continue
+        for node in self.file.nodes(cst.Attribute):
             attr = node.attr.value
             value = node.value
             if isinstance(value, cst.Attribute) and value.attr.value == "experimental" and self.is_context(value.value):
@@ -98,9 +96,8 @@ class Contexts:
         """``hasattr(context, name)`` and ``getattr(context, name, ...)``."""
         return [
             node
-            for node in walk(self.file.module)
-            if isinstance(node, cst.Call)
-            and isinstance(node.func, cst.Name)
+            for node in self.file.nodes(cst.Call)
+            if isinstance(node.func, cst.Name)
             and node.func.value in ("hasattr", "getattr")
             and len(node.args) >= 2
             and self.is_context(node.args[0].value)
@@ -133,15 +130,14 @@ class Contexts:
         """One round through assignments and calls; True when something new was learned."""
         grown = False
         methods = {f.name.value: f for f in self._functions}
-        for function in self._functions:
-            for node in walk(function):
-                if isinstance(node, cst.Assign) and self.is_context(node.value):
-                    for target in node.targets:
-                        grown |= self._learn(function, target.target)
-                elif isinstance(node, cst.AnnAssign) and node.value is not None and self.is_context(node.value):
-                    grown |= self._learn(function, node.target)
-                elif isinstance(node, cst.Call):
-                    grown |= self._learn_call(node, methods)
+        for node in self.file.nodes(cst.Assign, cst.AnnAssign):
+            function = self.file.function(node)
+            if function is None or node.value is None or not self.is_context(node.value):
+                continue
+            for target in targets(node):
+                grown |= self._learn(function, target)
+        for call in self.file.nodes(cst.Call):
+            grown |= self._learn_call(call, methods)
         return grown
 
     def _learn(self, function: cst.FunctionDef, target: cst.BaseExpression) -> bool:
