@@ -134,7 +134,7 @@ class Conversion:
             plan.experiment_average = config is None or config.averages != frozenset({False})
             plan.accumulates = config is not None and any(k > 1 for k in config.aggregation)
             plan.configured = config
-            self._unnamed_configs(plan, config)
+            self._configs_that_bind(plan, config)
         if self.problems or not self.plans or any(plan.trial.place is None for plan in self.plans):
             return  # said already; the rules need every trial's engines
         for rule in conversion_rules():
@@ -161,10 +161,16 @@ class Conversion:
             elif after != before:
                 self.outputs[path] = after
 
-    def _unnamed_configs(self, plan: Plan, config: ConfigFacts | None) -> None:
-        """A config whose accumulation must move along with the source, and may not be written."""
+    def _configs_that_bind(self, plan: Plan, config: ConfigFacts | None) -> None:
+        """A config whose accumulation must move along with the source and may not be written, or configs that want two
+        different sources."""
         if config is None or config.aggregation <= {1}:
             return
+        if len(config.averages) > 1:
+            message = (
+                f"the configs of {plan.trial.name} disagree on average_aggregated_gradients, which its source says"
+            )
+            self._problem(plan.trial.facts, "DSM407", message, "use one value in all configs that accumulate")
         for path in config.configs:
             if path not in self.named:
                 message = f"{plan.trial.name} needs {path.name} converted with it: it sets aggregation_frequency"

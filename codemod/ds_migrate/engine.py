@@ -249,7 +249,13 @@ def _deepspeed_facts(project: Project, sources: dict[Path, Source]) -> Iterable[
             written = re.search(rb'with_name\("([^"]+\.json)"\)', data)
             target = path.with_name(written.group(1).decode() if written else "ds_config.json")
             yield TrialFacts(
-                name, path, TrialStatus.ALREADY_DEEPSPEED, {}, target, sums_gradients=None, reads_deepspeed_config=True
+                name,
+                path,
+                TrialStatus.ALREADY_DEEPSPEED,
+                {},
+                target,
+                sums_gradients=b"scale_wrt_gas=False" in data,
+                reads_deepspeed_config=True,
             )
 
 

@@ -97,11 +97,8 @@ def _problem(plan: Plan, step: Step) -> tuple[str, str] | None:
             "auto_zero_grads=False keeps gradients over a step; an engine always clears them",
             "drop auto_zero_grads=False if the trial clears the gradients itself before each backward",
         )
-    small = step.use.file.parent(step.call)
-    if not isinstance(small, cst.Expr):
+    if not isinstance(step.use.file.parent(step.call), cst.Expr):
         return "the value of step_optimizer is used", "call it as a statement of its own"
-    if not isinstance(step.use.file.parent(small), cst.SimpleStatementLine) and _gated(plan, step):
-        return "step_optimizer stands behind a colon", "give it a line of its own"
     return None
 
 

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import libcst as cst
 
 Change = Callable[[cst.CSTNode], "cst.CSTNode | cst.RemovalSentinel"]
+Line: TypeAlias = cst.SimpleStatementLine | cst.SimpleStatementSuite
 Statement: TypeAlias = cst.SimpleStatementLine | cst.BaseCompoundStatement
 
 
@@ -70,14 +71,14 @@ class Edits:
         """Put comments of code that goes above the statement that it was a part of."""
         self._kept_comments.setdefault(statement, []).extend(found)
 
-    def expand(self, line: cst.SimpleStatementLine, small: cst.BaseSmallStatement, code: str) -> None:
+    def expand(self, line: Line, small: cst.BaseSmallStatement, code: str) -> None:
         """Put whole statements in the place of one small statement; others on its line get lines of their own."""
         marks = self._expanded.setdefault(line, {})
         mark = f"_ds_migrate_{len(marks)}"
         marks[mark] = code
         self.replace(small, cst.Expr(cst.Name(mark)))
 
-    def _expand(self, line: cst.SimpleStatementLine, marks: dict[str, str]) -> list[Statement]:
+    def _expand(self, line: Line, marks: dict[str, str]) -> list[Statement]:
         statements: list[Statement] = []
         for small in line.body:
             value = small.value if isinstance(small, cst.Expr) else None
@@ -86,7 +87,7 @@ class Edits:
             else:
                 statements.append(cst.SimpleStatementLine([small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)]))
         comment = line.trailing_whitespace.comment
-        above = list(line.leading_lines)
+        above = list(line.leading_lines) if isinstance(line, cst.SimpleStatementLine) else []
         if comment is not None and len(statements) == 1 and isinstance(statements[0], cst.SimpleStatementLine):
             statements[0] = statements[0].with_changes(trailing_whitespace=line.trailing_whitespace)
         elif comment is not None:
@@ -146,8 +147,10 @@ class _Rewriter(cst.CSTTransformer):
             if isinstance(original_node, cst.BaseSmallStatement):
                 return cst.RemoveFromParent()
             node = _emptied(node)
-        if original_node in edits._expanded and isinstance(node, cst.SimpleStatementLine):
-            node = cst.FlattenSentinel(edits._expand(node, edits._expanded[original_node]))
+        if original_node in edits._expanded and isinstance(node, (cst.SimpleStatementLine, cst.SimpleStatementSuite)):
+            statements = edits._expand(node, edits._expanded[original_node])
+            in_line = isinstance(node, cst.SimpleStatementLine)
+            node = cst.FlattenSentinel(statements) if in_line else cst.IndentedBlock(statements)
         above, before, after = (
             [statement for code in found.get(original_node, ()) for statement in edits.parse(code)]
             for found in (edits._above, edits._before, edits._after)

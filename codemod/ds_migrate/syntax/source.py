@@ -215,6 +215,6 @@ class SourceFile:
     def expand(self, small: cst.BaseSmallStatement, code: str) -> None:
         """Put whole statements in the place of one small statement."""
         line = self.parent(small)
-        assert isinstance(line, cst.SimpleStatementLine)
+        assert isinstance(line, (cst.SimpleStatementLine, cst.SimpleStatementSuite))
         self._claim(small)
         self.edits.expand(line, small, code)
