@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,6 +48,18 @@ class Conversion:
     @property
     def blocked(self) -> bool:
         return bool(self.problems) or self.findings.blocked
+
+    def attempt(self, step: Callable[[], None]) -> None:
+        """Take a step of the conversion. Whatever goes wrong in it is this family's problem and no other's."""
+        try:
+            step()
+        except Exception as error:
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            message = f"ds-migrate failed: {type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
+            for path in {trial.path for trial in self.family.trials}:
+                self.problems.append(
+                    (path, Finding("DSM003", Severity.ERROR, 1, message, help="please report this file"))
+                )
 
     # -- know -----------------------------------------------------------------------------------------------------
 

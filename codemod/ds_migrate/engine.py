@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -208,12 +209,12 @@ class _Run:
                 files.append(experiment.ConfigFile(path, data, path in self.sources))
         scripts = _scripts(project)
         for conversion in conversions:
-            conversion.model()
+            conversion.attempt(conversion.model)
         facts = [f for c in conversions for f in c.facts()]
         paths_of = ds_config.choose_paths((f.path, f.name, f.ds_config) for f in facts)
         said = experiment.facts_for(files, facts, scripts, root=project.root) if files else {}
         for conversion in conversions:
-            conversion.plan(paths_of, said)
+            conversion.attempt(partial(conversion.plan, paths_of, said))
             for path, result in conversion.results(self.result):
                 self.results[path] = result
         facts = [f for c in conversions for f in c.facts(paths_of)] + list(_deepspeed_facts(project, self.sources))
