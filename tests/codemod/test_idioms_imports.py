@@ -330,7 +330,7 @@ CONTEXTS = {
     "registries, by a number known later": Idiom(
         trial("from determined.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext\n")
         .replace("loss = self.model(batch).mean()", "loss = self.context.models[batch_idx](batch).mean()"),
-        blocked=("DSM390", "models"),
+        ("loss = [self.model][batch_idx](batch).mean()",),
     ),
 }  # fmt: skip
 
