@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -14,6 +15,8 @@ import ds_migrate
 import hatchling.build
 import pytest
 import trial_runtime
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 HEAVY = {"torch", "deepspeed", "libcst", "rich", "pygments", "ruamel", "numpy", "tensorboard"}
@@ -56,6 +59,43 @@ def test_the_codemod_alone_needs_three_packages() -> None:
     assert {re.split(r"[<>=!~ ;]", r)[0].replace("-", ".") for r in requirements} == {"libcst", "rich", "ruamel.yaml"}
 
 
+def third_party(folder: Path) -> set[str]:
+    """Top-level modules that the sources of a package import, lazily or not, from neither the package nor Python."""
+    found: set[str] = set()
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.Import):
+                found.update(alias.name.partition(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                found.add(str(node.module).partition(".")[0])
+    return found - set(sys.stdlib_module_names) - {folder.name}
+
+
+def declared(*extras: str) -> set[str]:
+    """Names of the distributions that the project asks for, in itself and with these extras."""
+    names = set()
+    for text in metadata.requires("ds-migrate") or []:
+        requirement = Requirement(text)
+        if requirement.marker is None or any(requirement.marker.evaluate({"extra": extra}) for extra in extras):
+            names.add(canonicalize_name(requirement.name))
+    return names
+
+
+@pytest.mark.parametrize(
+    ("package", "extras", "brought_along"),
+    [
+        ("codemod/ds_migrate", (), {"pygments"}),  # by rich
+        ("runtime/trial_runtime", ("runtime",), {"typing_extensions"}),  # by torch
+    ],
+)
+def test_what_a_package_imports_is_what_it_asks_for(
+    package: str, extras: tuple[str, ...], brought_along: set[str]
+) -> None:
+    modules = third_party(ROOT / package) - brought_along
+    assert modules
+    assert {canonicalize_name(module) for module in modules - {"ruamel"}} <= declared(*extras)
+
+
 @pytest.mark.parametrize("package", ["ds_migrate", "trial_runtime"])
 def test_packages_are_typed(package: str) -> None:
     assert resources.files(package).joinpath("py.typed").is_file()
@@ -63,9 +103,6 @@ def test_packages_are_typed(package: str) -> None:
 
 def test_pins_are_within_the_ranges_and_cover_all_that_tests_need() -> None:
     """What CI installs is installed as the constraints file says, with nothing left to choose."""
-    from packaging.requirements import Requirement
-    from packaging.utils import canonicalize_name
-
     pins = {}
     for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
