@@ -138,7 +138,7 @@ class _Run:
         for source in members:
             if source.data is None or b"PyTorchTrial" not in source.data or source.path.suffix not in _PYTHON:
                 continue
-            if project.facts(source.real) is None:
+            if source.real not in self.results and project.facts(source.real) is None:
                 line, message = _why(self.read(source.real) or b"")
                 result = self.result(source.real)
                 result.status = FileStatus.ERROR

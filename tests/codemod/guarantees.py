@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import io
+import re
 import subprocess
 import tokenize
 from collections import Counter
@@ -107,11 +109,12 @@ def exists(qualified: str) -> bool:
 
 @cache
 def context_has() -> frozenset[str]:
+    """What a DeepSpeedTrialContext has, what its constructors set included."""
     from trial_runtime.pytorch.deepspeed import DeepSpeedTrialContext
 
-    return frozenset(dir(DeepSpeedTrialContext)) | set(getattr(DeepSpeedTrialContext, "__annotations__", ())) | {
-        "distributed", "device", "models", "engines",
-    }  # fmt: skip
+    sources = (inspect.getsource(cls) for cls in DeepSpeedTrialContext.__mro__ if cls is not object)
+    set_on_self = {name for source in sources for name in re.findall(r"\bself\.(\w+)(?::[^=\n]+)? = ", source)}
+    return frozenset(set_on_self.union(dir(DeepSpeedTrialContext)))
 
 
 def _ours(module: str) -> bool:

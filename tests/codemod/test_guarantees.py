@@ -1,0 +1,125 @@
+"""What holds whatever stands in the files: bad ones stop nothing, and nothing is taken for granted of the runtime."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import examples
+import pytest
+from ds_migrate import target
+from ds_migrate.result import FileStatus, Severity, TrialStatus
+from ds_migrate.rules.dsm390_context_api import KEPT
+from guarantees import context_has, exists
+
+TRIAL = examples.module()
+
+
+def syntax_error(folder: Path) -> None:
+    (folder / "bad.py").write_text(TRIAL.replace("class MyTrial(PyTorchTrial):", "class MyTrial(PyTorchTrial:"))
+
+
+def gbk(folder: Path) -> None:
+    (folder / "bad.py").write_bytes(TRIAL.encode() + "# 训练\n".encode("gbk"))
+
+
+def python_2(folder: Path) -> None:
+    (folder / "bad.py").write_text(TRIAL + '\nprint "done"\n')
+
+
+def zero_byte(folder: Path) -> None:
+    (folder / "bad.py").write_bytes(TRIAL.encode() + b"\0")
+
+
+def unreadable(folder: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root reads everything")
+    (folder / "bad.py").write_text(TRIAL)
+    (folder / "bad.py").chmod(0)
+
+
+def loop(folder: Path) -> None:
+    (folder / "bad.py").symlink_to(folder / "other.py")
+    (folder / "other.py").symlink_to(folder / "bad.py")
+
+
+def deep(folder: Path) -> None:
+    (folder / "bad.py").write_text(TRIAL + "\nx = " + "(" * 900 + "1" + ")" * 900 + "\n")
+
+
+def no_notebook(folder: Path) -> None:
+    (folder / "bad.ipynb").write_text('{"cells": [{"source": "class A(determined.pytorch.PyTorchTrial): pass"')
+
+
+@pytest.mark.parametrize("spoil", [syntax_error, gbk, python_2, zero_byte, unreadable, loop, deep, no_notebook])
+def test_a_bad_file_is_one_error_and_stops_no_other(spoil: Callable[[Path], None], tmp_path: Path) -> None:
+    spoil(tmp_path)
+    (tmp_path / "model_def.py").write_text(TRIAL)
+    report = examples.run(tmp_path)
+    good = next(f for f in report.files if f.path.name == "model_def.py")
+    assert good.status is FileStatus.CHANGED
+    assert [t.status for t in good.trials] == [TrialStatus.CONVERTED]
+    sources = {s.path.name: s.error for s in examples.discover([str(tmp_path)])}
+    bad = [f for f in report.files if f.path.stem == "bad"]
+    errors = [finding for f in bad for finding in f.findings if finding.severity is Severity.ERROR]
+    assert len(errors) + sum(error is not None for name, error in sources.items() if name.startswith("bad")) == 1
+    assert all(f.status is FileStatus.ERROR and not f.to_write for f in bad)
+
+
+def test_a_helper_that_does_not_parse_blocks_only_what_needs_it(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("from determined.pytorch import PyTorchTrial\n\nclass Base(PyTorchTrial:\n")
+    (tmp_path / "derived.py").write_text(TRIAL.replace("PyTorchTrial)", "Base)").replace("import torch\n",
+        "import torch\nfrom broken import Base\n", 1))  # fmt: skip
+    (tmp_path / "model_def.py").write_text(TRIAL)
+    report = examples.run(tmp_path)
+    changed = {f.path.name for f in report.files if f.to_write and f.path.suffix == ".py"}
+    assert changed == {"model_def.py"}
+    assert [f.status for f in report.files if f.path.name == "broken.py"] == [FileStatus.ERROR]
+
+
+SHARED = sorted(f"{module}.{name}" for module, names in target._SHARED.items() for name in names)
+# They have DeepSpeed counterparts of their own, so the runtime's module need not hold them.
+PYTORCH_ONLY = ("PyTorchTrial", "PyTorchTrialContext")
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_a_name_that_the_codemod_keeps_is_in_the_runtime(name: str) -> None:
+    assert exists(target.RUNTIME.module(name))
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_a_name_that_the_codemod_keeps_is_determined_s_own(name: str) -> None:
+    module, _, attribute = name.rpartition(".")
+    determined = pytest.importorskip("determined")
+    assert determined is not None
+    owner = importlib.import_module(module)
+    if not hasattr(owner, attribute):
+        importlib.import_module(name)
+
+
+def test_the_context_has_everything_that_is_kept() -> None:
+    assert set(KEPT) - context_has() == set()
+
+
+# Names of every kind that Determined has and the runtime has not, as real files import them.
+LACKING = [
+    "from determined.common import set_logger\n\nset_logger(True)\n",
+    "from determined import core\n\ncore.init()\n",
+    "import determined as det\n\ndet.TrialContext\n",
+    "from determined import pytorch\n\npytorch.lightning.LightningAdapter\n",
+    "import determined.keras\n\ndetermined.keras.TFKerasTrial\n",
+    "from determined.experimental import Determined\n\nDetermined()\n",
+    "import determined.util as util\n\nutil.download_gcs_blob_with_backoff\n",
+]
+
+
+@pytest.mark.parametrize("use", LACKING)
+def test_a_name_that_the_runtime_lacks_blocks_where_it_is_used(use: str, tmp_path: Path) -> None:
+    result = examples.convert(tmp_path, TRIAL + "\n\n" + use)
+    blocked = [f for f in result.findings if f.severity is Severity.BLOCKED]
+    assert {f.code for f in blocked} == {"DSM101"}
+    assert result.after is None
+    text = (TRIAL + "\n\n" + use).splitlines()
+    assert all("determined" in text[f.line - 1] or "." in text[f.line - 1] or "(" in text[f.line - 1] for f in blocked)
