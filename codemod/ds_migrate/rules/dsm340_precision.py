@@ -114,19 +114,14 @@ def _drop(plan: Plan, use: ContextUse) -> None:
         names = {t for model in plan.trial.models for t in model.names} | {
             t for o in plan.trial.optimizers for t in o.names
         }
-        written = {d for t in parent.targets for n in walk(t) if (d := dotted(n)) is not None and d not in ("self",)}
-        if (
-            not {w for w in written if w.startswith("self.") or "." not in w}
-            - names
-            - {w.split(".")[-1] for w in names}
-        ):
+        written = {d for t in parent.targets for n in walk(t) if (d := dotted(n)) is not None and d != "self"}
+        foreign = {w for w in written if w.startswith("self.") or "." not in w} - names
+        if not foreign - {name.split(".")[-1] for name in names}:
             file.remove(line if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1 else parent)
-            plan.review(CODE, file, call, f"{use.attr.rpartition('.')[2]}: {_NEAREST}")
+            _nearest(plan, use)
             return
     elif remove_statement(file, call):
-        if use.attr != "configure_apex_amp" and plan.trial.form is not Form.SIMPLE:
-            _wrap_forwards(plan)
-        plan.review(CODE, file, call, f"{use.attr.rpartition('.')[2]}: {_NEAREST}")
+        _nearest(plan, use)
         return
     plan.blocked(
         CODE, file, call, f"the value of {use.attr}() is used in a way that cannot be followed",
@@ -134,22 +129,34 @@ def _drop(plan: Plan, use: ContextUse) -> None:
     )  # fmt: skip
 
 
-def _autocast(torch: str, context: str) -> str:
-    return f'{torch}.autocast("cuda", enabled={context}.device.type == "cuda")'
-
-
-def _wrap_forwards(plan: Plan) -> None:
-    """Forwards bypass the engines, so autocast goes around them, as PyTorchTrial put it."""
-    place = plan.trial.place
-    if place is None or plan.trial.form is Form.COLLECTED:
+def _nearest(plan: Plan, use: ContextUse) -> None:
+    """Say what replaces it; where forwards go past the engines, put autocast around them."""
+    if plan.trial.form is Form.SIMPLE or _wrap_forwards(plan):
+        plan.review(CODE, use.file, use.node, f"{use.attr.rpartition('.')[2]}: {_NEAREST}")
         return
+    plan.blocked(
+        CODE, use.file, use.node, f"{use.attr.rpartition('.')[2]} concerns models that are known only at run time",
+        "put torch.autocast around their forward passes instead",
+    )  # fmt: skip
+
+
+def _autocast(torch: str, context: str, condition: str = "") -> str:
+    on = f'{context}.device.type == "cuda"' + (f" and {condition}" if condition else "")
+    return f'{torch}.autocast("cuda", enabled={on})'
+
+
+def _wrap_forwards(plan: Plan) -> bool:
+    """Forwards bypass the engines, so autocast goes around them as PyTorchTrial put it; False where none is known."""
+    place = plan.trial.place
+    if place is None or plan.trial.form is Form.COLLECTED or not plan.trial.models:
+        return False
     torch = place.file.imports.module("torch")
     context = expression_text(plan.trial.models[0].wraps[0].use.receiver)
+    autocast = _autocast(torch, context, plan.trial.precision.condition or "")
     for model in plan.trial.models:
-        place.file.after(
-            place.statement,
-            f"{model.target}.forward = {_autocast(torch, context)}({model.target}.forward)",
-        )
+        if place.file.edits.once(place.statement, f"autocast {model.target}"):
+            place.file.after(place.statement, f"{model.target}.forward = {autocast}({model.target}.forward)")
+    return True
 
 
 def _scaler(plan: Plan, use: ContextUse) -> None:
