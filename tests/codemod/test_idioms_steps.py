@@ -144,7 +144,7 @@ STEPS = {
         ("return {}", "self.model.backward(loss)", GATE, "self.model.step()"),
     ),
     "behind a colon": Idiom(
-        train(LOSS, BACKWARD, f"if batch_idx % 2: {STEP}"), blocked=("DSM302", "behind a colon")
+        train(LOSS, BACKWARD, f"if batch_idx % 2: {STEP}"), ("if batch_idx % 2:", GATE, "self.model.step()")
     ),
     "by hand": Idiom(
         train("self.optimizer.zero_grad()", LOSS, "loss.backward()", "self.optimizer.step()"),
