@@ -14,7 +14,9 @@ _CELL = "# %% ds-migrate cell "
 _LINE = "# ds-migrate line: "
 _PYTHON_CELL = re.compile(r"%%(time|timeit|capture|prun)\b")
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
-_MAGIC = re.compile(r"^\s*(?:[%!]|\?)|\?\s*$|^\s*\w+\s*=\s*[%!]")
+_PASS = f"pass  {_LINE}"
+_MAGIC = re.compile(r"\s*[%!?]|\s*\w+\s*=\s*[%!]|[^#]*\?\s*$")
+_STATEMENT = re.compile(r"\s+[%!]\w")  # in a block, which must keep a statement
 
 
 class NotebookError(ValueError):
@@ -144,8 +146,14 @@ def _value_like(old: str, source: str) -> str:
 
 
 def _hidden(line: str) -> str:
-    return _LINE + line if _MAGIC.search(line) and "#" not in line.split("?")[0] else line
+    if not _MAGIC.match(line):
+        return line
+    if _STATEMENT.match(line):
+        return line[: len(line) - len(line.lstrip())] + _PASS + line
+    return _LINE + line
 
 
 def _shown(line: str) -> str:
-    return line.lstrip().removeprefix(_LINE) if line.lstrip().startswith(_LINE) else line
+    own = line.lstrip()
+    prefix = next((p for p in (_PASS, _LINE) if own.startswith(p)), None)
+    return line if prefix is None else own.removeprefix(prefix)

@@ -131,7 +131,7 @@ def convert(folder: Path, text: str | bytes, name: str = "model_def.py", options
     """Write one file into a folder of its own and plan its conversion."""
     path = folder / name
     path.write_bytes(text.encode() if isinstance(text, str) else text)
-    report = run(folder, options)
+    report = run(folder, options=options)
     return next(f for f in report.files if f.path.name == name)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import examples
 import pytest
 from ds_migrate import target
+from ds_migrate.discover import discover
 from ds_migrate.result import FileStatus, Severity, TrialStatus
 from ds_migrate.rules.dsm390_context_api import KEPT
 from guarantees import context_has, exists
@@ -61,7 +62,7 @@ def test_a_bad_file_is_one_error_and_stops_no_other(spoil: Callable[[Path], None
     good = next(f for f in report.files if f.path.name == "model_def.py")
     assert good.status is FileStatus.CHANGED
     assert [t.status for t in good.trials] == [TrialStatus.CONVERTED]
-    sources = {s.path.name: s.error for s in examples.discover([str(tmp_path)])}
+    sources = {s.path.name: s.error for s in discover([str(tmp_path)])}
     bad = [f for f in report.files if f.path.stem == "bad"]
     errors = [finding for f in bad for finding in f.findings if finding.severity is Severity.ERROR]
     assert len(errors) + sum(error is not None for name, error in sources.items() if name.startswith("bad")) == 1
