@@ -62,12 +62,19 @@ _SAMPLERS = frozenset(
         "ReproducibleShuffleBatchSampler",
     ]
 )
-_SHARED = {
-    "determined": frozenset({"get_cluster_info", "import_from_path", "LOG_FORMAT", "pytorch", "core", "tensorboard"}),
+SHARED = {
+    "determined": frozenset(
+        {"get_cluster_info", "import_from_path", "LOG_FORMAT", "ClusterInfo", "TrialInfo", "InvalidHP"}
+        | {"pytorch", "core", "tensorboard", "errors"}
+    ),
+    "determined.errors": frozenset(
+        {"InternalException", "InvalidCheckpointException", "InvalidConfigurationException"}
+        | {"InvalidDataTypeException", "InvalidExperimentException"}
+    ),
     "determined.pytorch": _PYTORCH,
     "determined.pytorch.deepspeed": _DEEPSPEED,
     "determined.pytorch.samplers": _SAMPLERS,
-    "determined.core": frozenset({"DistributedContext"}),
+    "determined.core": frozenset({"DistributedContext", "DummyDistributedContext"}),
     "determined.tensorboard": frozenset({"metric_writers"}),
     "determined.tensorboard.metric_writers": frozenset({"pytorch"}),
     "determined.tensorboard.metric_writers.pytorch": frozenset({"TorchWriter"}),
@@ -90,12 +97,12 @@ class Target:
         """Whether a ``determined`` name exists in the target."""
         if not self.ships_helpers:
             return True
-        if qualified in _SHARED:
+        if qualified in SHARED:
             return True
         module, _, name = qualified.rpartition(".")
         while module:
-            if module in _SHARED:
-                return name.split(".")[0] in _SHARED[module]
+            if module in SHARED:
+                return name.split(".")[0] in SHARED[module]
             module, _, inner = module.rpartition(".")
             name = f"{inner}.{name}"
         return False

@@ -165,6 +165,8 @@ def _not_sharded(trial: Trial, keeps_clip: bool) -> str:
     """Why sharded optimizer state would not give the trial's numbers."""
     if keeps_clip:
         return "gradients are clipped by the trial's own function"
+    if trial.late_schedule:
+        return "a learning rate schedule is made after the engine"
     trial.tested_optimizer = True
     for optimizer in trial.optimizers:
         kinds = {_constructor(w.file, w.argument, w.use.function) for w in optimizer.wraps}

@@ -46,7 +46,7 @@ def parameter_hazard(trial: Trial) -> str:
     models = {name for model in trial.models for name in model.names if name.startswith("self.")}
     for file, function in _running(trial):
         for node in walk(function):
-            reason = "" if node in given else _hazard(file, node, models, function)
+            reason = "" if node in given else _hazard(file, node, models, function) or _side_effect(file, node, models)
             if reason:
                 return f"{reason} ({file.path.name}, line {file.position(node)[0]})"
     return ""
@@ -101,6 +101,15 @@ def _hazard(file: SourceFile, node: cst.CSTNode, models: set[str], function: cst
         if ".data" in text or (isinstance(target, cst.Subscript) and _below(text, models)):
             return "a parameter may be changed in place"
     return ""
+
+
+def _side_effect(file: SourceFile, node: cst.CSTNode, models: set[str]) -> str:
+    """A method of the model called for what it does, not for what it returns: it may freeze or change parameters."""
+    if not isinstance(node, cst.Call) or not isinstance(file.parent(node), cst.Expr):
+        return ""
+    owner, _, method = (dotted(node.func) or "").rpartition(".")
+    mine = owner in models or any(owner.startswith(f"{name}.") for name in models)
+    return f"{owner}.{method}() may change parameters" if mine and method not in _NO_FORWARD else ""
 
 
 def _below(text: str, models: set[str]) -> bool:

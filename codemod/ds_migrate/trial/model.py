@@ -127,6 +127,7 @@ class Trial:
     managed: bool = True  # DeepSpeed itself counts accumulation; False: step() alone is the boundary
     stage: int = 0
     stage_reason: str = ""
+    late_schedule: bool = False  # a scheduler is made after the engine, over its optimizer
     stage_refused: str = ""  # why the stage that was asked for is not exact here
     engine_scheduler: str = ""  # the scheduler that deepspeed.initialize takes (--target determined)
     files: list[SourceFile] = field(default_factory=list)  # of its family: helpers and callbacks may be in any

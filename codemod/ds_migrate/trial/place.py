@@ -36,11 +36,14 @@ def engine_place(trial: Trial) -> Place:
     """Find the place. Raises ``NoPlaceError`` when wraps stand where no one statement comes after them all."""
     if trial.helpers:
         return _end_of_init(trial)
-    wraps = (
-        [w for o in trial.optimizers for w in o.wraps] + [w for m in trial.models for w in m.wraps] + trial.schedulers
-    )
+    wraps = [w for o in trial.optimizers for w in o.wraps] + [w for m in trial.models for w in m.wraps]
     part, function = _home(trial, wraps)
     positions = [_top_statement(part, function, wrap) for wrap in wraps]
+    for schedule in trial.schedulers:
+        try:
+            positions.append(_top_statement(part, function, schedule))
+        except NoPlaceError:  # made when the engine is there already, over the optimizer that the engine gave back
+            trial.late_schedule = True
     body = list(function.body.body)
     last = max(body.index(s) for s in positions)
     names = {n for m in trial.models for n in m.names} | {n for o in trial.optimizers for n in o.names}
