@@ -59,7 +59,7 @@ from ds_migrate.syntax.source import SourceFile
 from ds_migrate.syntax.tree import dotted
 from ds_migrate.target import Target
 from ds_migrate.trial.batch_size import micro_batch_size
-from ds_migrate.trial.model import Form, Optimizer, Trial
+from ds_migrate.trial.model import Form, Model, Optimizer, Trial
 from ds_migrate.trial.place import Place
 
 CODE = "DSM205"
@@ -204,7 +204,7 @@ def _engine_of(names: _Names, optimizer: Optimizer) -> list[str]:
         module = plan.deepspeed_name(names.file, "EngineModule")
     else:
         module = engine_module(plan, names.file)
-    children = ", ".join(f"{child_name(m.target)}={m.target}" for m in owned)
+    children = ", ".join(f"{name}={target}" for name, target in _children(owned).items())
     clipping = trial.clipping.get(optimizer)
     config = names.config
     if (
@@ -218,6 +218,17 @@ def _engine_of(names: _Names, optimizer: Optimizer) -> list[str]:
         *names.initialize(f"{module}({optimizer.target}, {children})", optimizer.target, config),
         f"{optimizer.engine} = {names.context}.wrap_model_engine({names.engine})",
     ]
+
+
+def _children(models: list[Model]) -> dict[str, str]:
+    """The models by their names as children, each name once."""
+    named: dict[str, str] = {}
+    for model in models:
+        name = child_name(model.target)
+        while name in named:
+            name += "_"
+        named[name] = model.target
+    return named
 
 
 def _all_same_literal(trial: Trial) -> bool:

@@ -226,10 +226,9 @@ def _forward(plan: Plan, use: ContextUse) -> None:
     torch = file.imports.module("torch")
     context = expression_text(use.receiver)
     line = f"{name}.forward = {_autocast(torch, context)}({name}.forward)"
-    if isinstance(file.parent(call), cst.Expr):
-        file.replace(call, name)
-        file.after(file.statement(call), line)
-        remove_statement(file, call)
+    small = file.parent(call)
+    if isinstance(small, cst.Expr):
+        file.expand(small, line)
     else:
         file.replace(call, name)
         file.before(file.statement(call), line)
