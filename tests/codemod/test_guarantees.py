@@ -80,7 +80,7 @@ def test_a_helper_that_does_not_parse_blocks_only_what_needs_it(tmp_path: Path) 
     assert [f.status for f in report.files if f.path.name == "broken.py"] == [FileStatus.ERROR]
 
 
-SHARED = sorted(f"{module}.{name}" for module, names in target._SHARED.items() for name in names)
+SHARED = sorted(f"{module}.{name}" for module, names in target.SHARED.items() for name in names)
 # They have DeepSpeed counterparts of their own, so the runtime's module need not hold them.
 PYTORCH_ONLY = ("PyTorchTrial", "PyTorchTrialContext")
 
