@@ -11,7 +11,7 @@ from ds_migrate.experiment import ConfigFacts
 from ds_migrate.options import Options
 from ds_migrate.result import Finding, Severity
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import docstring, parameters, walk
+from ds_migrate.syntax.tree import docstring, dotted, parameters, walk
 from ds_migrate.target import DEEPSPEED_MODULE, MOVED, Target
 from ds_migrate.trial.context import Contexts, ContextUse
 from ds_migrate.trial.model import Trial
@@ -58,10 +58,9 @@ class Plan:
         """Mark a use of the context as dealt with; what no rule marks is blocked at the end."""
         self.handled.add(use.node)
 
-    def context_attribute(self, file: SourceFile) -> str:
+    def context_attribute(self) -> str:
         """How a method reaches the context: ``self.context``, or what the trial calls it; a trial that never kept its
         context does so from now on."""
-        del file
         known = sorted({a for part in self.trial.parts for a in self.contexts[part.file].kept_by(part.node)})
         if "context" in known:
             return "self.context"
@@ -107,14 +106,14 @@ class Plan:
             return False
         return any(q in ("determined", "determined.pytorch") for q in bindings)
 
-    def converted(self, code: str, file: SourceFile, node: cst.CSTNode, message: str, fix: str | None = None) -> None:
-        self._say(Severity.CONVERTED, code, file, node, message, None, fix)
+    def converted(self, code: str, file: SourceFile, node: cst.CSTNode, message: str) -> None:
+        self._say(Severity.CONVERTED, code, file, node, message, None)
 
     def review(self, code: str, file: SourceFile, node: cst.CSTNode, message: str, help: str | None = None) -> None:  # noqa: A002
-        self._say(Severity.REVIEW, code, file, node, message, help, None)
+        self._say(Severity.REVIEW, code, file, node, message, help)
 
     def blocked(self, code: str, file: SourceFile, node: cst.CSTNode, message: str, help: str) -> None:  # noqa: A002
-        self._say(Severity.BLOCKED, code, file, node, message, help, None)
+        self._say(Severity.BLOCKED, code, file, node, message, help)
 
     def _say(
         self,
@@ -124,20 +123,11 @@ class Plan:
         node: cst.CSTNode,
         message: str,
         help: str | None,  # noqa: A002
-        fix: str | None,
     ) -> None:
         line, column = file.position(node)
-        self.findings.add(
-            file, Finding(code, severity, line, message, column, trial=self.trial.name, help=help, fix=fix)
-        )
+        self.findings.add(file, Finding(code, severity, line, message, column, trial=self.trial.name, help=help))
 
 
 def _reads_context(node: cst.CSTNode) -> bool:
     """Whether the class reads ``self.context`` (some base class set it)."""
-    return any(
-        isinstance(n, cst.Attribute)
-        and n.attr.value == "context"
-        and isinstance(n.value, cst.Name)
-        and n.value.value == "self"
-        for n in walk(node)
-    )
+    return any(isinstance(n, cst.Attribute) and dotted(n) == "self.context" for n in walk(node))

@@ -7,7 +7,7 @@ import libcst as cst
 from ds_migrate.plan import Plan
 from ds_migrate.rules.support import engine_name
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import dotted, dotted_names, walk
+from ds_migrate.syntax.tree import dotted, dotted_names
 from ds_migrate.trial.clipping import Clipping, clipping_of
 from ds_migrate.trial.decide import decide
 from ds_migrate.trial.model import Form, Optimizer, Trial
@@ -43,12 +43,11 @@ def prepare(plan: Plan) -> None:
     if trial.form is Form.COLLECTED:  # the engines share one config, so every function is kept
         trial.clipping = {owner: Clipping(None, c.function or c.max_norm) for owner, c in trial.clipping.items()}
     if trial.form is Form.SIMPLE:
-        trial.optimizers[0].engine = trial.models[0].target
+        model, optimizer = trial.models[0], trial.optimizers[0]
+        optimizer.engine = model.target
+        model.raw, optimizer.raw = bare_name(trial, model), bare_name(trial, optimizer)
     else:
         _name_engines(plan)
-    if trial.form is Form.SIMPLE:
-        trial.models[0].raw = bare_name(trial, trial.models[0])
-        trial.optimizers[0].raw = bare_name(trial, trial.optimizers[0])
     trial.precision = precision_of(trial)
 
 
@@ -57,8 +56,8 @@ def _name_engines(plan: Plan) -> None:
     taken = {
         name
         for file in plan.contexts
-        for node in walk(file.module)
-        if isinstance(node, cst.Attribute) and (name := dotted(node)) is not None and name.startswith("self.")
+        for node in file.nodes(cst.Attribute)
+        if (name := dotted(node)) is not None and name.startswith("self.")
     }
     for optimizer in plan.trial.optimizers:
         optimizer.engine = engine_name(optimizer, taken)
@@ -78,9 +77,8 @@ def _clipping(trial: Trial) -> dict[Optimizer, Clipping]:
         known = found.get(step.owner)
         found[step.owner] = clipping if known is None or _same(known, clipping) else Clipping(None, step.clip)
     for step in trial.steps:
-        if (
-            step.owner is not None and step.clip is None and step.owner in found
-        ):  # one step clips, another does not: only code can say that
+        # One step clips, another does not: only code can say that.
+        if step.owner is not None and step.clip is None and step.owner in found:
             found[step.owner] = Clipping(None, found[step.owner].function)
     return found
 

@@ -259,4 +259,4 @@ def _deepspeed_import(plan: Plan, file: SourceFile) -> None:
     if lines:
         file.after(lines[-1], text)
     else:
-        file.imports._insert(text, module, True)
+        file.imports.insert(text, module, True)

@@ -47,7 +47,8 @@ NAME = "backward"
 
 def apply(plan: Plan) -> None:
     helpers = [Backward(u, u.call) for u in plan.trial.helpers if u.attr == "backward" and u.call is not None]
-    reduces = not plan.trial.managed and handles_gradients(plan.trial)
+    looks = handles_gradients(plan.trial)
+    reduces = looks and not plan.trial.managed
     for backward in (*plan.trial.backwards, *helpers):
         plan.handle(backward.use)
         file, call = backward.use.file, backward.call
@@ -70,7 +71,7 @@ def apply(plan: Plan) -> None:
             _name_arguments(backward)
             if not plan.experiment_average or (backward.step is not None and backward.step.by_hand):
                 file.change(call, _unscaled)
-            if plan.accumulates and handles_gradients(plan.trial):
+            if plan.accumulates and looks:
                 plan.review(
                     CODE, file, call, "gradients that the trial reads are averaged over the accumulation steps by now",
                     "they used to be averaged in step_optimizer; adapt thresholds and logged norms",
@@ -86,9 +87,7 @@ def apply(plan: Plan) -> None:
 
 def _engine(plan: Plan, backward: Backward) -> str | None:
     if plan.trial.form is Form.COLLECTED:
-        context = (
-            plan.context_attribute(backward.use.file) if backward.by_hand else expression_text(backward.use.receiver)
-        )
+        context = plan.context_attribute() if backward.by_hand else expression_text(backward.use.receiver)
         return f"{context}.engines"
     return backward.owner.engine if backward.owner is not None else None
 

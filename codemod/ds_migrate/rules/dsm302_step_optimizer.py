@@ -75,7 +75,7 @@ def _helpers(plan: Plan) -> Iterator[Step]:
 
 def _engine(plan: Plan, step: Step) -> str:
     if plan.trial.form is Form.COLLECTED:
-        context = plan.context_attribute(step.use.file) if step.by_hand else expression_text(step.use.receiver)
+        context = plan.context_attribute() if step.by_hand else expression_text(step.use.receiver)
         return f"{context}.engines[{expression_text(step.optimizer)}]"
     assert step.owner is not None
     return step.owner.engine

@@ -127,7 +127,7 @@ def _convert(plan: Plan, file: SourceFile, function: cst.FunctionDef, moved: boo
     use = batch_use(file, function, name)
     fetch = f"next({iterator})"
     if moved:
-        fetch = f"{plan.context_attribute(file)}.to_device({fetch})"
+        fetch = f"{plan.context_attribute()}.to_device({fetch})"
     _rename_parameter(file, function, iterator)
     _positional(file, function)
     if use.consumption is Consumption.INLINE:

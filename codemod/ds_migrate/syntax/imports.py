@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -30,7 +31,7 @@ class Imports:
                 return bound
         bound = names.fresh(alias or name)
         self._wanted[name] = bound
-        self._insert(f"import {name}" if bound == name else f"import {name} as {bound}", name, False)
+        self.insert(f"import {name}" if bound == name else f"import {name} as {bound}", name, False)
         return bound
 
     def name(self, module: str, name: str) -> str:
@@ -46,25 +47,24 @@ class Imports:
                 return f"{bound}.{name}"
         bound = names.fresh(name, f"{name}_")
         self._wanted[qualified] = bound
-        self._insert(f"from {module} import {name}" + ("" if bound == name else f" as {bound}"), module, True)
+        self.insert(f"from {module} import {name}" + ("" if bound == name else f" as {bound}"), module, True)
         return bound
 
-    def _insert(self, text: str, module: str, is_from: bool) -> None:
+    def insert(self, text: str, module: str, is_from: bool) -> None:
         """Before the first import of the same section that sorts after it, else after the section's last."""
         section = _section(module)
-        own = (is_from, module)
         lines = [
             s for s in self._file.module.body if isinstance(s, cst.SimpleStatementLine) and _imported(s) is not None
         ]
-        keys = [(s, *_key(s)) for s in lines]
-        mixed = any(
-            a[2] > b[2]
-            for a, b in zip(
-                [k for k in keys if k[1] == section], [k for k in keys if k[1] == section][1:], strict=False
-            )
-        )
+        keys = [(line, *_key(line)) for line in lines]
         same = [k for k in keys if k[1] == section]
-        later = [k for k in same if (k[2] if not mixed else (False, k[2][1])) > (own if not mixed else (False, own[1]))]
+        # Sorted with "import x" before "from x import", or by the module alone where both are mixed.
+        mixed = any(one[2] > other[2] for one, other in pairwise(same))
+
+        def order(is_from: bool, module: str) -> tuple[bool, str]:
+            return (is_from and not mixed, module)
+
+        later = [k for k in same if order(*k[2]) > order(is_from, module)]
         if later:
             self._file.before(later[0][0], text)
         elif same:

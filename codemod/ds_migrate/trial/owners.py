@@ -20,7 +20,7 @@ def models_of(wraps: Iterable[Wrap]) -> list[Model]:
         model.wraps.append(wrap)
         model.names |= names
     for model in found.values():
-        model.sometimes = not _on_every_path(model.wraps)
+        model.sometimes = not on_every_path(model.wraps)
     return list(found.values())
 
 
@@ -38,15 +38,6 @@ def optimizers_of(wraps: Iterable[Wrap], models: list[Model], trial: Trial) -> l
             owns_all(wrap, optimizer.models[0]) for wrap in optimizer.wraps
         )
     return list(found.values())
-
-
-def on_every_path(wraps: list[Wrap]) -> bool:
-    return _on_every_path(wraps)
-
-
-def mentions(node: cst.CSTNode, names: set[str]) -> bool:
-    """Whether the code reads one of the dotted names (or something below it), deferred code not counted."""
-    return _mentions(node, names)
 
 
 def _names(wrap: Wrap) -> tuple[str, set[str]]:
@@ -68,7 +59,8 @@ def _names(wrap: Wrap) -> tuple[str, set[str]]:
     return target, names
 
 
-def _on_every_path(wraps: list[Wrap]) -> bool:
+def on_every_path(wraps: list[Wrap]) -> bool:
+    """Whether one of the wraps is made whichever branch is taken."""
     if any(not w.conditional and not w.repeated for w in wraps):
         return True
     calls = {w.call for w in wraps}

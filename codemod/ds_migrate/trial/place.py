@@ -13,15 +13,11 @@ from ds_migrate.trial.model import Model, Optimizer, Part, Trial, Wrap
 
 @dataclass(frozen=True)
 class Place:
-    """The function and, directly in its body, the statement after which the engines are made.
-
-    ``first`` is the statement in which the first wrap is made.
-    """
+    """The function and, directly in its body, the statement after which the engines are made."""
 
     file: SourceFile
     function: cst.FunctionDef
     statement: cst.BaseStatement
-    first: cst.BaseStatement
 
 
 class NoPlaceError(Exception):
@@ -53,9 +49,8 @@ def engine_place(trial: Trial) -> Place:
     statement = body[last]
     if isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[-1], cst.Return):
         statement = body[last - 1]
-    first = body[min(body.index(s) for s in positions)]
-    assert isinstance(statement, cst.BaseStatement) and isinstance(first, cst.BaseStatement)
-    return Place(part.file, function, statement, first)
+    assert isinstance(statement, cst.BaseStatement)
+    return Place(part.file, function, statement)
 
 
 def after_names(place: Place, names: set[str]) -> Place:
@@ -109,7 +104,7 @@ def _end_of_init(trial: Trial) -> Place:
             and len(body) > 1
         ):
             body.pop()
-        return Place(part.file, function, body[-1], body[0])
+        return Place(part.file, function, body[-1])
     raise NoPlaceError("the trial has no __init__ in this project", None)
 
 
