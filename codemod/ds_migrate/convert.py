@@ -13,7 +13,7 @@ from ds_migrate.check import check
 from ds_migrate.experiment import ConfigFacts, TrialFacts
 from ds_migrate.options import Options
 from ds_migrate.plan import Findings, Plan
-from ds_migrate.prepare import prepare
+from ds_migrate.prepare import agree, prepare
 from ds_migrate.project import Family, TrialClass
 from ds_migrate.result import FileKind, FileResult, FileStatus, Finding, Severity, TrialResult, TrialStatus
 from ds_migrate.rules import conversion_rules
@@ -89,6 +89,7 @@ class Conversion:
             plan = Plan(trial, self.options, target, self.findings, deepspeed_imports=shared, contexts=contexts)
             prepare(plan)
             self.plans.append(plan)
+        agree(self.plans)
 
     def _made_below(self, base: TrialClass) -> bool:
         """Whether a class built on ``base`` makes its engines elsewhere: made in the base too, there would be two."""

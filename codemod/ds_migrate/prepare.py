@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import libcst as cst
 
 from ds_migrate.plan import Plan
 from ds_migrate.rules.support import engine_name
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import dotted, dotted_names
+from ds_migrate.syntax.tree import code, dotted, dotted_names
 from ds_migrate.trial.clipping import Clipping, clipping_of
 from ds_migrate.trial.decide import decide
 from ds_migrate.trial.model import Form, Optimizer, Trial
@@ -49,6 +51,36 @@ def prepare(plan: Plan) -> None:
     else:
         _name_engines(plan)
     trial.precision = precision_of(trial)
+
+
+def agree(plans: Sequence[Plan]) -> None:
+    """Trials whose engines are made by the same lines of a shared ``__init__`` need them the same: counted by hand and
+    unsharded where one of them does, and blocked where what differs cannot be reconciled."""
+    shared: dict[cst.CSTNode, list[Plan]] = {}
+    for plan in plans:
+        if plan.trial.place is not None:
+            shared.setdefault(plan.trial.place.statement, []).append(plan)
+    for group in shared.values():
+        first = group[0].trial
+        for plan in group[1:]:
+            if _engines_of(plan.trial) != _engines_of(first):
+                part = plan.trial.parts[0]
+                plan.blocked(
+                    "DSM205", part.file, part.node.name,
+                    f"{plan.trial.name} and {first.name} share their __init__ and need its engines made differently",
+                    "give each trial an __init__ of its own, or let both clip and step alike",
+                )  # fmt: skip
+        least = min((plan.trial for plan in group), key=lambda trial: (trial.stage, trial.managed))
+        managed = all(plan.trial.managed for plan in group)
+        for plan in group:
+            plan.trial.managed, plan.trial.stage, plan.trial.stage_reason = managed, least.stage, least.stage_reason
+
+
+def _engines_of(trial: Trial) -> tuple[object, ...]:
+    """What the lines that make the engines say, but for what ``agree`` reconciles."""
+    norms = {o.engine: code(c.max_norm) for o, c in trial.clipping.items() if c.max_norm is not None}
+    precision = (trial.precision.condition, trial.precision.dtype)
+    return trial.form, [o.engine for o in trial.optimizers], norms, precision
 
 
 def _name_engines(plan: Plan) -> None:

@@ -47,6 +47,8 @@ def build_trial(facts: TrialClass, files: Mapping[Path, SourceFile], contexts: M
     trial = Trial(facts, parts, uses)
     trial.files = list(contexts)
     _collect(trial)
+    _by_hand(trial, replaced, {use.node for known in contexts.values() for use in known.uses})
+    _pair(trial)
     return trial
 
 
@@ -92,7 +94,10 @@ def _collect(trial: Trial) -> None:
                 trial.steps.append(Step(use, use.call, given.value, _owner(given.value, use, trial), clip_value))
         elif use.attr == "backward":
             trial.backwards.append(Backward(use, use.call))
-    _by_hand(trial, {use.node for use in trial.uses})
+
+
+def _pair(trial: Trial) -> None:
+    """Give each backward the step that follows it."""
     for backward in trial.backwards:
         backward.step = _stepped_after(backward, trial)
         backward.owner = backward.step.owner if backward.step is not None else None
@@ -100,9 +105,11 @@ def _collect(trial: Trial) -> None:
             backward.owner = trial.optimizers[0]
 
 
-def _by_hand(trial: Trial, context_uses: set[cst.Attribute]) -> None:
-    """``loss.backward()``, ``optimizer.step()`` and ``scaler.step(optimizer)`` in the trial's own methods."""
+def _by_hand(trial: Trial, replaced: set[cst.FunctionDef], context_uses: set[cst.Attribute]) -> None:
+    """``loss.backward()``, ``optimizer.step()`` and ``scaler.step(optimizer)`` in the methods that the trial runs."""
     for part, function in trial.methods():
+        if function in replaced:
+            continue
         for node in walk(function):
             if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute) or node.func in context_uses:
                 continue
