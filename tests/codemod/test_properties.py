@@ -11,7 +11,7 @@ import strategies
 from ds_migrate.result import FileStatus, Report, TrialStatus
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.write import apply
-from equivalence.compare import compare, table
+from trial_runtime.verify.compare import compare, table
 from equivalence.launch import Runs
 from equivalence.scenario import Scenario
 from guarantees import assert_guaranteed, assert_patch_applies, assert_stable

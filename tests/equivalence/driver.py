@@ -27,7 +27,7 @@ import torch
 import torch.distributed as dist
 from ruamel.yaml import YAML
 
-from equivalence.record import Key, Record
+from trial_runtime.verify.record import Key, Record
 from equivalence.scenario import Periods, Scenario
 
 RANK, WORLD_SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))

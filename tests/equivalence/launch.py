@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from equivalence.record import Record
+from trial_runtime.verify.record import Record
 from equivalence.scenario import Scenario
 
 # A scenario takes about a second; this bounds one that hangs.

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from equivalence.compare import compare, largest_gap, table
-from equivalence.record import Key, Record
+from trial_runtime.verify.compare import compare, largest_gap, table
+from trial_runtime.verify.record import Key, Record
 
 LOSS = Key("training", 3, "loss")
 WEIGHT = Key("state", 14, "model.0.weight")

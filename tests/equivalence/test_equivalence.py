@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from equivalence.compare import Difference, compare, table
+from trial_runtime.verify.compare import Difference, compare, table
 from equivalence.launch import Runs
-from equivalence.record import Record
+from trial_runtime.verify.record import Record
 from equivalence.scenario import NAMES, Case
 
 ORIGINAL = [

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from equivalence.compare import compare, table
+from trial_runtime.verify.compare import compare, table
 from equivalence.launch import Runs
 from equivalence.scenario import Case, Scenario
 

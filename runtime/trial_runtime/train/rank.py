@@ -66,7 +66,7 @@ def run(info: ClusterInfo, context: Path, kind: str, target: str, args: Sequence
             if rank == 0:
                 stack.enter_context(lock(directory))
                 _record_status(directory, "running")
-            _run(info, kind, target, args)
+            run_entrypoint(info, kind, target, args)
             status = "completed"
         except ConfigError as error:
             if rank == 0:
@@ -91,7 +91,12 @@ def run(info: ClusterInfo, context: Path, kind: str, target: str, args: Sequence
     return 0
 
 
-def _run(info: ClusterInfo, kind: str, target: str, args: Sequence[str]) -> None:
+def run_entrypoint(info: ClusterInfo, kind: str, target: str, args: Sequence[str]) -> None:
+    """Run the entrypoint in this process, from its working directory; see :func:`run` for the arguments.
+
+    Raises:
+        ConfigError: there is no such thing to run.
+    """
     if kind == "class":
         train_class(info, find_class(target))
         return

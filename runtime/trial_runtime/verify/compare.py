@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from equivalence.record import Key, Record
+from trial_runtime.verify.record import Key, Record
+
+if TYPE_CHECKING:
+    from trial_runtime.verify.limits import Limits
 
 # Agreement asked for in fp32 on a CPU, absolute.
 TOLERANCE = 1e-6
@@ -21,6 +24,7 @@ class Difference:
     key: Key
     gap: float
     reason: str
+    limit: float = 0.0
 
 
 def gap_between(expected: np.ndarray[Any, Any], actual: np.ndarray[Any, Any]) -> float:
@@ -35,13 +39,14 @@ def gap_between(expected: np.ndarray[Any, Any], actual: np.ndarray[Any, Any]) ->
 def compare(
     reference: Record,
     candidate: Record,
-    tolerance: float = TOLERANCE,
+    tolerance: float | Limits = TOLERANCE,
     excluded: Mapping[str, str] | None = None,
 ) -> list[Difference]:
     """All differences above `tolerance`, first step first, larger gaps before smaller ones.
 
     Both ways: a value that only one of the two has is a difference as well.
 
+    tolerance: one absolute limit for all values, or the limits that a control run showed.
     excluded: names that are not compared, each with its reason (a parameter whose true gradient is zero moves by
         rounding noise). A name that no record holds is a ValueError: no exclusion outlives its cause unseen.
     """
@@ -50,26 +55,53 @@ def compare(
     if unknown:
         raise ValueError(f"excluded from the comparison, but not in the reference: {', '.join(sorted(unknown))}")
     differences = []
-    for key in reference.values.keys() | candidate.values.keys():
+    for key in _all_keys(reference, candidate):
         if key.name in excluded:
             continue
-        expected, actual = reference.values.get(key), candidate.values.get(key)
+        expected, actual = reference.find(key), candidate.find(key)
+        if key.kind == "norm" and (expected is None or actual is None):
+            continue  # by attribute: an engine is one more, and weights that are spread over ranks have none
         if expected is None or actual is None:
             side = "reference" if expected is None else "candidate"
             differences.append(Difference(key, float("inf"), f"missing in the {side}"))
-        elif expected.shape != actual.shape:
-            differences.append(Difference(key, float("inf"), f"shape {expected.shape} became {actual.shape}"))
-        elif (gap := gap_between(expected, actual)) > tolerance:
+            continue
+        limit = tolerance if isinstance(tolerance, int | float) else tolerance.of(key, expected)
+        if expected.shape != actual.shape:
+            reason = f"shape {expected.shape} became {actual.shape}"
+            differences.append(Difference(key, float("inf"), reason, limit))
+        elif (gap := gap_between(expected, actual)) > limit:
             scalar = expected.size == 1
             reason = f"{expected.item()!r} became {actual.item()!r}" if scalar else f"shape {expected.shape}"
-            differences.append(Difference(key, gap, reason))
+            differences.append(Difference(key, gap, reason, limit))
     return sorted(differences, key=lambda d: (d.key.step, -d.gap, d.key.rank, d.key.name))
+
+
+def _all_keys(reference: Record, candidate: Record) -> list[Key]:
+    """The keys of the reference, and those of the candidate that the reference has under none of their names."""
+    names: dict[str, list[str]] = {}
+    for other, canonical in candidate.aliases.items():
+        names.setdefault(canonical, [canonical]).append(other)
+    found = dict.fromkeys(reference.values)
+    for key in candidate.values:
+        known = [Key(key.kind, key.step, name, key.rank) for name in names.get(key.name, [key.name])]
+        if all(reference.find(other) is None for other in known):
+            found[key] = None
+    return list(found)
 
 
 def largest_gap(reference: Record, candidate: Record) -> float:
     """The largest absolute difference over the values that both records hold."""
-    shared = reference.values.keys() & candidate.values.keys()
-    return max((gap_between(reference.values[key], candidate.values[key]) for key in shared), default=0.0)
+    return max((gap for _, gap in gaps(reference, candidate)), default=0.0)
+
+
+def gaps(reference: Record, candidate: Record) -> list[tuple[Key, float]]:
+    """The gap of each value that both records hold in one shape."""
+    found = []
+    for key, expected in reference.values.items():
+        actual = candidate.find(key)
+        if actual is not None and actual.shape == expected.shape:
+            found.append((key, gap_between(expected, actual)))
+    return found
 
 
 def table(differences: Sequence[Difference], limit: int = 20) -> str:

@@ -1,4 +1,4 @@
-"""What one training run gave: every metric at its step, and the final parameters and buffers."""
+"""What one training run gave: every metric at its step, learning rates, weights and buffers."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-Kind = Literal["training", "window", "validation", "state"]
+Kind = Literal["setup", "initial", "training", "window", "lr", "norm", "validation", "state"]
 
 
 @dataclass(frozen=True)
 class Key:
     """Names one recorded value.
 
-    kind: "training" (one micro-batch), "window" (means and reducers over a reporting window), "validation", or "state"
-        (a final parameter or buffer).
+    kind: "setup" (a fact of the run), "initial" (a parameter or buffer before the first step), "training" (one
+        micro-batch), "window" (means and reducers over a reporting window), "lr" (learning rates, smallest first),
+        "norm" (the norm of a module's parameters or buffers), "validation", or "state" (a final parameter or buffer).
     step: micro-batches trained when the value was taken, counted from 1.
     name: the metric's name, or the tensor's name below its trial ("model.0.weight").
-    rank: metrics are the chief's (0); every rank has its own copy of the state.
+    rank: metrics are the chief's (0); every rank has its own copy of the weights.
     """
 
     kind: Kind
@@ -35,9 +36,13 @@ class Key:
 
 @dataclass
 class Record:
-    """The values of one run, by key; arrays of any numeric type, scalars as arrays of no dimension."""
+    """The values of one run, by key; arrays of any numeric type, scalars as arrays of no dimension.
+
+    aliases: other names of a tensor that is recorded once, as ``{"engine.0.weight": "model.0.weight"}``.
+    """
 
     values: dict[Key, np.ndarray[Any, Any]] = field(default_factory=dict)
+    aliases: dict[str, str] = field(default_factory=dict)
 
     def add(self, key: Key, value: object) -> None:
         """Keeps `value`; a key recorded twice is an error, since one of the two would go unseen."""
@@ -49,14 +54,23 @@ class Record:
         self.values[key] = array
 
     def add_metrics(self, kind: Kind, step: int, metrics: Mapping[str, object]) -> None:
+        """Keeps each metric under its name."""
         for name, value in metrics.items():
             self.add(Key(kind, step, name), value)
+
+    def find(self, key: Key) -> np.ndarray[Any, Any] | None:
+        """The value of `key`, also where this run recorded it under another name of the same tensor."""
+        found = self.values.get(key)
+        if found is None and key.name in self.aliases:
+            found = self.values.get(Key(key.kind, key.step, self.aliases[key.name], key.rank))
+        return found
 
     def save(self, path: Path) -> None:
         """Writes one .npz; the file appears whole or not at all."""
         arrays = {f"{k.kind}/{k.step}/{k.rank}/{k.name}": v for k, v in self.values.items()}
+        names = np.array(list(self.aliases.items()), dtype=np.str_)
         unfinished = path.with_suffix(".tmp.npz")
-        np.savez(unfinished, **cast(Any, arrays))
+        np.savez(unfinished, **cast(Any, {"aliases": names, **arrays}))
         unfinished.replace(path)
 
     @classmethod
@@ -66,6 +80,9 @@ class Record:
         for path in paths:
             with np.load(path) as arrays:
                 for text, value in arrays.items():
+                    if text == "aliases":
+                        record.aliases.update((str(other), str(name)) for other, name in value)
+                        continue
                     kind, step, rank, name = text.split("/", 3)
                     record.add(Key(cast(Kind, kind), int(step), name, int(rank)), value)
         return record
