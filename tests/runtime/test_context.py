@@ -333,8 +333,3 @@ def test_batches_move_and_count() -> None:
 def test_a_data_loader_refuses_what_torch_refuses(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         pytorch.DataLoader(toys.dataset(4), **arguments)
-
-
-def test_horovod_is_refused_with_the_way_out() -> None:
-    with pytest.raises(ValueError, match="torchrun"):
-        core.DistributedContext.from_horovod(None)

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import datetime
+import copy
 import os
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
-# Ranks may wait while the chief evaluates a whole dataset or writes a checkpoint: that is no failure.
-_PATIENCE = datetime.timedelta(days=30)
+from trial_runtime.core._link import PATIENCE, Link, StoreLink, TorchLink, meet, part
 
 
 class DistributedContext:
     """Rank, size and object collectives of a run.
 
     The collectives go over torch.distributed, in a gloo group of their own, so they never touch the accelerator and
-    waiting in them does not time out. Every rank of the run must make the same calls in the same order.
+    waiting in them does not time out. Where torch.distributed is not up, and the environment does not describe it, they
+    go over a small store that rank 0 serves. Every rank of the run must make the same calls in the same order.
 
     Args:
         rank: index of this process in the run.
@@ -26,11 +26,13 @@ class DistributedContext:
         local_size: number of processes on this node.
         cross_rank: index of this node.
         cross_size: number of nodes.
-        chief_ip: address of rank 0; kept for code that gives it, torch.distributed has its own rendezvous.
-        pub_port, pull_port, port_offset, force_tcp: accepted and not used.
+        chief_ip: address of rank 0, for ranks on several nodes without torch.distributed.
+        pub_port: port of rank 0's store, without torch.distributed; ``port_offset`` is added.
+        pull_port, force_tcp: accepted and not used.
 
     Raises:
         ValueError: when only some of the six numbers are given, or they contradict each other.
+        AssertionError: when ranks on several nodes have nothing to meet through.
     """
 
     def __init__(
@@ -43,14 +45,16 @@ class DistributedContext:
         cross_rank: int,
         cross_size: int,
         chief_ip: str | None = None,
-        pub_port: int = 0,
-        pull_port: int = 0,
+        pub_port: int = 12360,
+        pull_port: int = 12376,
         port_offset: int = 0,
         force_tcp: bool = False,
     ) -> None:
-        del pub_port, pull_port, port_offset, force_tcp
+        del pull_port, force_tcp
         numbers = (rank, size, local_rank, local_size, cross_rank, cross_size)
-        if any(number is None for number in numbers):
+        if all(number is None for number in numbers):
+            rank, size, local_rank, local_size, cross_rank, cross_size = 0, 1, 0, 1, 0, 1
+        elif any(number is None for number in numbers):
             raise ValueError(
                 "rank, size, local_rank, local_size, cross_rank and cross_size must all be given; got "
                 + ", ".join(map(str, numbers))
@@ -66,8 +70,14 @@ class DistributedContext:
         self.chief_ip = chief_ip
         self._is_chief = rank == 0
         self._is_local_chief = local_rank == 0
-        self._group: Any = None
-        self._local_group: Any = None
+        self._port = pub_port + port_offset
+        self._links: tuple[Link, Link] | None = None
+        self._store: Any = None
+        if local_size != size and chief_ip is None and "MASTER_ADDR" not in os.environ and not dist.is_initialized():
+            raise AssertionError(
+                f"The {size} ranks are on several nodes ({local_size} on this one), and chief_ip was not given. Start "
+                "them with torchrun, or give the address of rank 0 as chief_ip."
+            )
 
     @classmethod
     def from_torch_distributed(cls, chief_ip: str | None = None) -> DistributedContext:
@@ -88,12 +98,24 @@ class DistributedContext:
         return cls._from_environment(chief_ip, "from_deepspeed", "deepspeed or torchrun")
 
     @classmethod
-    def from_horovod(cls, hvd: Any = None, chief_ip: str | None = None) -> NoReturn:
-        """Not available: this runtime's ranks talk through torch.distributed."""
-        del hvd, chief_ip
-        raise ValueError(
-            "Horovod is not supported. Start the ranks with torchrun and use "
-            "DistributedContext.from_torch_distributed()."
+    def from_horovod(cls, hvd: Any, chief_ip: str | None = None) -> DistributedContext:
+        """The context that an initialised Horovod module describes.
+
+        Trials share their gradients through torch.distributed, not through Horovod: wrapping a model on several ranks
+        needs that to be up.
+
+        Args:
+            hvd: ``horovod.torch`` or a module like it, after ``hvd.init()``.
+            chief_ip: address of rank 0; by default the environment's ``DET_CHIEF_IP``.
+        """
+        return cls(
+            rank=hvd.rank(),
+            size=hvd.size(),
+            local_rank=hvd.local_rank(),
+            local_size=hvd.local_size(),
+            cross_rank=hvd.cross_rank(),
+            cross_size=hvd.cross_size(),
+            chief_ip=chief_ip or os.environ.get("DET_CHIEF_IP"),
         )
 
     @classmethod
@@ -116,7 +138,7 @@ class DistributedContext:
             local_size=local_size,
             cross_rank=int(env.get("GROUP_RANK") or env.get("CROSS_RANK") or rank // local_size),
             cross_size=int(env.get("GROUP_WORLD_SIZE") or env.get("CROSS_SIZE") or -(-size // local_size)),
-            chief_ip=chief_ip,
+            chief_ip=chief_ip or env.get("DET_CHIEF_IP"),
         )
 
     def get_rank(self) -> int:
@@ -137,7 +159,7 @@ class DistributedContext:
 
     def close(self) -> None:
         """Let go of the groups. Further collectives would make new ones."""
-        self._group = self._local_group = None
+        self._links = self._store = None
 
     def __enter__(self) -> DistributedContext:
         return self
@@ -163,11 +185,11 @@ class DistributedContext:
 
     def broadcast(self, stuff: Any) -> Any:
         """The chief's ``stuff`` (picklable) on every rank."""
-        return self._broadcast(stuff, self.size, self._is_chief, local=False)
+        return stuff if self.size == 1 else self._link(local=False).broadcast(stuff)
 
     def broadcast_local(self, stuff: Any = None) -> Any:
         """The local chief's ``stuff`` on every rank of this node."""
-        return self._broadcast(stuff, self.local_size, self._is_local_chief, local=True)
+        return stuff if self.local_size == 1 else self._link(local=True).broadcast(stuff)
 
     def barrier(self) -> None:
         """Wait until every rank is here. Without a time limit."""
@@ -178,41 +200,71 @@ class DistributedContext:
         return gathered if is_chief else None
 
     def _allgather(self, stuff: Any, size: int, local: bool) -> list[Any]:
-        if size == 1:
-            return [stuff]
-        gathered: list[Any] = [None] * size
-        dist.all_gather_object(gathered, stuff, group=self.group(local))
-        return gathered
+        return [stuff] if size == 1 else self._link(local).allgather(stuff)
 
-    def _broadcast(self, stuff: Any, size: int, is_chief: bool, local: bool) -> Any:
-        if size == 1:
-            return stuff
-        box = [stuff if is_chief else None]
-        source = self.rank - self.local_rank if local else 0
-        dist.broadcast_object_list(box, src=source, group=self.group(local))
-        return box[0]
+    def group(self) -> Any:
+        """The gloo group of all ranks' collectives. Made on first use, by all ranks.
 
-    def group(self, local: bool = False) -> Any:
-        """The gloo group of these collectives: all ranks, or those of this node. Made on first use, by all ranks."""
-        if self._group is None:
-            if not dist.is_initialized():
-                dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
-            if (dist.get_rank(), dist.get_world_size()) != (self.rank, self.size):
-                raise ValueError(
-                    f"The DistributedContext says rank {self.rank} of {self.size}, torch.distributed says rank "
-                    f"{dist.get_rank()} of {dist.get_world_size()}. Give both the same."
-                )
-            self._group = dist.new_group(backend="gloo", timeout=_PATIENCE)
-            if self.cross_size > 1:
-                for node in range(self.cross_size):
-                    first = node * self.local_size
-                    ranks = list(range(first, min(first + self.local_size, self.size)))
-                    group = dist.new_group(ranks, backend="gloo", timeout=_PATIENCE)
-                    if node == self.cross_rank:
-                        self._local_group = group
-            else:
-                self._local_group = self._group
-        return self._local_group if local else self._group
+        Raises:
+            ValueError: when torch.distributed is not up and the environment does not say how to bring it up.
+        """
+        link = self._link(local=False)
+        if not isinstance(link, TorchLink):
+            raise ValueError(
+                f"torch.distributed is not up on rank {self.rank} of {self.size}, and gradients are shared through it. "
+                "Start the ranks with torchrun, or call torch.distributed.init_process_group() before."
+            )
+        return link.group
+
+    def _link(self, local: bool) -> Link:
+        if self._links is None:
+            self._links = self._links_of_torch() if self._brings_torch_up() else self._links_of_store()
+        return self._links[local]
+
+    def _beside(self) -> DistributedContext:
+        """The same ranks with groups of their own, for a thread beside this one. Collective."""
+        other = copy.copy(self)
+        if self.size > 1:
+            over_torch = isinstance(self._link(local=False), TorchLink)
+            other._links = self._links_of_torch() if over_torch else self._links_of_store("beside")
+        return other
+
+    def _brings_torch_up(self) -> bool:
+        """Whether torch.distributed has these very ranks; brings it up where the environment describes them."""
+        env, own = os.environ, (self.rank, self.size)
+        if not dist.is_initialized():
+            described = (env.get("RANK"), env.get("WORLD_SIZE")) == (str(self.rank), str(self.size))
+            if not described or "MASTER_ADDR" not in env:
+                return False
+            dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+        others = (dist.get_rank(), dist.get_world_size())
+        if others != own and others[1] > 1:
+            raise ValueError(
+                f"The DistributedContext says rank {self.rank} of {self.size}, torch.distributed says rank "
+                f"{others[0]} of {others[1]}. Give both the same."
+            )
+        return others == own
+
+    def _links_of_torch(self) -> tuple[Link, Link]:
+        everyone = TorchLink(dist.new_group(backend="gloo", timeout=PATIENCE))
+        if self.cross_size == 1:
+            return everyone, everyone
+        own = everyone
+        for node in range(self.cross_size):  # every rank makes every group
+            first = node * self.local_size
+            ranks = list(range(first, min(first + self.local_size, self.size)))
+            group = dist.new_group(ranks, backend="gloo", timeout=PATIENCE)
+            if node == self.cross_rank:
+                own = TorchLink(group, first)
+        return everyone, own
+
+    def _links_of_store(self, purpose: str = "own") -> tuple[Link, Link]:
+        if self._store is None:
+            address = "127.0.0.1" if self.local_size == self.size else str(self.chief_ip)
+            self._store = meet(address, self._port, self.rank, self.size)
+        store = part(self._store, purpose)
+        node = part(store, f"node{self.cross_rank}")
+        return StoreLink(store, self.rank, self.size), StoreLink(node, self.local_rank, self.local_size)
 
 
 class DummyDistributedContext(DistributedContext):

@@ -1,0 +1,95 @@
+"""How ranks exchange Python objects: over torch.distributed, or over a key-value store where that is not up."""
+
+from __future__ import annotations
+
+import datetime
+import pickle
+from typing import Any, Protocol
+
+import torch.distributed as dist
+
+# Ranks may wait while the chief evaluates a whole dataset or writes a checkpoint: that is no failure.
+PATIENCE = datetime.timedelta(days=30)
+_MEETING = datetime.timedelta(minutes=5)
+
+
+class Link(Protocol):
+    """Collectives among some ranks, which all make the same calls in the same order."""
+
+    def allgather(self, stuff: Any) -> list[Any]:
+        """Every rank's ``stuff`` (picklable), ordered by rank, on every rank."""
+
+    def broadcast(self, stuff: Any) -> Any:
+        """The first rank's ``stuff`` (picklable) on every rank."""
+
+
+class TorchLink:
+    """Over a process group of torch.distributed (gloo, so the accelerator is not touched).
+
+    Args:
+        group: the process group.
+        first: global rank of the group's first rank.
+    """
+
+    def __init__(self, group: Any, first: int = 0) -> None:
+        self.group = group
+        self._first = first
+
+    def allgather(self, stuff: Any) -> list[Any]:
+        gathered: list[Any] = [None] * dist.get_world_size(self.group)
+        dist.all_gather_object(gathered, stuff, group=self.group)
+        return gathered
+
+    def broadcast(self, stuff: Any) -> Any:
+        box = [stuff if dist.get_rank() == self._first else None]
+        dist.broadcast_object_list(box, src=self._first, group=self.group)
+        return box[0]
+
+
+class StoreLink:
+    """Over a store that one rank serves; for ranks without a process group, threads of one process included.
+
+    Args:
+        store: a store of torch.distributed.
+        rank, size: this rank among the ``size`` ranks of the link.
+    """
+
+    def __init__(self, store: Any, rank: int, size: int) -> None:
+        self._store = store
+        self._rank = rank
+        self._size = size
+        self._round = 0
+
+    def allgather(self, stuff: Any) -> list[Any]:
+        store, now = self._store, self._round
+        self._round += 1
+        store.set(f"{now}/{self._rank}", pickle.dumps(stuff))
+        gathered = [pickle.loads(store.get(f"{now}/{rank}")) for rank in range(self._size)]
+        # Nobody goes on before all have read: the rank that serves the store may go away after the last round.
+        if store.add(f"{now}/read", 1) == self._size:
+            store.set(f"{now}/done", b"")
+        store.wait([f"{now}/done"])
+        if now > 0:  # a round that all have left
+            store.delete_key(f"{now - 1}/{self._rank}")
+        return gathered
+
+    def broadcast(self, stuff: Any) -> Any:
+        return self.allgather(stuff if self._rank == 0 else None)[0]
+
+
+def meet(address: str, port: int, rank: int, size: int) -> Any:
+    """A store that rank 0 serves at ``address:port``.
+
+    Raises:
+        torch.distributed.DistError: when rank 0 does not answer within five minutes, or cannot serve at this port.
+    """
+    stores: Any = dist  # torch does not list its stores among its exports
+    store = stores.TCPStore(address, port, size, rank == 0, _MEETING, wait_for_workers=False)
+    store.set_timeout(PATIENCE)
+    return store
+
+
+def part(store: Any, name: str) -> Any:
+    """A store within a store, with keys of its own."""
+    stores: Any = dist
+    return stores.PrefixStore(name, store)

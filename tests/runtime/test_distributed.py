@@ -1,0 +1,179 @@
+"""Object collectives among ranks: over torch.distributed, and among threads over a store."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import pytest
+from distributed import run_ranks
+from trial_runtime import core
+
+
+def in_threads(size: int, work: Callable[[int], Any]) -> list[Any]:
+    """What ``work(rank)`` returns in each of ``size`` threads."""
+    results: list[Any] = [None] * size
+
+    def run(rank: int) -> None:
+        try:
+            results[rank] = work(rank)
+        except BaseException as error:
+            results[rank] = error
+
+    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    return results
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def context(rank: int, nodes: int, local_size: int, port: int) -> core.DistributedContext:
+    return core.DistributedContext(
+        rank=rank,
+        size=nodes * local_size,
+        local_rank=rank % local_size,
+        local_size=local_size,
+        cross_rank=rank // local_size,
+        cross_size=nodes,
+        chief_ip="localhost",
+        pub_port=port,
+    )
+
+
+def every_collective(ranks: core.DistributedContext) -> dict[str, Any]:
+    rank = ranks.rank
+    return {
+        "broadcast": ranks.broadcast(rank),
+        "broadcast_local": ranks.broadcast_local(rank),
+        "gather": ranks.gather(rank),
+        "gather_local": ranks.gather_local(rank),
+        "allgather": ranks.allgather({"rank": rank}),
+        "allgather_local": ranks.allgather_local(rank),
+    }
+
+
+def expected(rank: int, nodes: int, local_size: int) -> dict[str, Any]:
+    size, first = nodes * local_size, rank - rank % local_size
+    own_node = list(range(first, first + local_size))
+    return {
+        "broadcast": 0,
+        "broadcast_local": first,
+        "gather": list(range(size)) if rank == 0 else None,
+        "gather_local": own_node if rank == first else None,
+        "allgather": [{"rank": other} for other in range(size)],
+        "allgather_local": own_node,
+    }
+
+
+@pytest.mark.parametrize(("nodes", "local_size"), [(1, 1), (1, 3), (3, 1), (2, 2)])
+def test_ranks_without_torch_distributed_meet_at_the_chief(
+    nodes: int, local_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    port, size = free_port(), nodes * local_size
+
+    def work(rank: int) -> Any:
+        with context(rank, nodes, local_size, port) as ranks:
+            first = every_collective(ranks)
+            again = every_collective(ranks)
+            with ranks._beside() as others:
+                assert others.allgather(rank) == list(range(size))
+            return first if first == again else (first, again)
+
+    with mock.patch("torch.distributed.is_initialized", return_value=False):
+        assert in_threads(size, work) == [expected(rank, nodes, local_size) for rank in range(size)]
+
+
+def test_ranks_with_torch_distributed_use_it() -> None:
+    assert run_ranks(_over_torch) == [expected(rank, 1, 2) for rank in range(2)]
+
+
+def _over_torch() -> dict[str, Any]:
+    with core.DistributedContext.from_torch_distributed() as ranks:
+        assert ranks.group() is not None
+        return every_collective(ranks)
+
+
+@pytest.mark.parametrize(
+    ("maker", "names"),
+    [
+        ("from_torch_distributed", ("LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")),
+        ("from_deepspeed", ("LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")),
+        ("from_deepspeed", ("LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")),
+    ],
+)
+def test_launchers_describe_ranks_in_their_own_words(maker: str, names: tuple[str, ...]) -> None:
+    env = {"RANK": "5", "WORLD_SIZE": "6", "LOCAL_RANK": "1", **dict(zip(names, ("2", "2", "3"), strict=True))}
+    env["DET_CHIEF_IP"] = "10.0.0.1"
+    with (
+        mock.patch.dict(os.environ, env, clear=True),
+        mock.patch("torch.distributed.is_initialized", return_value=False),
+    ):
+        ranks = getattr(core.DistributedContext, maker)()
+    assert (ranks.rank, ranks.size, ranks.local_rank, ranks.local_size) == (5, 6, 1, 2)
+    assert (ranks.cross_rank, ranks.cross_size, ranks.chief_ip) == (2, 3, "10.0.0.1")
+    assert (ranks.get_rank(), ranks.get_size(), ranks.get_local_rank(), ranks.get_num_agents()) == (5, 6, 1, 3)
+
+
+def test_horovod_describes_ranks_too() -> None:
+    hvd = mock.Mock(**{
+        f"{name}.return_value": value
+        for name, value in [
+            ("rank", 1), ("size", 2), ("local_rank", 1), ("local_size", 2), ("cross_rank", 0), ("cross_size", 1)
+        ]
+    })  # fmt: skip
+    ranks = core.DistributedContext.from_horovod(hvd)
+    assert (ranks.rank, ranks.size, ranks.local_rank, ranks.cross_size) == (1, 2, 1, 1)
+
+
+def test_a_process_that_nobody_launched_says_what_to_do() -> None:
+    with (
+        mock.patch.dict(os.environ, {}, clear=True),
+        mock.patch("torch.distributed.is_initialized", return_value=False),
+        pytest.raises(ValueError, match=r"RANK and WORLD_SIZE in the environment\. Start the script with torchrun"),
+    ):
+        core.DistributedContext.from_torch_distributed()
+
+
+@pytest.mark.parametrize(
+    ("changed", "error"),
+    [({"local_rank": None}, "must all be given"), ({"rank": 4}, r"rank must be in 0..size-1, got rank=4 and size=2")],
+)
+def test_numbers_that_contradict_each_other_are_refused(changed: dict[str, Any], error: str) -> None:
+    numbers = {"rank": 0, "size": 2, "local_rank": 0, "local_size": 2, "cross_rank": 0, "cross_size": 1}
+    with pytest.raises(ValueError, match=error):
+        core.DistributedContext(**{**numbers, **changed})
+
+
+def test_ranks_on_several_nodes_need_something_to_meet_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    with (
+        mock.patch("torch.distributed.is_initialized", return_value=False),
+        pytest.raises(AssertionError, match="give the address of rank 0 as chief_ip"),
+    ):
+        core.DistributedContext(rank=0, size=2, local_rank=0, local_size=1, cross_rank=0, cross_size=2)
+
+
+def test_sharing_gradients_needs_torch_distributed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    with mock.patch("torch.distributed.is_initialized", return_value=False):
+        ranks = context(0, 1, 2, free_port())
+        with pytest.raises(ValueError, match="Start the ranks with torchrun"):
+            ranks.group()
+
+
+def test_one_process_is_its_own_chief() -> None:
+    ranks = core.DummyDistributedContext()
+    assert every_collective(ranks) == expected(0, 1, 1)
