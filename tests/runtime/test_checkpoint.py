@@ -46,7 +46,7 @@ def save_and_die(folder: Path, at: int) -> int:
 
         sys.addaudithook(die)
         try:
-            store_in(folder).save("second", write("new"), {"progress": {"batches": 2}})
+            store_in(folder).save("second", write("new"), {"progress": {"batches": 2}}).result()
             os._exit(0)
         finally:
             os._exit(1)
@@ -58,14 +58,16 @@ def test_killed_at_any_file_operation_the_former_or_the_new_checkpoint_is_whole(
     found = []
     for at in range(1, 100):
         folder = tmp_path / str(at)
-        store_in(folder).save("first", write("old"), {"progress": {"batches": 1}})
+        store_in(folder).save("first", write("old"), {"progress": {"batches": 1}}).result()
         code = save_and_die(folder, at)
         store = store_in(folder)
         path = store.find("latest")
         batches = store.verify(path)["progress"]["batches"]
         assert (path / "model0" / "weights").read_text() == {1: "old", 2: "new"}[batches]
         found.append(batches)
-        store.save("third", write("newest"), {"progress": {"batches": 3}})  # what is left over does not disturb
+        store.save(
+            "third", write("newest"), {"progress": {"batches": 3}}
+        ).result()  # what is left over does not disturb
         if code == 0:
             break
         assert code == 9
@@ -123,7 +125,7 @@ def test_a_rank_that_cannot_write_fails_all(tmp_path: Path) -> None:
 
 def test_a_missing_checkpoint_is_an_error_that_lists_what_is_there(tmp_path: Path) -> None:
     store = store_in(tmp_path)
-    store.save("first", write("old"), {})
+    store.save("first", write("old"), {}).result()
     with pytest.raises(InvalidCheckpointException, match=r"no checkpoint 'other'.*there: first"):
         store.find("other")
 

@@ -73,7 +73,7 @@ def trained(kind: type = toys.SimplePT, **arguments: Any) -> tuple[list[str], to
         def on_validation_end(self, metrics: Any) -> None:
             log.append("V")
 
-        def on_checkpoint_upload_end(self, uuid: str) -> None:
+        def on_checkpoint_write_end(self, checkpoint_dir: str) -> None:
             log.append("C")
 
     noted = type("Noted", (kind,), {"build_callbacks": lambda self: {"note": Note()}})

@@ -74,7 +74,11 @@ class PyTorchCallback:
         """After the checkpoint's files were written, before it is committed; more files may be put there."""
 
     def on_checkpoint_upload_end(self, uuid: str) -> None:
-        """After the checkpoint was committed under the name ``uuid``."""
+        """After the checkpoint was committed under the name ``uuid``, and uploaded where there is a remote storage.
+
+        Committing goes on beside training: this comes at the first report, validation or checkpoint after it has ended,
+        before the next save and before training ends.
+        """
 
     def state_dict(self) -> dict[str, Any]:
         """State to keep in checkpoints; must be picklable."""

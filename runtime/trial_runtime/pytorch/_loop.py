@@ -86,6 +86,7 @@ class TrainingLoop:
                 if a report, a validation, a checkpoint or the end is due:
                     report training metrics
                     on_training_workload_end
+                    if the checkpoint under way is committed by now: say so (*)
                     if a validation is due:
                         on_validation_start
                         on_validation_epoch_start
@@ -94,15 +95,17 @@ class TrainingLoop:
                         on_validation_end
                         report validation metrics
                     if a checkpoint is due (a period, or the policy after a validation):
+                        wait for the one under way (*)
                         state_dict
                         on_checkpoint_save_start
                         save models, optimizers, schedulers, random generators, position
                         on_checkpoint_write_end
                         on_checkpoint_end
-                        commit
-                        on_checkpoint_upload_end
+                        commit, in a thread: training goes on
                     if any rank requested a stop, or got SIGTERM or SIGINT: leave
             validate and checkpoint, where not current; after a stop only checkpoint
+            wait for the checkpoint under way
+            on_checkpoint_upload_end          # (*) once a checkpoint; there at the latest
             on_trial_shutdown                 # also after an error; last callback first
         """
         with contextlib.ExitStack() as shutdown:
@@ -116,6 +119,7 @@ class TrainingLoop:
                     if not (signalled or self._boundary()):
                         continue
                     self._report()
+                    self.snapshots.settle(wait=False)
                     if self.progress.due(self.plan.validation_period):
                         self._validate()
                     if self.progress.due(self.plan.checkpoint_period):
@@ -126,8 +130,10 @@ class TrainingLoop:
                     self._validate()
             except InvalidHP:
                 self._checkpoint()
+                self.snapshots.settle()
                 raise
             self._checkpoint()
+            self.snapshots.settle()
         if self.interruption.exit_code:
             raise SystemExit(self.interruption.exit_code)
 
@@ -145,6 +151,7 @@ class TrainingLoop:
         for callback in strategy.callbacks.values():
             callback.on_trial_startup(self.progress.batches, restored.name if restored else None)
             shutdown.callback(callback.on_trial_shutdown)
+        shutdown.callback(self.snapshots.close)
         self._build_data(restored)
         if self.data is not None:
             # Before the generators are restored: making an iterator draws from them.

@@ -19,6 +19,7 @@ from trial_runtime.pytorch import _legacy, _rng
 from trial_runtime.pytorch._callback import PyTorchCallback
 from trial_runtime.pytorch._checkpoint import CheckpointStore
 from trial_runtime.pytorch._code import class_spec, save_code
+from trial_runtime.pytorch._commit import Commit
 from trial_runtime.pytorch._metrics import jsonable
 from trial_runtime.pytorch._recorder import MetricsSink
 from trial_runtime.pytorch._strategy import Strategy
@@ -113,9 +114,15 @@ class Snapshots:
         self.policy = policy
         self.sinks = sinks
         self.data: TrainingData | None = None
+        self._commit: Commit | None = None
 
     def save(self) -> None:
-        """Save a checkpoint of this moment. Collective."""
+        """Write a checkpoint of this moment and begin to commit it; :meth:`settle` ends that. Collective.
+
+        Raises:
+            RuntimeError: on every rank, when this one cannot be written or the one before was not committed.
+        """
+        self.settle()
         progress, distributed = self.context._progress, self.context.distributed
         progress.last_checkpoint = progress.batches
         name = distributed.broadcast(f"{progress.batches:08d}-{uuid.uuid4().hex[:8]}")
@@ -128,10 +135,36 @@ class Snapshots:
             "data_parallel_size": self.strategy.shard.size,
             "versions": _versions(),
         }
-        self.store.save(name, self._write, facts)
-        logger.info(f"Saved checkpoint {name} ({progress.batches} batches) in {self.store.directory}.")
+        self._commit = self.store.save(name, self._write, facts)
+
+    def settle(self, wait: bool = True) -> None:
+        """Hear how the checkpoint under way ended, and tell the callbacks. Collective.
+
+        Args:
+            wait: until it has ended; otherwise only when it has ended on all ranks already.
+
+        Raises:
+            RuntimeError: on every rank, when it could not be committed.
+        """
+        commit = self._commit
+        if commit is None or not (wait or all(self.context.distributed.allgather(commit.done))):
+            return
+        self._commit = None
+        commit.result()
+        logger.info(f"Saved checkpoint {commit.name} in {self.store.directory}.")
         for callback in self.strategy.callbacks.values():
-            callback.on_checkpoint_upload_end(uuid=name)
+            callback.on_checkpoint_upload_end(uuid=commit.name)
+
+    def close(self) -> None:
+        """Let the checkpoint under way be committed, whatever ended training. The ranks may be in different places."""
+        commit, self._commit = self._commit, None
+        if commit is None:
+            return
+        try:
+            commit.result()
+            logger.info(f"Saved checkpoint {commit.name} in {self.store.directory}.")
+        except Exception as error:  # what ended training is on its way out already
+            logger.error(f"{error}")
 
     def _write(self, path: Path) -> None:
         strategy, rank = self.strategy, self.context.distributed.rank
