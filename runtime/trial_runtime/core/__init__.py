@@ -1,5 +1,6 @@
-"""Ranks and what they tell each other."""
+"""Ranks, what they tell each other, and the run that they make up."""
 
+from trial_runtime.core._context import Context, _dummy_init
 from trial_runtime.core._distributed import DistributedContext, DummyDistributedContext
 
-__all__ = ["DistributedContext", "DummyDistributedContext"]
+__all__ = ["Context", "DistributedContext", "DummyDistributedContext", "_dummy_init"]

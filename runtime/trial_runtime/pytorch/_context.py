@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import abc
+import dataclasses
 import logging
 import warnings
 from pathlib import Path
@@ -16,7 +18,7 @@ from trial_runtime.pytorch._lr import LRScheduler
 from trial_runtime.pytorch._progress import Progress
 from trial_runtime.pytorch._recorder import MetricsSink
 from trial_runtime.pytorch._reducer import _PyTorchReducerContext
-from trial_runtime.pytorch._settings import RunSettings, batch_sizes
+from trial_runtime.pytorch._settings import batch_sizes
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -32,6 +34,18 @@ _NO_BATCH_SIZE = "The hyperparameter global_batch_size is not set. Give it to in
 class TrialContext(_PyTorchReducerContext):
     """What a trial can ask and tell the run it belongs to.
 
+    Args:
+        core_context: the run.
+        trial_seed: seed of the run; None when it has none of its own.
+        hparams: hyperparameters; None when none were given.
+        slots_per_trial: number of ranks that share ``hparams["global_batch_size"]``.
+        exp_conf: experiment config; None when none was given.
+        steps_completed: batches trained before.
+        enable_tensorboard_logging: write reported metrics to TensorBoard when there is a run directory.
+
+    Raises:
+        InvalidExperimentException: when the global batch size is no int, or smaller than the number of ranks.
+
     Attributes:
         distributed: the ranks of the run.
         device: the device of this rank.
@@ -40,22 +54,34 @@ class TrialContext(_PyTorchReducerContext):
         profiler: set by :meth:`set_profiler`.
     """
 
-    def __init__(self, distributed: core.DistributedContext, settings: RunSettings) -> None:
-        super().__init__(distributed.allgather)
-        self.distributed = distributed
-        self.device = _own_device(distributed)
+    def __init__(
+        self,
+        core_context: core.Context,
+        trial_seed: int | None,
+        hparams: dict[str, Any] | None,
+        slots_per_trial: int,
+        exp_conf: dict[str, Any] | None,
+        steps_completed: int,
+        enable_tensorboard_logging: bool = True,
+    ) -> None:
+        super().__init__(core_context.distributed.allgather)
+        self._core = core_context
+        self.distributed = core_context.distributed
+        self.device = _own_device(self.distributed)
         self.models: list[Any] = []
         self.lr_schedulers: list[LRScheduler] = []
         self.profiler: Any = None
-        self._settings = settings
-        self._per_slot_batch_size, self._global_batch_size = batch_sizes(settings.hparams, distributed.size)
+        self._settings = dataclasses.replace(
+            core_context.settings, hparams=hparams, exp_conf=exp_conf, seed=trial_seed
+        )
+        self._per_slot_batch_size, self._global_batch_size = batch_sizes(hparams, slots_per_trial)
         self._progress = Progress()
         self._training = False
-        self._initial_batch = 0
+        self._initial_batch = steps_completed
         self._micro_idx: int | None = None
         self._sinks: list[MetricsSink] = []
         self._stop_requested = False
-        self._tensorboard_enabled = True
+        self.set_enable_tensorboard_logging(enable_tensorboard_logging)
         self._tensorboard_writer: Any = None
         self._data_repro_checks_disabled = False
         self._to_device_warned_types: set[type] = set()
@@ -65,9 +91,14 @@ class TrialContext(_PyTorchReducerContext):
         """Deprecated: a context of one process from an experiment config, to try a trial out. Use ``init()``."""
         deprecated(f"{cls.__name__}.from_config()", "init(hparams=..., exp_conf=...)")
         hparams = {name: _constant(value) for name, value in (config.get("hyperparameters") or {}).items()}
-        context = cls(core.DummyDistributedContext(), RunSettings(hparams, config, None, None, Path("checkpoints")))
+        context = cls._of(core._dummy_init(), hparams, config)
         context._prepare_alone()
         return context
+
+    @classmethod
+    @abc.abstractmethod
+    def _of(cls, run: core.Context, hparams: dict[str, Any] | None, exp_conf: dict[str, Any] | None) -> Self:
+        """The context of a trial in this run, with what the run says about everything else."""
 
     def _prepare_alone(self) -> None:
         """Bring up what a trial needs in a process that ``init()`` did not see."""

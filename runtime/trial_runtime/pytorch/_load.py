@@ -18,7 +18,6 @@ from trial_runtime._import import import_from_path
 from trial_runtime.errors import InvalidCheckpointException
 from trial_runtime.pytorch._pytorch_context import PyTorchTrialContext
 from trial_runtime.pytorch._pytorch_strategy import STATE_FILE
-from trial_runtime.pytorch._settings import RunSettings
 
 
 class CheckpointLoadContext(PyTorchTrialContext):
@@ -30,8 +29,18 @@ class CheckpointLoadContext(PyTorchTrialContext):
     """
 
     def __init__(self, hparams: dict[str, Any] | None = None, exp_conf: dict[str, Any] | None = None) -> None:
-        settings = RunSettings(hparams, exp_conf, None, None, Path("checkpoints"))
-        super().__init__(core.DummyDistributedContext(), settings, managed_training=False)
+        super().__init__(
+            core_context=core._dummy_init(),
+            trial_seed=None,
+            hparams=hparams,
+            slots_per_trial=1,
+            num_gpus=0,
+            exp_conf=exp_conf,
+            aggregation_frequency=1,
+            steps_completed=0,
+            managed_training=False,
+            debug_enabled=False,
+        )
 
 
 def load_trial_from_checkpoint_path(
@@ -101,9 +110,9 @@ def _deepspeed_trial(
     from trial_runtime.pytorch.deepspeed import _export, _setup
     from trial_runtime.pytorch.deepspeed._context import DeepSpeedTrialContext
 
-    alone = core.DummyDistributedContext()
-    _setup.start(alone)
-    context = DeepSpeedTrialContext(alone, RunSettings(hparams, exp_conf, None, None, Path("checkpoints")))
+    run = core._dummy_init()
+    _setup.start(run.distributed)
+    context = DeepSpeedTrialContext._of(run, hparams, exp_conf)
     with _plain_engines():
         trial = kind(context, **more)
     for index, engine in enumerate(context.models):

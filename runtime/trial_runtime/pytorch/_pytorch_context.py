@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -15,7 +15,9 @@ from trial_runtime.errors import InternalException, InvalidExperimentException
 from trial_runtime.pytorch._amp import autocast_forward
 from trial_runtime.pytorch._context import TrialContext
 from trial_runtime.pytorch._lr import LRScheduler
-from trial_runtime.pytorch._settings import RunSettings
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 logger = logging.getLogger("trial_runtime.pytorch")
 
@@ -56,6 +58,13 @@ class PyTorchExperimentalContext:
 class PyTorchTrialContext(TrialContext):
     """The context of a PyTorchTrial.
 
+    ``init()`` makes it. A unit test may make one by hand.
+
+    Args:
+        aggregation_frequency: batches an optimizer step, K.
+        managed_training: False leaves wrapped models as and where they are, for a trial that is not trained.
+        debug_enabled, num_gpus: accepted and not used. The others are described at :class:`TrialContext`.
+
     Attributes:
         optimizers: wrapped optimizers, in the order they were wrapped.
         experimental: further switches.
@@ -63,20 +72,53 @@ class PyTorchTrialContext(TrialContext):
 
     def __init__(
         self,
-        distributed: core.DistributedContext,
-        settings: RunSettings,
-        aggregation_frequency: int = 1,
-        average_aggregated_gradients: bool = True,
-        managed_training: bool = True,
+        core_context: core.Context,
+        trial_seed: int | None,
+        hparams: dict[str, Any] | None,
+        slots_per_trial: int,
+        num_gpus: int,
+        exp_conf: dict[str, Any] | None,
+        aggregation_frequency: int,
+        steps_completed: int,
+        managed_training: bool,
+        debug_enabled: bool,
+        enable_tensorboard_logging: bool = True,
     ) -> None:
-        super().__init__(distributed, settings)
+        del num_gpus, debug_enabled
+        super().__init__(
+            core_context, trial_seed, hparams, slots_per_trial, exp_conf, steps_completed, enable_tensorboard_logging
+        )
         self.optimizers: list[torch.optim.Optimizer] = []
         self.experimental = PyTorchExperimentalContext(self)
         self._aggregation_frequency = aggregation_frequency
-        self._average_default = average_aggregated_gradients
+        info = self._settings.info
+        self._average_default = info.run.average_aggregated_gradients if info is not None else True
         self._average: dict[torch.optim.Optimizer, bool] = {}
         self._managed_training = managed_training
         self._scaler: Any = None
+
+    @classmethod
+    def _of(
+        cls,
+        run: core.Context,
+        hparams: dict[str, Any] | None,
+        exp_conf: dict[str, Any] | None,
+        enable_tensorboard_logging: bool = True,
+        aggregation_frequency: int = 1,
+    ) -> Self:
+        return cls(
+            core_context=run,
+            trial_seed=run.settings.seed,
+            hparams=hparams,
+            slots_per_trial=run.distributed.size,
+            num_gpus=torch.cuda.device_count(),
+            exp_conf=exp_conf,
+            aggregation_frequency=aggregation_frequency,
+            steps_completed=0,
+            managed_training=True,
+            debug_enabled=False,
+            enable_tensorboard_logging=enable_tensorboard_logging,
+        )
 
     def wrap_model(self, model: torch.nn.Module) -> torch.nn.Module:
         """Move a model to the device, share its gradients among the ranks, and save it with checkpoints.

@@ -24,6 +24,7 @@ class RunSettings:
         directory: where metrics and TensorBoard files go; None writes none.
         checkpoint_directory: where checkpoints go, one folder each.
         info: the run that ``ds-train`` started, None without it.
+        tensorboard: where TensorBoard files go, when not below ``directory``.
     """
 
     hparams: dict[str, Any] | None
@@ -32,6 +33,7 @@ class RunSettings:
     directory: Path | None
     checkpoint_directory: Path
     info: ClusterInfo | None = None
+    tensorboard: Path | None = None
 
     @classmethod
     def collect(
@@ -65,7 +67,7 @@ class RunSettings:
     @property
     def tensorboard_directory(self) -> Path:
         """Where TensorBoard files go: below the run's directory, else ``tensorboard`` in the working directory."""
-        return (self.directory or Path()) / "tensorboard"
+        return self.tensorboard or (self.directory or Path()) / "tensorboard"
 
 
 def _checkpoint_directory(exp_conf: dict[str, Any], run_dir: Path | str | None) -> Path:

@@ -177,14 +177,16 @@ def init(
             the directory that the experiment config names), and nothing else is written.
     """
     settings = RunSettings.collect(hparams, exp_conf, run_dir)
-    average = True
-    if settings.info is not None:
-        average = settings.info.run.average_aggregated_gradients
-        if aggregation_frequency == 1:
-            aggregation_frequency = settings.info.run.aggregation_frequency
+    if settings.info is not None and aggregation_frequency == 1:
+        aggregation_frequency = settings.info.run.aggregation_frequency
     with _launch.session(distributed, settings) as ranks:
-        context = PyTorchTrialContext(ranks, settings, aggregation_frequency, average)
-        context.set_enable_tensorboard_logging(enable_tensorboard_logging)
+        context = PyTorchTrialContext._of(
+            core.Context(ranks, settings),
+            settings.hparams,
+            settings.exp_conf,
+            enable_tensorboard_logging,
+            aggregation_frequency,
+        )
         with closing(context):
             yield context
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import deepspeed
 import torch
@@ -14,22 +14,40 @@ from trial_runtime.pytorch import _buffers
 from trial_runtime.pytorch._context import TrialContext, deprecated
 from trial_runtime.pytorch._lr import LRScheduler
 from trial_runtime.pytorch._pytorch_context import check_plateau
-from trial_runtime.pytorch._settings import RunSettings
 from trial_runtime.pytorch.deepspeed import _setup
 from trial_runtime.pytorch.deepspeed._engine import EngineGuard, is_managed
 from trial_runtime.pytorch.deepspeed._engine_module import EngineModule
 from trial_runtime.pytorch.deepspeed._engines import Engines
 from trial_runtime.pytorch.deepspeed._mpu import ModelParallelUnit, make_data_parallel_mpu, make_deepspeed_mpu
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 logger = logging.getLogger("trial_runtime.pytorch.deepspeed")
 
 
 class DeepSpeedTrialContext(TrialContext):
-    """The context of a DeepSpeedTrial. ``models`` are the wrapped engines."""
+    """The context of a DeepSpeedTrial. ``models`` are the wrapped engines.
 
-    def __init__(self, distributed: core.DistributedContext, settings: RunSettings) -> None:
-        super().__init__(distributed, settings)
-        self._mpu = make_data_parallel_mpu(distributed)
+    ``init()`` makes it. A unit test may make one by hand; the arguments are described at :class:`TrialContext`.
+    """
+
+    def __init__(
+        self,
+        core_context: core.Context,
+        trial_seed: int | None,
+        hparams: dict[str, Any] | None,
+        slots_per_trial: int,
+        num_gpus: int,
+        exp_conf: dict[str, Any] | None,
+        steps_completed: int,
+        enable_tensorboard_logging: bool = True,
+    ) -> None:
+        del num_gpus
+        super().__init__(
+            core_context, trial_seed, hparams, slots_per_trial, exp_conf, steps_completed, enable_tensorboard_logging
+        )
+        self._mpu = make_data_parallel_mpu(self.distributed)
         self._called_set_mpu = False
         self._use_pipeline_parallel = False
         self._manual_grad_accumulation = False
@@ -38,6 +56,25 @@ class DeepSpeedTrialContext(TrialContext):
         self._buffer_syncs: dict[int, _buffers.BufferSync] = {}
         self._warned_of_clipping = False
         self._engines: Engines | None = None
+
+    @classmethod
+    def _of(
+        cls,
+        run: core.Context,
+        hparams: dict[str, Any] | None,
+        exp_conf: dict[str, Any] | None,
+        enable_tensorboard_logging: bool = True,
+    ) -> Self:
+        return cls(
+            core_context=run,
+            trial_seed=run.settings.seed,
+            hparams=hparams,
+            slots_per_trial=run.distributed.size,
+            num_gpus=torch.cuda.device_count(),
+            exp_conf=exp_conf,
+            steps_completed=0,
+            enable_tensorboard_logging=enable_tensorboard_logging,
+        )
 
     def _prepare_alone(self) -> None:
         _setup.start(self.distributed)

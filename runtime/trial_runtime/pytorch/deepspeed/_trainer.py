@@ -57,7 +57,7 @@ def init(
     settings = RunSettings.collect(hparams, exp_conf, run_dir)
     with _launch.session(distributed, settings) as ranks:
         _setup.start(ranks)
-        context = DeepSpeedTrialContext(ranks, settings)
-        context.set_enable_tensorboard_logging(enable_tensorboard_logging)
+        run = core.Context(ranks, settings)
+        context = DeepSpeedTrialContext._of(run, settings.hparams, settings.exp_conf, enable_tensorboard_logging)
         with closing(context):
             yield context

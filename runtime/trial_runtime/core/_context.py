@@ -1,0 +1,52 @@
+"""What the contexts of trials are made from."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trial_runtime.core._distributed import DistributedContext, DummyDistributedContext
+
+if TYPE_CHECKING:
+    from trial_runtime.pytorch._settings import RunSettings
+
+
+@dataclasses.dataclass
+class Context:
+    """A run: its ranks, and where its files go. ``pytorch.init()`` makes one, unit tests use :func:`_dummy_init`.
+
+    Attributes:
+        distributed: the ranks of the run.
+        settings: directories of the run, and what ``ds-train`` says about it.
+    """
+
+    distributed: DistributedContext
+    settings: RunSettings
+
+
+def _dummy_init(
+    *,
+    distributed: DistributedContext | None = None,
+    checkpoint_storage: str | Path | dict[str, Any] | None = None,
+    tensorboard_path: Path | None = None,
+    preempt_mode: Any = None,
+) -> Context:
+    """A run without ``init()``, to make a trial's context by hand in a unit test.
+
+    Args:
+        distributed: its ranks; by default this process alone.
+        checkpoint_storage: directory for checkpoints, or a dict as in an experiment config. By default ``checkpoints``.
+        tensorboard_path: directory for TensorBoard files. By default ``tensorboard``.
+        preempt_mode: accepted and not used.
+    """
+    from trial_runtime.pytorch._settings import RunSettings
+
+    del preempt_mode
+    config = checkpoint_storage if isinstance(checkpoint_storage, dict) else None
+    settings = RunSettings.collect(None, {"checkpoint_storage": config} if config else None, None)
+    if config is None and checkpoint_storage is not None:
+        assert not isinstance(checkpoint_storage, dict)
+        settings.checkpoint_directory = Path(checkpoint_storage)
+    settings.tensorboard = tensorboard_path
+    return Context(distributed or DummyDistributedContext(), settings)
