@@ -171,7 +171,7 @@ WRAPS = {
              "    backward_passes_per_step=2,  # twice", "    fp16_compression=True,",
              "    average_aggregated_gradients=True,", ")"),
         ("# twice", "self.optimizer = (", "torch.optim.SGD(self.model.parameters(), lr=0.1)  # plain", ")", *SIMPLE),
-        ("backward_passes_per_step", "fp16_compression"), review=("DSM202",),
+        ("backward_passes_per_step", "fp16_compression="), review=("DSM202",),
     ),
     "a frozen teacher without optimizer": Idiom(
         init("self.model = self.context.wrap_model(Net())", "self.teacher = self.context.wrap_model(Net())", SGD),

@@ -84,6 +84,8 @@ def test_the_summary_counts_files_searched_trials_by_status_and_findings() -> No
         "review": 1,
         "unsupported": 1,
         "errors": 2,
+        "skipped": 0,
+        "ignored": 0,
     }
 
 
