@@ -77,11 +77,13 @@ def _report(sources: list[Source], options: Options) -> Report:
     python = [source for source in readable if source.path.suffix not in CONFIG_SUFFIXES]
     report = Report()
     if any(source.data is not None for source in python or readable):
+        from ds_migrate.control import apply_comments
         from ds_migrate.engine import migrate
         from ds_migrate.markers import add_markers
 
         report = migrate(readable, options)
         add_markers(report, readable)
+        apply_comments(report, readable)
     report.searched = len(sources)
     for source in sources:
         if source.error is not None:

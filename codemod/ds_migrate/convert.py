@@ -112,8 +112,13 @@ class Conversion:
                 message = f"{name} needs {path.name} converted with it, which was not named"
                 self._problem(trial, "DSM014", message, f"name {path} too, or the folder that holds both")
             for other in self.others:
-                message = f"{name} shares files with {other.facts.name}, which cannot be converted"
-                self._problem(trial, "DSM015", message, "convert the other trial first, or part the two")
+                message = f"{name} shares files with {other.facts.name}, which stays as it is"
+                self._problem(
+                    trial,
+                    "DSM015",
+                    message,
+                    "convert the other trial first, part the two, or skip both (# ds-migrate: skip)",
+                )
 
     def _problem(self, trial: TrialClass, code: str, message: str, help: str) -> None:  # noqa: A002
         self.problems.append((trial.path, _finding(trial, code, message, help)))

@@ -11,6 +11,8 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ds_migrate.inline import comments_in
+
 PYTORCH_TRIAL = "determined.pytorch.PyTorchTrial"
 LIGHTNING_ADAPTER = "determined.pytorch.lightning.LightningAdapter"
 DEEPSPEED_TRIALS = (
@@ -46,6 +48,7 @@ class ClassFacts:
     bases: tuple[str, ...]
     methods: frozenset[str]
     wraps: bool = False  # it calls wrap_model or wrap_optimizer somewhere
+    skip: int = 0  # the line of the `# ds-migrate: skip` that stands on it
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,7 @@ def module_facts(data: bytes) -> ModuleFacts:
             text = b"\n".join(lines[statement.lineno - 1 : statement.end_lineno])
             classes.append((statement, any(word in text for word in _WRAPS)))
     local = {node.name for node, _ in classes}
+    skips = [comment for comment in comments_in(data) if comment.skips]
     for node, wraps in sorted(classes, key=lambda c: c[0].lineno):
         facts.classes.append(
             ClassFacts(
@@ -93,6 +97,7 @@ def module_facts(data: bytes) -> ModuleFacts:
                 bases=tuple(_qualified(base, facts.aliases, local) for base in _plain_bases(node)),
                 methods=frozenset(s.name for s in node.body if isinstance(s, ast.FunctionDef)),
                 wraps=wraps,
+                skip=next((c.line for c in skips if {c.line, c.target} & set(_head(node))), 0),
             )
         )
     return facts
@@ -109,6 +114,12 @@ def _statements(tree: ast.Module) -> Iterator[ast.stmt]:
             inner = getattr(node, name, None)
             if isinstance(inner, list):
                 stack.extend(reversed(inner))
+
+
+def _head(node: ast.ClassDef) -> range:
+    """The lines from the first decorator to the one before the body."""
+    first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+    return range(first, max(node.body[0].lineno, node.lineno + 1))
 
 
 def _add_import(facts: ModuleFacts, node: ast.Import | ast.ImportFrom) -> None:

@@ -40,7 +40,10 @@ _KINDS = {
     "old-api": TrialStatus.UNSUPPORTED_API,
     "lightning": TrialStatus.UNSUPPORTED_API,
     "foreign-base": TrialStatus.BLOCKED,
+    "skipped": TrialStatus.SKIPPED,
+    "skipped-base": TrialStatus.BLOCKED,
 }
+_STAYING = ("old-api", "foreign-base", "skipped", "skipped-base")  # they need their files as they are
 
 
 def migrate(sources: Sequence[Source], options: Options) -> Report:
@@ -192,9 +195,7 @@ class _Run:
         self._clients(project, families)
         conversions = []
         for family in families:
-            others = [
-                t for t in project.trials.values() if t.kind in ("old-api", "foreign-base") and t.path in family.files
-            ]
+            others = [t for t in project.trials.values() if t.kind in _STAYING and t.path in family.files]
             conversions.append(Conversion(family, others, self.read, set(self.sources), self.options))
         return conversions
 
@@ -285,8 +286,13 @@ def _why(data: bytes) -> tuple[int, str]:
 
 def _recognition(trial: TrialClass) -> Finding | None:
     name, line = trial.facts.name, trial.facts.line
-    if trial.kind == "deepspeed":
+    if trial.kind in ("deepspeed", "skipped"):
         return None
+    if trial.kind == "skipped-base":
+        return Finding(
+            "DSM015", Severity.BLOCKED, line, f"{name} is built on a trial that is skipped", trial=name,
+            help="skip it too, or take the skip comment off the class that it is built on",
+        )  # fmt: skip
     if trial.kind == "old-api":
         return Finding(
             "DSM011", Severity.REVIEW, line, f"{name} is written for the API before 0.13 (build_model, optimizer)",

@@ -6,34 +6,29 @@ import io
 import tokenize
 from collections.abc import Iterator
 
+from ds_migrate.control import result_of
 from ds_migrate.detect import MARKER
 from ds_migrate.discover import Source
 from ds_migrate.report.summary import MARKER_CODE
-from ds_migrate.result import FileKind, FileResult, Finding, Report, Severity
+from ds_migrate.result import Finding, Report, Severity
 
-_KINDS = {".ipynb": FileKind.NOTEBOOK, ".yaml": FileKind.EXPERIMENT, ".yml": FileKind.EXPERIMENT}
+_NOT_PYTHON = (".ipynb", ".yaml", ".yml")
 _HELP = "do what it says, then delete the comment"
 
 
 def add_markers(report: Report, sources: list[Source]) -> None:
     """Report each leftover marker, with the findings of its file."""
-    files = {file.path: file for file in report.files}
     for source in sources:
         if source.data is None or not MARKER.search(source.data):
             continue
         found = list(_markers(source))
-        file = files.get(source.path)
-        if found and file is None:
-            kind = _KINDS.get(source.path.suffix, FileKind.PYTHON)
-            file = FileResult(source.path, kind, before=source.data)
-            report.files.append(file)
-        if file is not None:
-            file.findings.extend(found)
+        if found:
+            result_of(report, source).findings.extend(found)
 
 
 def _markers(source: Source) -> Iterator[Finding]:
     assert source.data is not None
-    comments = _comment_lines(source.data) if source.path.suffix not in _KINDS else None
+    comments = _comment_lines(source.data) if source.path.suffix not in _NOT_PYTHON else None
     for number, line in enumerate(source.data.split(b"\n"), 1):
         match = MARKER.search(line)
         if match and (comments is None or number in comments):

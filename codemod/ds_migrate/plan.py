@@ -23,13 +23,16 @@ class Findings:
 
     by_file: dict[SourceFile, list[Finding]] = field(default_factory=dict)
 
-    def add(self, file: SourceFile, finding: Finding) -> None:
+    def add(self, file: SourceFile, finding: Finding) -> bool:
+        """False when it was there already."""
         known = self.by_file.setdefault(file, [])
-        if not any(
+        if any(
             (f.code, f.line, f.column, f.message) == (finding.code, finding.line, finding.column, finding.message)
             for f in known
         ):
-            known.append(finding)
+            return False
+        known.append(finding)
+        return True
 
     @property
     def blocked(self) -> bool:
@@ -110,7 +113,10 @@ class Plan:
         self._say(Severity.CONVERTED, code, file, node, message, None)
 
     def review(self, code: str, file: SourceFile, node: cst.CSTNode, message: str, help: str | None = None) -> None:  # noqa: A002
-        self._say(Severity.REVIEW, code, file, node, message, help)
+        """Converted, but a person should know. With ``help``, a person should also do something: then the converted
+        code says so, in a comment that fails ``--check`` until it is gone."""
+        if self._say(Severity.REVIEW, code, file, node, message, help) and help is not None:
+            file.mark(node, code, message, help)
 
     def blocked(self, code: str, file: SourceFile, node: cst.CSTNode, message: str, help: str) -> None:  # noqa: A002
         self._say(Severity.BLOCKED, code, file, node, message, help)
@@ -123,9 +129,9 @@ class Plan:
         node: cst.CSTNode,
         message: str,
         help: str | None,  # noqa: A002
-    ) -> None:
+    ) -> bool:
         line, column = file.position(node)
-        self.findings.add(file, Finding(code, severity, line, message, column, trial=self.trial.name, help=help))
+        return self.findings.add(file, Finding(code, severity, line, message, column, trial=self.trial.name, help=help))
 
 
 def _reads_context(node: cst.CSTNode) -> bool:

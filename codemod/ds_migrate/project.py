@@ -7,7 +7,7 @@ and the scripts that run it. Such a group is a ``Family``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ds_migrate.detect import (
@@ -37,7 +37,7 @@ class TrialClass:
 
     path: Path
     facts: ClassFacts
-    kind: str  # "pytorch", "deepspeed", "lightning", "old-api", "foreign-base"
+    kind: str  # "pytorch", "deepspeed", "lightning", "old-api", "foreign-base", "skipped", "skipped-base"
     bases: tuple[tuple[Path, str], ...] = ()
 
     @property
@@ -153,6 +153,15 @@ class Project:
         return new
 
     def _trial(self, path: Path, facts: ModuleFacts, cls: ClassFacts) -> TrialClass | None:
+        """The class as a trial, unless it is none; a comment on it decides over what else it is."""
+        trial = self._recognised(path, facts, cls)
+        if trial is None or trial.kind == "deepspeed":
+            return trial
+        if cls.skip:
+            return replace(trial, kind="skipped")
+        return replace(trial, kind="skipped-base") if trial.kind == "skipped" else trial
+
+    def _recognised(self, path: Path, facts: ModuleFacts, cls: ClassFacts) -> TrialClass | None:
         for base in cls.bases:
             if base == PYTORCH_TRIAL or (base.startswith("determined.") and base.endswith(".PyTorchTrial")):
                 old = {"build_model", "optimizer"} <= cls.methods and not cls.wraps

@@ -25,6 +25,7 @@ class TrialStatus(str, Enum):
     BLOCKED = "blocked"
     ALREADY_DEEPSPEED = "already-deepspeed"
     UNSUPPORTED_API = "unsupported-api"
+    SKIPPED = "skipped"  # a comment says to leave it
 
 
 class FileKind(str, Enum):
@@ -92,10 +93,12 @@ class FileResult:
 
 @dataclass
 class Report:
-    """Everything one run found. ``searched`` is how many files were looked at, in ``files`` only those with news."""
+    """Everything one run found. ``searched`` is how many files were looked at, in ``files`` only those with news;
+    ``ignored`` is how many findings a comment in the source accepts."""
 
     files: list[FileResult] = field(default_factory=list)
     searched: int = 0
+    ignored: int = 0
 
     def findings(self, *severities: Severity) -> Iterator[tuple[FileResult, Finding]]:
         """Findings with their file, of the given severities (all when none is given), in file order."""

@@ -28,6 +28,8 @@ def document(report: Report) -> dict[str, Any]:
             "review": summary.review,
             "unsupported": summary.unsupported,
             "errors": summary.errors,
+            "skipped": summary.skipped,
+            "ignored": summary.ignored,
         },
         "files": [_file(file) for file in report.files],
     }

@@ -36,6 +36,8 @@ class Summary:
     blocked: int
     unsupported: int
     already: int
+    skipped: int
+    ignored: int
     review: int
     markers: int
     errors: int
@@ -58,6 +60,8 @@ class Summary:
             blocked=trials(TrialStatus.BLOCKED),
             unsupported=trials(TrialStatus.UNSUPPORTED_API),
             already=trials(TrialStatus.ALREADY_DEEPSPEED),
+            skipped=trials(TrialStatus.SKIPPED),
+            ignored=report.ignored,
             review=sum(1 for _ in report.findings(Severity.REVIEW)),
             markers=markers,
             errors=sum(1 for _ in report.findings(Severity.ERROR)),
@@ -113,6 +117,7 @@ def sentences(report: Report, mode: Mode) -> Iterator[str]:
             f"{summary.blocked} blocked" if summary.blocked else "",
             f"{summary.unsupported} of an API too old to convert" if summary.unsupported else "",
             f"{summary.already} on DeepSpeed already" if summary.already else "",
+            f"{summary.skipped} skipped by a comment" if summary.skipped else "",
         ]
         yield f"{count(summary.trials, 'trial')} in {searched}: {', '.join(filter(None, parts))}."
     changes = [
@@ -124,6 +129,7 @@ def sentences(report: Report, mode: Mode) -> Iterator[str]:
     review = summary.review - summary.markers
     notes = [
         f"{count(review, 'finding')} to review" if review else "",
+        f"{count(summary.ignored, 'finding')} ignored by a comment" if summary.ignored else "",
         f"{count(summary.markers, 'marker')} left in the code" if summary.markers else "",
         f"{count(summary.errors, 'error')}" if summary.errors else "",
     ]

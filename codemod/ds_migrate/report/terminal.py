@@ -29,6 +29,7 @@ _LOOK = {
 _TRIAL = {  # what is said before and after writing
     TrialStatus.CONVERTED: ("✔", "green", ("becomes a DeepSpeedTrial", "is a DeepSpeedTrial now")),
     TrialStatus.ALREADY_DEEPSPEED: ("✔", "green", ("is a DeepSpeedTrial already",) * 2),
+    TrialStatus.SKIPPED: ("–", "yellow", ("is skipped by a comment",) * 2),
     TrialStatus.BLOCKED: ("✖", "bold red", ("is blocked",) * 2),
     TrialStatus.UNSUPPORTED_API: ("✖", "bold red", ("is of an API that cannot be converted",) * 2),
 }

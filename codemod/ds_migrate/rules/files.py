@@ -83,6 +83,18 @@ FILE_CODES = (
         ),
     ),
     FileCode(
+        "DSM006",
+        "control-comment",
+        _doc(
+            "A ``# ds-migrate:`` comment does nothing, or not what it seems to.",
+            "Reports a skip that stands on no trial, an ignore that ignores nothing, codes and words that nobody "
+            "knows, and an ignore of a finding that cannot be ignored.",
+            "A comment that is thought to do something and does not is how surprises begin. Only *review* findings "
+            "can be ignored: a trial with a *blocked* one would be converted wrong.",
+            "Delete the comment, mend its code, or skip the whole trial with ``# ds-migrate: skip`` on its class.",
+        ),
+    ),
+    FileCode(
         "DSM010",
         "already-deepspeed",
         _doc(
@@ -139,9 +151,9 @@ FILE_CODES = (
         "moves-with-blocked",
         _doc(
             "The trial shares files with one that is blocked.",
-            "Blocks a trial whose files another, blocked trial needs as they are.",
+            "Blocks a trial whose files, or base class, a blocked or skipped trial needs as they are.",
             "Converting the shared file would break the other trial.",
-            "Unblock the other trial, or part the two.",
+            "Unblock the other trial, part the two, or accept both with ``# ds-migrate: skip``.",
         ),
     ),
     FileCode(

@@ -6,12 +6,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import libcst as cst
 from libcst._nodes.internal import CodegenState
 
+from ds_migrate.inline import Comment, comments_in
 from ds_migrate.syntax.edits import Change, Edits
 from ds_migrate.syntax.imports import Imports
 from ds_migrate.syntax.names import Names
@@ -208,6 +210,23 @@ class SourceFile:
             statement = self.statement(node)
             self._claim(statement)
             self.edits.keep_comments(statement, found)
+
+    def mark(self, node: cst.CSTNode, code: str, message: str, help: str) -> None:  # noqa: A002
+        """Leave a marker above the statement that holds the node, unless a comment there ignores the code."""
+        line, _ = self.position(node)
+        if any(comment.ignores(code) and line in (comment.line, comment.target) for comment in self._comments):
+            return
+        lines = (f"# TODO(ds-migrate {code}): {message}", f"#     {help}")
+        encoding = self.module.encoding
+        statement = self.statement(node)
+        self._claim(statement)
+        self.edits.keep_comments(
+            statement, [text.encode(encoding, "backslashreplace").decode(encoding) for text in lines]
+        )
+
+    @cached_property
+    def _comments(self) -> tuple[Comment, ...]:
+        return comments_in(self.data)
 
     def before(self, statement: cst.BaseStatement, code: str, above_comments: bool = False) -> None:
         self._claim(statement)
