@@ -12,15 +12,11 @@ from trial_runtime import core
 from trial_runtime._cluster_info import FitDefaults, Length
 from trial_runtime.errors import InvalidHP
 from trial_runtime.pytorch import _launch
-from trial_runtime.pytorch._checkpoint import CheckpointStore
 from trial_runtime.pytorch._context import TrialContext
-from trial_runtime.pytorch._loop import Plan, TrainingLoop
+from trial_runtime.pytorch._controller import TrialController, _PyTorchTrialController
 from trial_runtime.pytorch._pytorch_context import PyTorchTrialContext
-from trial_runtime.pytorch._pytorch_strategy import PyTorchStrategy
-from trial_runtime.pytorch._recorder import JsonLinesSink, LoggingSink, MetricsSink, TensorBoardSink
 from trial_runtime.pytorch._settings import RunSettings
-from trial_runtime.pytorch._snapshot import CheckpointPolicy, Snapshots
-from trial_runtime.pytorch._strategy import Strategy
+from trial_runtime.pytorch._snapshot import CheckpointPolicy
 from trial_runtime.pytorch._trial import PyTorchTrial
 from trial_runtime.pytorch._units import Batch, Epoch, TrainUnit
 
@@ -32,7 +28,7 @@ _REPORTING_DEFAULT = Batch(100)
 class BaseTrainer:
     """Trains a trial; :meth:`fit` does the work."""
 
-    _strategy_class: type[Strategy]
+    _controller_class: type[TrialController]
     _trial_class: type
 
     def __init__(self, trial: Any, context: TrialContext) -> None:
@@ -87,30 +83,24 @@ class BaseTrainer:
             checkpoint_policy = given.checkpoint_policy or checkpoint_policy
         test = test_mode or given.test_mode
         policy = self._policy(checkpoint_policy)
-        plan = Plan(
-            length=Batch(1) if test else _length(max_length or _unit(given.max_length)),
-            validation_period=_period("validation_period", validation_period or _unit(given.validation_period)),
+        self._controller_class(
+            trial_inst=self._trial,
+            context=context,
             checkpoint_period=_period("checkpoint_period", checkpoint_period or _unit(given.checkpoint_period)),
+            validation_period=_period("validation_period", validation_period or _unit(given.validation_period)),
             reporting_period=_period("reporting_period", reporting_period),
-            checkpoint_policy=policy,
+            smaller_is_better=policy.smaller_is_better,
+            steps_completed=0,
             latest_checkpoint=latest_checkpoint or (info.latest_checkpoint if info is not None else None),
-            step_zero_validation=step_zero_validation or bool(given.step_zero_validation),
+            local_training=info is None,
             test_mode=test,
-        )
-        store = CheckpointStore(context._settings.checkpoint_directory, context.distributed)
-        strategy = self._strategy_class(self._trial, context)
-        TrainingLoop(strategy, plan, Snapshots(strategy, store, policy, self._sinks())).run()
-
-    def _sinks(self) -> list[MetricsSink]:
-        context = self._context
-        if context.distributed.rank != 0:
-            return []
-        sinks: list[MetricsSink] = [*context._sinks, LoggingSink()]
-        if context._settings.metrics_path is not None:
-            sinks.append(JsonLinesSink(context._settings.metrics_path))
-            if context.get_enable_tensorboard_logging():
-                sinks.append(TensorBoardSink(context.get_tensorboard_writer(), context._progress))
-        return sinks
+            searcher_metric_name=policy.metric,
+            checkpoint_policy=policy.name,
+            step_zero_validation=step_zero_validation or bool(given.step_zero_validation),
+            max_length=Batch(1) if test else _length(max_length or _unit(given.max_length)),
+            global_batch_size=context._global_batch_size,
+            profiling_enabled=profiling_enabled,
+        ).run()
 
     def _policy(self, name: str) -> CheckpointPolicy:
         if name not in ("best", "all", "none"):
@@ -134,7 +124,7 @@ class Trainer(BaseTrainer):
         context: the context that ``init()`` gave.
     """
 
-    _strategy_class = PyTorchStrategy
+    _controller_class = _PyTorchTrialController
     _trial_class = PyTorchTrial
 
     def __init__(self, trial: PyTorchTrial, context: PyTorchTrialContext) -> None:
@@ -221,3 +211,6 @@ def _period(name: str, unit: TrainUnit | None) -> TrainUnit | None:
     if unit is not None and not isinstance(unit, Batch | Epoch):
         raise TypeError(f"{name} must be a pytorch.Batch or pytorch.Epoch, got {unit!r}.")
     return unit
+
+
+PyTorchTrial.trial_controller_class = _PyTorchTrialController  # here, because the controller knows the trial

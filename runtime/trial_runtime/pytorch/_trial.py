@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch.utils.data
 
@@ -11,6 +11,9 @@ from trial_runtime.pytorch._callback import PyTorchCallback
 from trial_runtime.pytorch._data import DataLoader, TorchData, data_length
 from trial_runtime.pytorch._pytorch_context import PyTorchTrialContext
 from trial_runtime.pytorch._reducer import Reducer
+
+if TYPE_CHECKING:
+    from trial_runtime.pytorch._controller import TrialController
 
 
 class PyTorchTrial(abc.ABC):
@@ -20,6 +23,7 @@ class PyTorchTrial(abc.ABC):
     ``evaluate_batch`` and ``evaluate_full_dataset``.
     """
 
+    trial_controller_class: ClassVar[type[TrialController]]
     trial_context_class = PyTorchTrialContext
 
     @abc.abstractmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Container
 
 
@@ -44,3 +45,15 @@ class Batch(TrainUnit):
     @staticmethod
     def _from_records(records: int, global_batch_size: int) -> Batch:
         return Batch(max(records // global_batch_size, 1))
+
+
+@dataclasses.dataclass
+class _TrialState:
+    """How far a training has come, in batches and epochs."""
+
+    trial_id: int = 0
+    last_ckpt: int = 0
+    step_id: int = 0
+    last_val: int = 0
+    batches_trained: int = 0
+    epochs_trained: int = 0

@@ -8,6 +8,7 @@ from trial_runtime.pytorch.deepspeed import _setup  # first: it must run before 
 from trial_runtime.pytorch.deepspeed._attr_dict import AttrDict
 from trial_runtime.pytorch.deepspeed._config import overwrite_deepspeed_config
 from trial_runtime.pytorch.deepspeed._context import DeepSpeedTrialContext, full_state_dict
+from trial_runtime.pytorch.deepspeed._controller import DeepSpeedTrialController
 from trial_runtime.pytorch.deepspeed._engine_module import EngineModule
 from trial_runtime.pytorch.deepspeed._engines import Engines
 from trial_runtime.pytorch.deepspeed._export import consolidated_state_dict, export
@@ -21,6 +22,7 @@ __all__ = [
     "AttrDict",
     "DeepSpeedTrial",
     "DeepSpeedTrialContext",
+    "DeepSpeedTrialController",
     "EngineModule",
     "Engines",
     "ModelParallelUnit",

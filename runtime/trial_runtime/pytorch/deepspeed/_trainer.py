@@ -13,7 +13,7 @@ from trial_runtime.pytorch._settings import RunSettings
 from trial_runtime.pytorch._trainer import BaseTrainer, closing
 from trial_runtime.pytorch.deepspeed import _setup
 from trial_runtime.pytorch.deepspeed._context import DeepSpeedTrialContext
-from trial_runtime.pytorch.deepspeed._strategy import DeepSpeedStrategy
+from trial_runtime.pytorch.deepspeed._controller import DeepSpeedTrialController
 from trial_runtime.pytorch.deepspeed._trial import DeepSpeedTrial
 
 
@@ -25,7 +25,7 @@ class Trainer(BaseTrainer):
         context: the context that ``init()`` gave.
     """
 
-    _strategy_class = DeepSpeedStrategy
+    _controller_class = DeepSpeedTrialController
     _trial_class = DeepSpeedTrial
 
     def __init__(self, trial: DeepSpeedTrial, context: DeepSpeedTrialContext) -> None:
@@ -61,3 +61,6 @@ def init(
         context = DeepSpeedTrialContext._of(run, settings.hparams, settings.exp_conf, enable_tensorboard_logging)
         with closing(context):
             yield context
+
+
+DeepSpeedTrial.trial_controller_class = DeepSpeedTrialController  # here, because the controller knows the trial

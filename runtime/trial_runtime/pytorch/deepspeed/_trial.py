@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch.utils.data
 
@@ -15,6 +15,9 @@ from trial_runtime.pytorch._data import DataLoader, TorchData, data_length
 from trial_runtime.pytorch._reducer import Reducer
 from trial_runtime.pytorch.deepspeed._context import DeepSpeedTrialContext
 
+if TYPE_CHECKING:
+    from trial_runtime.pytorch._controller import TrialController
+
 
 class DeepSpeedTrial(abc.ABC):
     """A training task whose models are DeepSpeed engines.
@@ -23,6 +26,7 @@ class DeepSpeedTrial(abc.ABC):
     two data loaders and one of ``evaluate_batch`` and ``evaluate_full_dataset``.
     """
 
+    trial_controller_class: ClassVar[type[TrialController]]
     trial_context_class = DeepSpeedTrialContext
 
     @abc.abstractmethod

@@ -1,0 +1,141 @@
+"""A training that is ready to run: what ``fit()`` was asked to do, put together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from trial_runtime.pytorch import _rng
+from trial_runtime.pytorch._checkpoint import CheckpointStore
+from trial_runtime.pytorch._context import TrialContext
+from trial_runtime.pytorch._data import DataLoader
+from trial_runtime.pytorch._loop import Plan, TrainingLoop
+from trial_runtime.pytorch._pytorch_strategy import PyTorchStrategy
+from trial_runtime.pytorch._recorder import JsonLinesSink, LoggingSink, MetricsSink, TensorBoardSink
+from trial_runtime.pytorch._snapshot import CheckpointPolicy, Snapshots
+from trial_runtime.pytorch._strategy import Strategy
+from trial_runtime.pytorch._stream import check_loader
+from trial_runtime.pytorch._units import Batch, TrainUnit, _TrialState
+
+
+class TrialController:
+    """Trains a trial once; :meth:`run` does the work.
+
+    ``Trainer.fit`` makes it and explains the arguments. Unit tests written for Determined make one by hand, so it has
+    the arguments that Determined's have.
+
+    Args:
+        searcher_metric_name, smaller_is_better: what ``checkpoint_policy="best"`` compares.
+        steps_completed, local_training, global_batch_size, profiling_enabled: accepted and not used; the checkpoint
+            knows where training continues.
+    """
+
+    _strategy_class: type[Strategy]
+
+    def __init__(
+        self,
+        trial_inst: Any,
+        context: Any,
+        checkpoint_period: TrainUnit | None,
+        validation_period: TrainUnit | None,
+        reporting_period: TrainUnit | None,
+        smaller_is_better: bool,
+        steps_completed: int,
+        latest_checkpoint: str | None,
+        local_training: bool,
+        test_mode: bool,
+        searcher_metric_name: str | None,
+        checkpoint_policy: str,
+        step_zero_validation: bool,
+        max_length: TrainUnit,
+        global_batch_size: int | None,
+        profiling_enabled: bool | None,
+    ) -> None:
+        del steps_completed, local_training, global_batch_size, profiling_enabled
+        self.trial = trial_inst
+        self.context: TrialContext = context
+        self.max_length = max_length
+        policy = CheckpointPolicy(checkpoint_policy, searcher_metric_name, smaller_is_better)
+        plan = Plan(
+            length=Batch(1) if test_mode else max_length,
+            validation_period=validation_period,
+            checkpoint_period=checkpoint_period,
+            reporting_period=reporting_period,
+            checkpoint_policy=policy,
+            latest_checkpoint=latest_checkpoint,
+            step_zero_validation=step_zero_validation,
+            test_mode=test_mode,
+        )
+        store = CheckpointStore(self.context._settings.checkpoint_directory, self.context.distributed)
+        self._strategy = self._strategy_class(trial_inst, self.context)
+        self._loop = TrainingLoop(self._strategy, plan, Snapshots(self._strategy, store, policy, self._sinks()))
+
+    @classmethod
+    def pre_execute_hook(cls, trial_seed: int, distributed_backend: Any) -> None:
+        """What ``init()`` does for a context that is made by hand: seed the generators.
+
+        Args:
+            trial_seed: the seed, the same on every rank.
+            distributed_backend: accepted and not used; torch.distributed comes up when several ranks first need it.
+        """
+        del distributed_backend
+        _rng.seed_everything(trial_seed)
+
+    def run(self) -> None:
+        """Train until the length is reached, or a stop is requested."""
+        self._loop.run()
+
+    @property
+    def state(self) -> _TrialState:
+        """How far training has come."""
+        progress = self.context._progress
+        return _TrialState(
+            trial_id=self.context.get_trial_id(),
+            last_ckpt=progress.last_checkpoint,
+            last_val=progress.last_validation,
+            batches_trained=progress.batches,
+            epochs_trained=progress.epochs,
+        )
+
+    @property
+    def callbacks(self) -> dict[str, Any]:
+        """The trial's callbacks by name, once :meth:`run` has begun."""
+        return self._strategy.callbacks
+
+    def _set_data_loaders(self) -> None:
+        """Build the loaders of this rank's share as ``training_loader`` (endless) and ``validation_loader``.
+
+        :meth:`run` builds its own.
+        """
+        strategy, shard = self._strategy, self._strategy.shard
+        strategy.prepare()
+        self.training_loader: Any = None
+        self.validation_loader: torch.utils.data.DataLoader[Any] | None = None
+        if not shard.loads:
+            return
+        for kind in ("training", "validation"):
+            method = f"build_{kind}_data_loader"
+            loader = getattr(strategy.trial, method)()
+            check_loader(loader, method, self.context._data_repro_checks_disabled, strategy.unlock)
+            if isinstance(loader, DataLoader):
+                endless = kind == "training"
+                loader = loader.get_data_loader(repeat=endless, num_replicas=shard.size, rank=shard.rank)
+            setattr(self, f"{kind}_loader", loader)
+
+    def _sinks(self) -> list[MetricsSink]:
+        context = self.context
+        if context.distributed.rank != 0:
+            return []
+        sinks: list[MetricsSink] = [*context._sinks, LoggingSink()]
+        if context._settings.metrics_path is not None:
+            sinks.append(JsonLinesSink(context._settings.metrics_path))
+            if context.get_enable_tensorboard_logging():
+                sinks.append(TensorBoardSink(context.get_tensorboard_writer(), context._progress))
+        return sinks
+
+
+class _PyTorchTrialController(TrialController):
+    """The controller of a PyTorchTrial."""
+
+    _strategy_class = PyTorchStrategy
