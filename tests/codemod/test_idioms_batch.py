@@ -36,6 +36,13 @@ BATCHES = {
         train("print(epoch_idx)", "self.model.train()", "x, y = batch", LOSS),
         ("print(epoch_idx)", "self.model.train()", f"x, y = {NEXT}"),
     ),
+    "unpacked after random numbers": Idiom(
+        train("noise = torch.randn(4)", "x, y = batch", LOSS), (KEEPS, "noise = torch.randn(4)", "x, y = batch")
+    ),
+    "a default of an inner function": Idiom(
+        train("first = lambda batch=batch: batch[0]", "x = first()", LOSS),
+        (KEEPS, "first = lambda batch=batch: batch[0]"),
+    ),
     "unpacked after a return": Idiom(
         train("if epoch_idx < 0:", "    return {}", "x, y = batch", LOSS),
         (TAKES, KEEPS, "if epoch_idx < 0:", "return {}", "x, y = batch"),
@@ -215,7 +222,8 @@ EVALUATION = {
         blocked=("DSM310", "is not called with those parameters"),
     ),
     "given to the training code": Idiom(
-        EVAL.format("batch") + "    return self.train_batch(batch, 0, 0)\n", blocked=("DSM310", "hands its batch"),
+        EVAL.format("batch") + "    return self.train_batch(batch, 0, 0)\n",
+        ("return self.train_batch(iter([batch]), 0, 0)",),
     ),
     "called by another method": Idiom(
         EVAL.format("batch") + "    x, y = batch\n" + RETURNS
@@ -296,6 +304,11 @@ SIZES = {
     "while training": Idiom(
         train("x, y = batch", f"hidden = self.model.init_hidden({SLOT})", "loss = self.model(x, hidden).mean()"),
         (f"hidden = self.model.init_hidden({MICRO})",),
+    ),
+    "in a loader that __init__ builds": Idiom(
+        with_init("self.length = len(self.build_training_data_loader())")
+        + BUILD + f"    return DataLoader(self.data, batch_size={SLOT})\n",
+        (f"return DataLoader(self.data, batch_size={SLOT})",),
     ),
     "global": Idiom(
         BUILD + "    return DataLoader(self.data, batch_size=self.context.get_global_batch_size())\n",

@@ -51,8 +51,9 @@ import libcst as cst
 
 from ds_migrate.plan import Plan
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import argument, code, dotted, parameters, walk
+from ds_migrate.syntax.tree import code, dotted, has_star, parameters, walk
 from ds_migrate.trial.batch import Consumption, batch_use, first_statement
+from ds_migrate.trial.calls import BatchCalls
 
 CODE = "DSM310"
 NAME = "batch"
@@ -70,8 +71,7 @@ def apply(plan: Plan) -> None:
             plan.blocked(CODE, part.file, function, *problem)
             continue
         _convert(plan, part.file, function, moved)
-    for part, function in plan.trial.methods():
-        _own_calls(plan, part.file, function)
+    _calls(plan)
     if not plan.target.ships_helpers:
         _determined_loop(plan)
     elif plan.accumulates:
@@ -131,21 +131,19 @@ def _convert(plan: Plan, file: SourceFile, function: cst.FunctionDef, moved: boo
     _rename_parameter(file, function, iterator)
     _positional(file, function)
     if use.consumption is Consumption.INLINE:
-        assert use.inline is not None
-        file.replace(use.inline, fetch)
+        assert use.read is not None
+        file.replace(use.read, fetch)
     elif use.consumption is Consumption.DELEGATED:
-        for read in use.to_super:
-            file.replace(read, iterator)
+        given = file.parent(use.read) if use.read is not None else None
+        assert use.read is not None and isinstance(given, cst.Arg)
+        file.replace(use.read, iterator)
+        if given.keyword is not None:
+            file.replace(given.keyword, "dataloader_iter")
+        file.edits.once(given, CODE)  # it is no batch any more
     elif use.consumption is Consumption.UNUSED:
         _first_line(file, function, f"next({iterator})  # this trial does not use its batches")
     else:
         _first_line(file, function, f"{name} = {fetch}")
-        for read in use.to_super:
-            file.replace(read, f"iter([{name}])")
-    for read in use.to_super:
-        arg = file.parent(read)
-        if isinstance(arg, cst.Arg) and arg.keyword is not None:
-            file.replace(arg.keyword, "dataloader_iter")
     plan.converted(
         CODE, file, function, f"{function.name.value} takes an iterator; its batch is {use.consumption.value}"
     )
@@ -261,23 +259,22 @@ def _positional(file: SourceFile, function: cst.FunctionDef) -> None:
         file.change(params, flatten)
 
 
-def _own_calls(plan: Plan, file: SourceFile, function: cst.FunctionDef) -> None:
-    """``self.evaluate_batch(batch)`` in another method hands over a batch: it becomes an iterator over that one."""
-    for node in walk(function):
-        if not isinstance(node, cst.Call) or dotted(node.func) not in ("self.train_batch", "self.evaluate_batch"):
+def _calls(plan: Plan) -> None:
+    """``trial.evaluate_batch(batch)`` hands over a batch: it becomes an iterator over that one."""
+    for found in BatchCalls(plan.trial):
+        given = found.batch
+        if given is None:
+            if has_star(found.call):
+                plan.blocked(
+                    CODE, found.file, found.call, f"the batch that {found.method} is given is hidden behind * or **",
+                    "write the arguments out",
+                )  # fmt: skip
             continue
-        given = argument(node, 0, "batch")
-        if given is None or not file.edits.once(node, CODE):
-            continue
-        if function.name.value in _ORDER and dotted(given.value) == "batch":
-            plan.blocked(
-                CODE, file, node, f"{function.name.value} hands its batch to {dotted(node.func)}",
-                "move the shared code into a helper that takes the batch",
-            )  # fmt: skip
+        if not found.file.edits.once(given, CODE):
             continue
         if given.keyword is not None:
-            file.replace(given.keyword, "dataloader_iter")
-        file.change(given.value, _as_iterator)
+            found.file.replace(given.keyword, "dataloader_iter")
+        found.file.change(given.value, _as_iterator)
 
 
 def _as_iterator(updated: cst.CSTNode) -> cst.CSTNode:

@@ -2,7 +2,8 @@
 
 What it does
     Where a loader is built or a batch is trained, ``get_per_slot_batch_size()`` becomes
-    ``get_train_micro_batch_size_per_gpu()``. In ``__init__``, before there is an engine, the call stays.
+    ``get_train_micro_batch_size_per_gpu()``. In ``__init__``, before there is an engine, the call stays, and so it does
+    in a loader that the trial itself builds there (``len(self.build_training_data_loader())``).
 
 Why
     The loader yields micro-batches, and their size is the engine's: it follows ``overwrite_deepspeed_args``. The
@@ -25,15 +26,19 @@ References
 
 from __future__ import annotations
 
+import libcst as cst
+
 from ds_migrate.detect import TRIAL_METHODS
 from ds_migrate.plan import Plan
+from ds_migrate.syntax.tree import dotted, walk
 
 CODE = "DSM312"
 NAME = "batch-size"
 
 
 def apply(plan: Plan) -> None:
-    inside = {function for _, function in plan.trial.methods(*TRIAL_METHODS)}
+    called = {dotted(node.func) for _, f in plan.trial.methods() for node in walk(f) if isinstance(node, cst.Call)}
+    inside = {f for _, f in plan.trial.methods(*TRIAL_METHODS) if f"self.{f.name.value}" not in called}
     for use in plan.trial.uses_of("get_per_slot_batch_size"):
         plan.handle(use)
         if use.function not in inside or use.call is None or not use.file.edits.once(use.node, CODE):

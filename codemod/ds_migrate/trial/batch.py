@@ -8,7 +8,45 @@ from enum import Enum
 import libcst as cst
 
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import children, docstring, walk
+from ds_migrate.syntax.tree import children, docstring, dotted, walk
+from ds_migrate.trial.flow import runs_once
+
+# Calls that certainly draw no random number, among what is written above an unpack.
+_DRAW_NOTHING = frozenset(
+    [
+        "print",
+        "len",
+        "isinstance",
+        "cast",
+        "int",
+        "float",
+        "str",
+        "bool",
+        "max",
+        "min",
+        "range",
+        "format",
+        "info",
+        "debug",
+        "time",
+        "perf_counter",
+        "items",
+        "keys",
+        "values",
+        "train",
+        "eval",
+        "zero_grad",
+        "step",
+        "reset",
+        "parameters",
+        "requires_grad_",
+        "set_epoch",
+        "get_hparam",
+        "get_hparams",
+        "is_epoch_start",
+        "is_epoch_end",
+    ]
+)
 
 
 class Consumption(Enum):
@@ -20,11 +58,10 @@ class Consumption(Enum):
 
 @dataclass(frozen=True)
 class BatchUse:
-    """``inline`` is the one read of an INLINE batch; ``to_super`` are the batches given to super() calls."""
+    """``read`` is the one read of an INLINE or DELEGATED batch that takes it from the iterator."""
 
     consumption: Consumption
-    inline: cst.Name | None
-    to_super: tuple[cst.Name, ...]
+    read: cst.Name | None = None
 
 
 def batch_use(file: SourceFile, function: cst.FunctionDef, name: str) -> BatchUse:
@@ -32,14 +69,11 @@ def batch_use(file: SourceFile, function: cst.FunctionDef, name: str) -> BatchUs
     references = _references(function, name)
     reads = [r for r in references if not _is_write(file, r)]
     if not reads:
-        return BatchUse(Consumption.UNUSED, None, ())
-    to_super = tuple(r for r in reads if _given_to_super(file, r, function.name.value))
-    if len(to_super) == len(reads) == len(references):
-        return BatchUse(Consumption.DELEGATED, None, to_super)
+        return BatchUse(Consumption.UNUSED)
+    if len(references) == 1 and _given_to_super(file, reads[0], function):
+        return BatchUse(Consumption.DELEGATED, reads[0])
     inline = _inline_read(file, function, references, reads)
-    if inline is not None and not to_super:
-        return BatchUse(Consumption.INLINE, inline, ())
-    return BatchUse(Consumption.KEPT, None, to_super)
+    return BatchUse(Consumption.KEPT if inline is None else Consumption.INLINE, inline)
 
 
 def _references(function: cst.FunctionDef, name: str) -> list[cst.Name]:
@@ -58,10 +92,11 @@ def _references(function: cst.FunctionDef, name: str) -> list[cst.Name]:
         if isinstance(node, cst.Arg):
             stack.append(node.value)
             continue
-        if isinstance(node, (cst.Lambda, cst.FunctionDef)) and any(
-            isinstance(p, cst.Param) and p.name.value == name for p in walk(node.params)
-        ):
-            continue
+        if isinstance(node, (cst.Lambda, cst.FunctionDef)):
+            own = [p for p in walk(node.params) if isinstance(p, cst.Param)]
+            if any(p.name.value == name for p in own):  # its own batch: only the defaults are evaluated out here
+                stack.extend(p.default for p in reversed(own) if p.default is not None)
+                continue
         stack.extend(reversed(list(children(node))))
     return found
 
@@ -83,13 +118,15 @@ def _is_write(file: SourceFile, name: cst.Name) -> bool:
     return False
 
 
-def _given_to_super(file: SourceFile, name: cst.Name, method: str) -> bool:
+def _given_to_super(file: SourceFile, name: cst.Name, function: cst.FunctionDef) -> bool:
+    """Whether the batch goes to ``super()``'s method of the same name, once in each call."""
     arg = file.parent(name)
     call = file.parent(arg) if isinstance(arg, cst.Arg) and not arg.star else None
-    if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute) or call.func.attr.value != method:
+    if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute):
         return False
     receiver = call.func.value
-    return isinstance(receiver, cst.Call) and isinstance(receiver.func, cst.Name) and receiver.func.value == "super"
+    to_super = isinstance(receiver, cst.Call) and dotted(receiver.func) == "super"
+    return to_super and call.func.attr.value == function.name.value and runs_once(file, call, function)
 
 
 def _inline_read(
@@ -108,7 +145,7 @@ def _inline_read(
         return None
     if any(not isinstance(r, cst.Name) or file.position(r) < file.position(assign) for r in references):
         return None
-    if _leaves_before(file, function, statement):
+    if _leaves_before(file, function, statement) or _may_draw_before(function, statement):
         return None
     unpacks = isinstance(assign.targets[0].target, (cst.Tuple, cst.List))
     rebinds = any(isinstance(n, cst.Name) and n.value == first.value for n in walk(assign.targets[0].target))
@@ -138,6 +175,22 @@ def _leaves_before(file: SourceFile, function: cst.FunctionDef, statement: cst.B
         if any(isinstance(n, (cst.Return, cst.Raise)) and file.function(n) is function for n in walk(other)):
             return True
     return True
+
+
+def _may_draw_before(function: cst.FunctionDef, statement: cst.BaseStatement) -> bool:
+    """Whether a random number may be drawn before the statement: fetching a batch draws some too (augmentation, a
+    loader's first shuffle), and must go on doing so first."""
+    for other in function.body.body:
+        if other is statement:
+            return False
+        for node in walk(other):
+            if isinstance(node, cst.Call) and _last_name(node.func) not in _DRAW_NOTHING:
+                return True
+    return True
+
+
+def _last_name(node: cst.BaseExpression) -> str:
+    return node.attr.value if isinstance(node, cst.Attribute) else getattr(node, "value", "")
 
 
 def first_statement(function: cst.FunctionDef) -> tuple[cst.CSTNode | None, bool]:

@@ -120,7 +120,7 @@ def _by_hand(trial: Trial, replaced: set[cst.FunctionDef], context_uses: set[cst
                 and statement
                 and (part.file.names.qualified(node.func) or "") != "torch.autograd.backward"
             ):
-                if not isinstance(node.func.value, cst.Call) or dotted(node.func.value.func) != "super":
+                if not _is_itself(node.func.value):
                     trial.backwards.append(Backward(use, node, by_hand=True))
             elif use.attr == "step":
                 receiver = node.func.value
@@ -131,6 +131,11 @@ def _by_hand(trial: Trial, replaced: set[cst.FunctionDef], context_uses: set[cst
                         trial.steps.append(Step(use, node, candidate, owner, by_hand=True))
                         break
     trial.backwards.sort(key=lambda b: b.use.file.position(b.call))
+
+
+def _is_itself(node: cst.BaseExpression) -> bool:
+    """``self`` or ``super()``: the trial has a method of its own by that name."""
+    return dotted(node) == "self" or (isinstance(node, cst.Call) and dotted(node.func) == "super")
 
 
 def _is_none(node: cst.BaseExpression) -> bool:

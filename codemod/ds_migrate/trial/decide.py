@@ -7,6 +7,8 @@ import libcst as cst
 from ds_migrate.options import Options
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.syntax.tree import dotted, values_of, walk
+from ds_migrate.trial.calls import BatchCalls
+from ds_migrate.trial.flow import runs_once
 from ds_migrate.trial.hazards import forward_past_engine, handles_gradients, parameter_hazard
 from ds_migrate.trial.model import Form, Optimizer, Trial
 from ds_migrate.trial.owners import on_every_path
@@ -18,8 +20,6 @@ ELEMENTWISE = frozenset(
 )
 # What DeepSpeed itself allows under ZeRO without zero_allow_untested_optimizer.
 _TESTED = frozenset({"torch.optim.Adam", "torch.optim.AdamW", "torch.optim.Adagrad"})
-_LOOPS = (cst.For, cst.While)
-_BRANCHES = (cst.If, cst.Try, cst.TryStar, cst.IfExp)
 
 
 def decide(trial: Trial, options: Options, clips: bool, keeps_clip: bool) -> None:
@@ -115,23 +115,10 @@ def _one_backward_one_step(trial: Trial) -> bool:
         return False
     if backward.use.function is None or backward.use.function.name.value != "train_batch":
         return False
-    for use in (backward.use, step.use):
-        for ancestor in use.file.ancestors(use.node):
-            if isinstance(ancestor, cst.FunctionDef):
-                break
-            if isinstance(ancestor, (*_LOOPS, *_BRANCHES)):
-                return False
-    return not _returns_before(backward.use.file, step.call)
-
-
-def _returns_before(file: SourceFile, call: cst.Call) -> bool:
-    """Whether the function may return before the step is reached."""
-    function = file.function(call)
-    position = file.position(call)
-    return function is not None and any(
-        isinstance(n, cst.Return) and file.position(n) < position and file.function(n) is function
-        for n in walk(function)
-    )
+    function = backward.use.function
+    if not all(runs_once(use.file, use.node, function) for use in (backward.use, step.use)):
+        return False
+    return all(call.once for call in BatchCalls(trial) if call.method == "train_batch")
 
 
 def _stage(trial: Trial, keeps_clip: bool) -> tuple[int, str]:

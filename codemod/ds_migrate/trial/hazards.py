@@ -44,9 +44,14 @@ def parameter_hazard(trial: Trial) -> str:
     """The first thing that ZeRO's own copies would not see, "" when there is none."""
     given = {n for s in trial.steps if s.clip is not None for n in walk(s.clip)}
     models = {name for model in trial.models for name in model.names if name.startswith("self.")}
+    optimizers = {name.rpartition(".")[2] for optimizer in trial.optimizers for name in optimizer.names}
     for file, function in _running(trial):
         for node in walk(function):
-            reason = "" if node in given else _hazard(file, node, models, function) or _side_effect(file, node, models)
+            reason = (
+                ""
+                if node in given
+                else (_hazard(file, node, models, optimizers, function) or _side_effect(file, node, models))
+            )
             if reason:
                 return f"{reason} ({file.path.name}, line {file.position(node)[0]})"
     return ""
@@ -83,7 +88,9 @@ def forward_past_engine(trial: Trial) -> str:
     return ""
 
 
-def _hazard(file: SourceFile, node: cst.CSTNode, models: set[str], function: cst.FunctionDef) -> str:
+def _hazard(
+    file: SourceFile, node: cst.CSTNode, models: set[str], optimizers: set[str], function: cst.FunctionDef
+) -> str:
     if isinstance(node, cst.Attribute):
         name = node.attr.value
         around = file.parent(node)
@@ -91,9 +98,13 @@ def _hazard(file: SourceFile, node: cst.CSTNode, models: set[str], function: cst
             return _TOGGLES[name]
         if name == "state" and isinstance(around, cst.Subscript):
             return "optimizer state is read by the trial"
+        if name in ("state", "state_dict") and (dotted(node.value) or "").rpartition(".")[2] in optimizers:
+            return "optimizer state is read by the trial"
         in_place = name.endswith("_") and not name.startswith("_") and not name.endswith("__")
         if in_place and isinstance(around, cst.Call) and around.func is node and function.name.value not in _EVALUATION:
             return f"a tensor is changed in place by {name}()"
+    if isinstance(node, cst.SimpleString) and node.evaluated_value == "params":
+        return "the optimizer's parameters are read from its groups"
     for target in targets(node):
         text = dotted(target) or code(target)
         if isinstance(node, cst.AugAssign) and (_below(text, models) or _without_gradients(file, node)):

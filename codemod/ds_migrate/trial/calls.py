@@ -1,0 +1,103 @@
+"""Calls of ``train_batch`` and ``evaluate_batch`` that the project makes itself: they hand over a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import libcst as cst
+
+from ds_migrate.syntax.source import SourceFile
+from ds_migrate.syntax.tree import argument, dotted, parameters, targets, walk
+from ds_migrate.trial.flow import runs_once
+from ds_migrate.trial.model import Trial
+
+BATCH_METHODS = ("train_batch", "evaluate_batch")
+
+
+@dataclass(frozen=True, eq=False)
+class BatchCall:
+    """``to_base``: a method calls the one that it replaces. ``batch`` is the argument, None when it is hidden."""
+
+    file: SourceFile
+    call: cst.Call
+    method: str
+    batch: cst.Arg | None
+    caller: cst.FunctionDef | None
+    to_base: bool
+
+    @property
+    def once(self) -> bool:
+        """Whether it only hands one call of the method on to the base's."""
+        return self.to_base and self.caller is not None and runs_once(self.file, self.call, self.caller)
+
+
+class BatchCalls:
+    """Those calls in the files of one trial's family that reach that trial."""
+
+    def __init__(self, trial: Trial) -> None:
+        self.trial = trial
+        self.classes = {part.node: part for part in trial.parts}
+        self.class_names = {part.node.name.value for part in trial.parts}
+
+    def __iter__(self) -> Iterator[BatchCall]:
+        for file in self.trial.files:
+            for call in file.nodes(cst.Call):
+                func = call.func
+                if isinstance(func, cst.Attribute) and func.attr.value in BATCH_METHODS:
+                    found = self._found(file, call, func)
+                    if found is not None:
+                        yield found
+
+    def _found(self, file: SourceFile, call: cst.Call, func: cst.Attribute) -> BatchCall | None:
+        method, caller = func.attr.value, file.function(call)
+        owner = next((a for a in file.ancestors(call) if isinstance(a, cst.ClassDef)), None)
+        replaced = owner in self.classes and caller is not None and caller.name.value == method
+        receiver = func.value
+        name = dotted(receiver) or ""
+        position = 0
+        if isinstance(receiver, cst.Call) and dotted(receiver.func) == "super":
+            if owner not in self.classes:
+                return None
+        elif name.rpartition(".")[2] in self.class_names:  # Base.train_batch(self, batch, ...)
+            position = 1
+        elif name == "self":
+            if owner not in self.classes:
+                return None
+            replaced = False
+        elif self._is_trial(name, owner):
+            replaced = False
+        else:
+            return None
+        return BatchCall(file, call, method, argument(call, position, "batch"), caller, replaced)
+
+    def _is_trial(self, name: str, owner: cst.ClassDef | None) -> bool:
+        """Whether an object goes by the name of a trial, or is where a class keeps one that it was given."""
+        return name.lower().endswith("trial") or name in self._kept.get(owner, ())
+
+    @cached_property
+    def _kept(self) -> dict[cst.ClassDef | None, set[str]]:
+        """The attributes in which a class that is constructed with a trial (``Callback(self)``) keeps it."""
+        kept: dict[cst.ClassDef | None, set[str]] = {}
+        classes = {node.name.value: node for file in self.trial.files for node in file.nodes(cst.ClassDef)}
+        for _, function in self.trial.methods():
+            for call in walk(function):
+                made = classes.get(dotted(call.func) or "") if isinstance(call, cst.Call) else None
+                if made is None or not isinstance(call, cst.Call):
+                    continue
+                init = next(
+                    (s for s in made.body.body if isinstance(s, cst.FunctionDef) and s.name.value == "__init__"), None
+                )
+                for index, param in enumerate(parameters(init)[1:] if init is not None else ()):
+                    given = argument(call, index, param.name.value)
+                    if given is not None and dotted(given.value) == "self" and init is not None:
+                        kept.setdefault(made, set()).update(_set_to(init, param.name.value))
+        return kept
+
+
+def _set_to(init: cst.FunctionDef, name: str) -> Iterator[str]:
+    """The attributes of self that are set to a parameter."""
+    for node in walk(init):
+        if isinstance(node, cst.Assign) and dotted(node.value) == name:
+            yield from (text for target in targets(node) if (text := dotted(target)) is not None)

@@ -1,0 +1,34 @@
+"""Whether a piece of a method runs exactly once whenever the method does."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from ds_migrate.syntax.source import SourceFile
+from ds_migrate.syntax.tree import walk
+
+# What runs its insides more than once, later, or not at all.
+_SOMETIMES = (
+    cst.If, cst.IfExp, cst.Match, cst.Try, cst.TryStar, cst.BooleanOperation,
+    cst.For, cst.While, cst.ListComp, cst.SetComp, cst.DictComp, cst.GeneratorExp,
+    cst.Lambda, cst.FunctionDef, cst.ClassDef,
+)  # fmt: skip
+
+
+def runs_once(file: SourceFile, node: cst.CSTNode, function: cst.FunctionDef) -> bool:
+    """Whether ``node``, in the body of ``function``, is evaluated once in each call that does not raise."""
+    for ancestor in file.ancestors(node):
+        if ancestor is function:
+            return not returns_before(file, node, function)
+        if isinstance(ancestor, _SOMETIMES):
+            return False
+    return False
+
+
+def returns_before(file: SourceFile, node: cst.CSTNode, function: cst.FunctionDef) -> bool:
+    """Whether the function may return before ``node`` is reached (in a ``return`` it is still reached)."""
+    position, around = file.position(node), set(file.ancestors(node))
+    return any(
+        isinstance(n, cst.Return) and n not in around and file.position(n) < position and file.function(n) is function
+        for n in walk(function)
+    )

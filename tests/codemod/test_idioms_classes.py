@@ -1,0 +1,84 @@
+"""Trials made of several classes, and trials whose methods are called by other code of the project."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import examples
+from idiom_case import Idiom, idioms
+
+TAKES = "x, y = self.context.to_device(next(dataloader_iter))"
+GATE = "if self.context.is_gradient_accumulation_boundary():"
+
+
+def derived(*lines: str) -> str:
+    """A whole trial, and one built on it with these lines in its class."""
+    return examples.module() + "\n\nclass Derived(MyTrial):\n" + textwrap.indent("\n".join(lines) + "\n", "    ")
+
+
+def train(*lines: str) -> str:
+    return derived("def train_batch(self, batch, epoch_idx, batch_idx):", *(f"    {line}" for line in lines))
+
+
+def with_callback(line: str) -> str:
+    """A trial that hands itself to a callback with this line in it."""
+    callback = f"""
+class Peek(pytorch.PyTorchCallback):
+    def __init__(self, owner):
+        self.owner = owner
+
+    def on_validation_end(self, metrics):
+        {line}
+"""
+    return examples.module("def build_callbacks(self):\n    return {'peek': Peek(self)}\n") + callback
+
+
+CALLS = {
+    "handed on by super()": Idiom(
+        train("return super().train_batch(batch, epoch_idx, batch_idx)"),
+        ("return super().train_batch(dataloader_iter, epoch_idx, batch_idx)",),
+    ),
+    "handed on by super() in a branch": Idiom(
+        train("if epoch_idx:", "    return super().train_batch(batch, epoch_idx, batch_idx)", "return {}"),
+        ("batch = self.context.to_device(next(dataloader_iter))",
+         "return super().train_batch(iter([batch]), epoch_idx, batch_idx)"),
+    ),
+    "trained on twice": Idiom(
+        train("for _ in range(2):", "    out = super().train_batch(batch, epoch_idx, batch_idx)", "return out"),
+        (GATE, "self.model.step()", "batch = self.context.to_device(next(dataloader_iter))",
+         "out = super().train_batch(iter([batch]), epoch_idx, batch_idx)"),
+    ),
+    "something else given to super()": Idiom(
+        train("return super().train_batch(batch=tuple(batch), epoch_idx=0, batch_idx=0)"),
+        ("return super().train_batch(dataloader_iter=iter([tuple(batch)]), epoch_idx=0, batch_idx=0)",),
+    ),
+    "another method of super()": Idiom(
+        train("return {**super().train_batch(batch, 0, 0), **super().evaluate_batch(batch)}"),
+        ("return {**super().train_batch(iter([batch]), 0, 0), **super().evaluate_batch(iter([batch]))}",),
+    ),
+    "the base class by its name": Idiom(
+        train("return MyTrial.train_batch(self, batch, epoch_idx, batch_idx)"),
+        ("return MyTrial.train_batch(self, iter([batch]), epoch_idx, batch_idx)",),
+    ),
+    "a callback that holds the trial": Idiom(
+        with_callback("self.owner.evaluate_batch(torch.ones(2, 4))"),
+        ("self.owner.evaluate_batch(iter([torch.ones(2, 4)]))",),
+    ),
+    "something that is no trial": Idiom(
+        with_callback("self.server.evaluate_batch(torch.ones(2, 4))"),
+        ("self.server.evaluate_batch(torch.ones(2, 4))",),
+    ),
+    "hidden arguments": Idiom(
+        train("return super().train_batch(*[batch, epoch_idx, batch_idx])"), blocked=("DSM310", "hidden behind")
+    ),
+    "a method called backward": Idiom(
+        derived("def backward(self):", "    pass", "def build_callbacks(self):", "    self.backward()"),
+        ("self.model.step()", "self.backward()"), (GATE,),
+    ),
+}  # fmt: skip
+
+
+@idioms(CALLS)
+def test_calls_of_the_trials_methods(idiom: Idiom, tmp_path: Path) -> None:
+    idiom.check(tmp_path)
