@@ -14,39 +14,11 @@ from ds_migrate.trial.flow import runs_once
 # Calls that certainly draw no random number, among what is written above an unpack.
 _DRAW_NOTHING = frozenset(
     [
-        "print",
-        "len",
-        "isinstance",
-        "cast",
-        "int",
-        "float",
-        "str",
-        "bool",
-        "max",
-        "min",
-        "range",
-        "format",
-        "info",
-        "debug",
-        "time",
-        "perf_counter",
-        "items",
-        "keys",
-        "values",
-        "train",
-        "eval",
-        "zero_grad",
-        "step",
-        "reset",
-        "parameters",
-        "requires_grad_",
-        "set_epoch",
-        "get_hparam",
-        "get_hparams",
-        "is_epoch_start",
-        "is_epoch_end",
+        "print", "len", "isinstance", "cast", "int", "float", "str", "bool", "max", "min", "range", "format", "info",
+        "debug", "time", "perf_counter", "items", "keys", "values", "train", "eval", "zero_grad", "step", "reset",
+        "parameters", "requires_grad_", "set_epoch", "get_hparam", "get_hparams", "is_epoch_start", "is_epoch_end",
     ]
-)
+)  # fmt: skip
 
 
 class Consumption(Enum):
