@@ -37,6 +37,10 @@ class InvalidConfigurationException(InvalidExperimentException):
         super().__init__(f"Invalid configuration ({config}): {message}.")
 
 
+class InvalidDeepSpeedConfigException(InvalidExperimentException):
+    """A DeepSpeed config cannot be used; the message lists everything that is wrong with it."""
+
+
 class InvalidCheckpointException(Exception):  # noqa: N818
     """A checkpoint is missing, incomplete or damaged; the message names the files."""
 

@@ -11,11 +11,12 @@ import deepspeed
 import pytest
 import torch
 import toys
+from deepspeed import initialize as unchecked_initialize
 from deepspeed.utils import safe_get_full_fp32_param
 from distributed import run_ranks
 from torch import nn
 from trial_runtime import pytorch
-from trial_runtime.errors import InvalidExperimentException
+from trial_runtime.errors import InvalidDeepSpeedConfigException, InvalidExperimentException
 from trial_runtime.pytorch import _rng
 from trial_runtime.pytorch import deepspeed as det_ds
 from trial_runtime.pytorch._buffers import BufferSync
@@ -233,13 +234,23 @@ def test_a_tuple_is_refused_with_the_right_order(context: Any) -> None:
         context.wrap_model_engine((1, 2, 3, 4))
 
 
-def test_an_engine_module_needs_a_low_stage_and_unmanaged_accumulation(context: Any) -> None:
-    for config, message in [({"stage": 2}, "ZeRO stage 2"), ({"stage": 0}, "managed_gradient_accumulation")]:
+@pytest.mark.parametrize(
+    ("config", "message"), [({"stage": 2}, "ZeRO stage 2"), ({"stage": 0}, "managed_gradient_accumulation")]
+)
+def test_an_engine_module_needs_a_low_stage_and_unmanaged_accumulation(
+    config: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with det_ds.init(run_dir=tmp_path) as context:
         net = nn.Linear(4, 1)
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-        engine = managed_engine(EngineModule(optimizer, net=net), optimizer, **config)
-        with pytest.raises(InvalidExperimentException, match=message):
-            context.wrap_model_engine(engine)
+        with pytest.raises(InvalidDeepSpeedConfigException, match=message):
+            managed_engine(EngineModule(optimizer, net=net), optimizer, **config)
+        with pytest.raises(InvalidDeepSpeedConfigException, match=message):  # made in a way that is not looked at
+            context.wrap_model_engine(
+                unchecked_initialize(
+                    model=EngineModule(optimizer, net=net), optimizer=optimizer, config=toys.ds_config(**config)
+                )[0]
+            )
 
 
 def test_an_engine_module_has_no_forward() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import toys
+from trial_runtime.pytorch import deepspeed as det_ds
 
 SCRIPT = """
 import argparse, os, pathlib, sys
@@ -18,6 +19,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--local_rank")  # the deepspeed launcher's
 parser.parse_known_args()
 import toys
+from trial_runtime.pytorch import deepspeed as det_ds
 from trial_runtime import pytorch
 
 for number, kind in enumerate((toys.SimplePT, toys.SimpleDS, toys.SimplePT)):  # several sessions in one process
@@ -69,3 +71,26 @@ def test_two_ranks(launcher: str, tmp_path: Path) -> None:
     found = results(launcher, tmp_path)
     assert [ranks for ranks, _ in found] == ["2", "2", "2"]
     assert len({loss for _, loss in found}) == 1
+
+
+def test_a_run_leaves_the_environment_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    before = dict(os.environ)
+    with det_ds.init(run_dir=tmp_path):
+        assert (os.environ["RANK"], os.environ["WORLD_SIZE"], os.environ["LOCAL_RANK"]) == ("0", "1", "0")
+    assert dict(os.environ) == before
+
+
+def test_a_run_that_fails_leaves_the_environment_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    with pytest.raises(KeyError), det_ds.init(run_dir=tmp_path):
+        raise KeyError
+    assert "RANK" not in os.environ
+
+
+def test_what_a_launcher_set_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    with det_ds.init(run_dir=tmp_path):
+        pass
+    assert os.environ["LOCAL_RANK"] == "0"

@@ -111,9 +111,8 @@ def _deepspeed_trial(
     from trial_runtime.pytorch.deepspeed._context import DeepSpeedTrialContext
 
     run = core._dummy_init()
-    _setup.start(run.distributed)
     context = DeepSpeedTrialContext._of(run, hparams, exp_conf)
-    with _plain_engines():
+    with _setup.started(run.distributed), _plain_engines():
         trial = kind(context, **more)
     for index, engine in enumerate(context.models):
         engine.module.load_state_dict(_export.consolidated_state_dict(folder, index))

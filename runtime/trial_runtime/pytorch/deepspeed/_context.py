@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from trial_runtime.pytorch import _buffers
 from trial_runtime.pytorch._context import TrialContext, deprecated
 from trial_runtime.pytorch._lr import LRScheduler
 from trial_runtime.pytorch._pytorch_context import check_plateau
-from trial_runtime.pytorch.deepspeed import _setup
+from trial_runtime.pytorch.deepspeed import _initialize, _setup
 from trial_runtime.pytorch.deepspeed._engine import EngineGuard, is_managed
 from trial_runtime.pytorch.deepspeed._engine_module import EngineModule
 from trial_runtime.pytorch.deepspeed._engines import Engines
@@ -56,6 +57,7 @@ class DeepSpeedTrialContext(TrialContext):
         self._buffer_syncs: dict[int, _buffers.BufferSync] = {}
         self._warned_of_clipping = False
         self._engines: Engines | None = None
+        self._alone = contextlib.ExitStack()
 
     @classmethod
     def _of(
@@ -77,7 +79,11 @@ class DeepSpeedTrialContext(TrialContext):
         )
 
     def _prepare_alone(self) -> None:
-        _setup.start(self.distributed)
+        self._alone.enter_context(_setup.started(self.distributed))
+
+    def _close(self) -> None:
+        super()._close()
+        self._alone.close()
 
     def wrap_model_engine(self, model: Any) -> Any:
         """Register an engine, to be switched between training and evaluation and saved with checkpoints.
@@ -94,7 +100,7 @@ class DeepSpeedTrialContext(TrialContext):
 
         Raises:
             TypeError: when ``model`` is no engine.
-            InvalidExperimentException: when the engine is set up in a way that gives wrong results.
+            InvalidDeepSpeedConfigException: when its config gives wrong results, or is one that the runtime cannot use.
         """
         if isinstance(model, tuple):
             raise TypeError(
@@ -129,26 +135,13 @@ class DeepSpeedTrialContext(TrialContext):
         return model
 
     def _check(self, engine: Any) -> None:
+        _initialize.check_engine(engine)
         config = engine._config._param_dict
         if "gradient_clipping" not in config and not self._warned_of_clipping:
             self._warned_of_clipping = True
             logger.warning(
                 'The DeepSpeed config has no "gradient_clipping". Since DeepSpeed 0.19.3 its default is 1.0: gradients '
                 f'are clipped at norm {engine.gradient_clipping()}. Write "gradient_clipping": 0.0 for no clipping.'
-            )
-        if not isinstance(engine.module, EngineModule):
-            return
-        stage = int(engine.zero_optimization_stage())
-        if stage > 1:
-            raise InvalidExperimentException(
-                f"An engine around an EngineModule was made with ZeRO stage {stage}. Its forward passes go through the "
-                'models, past the engine, which stages 0 and 1 allow only. Set "zero_optimization": {"stage": 1}.'
-            )
-        if is_managed(engine):
-            raise InvalidExperimentException(
-                'An engine around an EngineModule needs "managed_gradient_accumulation": false in its DeepSpeed '
-                "config: gradients that reach its parameters through other engines' losses are shared among ranks only "
-                "then."
             )
 
     def _share_buffers(self, engine: Any) -> None:
@@ -182,9 +175,9 @@ class DeepSpeedTrialContext(TrialContext):
             InvalidExperimentException: when no engine was wrapped, or a layout was set before.
         """
         if not self.models:
-            raise InvalidExperimentException("Call wrap_model_engine() before set_mpu().")
+            raise InvalidExperimentException("Please call `wrap_model_engine` before setting the mpu.")
         if self._called_set_mpu:
-            raise InvalidExperimentException("set_mpu() was called twice; there is one layout for all engines.")
+            raise InvalidExperimentException("Only one MPU can be passed to DeepSpeedTrialContext: call set_mpu() once.")
         self._called_set_mpu = True
         self._mpu = mpu
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -17,6 +19,7 @@ import deepspeed.ops
 import torch.distributed as dist
 
 from trial_runtime import core
+from trial_runtime.pytorch.deepspeed import _initialize
 
 
 def quieten() -> None:
@@ -26,8 +29,13 @@ def quieten() -> None:
         warnings.filterwarnings("ignore", message=rf".*{renamed}.*", category=FutureWarning)
 
 
-def start(distributed: core.DistributedContext) -> None:
-    """Bring up DeepSpeed's communication for these ranks. Collective; does nothing where it is up."""
+@contextlib.contextmanager
+def started(distributed: core.DistributedContext) -> Iterator[None]:
+    """DeepSpeed ready for these ranks: communication up, configs checked. Collective.
+
+    The variables that engines read (``RANK`` and the like) are set inside, where no launcher set them, and gone
+    afterwards: a process started later must not take itself for a rank. The process group stays.
+    """
     # On Linux DeepSpeed compiles a shared-memory library for CPU here. Gloo does the same work without a compiler.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     own = {
@@ -36,13 +44,27 @@ def start(distributed: core.DistributedContext) -> None:
         "LOCAL_RANK": distributed.local_rank,
         "LOCAL_SIZE": distributed.local_size,
     }
-    for name, value in own.items():
-        os.environ.setdefault(name, str(value))  # the engine reads them
-    backend = "nccl" if torch.cuda.is_available() else "gloo"
-    if not dist.is_initialized():
-        if distributed.size == 1:
-            stores: Any = dist  # torch does not list HashStore among its exports
-            dist.init_process_group(backend, store=stores.HashStore(), rank=0, world_size=1)
-        else:
-            dist.init_process_group(backend)
-    deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False, verbose=False)
+    with _environment({name: str(value) for name, value in own.items()}):
+        backend = "nccl" if torch.cuda.is_available() else "gloo"
+        if not dist.is_initialized():
+            if distributed.size == 1:
+                stores: Any = dist  # torch does not list HashStore among its exports
+                dist.init_process_group(backend, store=stores.HashStore(), rank=0, world_size=1)
+            else:
+                dist.init_process_group(backend)
+        deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False, verbose=False)
+        with _initialize.checked():
+            yield
+
+
+@contextlib.contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    """Set the variables that are not set, for as long as this lasts."""
+    added = {name: value for name, value in variables.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name, value in added.items():
+            if os.environ.get(name) == value:  # else somebody set it for reasons of their own
+                del os.environ[name]

@@ -1,0 +1,110 @@
+"""``deepspeed.initialize``, checked: while a run lasts, every config is looked at before an engine is made of it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import deepspeed
+import torch.distributed as dist
+
+from trial_runtime.pytorch.deepspeed import _lint
+from trial_runtime.pytorch.deepspeed._config import overwrite_deepspeed_config
+from trial_runtime.pytorch.deepspeed._engine_module import EngineModule
+
+
+@contextlib.contextmanager
+def checked() -> Iterator[None]:
+    """Let ``deepspeed.initialize`` refuse wrong configs with one error that lists everything.
+
+    Raises:
+        InvalidDeepSpeedConfigException: inside, from ``deepspeed.initialize``.
+    """
+    original = deepspeed.initialize
+
+    @functools.wraps(original)
+    def initialize(*args: Any, **kwargs: Any) -> Any:
+        with contextlib.suppress(TypeError):  # arguments that there are not: the call itself says so
+            check_arguments(inspect.signature(original).bind(*args, **kwargs).arguments)
+        return original(*args, **kwargs)
+
+    deepspeed.initialize = initialize
+    try:
+        yield
+    finally:
+        if deepspeed.initialize is initialize:
+            deepspeed.initialize = original
+
+
+def check_arguments(given: Mapping[str, Any]) -> None:
+    """Check the config among the arguments of ``deepspeed.initialize``, with all that they tell about its use."""
+    config, source = _config(given)
+    if config is None:
+        return  # DeepSpeed says what is missing
+    model: Any = given.get("model")
+    pipeline = isinstance(model, deepspeed.PipelineModule)
+    setup = _lint.Setup(
+        ranks=_data_parallel_ranks(model.mpu() if pipeline else given.get("mpu")),
+        optimizer=given.get("optimizer"),
+        scheduler=given.get("lr_scheduler"),
+        kind="pipeline" if pipeline else "engine module" if isinstance(model, EngineModule) else "model",
+    )
+    _lint.check(config, setup, source)
+
+
+def check_named(hparams: dict[str, Any] | None, ranks: int) -> None:
+    """Check, before a trial is made, the config that its hyperparameters name, as far as that can be told already.
+
+    The trial may add to it and fill in what is ``"auto"``; the engine's config is checked whole when it is made.
+
+    Args:
+        hparams: hyperparameters; ``deepspeed_config`` and ``overwrite_deepspeed_args`` are read.
+        ranks: of the run.
+    """
+    named, changes = (hparams or {}).get("deepspeed_config"), (hparams or {}).get("overwrite_deepspeed_args")
+    is_file = isinstance(named, str) and Path(named).is_file()
+    if is_file or isinstance(named, dict):
+        config = overwrite_deepspeed_config(named, changes if isinstance(changes, dict) else {})  # type: ignore[arg-type]
+        _lint.check(config, _lint.Setup(ranks=ranks, complete=False), str(named) if is_file else "")
+
+
+def check_engine(engine: Any) -> None:
+    """Check an engine that was made past :func:`checked`, by what its config and it can still tell."""
+    config = getattr(engine._config, "_param_dict", None)
+    if isinstance(config, dict):
+        kind = "pipeline" if isinstance(engine, deepspeed.PipelineEngine) else "model"
+        if isinstance(engine.module, EngineModule):
+            kind = "engine module"
+        _lint.check(config, _lint.Setup(kind=kind))  # type: ignore[arg-type]
+
+
+def _config(given: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str]:
+    """The config and the file that it is from."""
+    named = getattr(given.get("args"), "deepspeed_config", None)
+    config = given.get("config") or given.get("config_params")
+    if named is not None and config is not None:
+        raise _lint.InvalidDeepSpeedConfigException(
+            f"deepspeed.initialize() was given two configs: config={_lint.shown(config)} and args.deepspeed_config="
+            f"{named!r}. Write config= only, and leave args out (or remove its deepspeed_config)."
+        )
+    config = named if config is None else config
+    if isinstance(config, dict):
+        return config, ""
+    if isinstance(config, str | Path) and len(str(config)) < 4096 and Path(config).is_file():
+        from deepspeed.runtime.tensor_parallel.init_utils import load_ds_config
+
+        return load_ds_config(str(config)), str(config)
+    return None, ""
+
+
+def _data_parallel_ranks(mpu: Any) -> int | None:
+    """Ranks among which DeepSpeed shares a batch; sequence parallelism is not taken off yet."""
+    if mpu is None:
+        return dist.get_world_size() if dist.is_initialized() else 1
+    if hasattr(mpu, "get_data_parallel_world_size"):
+        return int(mpu.get_data_parallel_world_size())
+    return None

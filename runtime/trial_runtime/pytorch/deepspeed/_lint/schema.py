@@ -1,0 +1,179 @@
+"""What the installed DeepSpeed reads from a config: found out by letting it read one.
+
+DeepSpeed has no list of its keys: sub-blocks are pydantic models or plain dicts, the top level is read key by key. A
+dict that notes what it is asked for, given to DeepSpeed's own reader, tells the keys and their defaults of the version
+that is installed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+import typing
+from collections.abc import Iterator
+from typing import Any
+
+import pydantic
+from pydantic_core import PydanticUndefined
+
+MISSING: Any = type("Missing", (), {"__repr__": lambda _: "(unknown)"})()
+"""The default of a key that is read without one."""
+
+# Read outside of DeepSpeed's reader of configs.
+_READ_ELSEWHERE = {
+    (): ("sequence_parallel_size", "data_parallel_size", "allgather_size"),
+    ("optimizer",): ("params",),
+    ("scheduler",): ("params",),
+}
+# Read in parts only: arguments of classes, and what depends on other values.
+_OPEN = frozenset({"params", "curriculum_learning", "random_ltd"})
+_UNKNOWN = "__not_a_key__"
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """An object of the config.
+
+    Attributes:
+        defaults: what DeepSpeed takes where a key is absent, by key; ``MISSING`` where that is not known.
+        blocks: the keys that hold objects.
+        model: the pydantic model that reads it, None for a plain dict.
+    """
+
+    defaults: dict[str, Any]
+    blocks: dict[str, Block]
+    model: type[pydantic.BaseModel] | None = None
+
+
+@functools.cache
+def known() -> Block:
+    """The whole config, as the installed DeepSpeed reads it."""
+    logger = logging.getLogger("DeepSpeed")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)  # it remarks on what it reads
+    try:
+        return _plain(())
+    finally:
+        logger.setLevel(level)
+
+
+def removed() -> dict[str, str]:
+    """Why a key is refused, by its dotted name, for the keys whose mere presence DeepSpeed refuses."""
+    from deepspeed.runtime import config
+
+    return {
+        **getattr(config, "_REMOVED_TOP_LEVEL_CONFIG_KEYS", {}),
+        **{f"zero_optimization.{k}": why for k, why in getattr(config, "_REMOVED_ZERO_CONFIG_KEYS", {}).items()},
+    }
+
+
+class _Recorder(dict[str, Any]):
+    """A dict that notes what it is asked for, and the default given with the question."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.asked: dict[str, Any] = {}
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.asked[key] = default
+        return super().get(key, default)
+
+    def __getitem__(self, key: str) -> Any:
+        self.asked.setdefault(key, MISSING)
+        return super().__getitem__(key)
+
+    def __contains__(self, key: object) -> bool:
+        self.asked.setdefault(str(key), MISSING)
+        return super().__contains__(key)
+
+    def keys(self) -> Any:
+        return self
+
+    def __copy__(self) -> _Recorder:
+        return self
+
+
+def _read(path: tuple[str, ...], block: _Recorder) -> Exception | None:
+    """Let DeepSpeed read a config that holds ``block`` at ``path`` and little else; what it raised."""
+    from deepspeed.runtime.config import DeepSpeedConfig
+
+    config: dict[str, Any] = block
+    for key in reversed(path):
+        config = {key: config, "type": "Adam"} if path[0] in ("optimizer", "scheduler") else {key: config}
+    if path:
+        config["train_micro_batch_size_per_gpu"] = 1
+    try:
+        DeepSpeedConfig(config)
+    except Exception as error:
+        return error
+    return None
+
+
+def _plain(path: tuple[str, ...]) -> Block:
+    """The plain dict at ``path``."""
+    block = _Recorder({} if path else {"train_micro_batch_size_per_gpu": 1})
+    _read(path, block)
+    defaults = {key: default for key, default in block.asked.items() if ".".join((*path, key)) not in removed()}
+    defaults.update(dict.fromkeys(_READ_ELSEWHERE.get(path, ()), MISSING))
+    if path == ("pipeline",):
+        from deepspeed.runtime.config import get_pipeline_config
+
+        defaults = {**get_pipeline_config({}), "use_reentrant": True}
+    blocks = {}
+    for key, default in defaults.items():
+        if key in _OPEN or isinstance(default, bool | int | float | str):
+            continue
+        inner = _inner((*path, key))
+        if inner is not None:
+            blocks[key] = inner
+    return Block(defaults, blocks)
+
+
+def _inner(path: tuple[str, ...]) -> Block | None:
+    """The object at ``path``; None for what is no object, or not known."""
+    probe = _Recorder({_UNKNOWN: None})
+    error = _read(path, probe)
+    if isinstance(error, pydantic.ValidationError):
+        return _model_named(error)
+    if probe.asked.keys() - {_UNKNOWN} or path == ("pipeline",):
+        return _plain(path)
+    return None
+
+
+def _model_named(error: pydantic.ValidationError) -> Block | None:
+    """The model that an error about an unknown key comes from."""
+    found = [model for model in _models() if model.__name__ == error.title]
+    for problem in error.errors():
+        if len(found) == 1 and problem["loc"][-1] == _UNKNOWN:
+            block: Block | None = _modelled(found[0])
+            for key in problem["loc"][:-1]:
+                block = block.blocks.get(str(key)) if block else None
+            return block
+    return None
+
+
+def _models() -> Iterator[type[pydantic.BaseModel]]:
+    """Every model class that DeepSpeed has loaded, once."""
+    seen: set[type] = set()
+    waiting: list[type[pydantic.BaseModel]] = [pydantic.BaseModel]
+    while waiting:
+        model = waiting.pop()
+        if model not in seen:
+            seen.add(model)
+            waiting.extend(model.__subclasses__())
+            if model.__module__.startswith("deepspeed."):
+                yield model
+
+
+def _modelled(model: type[pydantic.BaseModel]) -> Block:
+    defaults, blocks = {}, {}
+    for name, field in model.model_fields.items():
+        names = {name, field.alias} - {None}
+        for key in typing.cast("set[str]", names):
+            default = field.get_default(call_default_factory=False)
+            defaults[key] = MISSING if default is PydanticUndefined else default
+            for part in (field.annotation, *typing.get_args(field.annotation)):
+                if isinstance(part, type) and issubclass(part, pydantic.BaseModel):
+                    blocks[key] = _modelled(part)
+    return Block(defaults, blocks, model)
