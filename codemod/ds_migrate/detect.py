@@ -1,7 +1,4 @@
-"""Which classes of a file are trials, read with ``ast`` alone: no libcst, a millisecond a file.
-
-``may_hold_trial`` is the bytes test that keeps everything else away from files without a trial.
-"""
+"""Which classes of a file are trials, read with ``ast`` alone: no libcst, a millisecond a file."""
 
 from __future__ import annotations
 
@@ -31,12 +28,6 @@ TRIAL_METHODS = frozenset(
 MARKER = re.compile(rb"#\s*TODO\(ds-migrate DSM\d+\)")
 
 _WRAPS = (b"wrap_model", b"wrap_optimizer")
-_WORDS = (b"determined", b"Trial", b"ds-migrate", b"train_batch")
-
-
-def may_hold_trial(data: bytes) -> bool:
-    """Whether the file can concern a migration at all; False for nearly every file of a tree."""
-    return any(word in data for word in _WORDS)
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,13 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
-from ds_migrate import detect, git
+from ds_migrate import git
+from ds_migrate.sniff import may_hold_trial
+
+TYPE_CHECKING = False  # typing, pathlib and dataclasses cost more than reading a small project's files
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PYTHON_SUFFIXES = (".py", ".ipynb")
 CONFIG_SUFFIXES = (".yaml", ".yml")
@@ -32,41 +36,45 @@ _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO must not make the r
 class Source:
     """One file of the run.
 
-    ``path`` is as the user named it. ``data`` is its bytes when it may concern a migration, else None (``read`` gets
-    them). ``error`` says why it could not be read. ``named``: the file, or a folder above it, stood on the command
-    line, so it may be written. ``root`` is the project around it: the git work tree, else the named folder.
+    ``name`` is as the user named it, ``real_name`` absolute with links resolved: what two names of one file have in
+    common. ``data`` is its bytes when it may concern a migration, else None (``read`` gets them). ``error`` says why it
+    could not be read. ``root_name`` is the project around it: the git work tree, else the named folder.
     """
 
-    __slots__ = ("_real", "data", "error", "named", "path", "root")
+    __slots__ = ("data", "error", "name", "real_name", "root_name")
 
-    def __init__(
-        self,
-        path: Path,
-        data: bytes | None = None,
-        error: str | None = None,
-        named: bool = True,
-        root: Path | None = None,
-        real: str | None = None,
-    ) -> None:
-        self.path = path
+    def __init__(self, name: str, real_name: str, root_name: str, data: bytes | None, error: str | None = None) -> None:
+        self.name = name
+        self.real_name = real_name
+        self.root_name = root_name
         self.data = data
         self.error = error
-        self.named = named
-        self.root = project_root(path) if root is None else root
-        self._real = real
+
+    @property
+    def path(self) -> Path:
+        return _path(self.name)
 
     @property
     def real(self) -> Path:
-        """Absolute, symbolic links resolved: what two names of one file have in common."""
-        return Path(self._real or os.path.realpath(self.path))
+        return _path(self.real_name)
+
+    @property
+    def root(self) -> Path:
+        return _path(self.root_name)
 
     def read(self) -> bytes:
         """The bytes, read now when they were not kept. Raises OSError."""
-        return self.data if self.data is not None else read_file(str(self.path))
+        return self.data if self.data is not None else read_file(self.name)
 
     def __repr__(self) -> str:
         kept = "-" if self.data is None else f"{len(self.data)} bytes"
-        return f"Source({str(self.path)!r}, {kept}, error={self.error!r}, named={self.named})"
+        return f"Source({self.name!r}, {kept}, error={self.error!r})"
+
+
+def _path(name: str) -> Path:
+    from pathlib import Path
+
+    return Path(name)
 
 
 def discover(paths: Sequence[str | Path]) -> list[Source]:
@@ -81,11 +89,15 @@ def discover(paths: Sequence[str | Path]) -> list[Source]:
     return walk.sources
 
 
-def project_root(path: Path) -> Path:
+def project_root(path: str | Path) -> Path:
     """The folder whose files belong together with ``path``: its git work tree, else the folder itself or its parent."""
+    return _path(_root_name(path))
+
+
+def _root_name(path: str | Path) -> str:
     real = os.path.realpath(path)
     folder = real if os.path.isdir(real) else os.path.dirname(real)
-    return Path(git.work_tree(folder) or folder)
+    return git.work_tree(folder) or folder
 
 
 def project_files(root: Path) -> list[Path]:
@@ -94,7 +106,9 @@ def project_files(root: Path) -> list[Path]:
     Only names are read, and nothing is remembered: ask once per run.
     """
     names = _files_below(os.path.realpath(root), fail=lambda _name, _error: None)
-    return sorted({Path(os.path.realpath(name)) for name in names})
+    folders = _RealFolders()
+    real = {os.path.realpath(name) if os.path.islink(name) else folders.real_name(name) for name in names}
+    return sorted(map(_path, real))
 
 
 def read_file(name: str, follow_links: bool = True) -> bytes:
@@ -120,9 +134,9 @@ class _Walk:
         self.sources: list[Source] = []
         self.named_themselves: list[Source] = []
         self._seen: set[str] = set()
-        self._real_folders: dict[str, str] = {}
-        self._roots: dict[str, Path] = {}
-        self._root = Path()
+        self._folders = _RealFolders()
+        self._roots: dict[str, str] = {}
+        self._root = ""
 
     def named(self, name: str) -> None:
         name = os.path.normpath(name)
@@ -133,7 +147,7 @@ class _Walk:
             return
         folder = name if is_folder else os.path.dirname(name)
         if folder not in self._roots:
-            self._roots[folder] = project_root(Path(name))
+            self._roots[folder] = _root_name(name)
         self._root = self._roots[folder]
         if is_folder:
             for file in sorted(_files_below(name, self._fail)):
@@ -142,11 +156,7 @@ class _Walk:
             self._add(name, named_itself=True)
 
     def _add(self, name: str, named_itself: bool) -> None:
-        folder, base = os.path.split(name)
-        real_folder = self._real_folders.get(folder)
-        if real_folder is None:
-            real_folder = self._real_folders[folder] = os.path.realpath(folder)
-        real = os.path.join(real_folder, base)
+        real = self._folders.real_name(name)
         if real in self._seen:
             return
         try:
@@ -166,16 +176,28 @@ class _Walk:
                 self._fail(name, error)
             return
         self._seen.add(real)
-        source = Source(Path(name), data if _concerns(name, data) else None, root=self._root, real=real)
+        source = Source(name, real, self._root, data if _concerns(name, data) else None)
         self.sources.append(source)
         if named_itself:
             self.named_themselves.append(source)
 
     def _fail(self, name: str, error: OSError) -> None:
         reason = error.strerror or type(error).__name__
-        self.sources.append(
-            Source(Path(name), error=reason[:1].lower() + reason[1:], root=Path(), real=os.path.abspath(name))
-        )
+        self.sources.append(Source(name, os.path.abspath(name), ".", None, reason[:1].lower() + reason[1:]))
+
+
+class _RealFolders:
+    """Folders with their links resolved, each asked for once: a file's own name resolves at no further cost."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+
+    def real_name(self, name: str) -> str:
+        """``name``, absolute and without links but for the file's own."""
+        folder, base = os.path.split(name)
+        if folder not in self._known:
+            self._known[folder] = os.path.realpath(folder)
+        return os.path.join(self._known[folder], base)
 
 
 def _concerns(name: str, data: bytes) -> bool:
@@ -183,7 +205,7 @@ def _concerns(name: str, data: bytes) -> bool:
     if name.endswith(CONFIG_SUFFIXES):
         return b"entrypoint" in data or b"ds-migrate" in data
     if name.endswith(PYTHON_SUFFIXES) or "." not in os.path.basename(name):
-        return detect.may_hold_trial(data)
+        return may_hold_trial(data)
     return False  # pre-commit calls stubs Python too
 
 

@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ds_migrate.detect import may_hold_trial
 from ds_migrate.discover import CONFIG_SUFFIXES, Source, project_files, read_file
 from ds_migrate.options import Options
 from ds_migrate.project import Family, Project, TrialClass
@@ -28,6 +27,7 @@ from ds_migrate.result import (
     TrialResult,
     TrialStatus,
 )
+from ds_migrate.sniff import may_hold_trial
 
 if TYPE_CHECKING:
     from ds_migrate.convert import Conversion

@@ -10,7 +10,6 @@ import os
 import re
 from collections.abc import Iterator
 from functools import cached_property
-from pathlib import Path
 
 from ds_migrate.discover import Source, read_file
 
@@ -26,9 +25,9 @@ def keep_derived(sources: list[Source]) -> None:
     """Keep the bytes of those Python files with a class whose base, however indirectly, a file with a trial defines."""
     modules = _Modules()
     for source in sources:
-        if source.error is None and source.data is None and source.path.suffix == ".py":
-            facts = modules.facts(str(source.real))
-            if facts is not None and facts.bases and modules.reach_trial(str(source.real), str(source.root)):
+        if source.error is None and source.data is None and source.name.endswith(".py"):
+            facts = modules.facts(source.real_name)
+            if facts is not None and facts.bases and modules.reach_trial(source.real_name, source.root_name):
                 source.data = facts.data
 
 
@@ -105,9 +104,15 @@ class _Modules:
         return self._listed[folder]
 
 
+def _parents(path: str) -> Iterator[str]:
+    while (folder := os.path.dirname(path)) != path:  # noqa: PTH120 - as text, pathlib is not there
+        yield folder
+        path = folder
+
+
 def _folders(path: str, dots: int, root: str) -> Iterator[str]:
     """Where a module may lie: a relative import says it, any other is looked for beside the file and above."""
-    parents = [str(folder) for folder in Path(path).parents]
+    parents = list(_parents(path))
     if dots:
         yield parents[min(dots, len(parents)) - 1]
         return

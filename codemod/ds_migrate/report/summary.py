@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from ds_migrate.report.counts import count, nothing_found
 from ds_migrate.report.display import visible
 from ds_migrate.result import FileKind, FileStatus, Report, Severity, TrialStatus
 
@@ -107,7 +108,7 @@ def sentences(report: Report, mode: Mode) -> Iterator[str]:
     summary = Summary.of(report)
     searched = count(summary.files, "file")
     if not summary.trials:
-        yield f"No PyTorchTrial in {searched}."
+        yield nothing_found(summary.files)
     elif summary.already == summary.trials:
         yield f"{count(summary.trials, 'trial')} in {searched}, on DeepSpeed already."
     else:
@@ -154,8 +155,3 @@ def next_steps(report: Report, mode: Mode, command: Command) -> Iterator[tuple[s
         for _, finding in report.findings(severity):
             yield "to know more", f"ds-migrate --explain {finding.code}"
             return
-
-
-def count(number: int, noun: str) -> str:
-    """``1 file``, ``2,000 files``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
