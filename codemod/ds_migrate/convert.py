@@ -75,9 +75,11 @@ class Conversion:
             return
         classes: dict[Path, list[cst.ClassDef]] = {path: [] for path in self.files}
         for member in self.family.trials:
-            node = class_node(self.files[member.path], member.facts.name, member.facts.line)
-            if node is not None:
-                classes[member.path].append(node)
+            own = class_node(self.files[member.path], member.facts.name, member.facts.line)
+            bases = [(path, class_node(self.files[path], name)) for path, name in member.bases]
+            for path, node in ((member.path, own), *bases):
+                if node is not None and node not in classes[path]:
+                    classes[path].append(node)
         contexts = {file: Contexts(file, classes[path]) for path, file in self.files.items()}
         parents = {parent for member in self.family.trials for parent in member.bases}
         shared: dict[SourceFile, dict[str, str]] = {}

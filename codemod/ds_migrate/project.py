@@ -33,7 +33,8 @@ _CLIENTS = ("determined.experimental", "determined.common", "determined.cli", "d
 
 @dataclass(frozen=True)
 class TrialClass:
-    """A class that is a PyTorchTrial, directly or through ``bases`` (nearest first, all of them in the project)."""
+    """A class that is a PyTorchTrial. ``bases`` are its base classes in this project, mixins included, in the order in
+    which Python looks into them."""
 
     path: Path
     facts: ClassFacts
@@ -48,6 +49,17 @@ class TrialClass:
 def _above(folder: str) -> str:
     """The parent, as text: thousands of paths are asked for, and Path objects cost ten times as much."""
     return folder.rpartition("/")[0] or "/"
+
+
+def _merged(lines: list[list[tuple[Path, str]]]) -> list[tuple[Path, str]]:
+    """The lines of ancestors as one: each class before its bases, else in the order of the lines."""
+    found: list[tuple[Path, str]] = []
+    while lines := [line for line in lines if line]:
+        heads = [line[0] for line in lines]
+        head = next((h for h in heads if not any(h in line[1:] for line in lines)), heads[0])
+        found.append(head)
+        lines = [[key for key in line if key != head] for line in lines]
+    return found
 
 
 @dataclass
@@ -123,6 +135,8 @@ class Project:
             grown = {name for path in queue for name in self._classify(path)} - asked
             asked |= grown
             queue = self._mentioning(*(name.encode() for name in grown)) if grown else []
+        for key, trial in self.trials.items():
+            self.trials[key] = replace(trial, bases=tuple(self._lineage(key)[1:]))
 
     def _mentioning(self, *words: bytes) -> list[Path]:
         """Files that hold one of the words; nothing of the others is kept."""
@@ -204,6 +218,16 @@ class Project:
         if facts is not None and name in facts.aliases and facts.aliases[name] != base:
             return self.parent_class(target, facts.aliases[name])
         return None
+
+    def _lineage(
+        self, key: tuple[Path, str], below: frozenset[tuple[Path, str]] = frozenset()
+    ) -> list[tuple[Path, str]]:
+        """A class and its base classes in this project, in the order of Python's method resolution."""
+        path, name = key
+        facts = self.facts(path)
+        bases = next((c.bases for c in facts.classes if c.name == name), ()) if facts is not None else ()
+        parents = [p for base in bases if (p := self.parent_class(path, base)) is not None and p not in below]
+        return [key, *_merged([*(self._lineage(p, below | {key}) for p in parents), parents])]
 
     def _defines(self, path: Path, name: str) -> bool:
         facts = self.facts(path)

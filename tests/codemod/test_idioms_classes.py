@@ -82,3 +82,39 @@ CALLS = {
 @idioms(CALLS)
 def test_calls_of_the_trials_methods(idiom: Idiom, tmp_path: Path) -> None:
     idiom.check(tmp_path)
+
+
+METHODS = {name: textwrap.indent(text, "    ") for name, text in examples.METHODS.items()}
+
+
+def split(mixin: str, bases: str) -> str:
+    """A trial whose ``mixin`` method stands in a class of its own."""
+    own = "\n".join(text for name, text in METHODS.items() if name != mixin)
+    header = examples.HEADER.replace(
+        "class MyTrial(PyTorchTrial)", f"class Part:\n{METHODS[mixin]}\n\nclass MyTrial({bases})"
+    )
+    return header + own
+
+
+BASES = {
+    "train_batch in a mixin": Idiom(
+        split("train_batch", "Part, PyTorchTrial"),
+        ("class Part:", "inputs, targets = self.context.to_device(next(dataloader_iter))", "self.model.backward(loss)",
+         "self.model.step()", "class MyTrial(Part, DeepSpeedTrial):"),
+        (GATE,),
+    ),
+    "evaluate_batch in a mixin that comes last": Idiom(
+        split("evaluate_batch", "PyTorchTrial, Part"),
+        ("class Part:", "inputs, targets = self.context.to_device(next(dataloader_iter))"),
+    ),
+    "two trials as bases": Idiom(
+        split("train_batch", "PyTorchTrial").replace("class Part:", "class Part(PyTorchTrial):")
+        + "\n\nclass Both(Part, MyTrial):\n    pass\n",
+        ("class Part(DeepSpeedTrial):", "self.model.step()", "class MyTrial(DeepSpeedTrial):"),
+    ),
+}  # fmt: skip
+
+
+@idioms(BASES)
+def test_several_bases(idiom: Idiom, tmp_path: Path) -> None:
+    idiom.check(tmp_path)
