@@ -10,29 +10,35 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from trial_runtime import errors
+from trial_runtime import errors, gpu
+from trial_runtime._backend import _DistributedBackend
 from trial_runtime._cluster_info import ClusterInfo, TrialInfo, get_cluster_info
 from trial_runtime._import import import_from_path
 from trial_runtime.errors import InvalidHP
 
 if TYPE_CHECKING:
-    from trial_runtime import core, pytorch, tensorboard
+    from trial_runtime import core, experimental, pytorch, tensorboard
+    from trial_runtime.pytorch import TrialContext
 
 __version__ = "0.1.0"
 
 LOG_FORMAT = "%(levelname)s: [%(process)s] %(name)s: %(message)s"
 """Format of a log line, for ``logging.basicConfig(format=...)``: level, process id, logger, message."""
 
-_LAZY = ("core", "pytorch", "tensorboard")
+_LAZY = ("core", "experimental", "pytorch", "tensorboard")
 
 __all__ = [
     "LOG_FORMAT",
     "ClusterInfo",
     "InvalidHP",
+    "TrialContext",
     "TrialInfo",
+    "_DistributedBackend",
     "core",
     "errors",
+    "experimental",
     "get_cluster_info",
+    "gpu",
     "import_from_path",
     "pytorch",
     "tensorboard",
@@ -42,4 +48,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return importlib.import_module(f"{__name__}.{name}")
+    if name == "TrialContext":
+        return importlib.import_module(f"{__name__}.pytorch").TrialContext
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

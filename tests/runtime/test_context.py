@@ -301,7 +301,7 @@ def test_reducers_say_who_failed(tmp_path: Path) -> None:
         with pytest.raises(AssertionError, match="function or a MetricReducer"):
             context.wrap_reducer(3)  # type: ignore[call-overload]
         context.wrap_reducer(len)
-        with pytest.raises(AssertionError, match="must return a dict"):
+        with pytest.raises(AssertionError, match="name=None but it did not return a dict"):
             context.reduce_metrics(for_training=True)
 
 

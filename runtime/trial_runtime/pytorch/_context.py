@@ -71,9 +71,7 @@ class TrialContext(_PyTorchReducerContext):
         self.models: list[Any] = []
         self.lr_schedulers: list[LRScheduler] = []
         self.profiler: Any = None
-        self._settings = dataclasses.replace(
-            core_context.settings, hparams=hparams, exp_conf=exp_conf, seed=trial_seed
-        )
+        self._settings = dataclasses.replace(core_context.settings, hparams=hparams, exp_conf=exp_conf, seed=trial_seed)
         self._per_slot_batch_size, self._global_batch_size = batch_sizes(hparams, slots_per_trial)
         self._progress = Progress()
         self._training = False
@@ -115,7 +113,8 @@ class TrialContext(_PyTorchReducerContext):
         """One hyperparameter. Raises ValueError when there is none of this name."""
         hparams = self.get_hparams()
         if name not in hparams:
-            raise ValueError(f"There is no hyperparameter {name!r}; there are: {', '.join(sorted(hparams)) or 'none'}.")
+            there = ", ".join(sorted(hparams)) or "none"
+            raise ValueError(f"Could not find name '{name}' in experiment hyperparameters; there are: {there}.")
         if name == "global_batch_size":
             logger.warning("Use context.get_per_slot_batch_size() or get_global_batch_size(); they are rounded alike.")
         return hparams[name]

@@ -175,7 +175,7 @@ def data_length(data: Any) -> int:
             raise ValueError(f"A batch must hold at least one array, got an empty {type(data).__name__}.")
         return len(next(iter(data.values())) if isinstance(data, dict) else data[0])
     raise TypeError(
-        f"The length of a batch of type {type(data)} is unknown. Override get_batch_length() in the trial to tell it."
+        f"Data of incorrect type: {type(data)}. Override the trial's get_batch_length() to tell the length."
     )
 
 

@@ -94,8 +94,8 @@ def reducers_for(reducer: Reducer | dict[str, Reducer], names: Sequence[str]) ->
     chosen = reducer if isinstance(reducer, dict) else dict.fromkeys(names, reducer)
     if set(chosen) != set(names):
         raise InvalidExperimentException(
-            "evaluation_reducer() must return one Reducer, or one for every validation metric. "
-            f"Metrics: {sorted(names)}, reducers for: {sorted(chosen)}."
+            "Please provide a single evaluation reducer or provide a reducer for every validation metric. "
+            f"evaluate_batch() returns {sorted(names)}, evaluation_reducer() has reducers for {sorted(chosen)}."
         )
     for name, value in chosen.items():
         if not isinstance(value, Reducer):
@@ -114,14 +114,30 @@ def reduce_validation(
         per_rank: for each rank, the metrics of each of its batches; may differ in length, may be empty.
     """
     batches = [metrics for rank in per_rank for metrics in rank]
-    functions: dict[Reducer, Any] = {
-        Reducer.AVG: np.mean,
-        Reducer.SUM: np.sum,
-        Reducer.MAX: np.max,
-        Reducer.MIN: np.min,
-    }
     # Batch by batch first: pipeline stages give the same loss in different shapes.
-    return {name: functions[reducers[name]]([functions[reducers[name]](b[name]) for b in batches]) for name in names}
+    return {
+        name: _simple_reduce_metrics(reducers[name], [_simple_reduce_metrics(reducers[name], b[name]) for b in batches])
+        for name in names
+    }
+
+
+def _simple_reduce_metrics(reducer: Reducer, metrics: Any, num_batches: Sequence[int] | None = None) -> Any:
+    """One number from many.
+
+    Args:
+        reducer: how.
+        metrics: numbers, as an array or a sequence.
+        num_batches: for AVG, the weight of each number.
+
+    Raises:
+        RuntimeError: when there is not one weight for each number.
+    """
+    if reducer is not Reducer.AVG:
+        functions: dict[Reducer, Any] = {Reducer.SUM: np.sum, Reducer.MAX: np.max, Reducer.MIN: np.min}
+        return functions[reducer](metrics)
+    if num_batches and len(metrics) != len(num_batches):
+        raise RuntimeError(f"Lengths of metrics and num_batches are not equal: {len(metrics)} != {len(num_batches)}.")
+    return np.average(metrics, weights=num_batches or None)
 
 
 def jsonable(value: Any) -> Any:

@@ -175,7 +175,8 @@ class PyTorchTrialContext(TrialContext):
         optimizer = getattr(lr_scheduler, "optimizer", None)
         if optimizer is not None and not any(optimizer is known for known in self.optimizers):
             raise InvalidExperimentException(
-                "wrap_lr_scheduler() was given a scheduler of an optimizer that was not returned by wrap_optimizer()."
+                "Must use an optimizer that is returned by wrap_optimizer(); wrap_lr_scheduler() was given a scheduler "
+                "of another one."
             )
         self.lr_schedulers.append(LRScheduler(lr_scheduler, step_mode, frequency))
         return lr_scheduler
@@ -187,20 +188,36 @@ class PyTorchTrialContext(TrialContext):
             InvalidExperimentException: when called twice, or after :meth:`wrap_model`.
         """
         if self._scaler is not None:
-            raise InvalidExperimentException("Call wrap_scaler() or experimental.use_amp() only once.")
+            raise InvalidExperimentException("Please only call wrap_scaler or use_amp once.")
         if self.models:
-            raise InvalidExperimentException("Call wrap_scaler() or experimental.use_amp() before wrap_model().")
+            raise InvalidExperimentException("Please call wrap_scaler (or use_amp) before wrap_model.")
         self._scaler = scaler
         return scaler
 
     def configure_apex_amp(
-        self, models: Any, optimizers: Any, enabled: bool | None = True, **_: Any
+        self,
+        models: Any,
+        optimizers: Any,
+        enabled: bool | None = True,
+        opt_level: str | None = "O1",
+        cast_model_type: torch.dtype | None = None,
+        patch_torch_functions: bool | None = None,
+        keep_batchnorm_fp32: bool | str | None = None,
+        master_weights: bool | None = None,
+        loss_scale: float | str | None = None,
+        cast_model_outputs: torch.dtype | None = None,
+        num_losses: int | None = 1,
+        verbosity: int | None = 1,
+        min_loss_scale: float | None = None,
+        max_loss_scale: float | None = 2.0**24,
     ) -> tuple[Any, Any]:
-        """Apex is not supported; returns its arguments when not ``enabled``.
+        """NVIDIA Apex is not supported: with ``enabled=False`` ``models`` and ``optimizers`` come back as they are.
 
         Raises:
             InvalidExperimentException: when enabled.
         """
+        del opt_level, cast_model_type, patch_torch_functions, keep_batchnorm_fp32, master_weights, loss_scale
+        del cast_model_outputs, num_losses, verbosity, min_loss_scale, max_loss_scale
         if enabled and self._managed_training:
             raise InvalidExperimentException(
                 "NVIDIA Apex is not supported. Use context.experimental.use_amp(), or torch.autocast and a GradScaler "

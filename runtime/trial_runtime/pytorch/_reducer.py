@@ -80,7 +80,16 @@ class _Wrapped:
         self.for_training = for_training
         self.for_validation = for_validation
 
-    def call(self, method: str, *args: Any) -> Any:
+    def reset(self) -> None:
+        self._call("reset")
+
+    def per_slot_reduce(self) -> Any:
+        return self._call("per_slot_reduce")
+
+    def cross_slot_reduce(self, per_slot_metrics: Sequence[Any]) -> Any:
+        return self._call("cross_slot_reduce", per_slot_metrics)
+
+    def _call(self, method: str, *args: Any) -> Any:
         try:
             return getattr(self.reducer, method)(*args)
         except Exception as error:
@@ -90,16 +99,16 @@ class _Wrapped:
             ) from error
 
     def metrics(self, per_slot_metrics: Sequence[Any]) -> dict[str, Any]:
-        reduced = self.call("cross_slot_reduce", per_slot_metrics)
+        reduced = self.cross_slot_reduce(per_slot_metrics)
         if self.name is None and not isinstance(reduced, dict):
             raise AssertionError(
-                f"{self.label} was wrapped without a name, so it must return a dict of metrics; it returned a "
+                f"{self.label} was wrapped with name=None but it did not return a dict of metrics; it returned a "
                 f"{type(reduced).__name__}. Give wrap_reducer() a name to return a single metric."
             )
         if self.name is not None and isinstance(reduced, dict):
             raise AssertionError(
-                f'{self.label} was wrapped with name="{self.name}", so it must return a single metric; it returned a '
-                "dict. Leave the name out of wrap_reducer() to return several metrics."
+                f'{self.label} was wrapped with name set but it returned a dict anyway (name="{self.name}"). Leave the '
+                "name out of wrap_reducer() to return several metrics."
             )
         return reduced if self.name is None else {self.name: reduced}
 
@@ -165,7 +174,7 @@ class _PyTorchReducerContext:
     def reset_reducers(self) -> None:
         """Make every reducer forget its values."""
         for wrapped in self._wrapped_reducers:
-            wrapped.call("reset")
+            wrapped.reset()
 
     @contextlib.contextmanager
     def _reducers_kept(self) -> Iterator[None]:
@@ -183,8 +192,17 @@ class _PyTorchReducerContext:
         chosen = [w for w in self._wrapped_reducers if (w.for_training if for_training else w.for_validation)]
         if not chosen:
             return {}
-        gathered = self._allgather_fn([wrapped.call("per_slot_reduce") for wrapped in chosen])
+        gathered = self._allgather_fn([wrapped.per_slot_reduce() for wrapped in chosen])
+        return self.run_cross_slot_reduction(chosen, gathered)
+
+    def run_cross_slot_reduction(self, reducables: Sequence[_Wrapped], gathered: Sequence[Any]) -> dict[str, Any]:
+        """The second half of :meth:`reduce_metrics`.
+
+        Args:
+            reducables: registered reducers.
+            gathered: for each rank, what ``per_slot_reduce`` of each of them returned.
+        """
         metrics: dict[str, Any] = {}
-        for wrapped, per_slot in zip(chosen, zip(*gathered, strict=True), strict=True):
+        for wrapped, per_slot in zip(reducables, zip(*gathered, strict=True), strict=True):
             metrics.update(wrapped.metrics(per_slot))
         return metrics

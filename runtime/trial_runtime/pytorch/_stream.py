@@ -10,8 +10,9 @@ from trial_runtime.pytorch._data import DataLoader
 from trial_runtime.pytorch._passes import TrainingBatches
 
 _NOT_OURS = (
-    "{method}() returned a {kind}. Return a pytorch.DataLoader: the loop then shares the data among the ranks and goes "
-    "on at the right batch after a resume. Or call {call} in the trial's __init__ and take care of both yourself."
+    "{method}() returned an instance of {kind}. Return a pytorch.DataLoader: the loop then shares the data among the "
+    "ranks and goes on at the right batch after a resume. Or take care of both yourself; you can disable this check by "
+    "calling {call} in the trial's __init__()."
 )
 
 
@@ -88,6 +89,20 @@ class ValidationData:
             raise StopIteration
         batch, self._ahead = self._ahead, _END
         return batch
+
+
+def _dataset_repro_warning(fn: str, data_obj: Any, is_deepspeed_trial: bool = False) -> str:
+    """Why ``fn`` must not return such a loader, and what to do.
+
+    Args:
+        fn: name of the trial's method.
+        data_obj: what it returned.
+        is_deepspeed_trial: decides how the check is disabled.
+    """
+    call = "context.disable_dataset_reproducibility_checks()"
+    if not is_deepspeed_trial:
+        call = call.replace("context.", "context.experimental.")
+    return _NOT_OURS.format(method=fn, kind=type(data_obj).__name__, call=call)
 
 
 def check_loader(loader: Any, method: str, checks_disabled: bool, call: str) -> None:

@@ -201,7 +201,7 @@ def _unit(length: Length | None) -> TrainUnit | None:
 
 def _length(unit: TrainUnit | None) -> TrainUnit:
     if unit is None:
-        raise ValueError("fit() needs max_length, for example max_length=pytorch.Epoch(1).")
+        raise ValueError("max_length must be defined in local training mode: fit(max_length=pytorch.Epoch(1)), say.")
     if not isinstance(unit, Batch | Epoch) or not isinstance(unit.value, int):
         raise TypeError(f"max_length must be pytorch.Batch(int) or pytorch.Epoch(int), got {unit!r}.")
     return unit

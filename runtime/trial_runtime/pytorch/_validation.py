@@ -63,7 +63,7 @@ class Validation:
             callback.on_validation_epoch_end(outputs)
         per_rank = context.distributed.allgather(outputs if strategy.shard.reports else [])
         if not any(per_rank):
-            raise RuntimeError("The validation data loader gave no batch on any rank.")
+            raise RuntimeError("validation_loader is empty: it gave no batch on any rank.")
         names = list(next(outputs[0] for outputs in per_rank if outputs))
         for rank, theirs in enumerate(per_rank):
             for metrics in theirs:
@@ -118,7 +118,7 @@ class Validation:
         if self._evaluates_whole:
             metrics = self.strategy.trial.evaluate_full_dataset(data_loader=self.loader)
             if not isinstance(metrics, dict):
-                raise InvalidExperimentException(
+                raise TypeError(
                     f"evaluate_full_dataset() must return a dictionary of metrics, got {type(metrics).__name__}."
                 )
             metrics = to_numpy(metrics)

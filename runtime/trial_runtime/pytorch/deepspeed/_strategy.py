@@ -78,7 +78,11 @@ class DeepSpeedStrategy(Strategy):
         return every
 
     def _check_steps(self, micro_steps: int) -> None:
-        """Refuse a batch that left the first engine in the middle of an accumulation."""
+        """Refuse a batch that left the first engine in the middle of an accumulation.
+
+        Raises:
+            AssertionError: as Determined did.
+        """
         engine = self.context.models[0]
         if isinstance(engine, deepspeed.PipelineEngine) or not is_managed(engine):
             return
@@ -90,7 +94,7 @@ class DeepSpeedStrategy(Strategy):
                 "context.disable_auto_grad_accumulation() in the trial's __init__."
             )
         if micro_steps % self.micro_batches != 0:
-            raise InvalidExperimentException(
+            raise AssertionError(
                 f"train_batch() did not train for gradient accumulation steps: engine.step() ran {micro_steps} times "
                 f"in a batch of {self.micro_batches} micro-batches (gradient_accumulation_steps). Call engine.step() "
                 "once for each micro-batch, not only at the boundary."
@@ -107,8 +111,9 @@ class DeepSpeedStrategy(Strategy):
         calls, left = divmod(length, self.micro_batches)
         if calls == 0:
             raise InvalidExperimentException(
-                f"The validation data loader has {length} micro-batches, fewer than the {self.micro_batches} that one "
-                "eval_batch() of the pipeline takes (gradient_accumulation_steps)."
+                "Number of train micro batches in validation data loader should not be less than the number of "
+                f"gradient accumulation steps when using pipeline parallelism: the loader has {length}, and one "
+                f"eval_batch() of the pipeline takes {self.micro_batches}."
             )
         if left:
             logger.warning(f"The last {left} validation micro-batches do not fill a pipeline batch; they are left out.")

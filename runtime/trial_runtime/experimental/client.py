@@ -1,0 +1,58 @@
+"""Checkpoints by name, as Determined's client gave them; there is no cluster to ask for anything else."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from trial_runtime._cluster_info import get_cluster_info
+
+
+class Checkpoint:
+    """A checkpoint of a run.
+
+    Attributes:
+        uuid: its name.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.uuid = path.name
+        self._path = path
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Its manifest: progress, versions, and sizes and hashes of its files. Empty for one that Determined wrote."""
+        manifest = self._path / "manifest.json"
+        facts: dict[str, Any] = json.loads(manifest.read_text(encoding="utf-8")) if manifest.is_file() else {}
+        return facts
+
+    def download(self, path: str | Path | None = None) -> str:
+        """The folder with its files.
+
+        Args:
+            path: a folder to copy them to; by default they stay where they are.
+
+        Raises:
+            FileExistsError: when ``path`` is there already.
+        """
+        if path is None:
+            return str(self._path)
+        return str(shutil.copytree(self._path, path))
+
+
+def get_checkpoint(uuid: str) -> Checkpoint:
+    """The checkpoint of this name in the run's checkpoint directory, or at this path; ``"latest"`` is the newest.
+
+    The directory is that of the run under ``ds-train``, else ``checkpoints`` in the working directory.
+
+    Raises:
+        InvalidCheckpointException: when there is none; the message lists those that are there.
+    """
+    from trial_runtime import core
+    from trial_runtime.pytorch._checkpoint import CheckpointStore
+
+    info = get_cluster_info()
+    directory = Path("checkpoints") if info is None else Path(info.run.checkpoint_directory)
+    return Checkpoint(CheckpointStore(directory.absolute(), core.DummyDistributedContext()).find(uuid).absolute())
