@@ -349,6 +349,19 @@ def test_two_configs_are_refused(tmp_path: Path) -> None:
         initialize(dict(MICRO), args=SimpleNamespace(deepspeed_config="other.json"))
 
 
+def test_no_config_is_refused(tmp_path: Path) -> None:
+    with det_ds.init(run_dir=tmp_path), pytest.raises(InvalidDeepSpeedConfigException, match="no config"):
+        initialize(None)
+
+
+def test_a_layout_of_ranks_given_to_deepspeed_is_refused_with_its_place(tmp_path: Path) -> None:
+    with (
+        det_ds.init(run_dir=tmp_path) as context,
+        pytest.raises(InvalidDeepSpeedConfigException, match=r"context\.set_mpu"),
+    ):
+        initialize(dict(MICRO), mpu=det_ds.make_data_parallel_mpu(context.distributed))
+
+
 def test_the_configs_of_several_engines_are_checked_one_by_one(tmp_path: Path) -> None:
     with det_ds.init(run_dir=tmp_path) as context:
         context.wrap_model_engine(initialize(toys.ds_config()))

@@ -229,6 +229,45 @@ def test_a_second_backward_is_right_elsewhere(context: Any, stage: int, config: 
     assert before - bias.item() == pytest.approx(0.1 * 2 * 4)
 
 
+def test_backward_returns_the_loss_as_it_was_given(context: Any) -> None:
+    engine = context.wrap_model_engine(linear(accumulation=2))
+    loss = engine(torch.ones(4, 4)).sum()
+    assert engine.backward(loss).item() == loss.item()
+
+
+@pytest.mark.parametrize("stage", [0, 2, 3])
+def test_a_loss_through_another_engines_forward_is_refused_with_the_way_out(context: Any, stage: int) -> None:
+    generator, discriminator = (nn.Linear(4, 4) for _ in range(2))
+    engine_g, engine_d = (
+        context.wrap_model_engine(managed_engine(net, torch.optim.SGD(net.parameters(), lr=0.1), stage=stage))
+        for net in (generator, discriminator)
+    )
+    with pytest.raises(InvalidExperimentException, match="forward of another engine"):
+        for _ in range(2):  # stage 2 notices at the second
+            fake = engine_g(torch.ones(4, 4))
+            engine_d.backward(engine_d(torch.ones(4, 4)).mean() - engine_d(fake.detach()).mean())
+            engine_d.step()
+            engine_g.backward(engine_d(fake).mean())
+            engine_g.step()
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_a_loss_through_another_engines_frozen_module_is_right(context: Any, stage: int) -> None:
+    torch.manual_seed(0)
+    generator, discriminator = (nn.Linear(4, 4) for _ in range(2))
+    (expected,) = torch.autograd.grad(discriminator(generator(torch.ones(4, 4))).mean(), generator.bias)
+    before = generator.bias.detach().clone()
+    engine_g, engine_d = (
+        context.wrap_model_engine(managed_engine(net, torch.optim.SGD(net.parameters(), lr=0.1), stage=stage))
+        for net in (generator, discriminator)
+    )
+    engine_d.module.requires_grad_(False)
+    engine_g.backward(engine_d.module(engine_g(torch.ones(4, 4))).mean())
+    engine_g.step()
+    after = safe_get_full_fp32_param(generator.bias) if stage == 3 else generator.bias.detach()
+    assert torch.allclose(after, before - 0.1 * expected, atol=1e-6)
+
+
 def test_a_tuple_is_refused_with_the_right_order(context: Any) -> None:
     with pytest.raises(TypeError, match=r"\(engine, optimizer, dataloader, lr_scheduler\)"):
         context.wrap_model_engine((1, 2, 3, 4))

@@ -130,7 +130,7 @@ class DeepSpeedTrialContext(TrialContext):
                 f"{self._num_micro_batches_per_slot}."
             )
         if not isinstance(model, deepspeed.PipelineEngine):
-            EngineGuard(model, len(self.models), self.distributed)
+            EngineGuard(model, self.models, self.distributed)
         self.models.append(model)
         return model
 
@@ -177,7 +177,9 @@ class DeepSpeedTrialContext(TrialContext):
         if not self.models:
             raise InvalidExperimentException("Please call `wrap_model_engine` before setting the mpu.")
         if self._called_set_mpu:
-            raise InvalidExperimentException("Only one MPU can be passed to DeepSpeedTrialContext: call set_mpu() once.")
+            raise InvalidExperimentException(
+                "Only one MPU can be passed to DeepSpeedTrialContext: call set_mpu() once."
+            )
         self._called_set_mpu = True
         self._mpu = mpu
 

@@ -15,25 +15,35 @@ from trial_runtime.errors import InvalidExperimentException
 logger = logging.getLogger("trial_runtime.pytorch.deepspeed")
 
 
+_THROUGH_ANOTHER = (
+    "Engine {index}: backward() failed: {error}\nWith several engines the reason is mostly a loss that went through "
+    "the forward of another engine, as a generator's does through the discriminator. Call its module there, with its "
+    "parameters frozen: `other.module.requires_grad_(False); loss = other.module(fake)...; engine.backward(loss); "
+    "other.module.requires_grad_(True)`. Or make the engines around EngineModule and call the models."
+)
+
+
 class EngineGuard:
     """Watches the backward and step calls of an engine.
 
     - At ZeRO stages 1 and 2 the gradients of the first of two backward calls are lost without a word: the second call
-    is
-      an error, unless the engine is set up for it.
+      is an error, unless the engine is set up for it.
+    - A loss that went through another engine's forward fails in one of three ways: it is one error here.
+    - DeepSpeed's backward returns the loss divided by the accumulation steps: here it returns the loss.
     - DeepSpeed steps parameters that no backward reached with gradients of zero, so weight decay and momentum move
-    them.
-      Torch leaves them alone. At stage 0 in full precision they are left alone here too; elsewhere they are named once.
+      them. Torch leaves them alone. At stage 0 in full precision they are left alone here too; elsewhere they are named
+      once.
 
     Args:
-        engine: the engine; two of its methods are replaced.
-        index: its number among the wrapped engines.
+        engine: the engine; its methods are replaced.
+        engines: all wrapped engines; this one is about to become the last.
         distributed: the ranks.
     """
 
-    def __init__(self, engine: Any, index: int, distributed: core.DistributedContext) -> None:
+    def __init__(self, engine: Any, engines: list[Any], distributed: core.DistributedContext) -> None:
         self.engine = engine
-        self.index = index
+        self.index = len(engines)
+        self.engines = engines
         self.distributed = distributed
         self._backwards = 0
         self._reached: set[int] | None = None
@@ -44,8 +54,8 @@ class EngineGuard:
         else:
             self._watch_parameters()
 
-    def backward(self, *args: Any, **kwargs: Any) -> Any:
-        """The engine's backward, refused where it would lose gradients."""
+    def backward(self, loss: Any, *args: Any, **kwargs: Any) -> Any:
+        """The engine's backward, refused where it would lose gradients. Returns ``loss`` as it is."""
         self._backwards += 1
         if self._backwards > 1 and self._loses_gradients():
             raise InvalidExperimentException(
@@ -54,7 +64,13 @@ class EngineGuard:
                 'Add the losses and call backward() once, or put "managed_gradient_accumulation": false into the '
                 "DeepSpeed config and call step() when the optimizer is to step, or use ZeRO stage 0."
             )
-        return self._backward(*args, **kwargs)
+        try:
+            self._backward(loss, *args, **kwargs)
+        except (AssertionError, RuntimeError) as error:
+            if len(self.engines) > 1:
+                raise InvalidExperimentException(_THROUGH_ANOTHER.format(index=self.index, error=error)) from error
+            raise
+        return loss
 
     def step(self, *args: Any, **kwargs: Any) -> Any:
         """The engine's step."""

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from trial_runtime.pytorch.deepspeed import _lint
 from trial_runtime.pytorch.deepspeed._config import overwrite_deepspeed_config
 from trial_runtime.pytorch.deepspeed._engine_module import EngineModule
+from trial_runtime.pytorch.deepspeed._mpu import ModelParallelUnit
 
 
 @contextlib.contextmanager
@@ -44,7 +45,13 @@ def check_arguments(given: Mapping[str, Any]) -> None:
     """Check the config among the arguments of ``deepspeed.initialize``, with all that they tell about its use."""
     config, source = _config(given)
     if config is None:
-        return  # DeepSpeed says what is missing
+        return  # DeepSpeed says what it cannot read
+    if isinstance(given.get("mpu"), ModelParallelUnit):
+        raise _lint.InvalidDeepSpeedConfigException(
+            "deepspeed.initialize(mpu=...) takes an object with Megatron's methods (get_data_parallel_world_size() "
+            "and so on), not a ModelParallelUnit. Leave it out there, and call context.set_mpu(mpu) after "
+            "context.wrap_model_engine(engine)."
+        )
     model: Any = given.get("model")
     pipeline = isinstance(model, deepspeed.PipelineModule)
     setup = _lint.Setup(
@@ -92,6 +99,10 @@ def _config(given: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str]:
             f"{named!r}. Write config= only, and leave args out (or remove its deepspeed_config)."
         )
     config = named if config is None else config
+    if config is None:
+        raise _lint.InvalidDeepSpeedConfigException(
+            "deepspeed.initialize() was given no config. Write config=..., a dict or the path of a JSON file."
+        )
     if isinstance(config, dict):
         return config, ""
     if isinstance(config, str | Path) and len(str(config)) < 4096 and Path(config).is_file():
