@@ -59,15 +59,18 @@ class Observation:
     samples: int | None = None
     finished: bool = False
 
-    def lengths(self, accumulation: int) -> tuple[int, int, int]:
-        """Micro-batches: where this part ends, between two validations, and where the run is saved and resumed."""
+    def lengths(self, accumulation: int) -> tuple[int, int]:
+        """Micro-batches: where this part ends, and between two validations.
+
+        The run is saved where it validates anyway: a trial that looks at its validations must not see one more.
+        """
 
         def whole(count: float) -> int:
             return max(1, -int(-count // accumulation)) * accumulation
 
-        total = whole(self.steps)
-        middle = whole(total / 2)
-        return (middle if self.part == 1 else total), whole(total / 4), middle
+        validation = whole(self.steps / 4)
+        middle = 2 * validation
+        return (middle if self.part == 1 else max(whole(self.steps), middle + accumulation)), validation
 
 
 def seed_everything(seed: int) -> None:
@@ -103,14 +106,14 @@ def observed(trainer: type, units: ModuleType, observation: Observation) -> Iter
 def _fit(fit: Callable[..., None], trial: Any, context: Any, units: ModuleType, observation: Observation) -> None:
     engines = not hasattr(context, "_aggregation_frequency")
     accumulation = context.get_num_micro_batches_per_slot() if engines else context._aggregation_frequency
-    end, validation, _ = observation.lengths(accumulation)
+    end, validation = observation.lengths(accumulation)
     batch = accumulation if engines else 1  # micro-batches in what this trainer calls a batch
     observation.samples = _samples(context)
     if observation.nudge:
         weights.move_by_one_ulp(weights.tensors_of(trial, observation.home)[0])
     if observation.host_batches:
         _mark_batches(trial)
-    if observation.part != 2:
+    if observation.part != 2 and RANK == 0:
         observation.record.add(Key("setup", 0, "micro-batches in an optimizer step"), accumulation)
     recorder = _recorder(units.PyTorchCallback)(observation, trial, context, accumulation)
     callbacks = trial.build_callbacks
@@ -162,7 +165,9 @@ def _recorder(base: type) -> type:
                 # Not a user's metrics, and in other units under accumulation.
                 means = {name: value for name, value in avg_metrics.items() if name not in ("batches", "epochs")}
                 self.record.add_metrics("window", seen.trained, numbers(means))
-                rates = [float(group["lr"]) for optimizer in _optimizers(self.context) for group in optimizer.param_groups]
+                rates = [
+                    float(group["lr"]) for optimizer in _optimizers(self.context) for group in optimizer.param_groups
+                ]
                 self.record.add(Key("lr", seen.trained, "learning rates"), sorted(rates))
             for name, norm in weights.norms(self.trial, seen.home).items():
                 self.record.add(Key("norm", seen.trained, name, RANK), norm)

@@ -18,7 +18,7 @@ from trial_runtime._cluster_info import ClusterInfo, get_cluster_info
 
 def prepare() -> None:
     """Let user code that asks ``determined`` for its run get this one; the package itself stays off-cluster."""
-    import determined
+    determined: Any = importlib.import_module("determined")
 
     def cluster_info() -> Any:
         asking = sys._getframe(1).f_globals.get("__name__", "")

@@ -35,7 +35,7 @@ def main(path: str) -> int:
     job = json.loads(Path(path).read_text(encoding="utf-8"))
     torch.use_deterministic_algorithms(True, warn_only=True)
     # Filling new tensors makes ZeRO write its whole bucket, two gigabytes, in each step.
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     if job["oracle"]:
         oracle.prepare()
     else:
@@ -63,9 +63,7 @@ def _join(store: str) -> None:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     if WORLD_SIZE > 1:
         backend = "nccl" if torch.cuda.is_available() else "gloo"
-        dist.init_process_group(
-            backend, f"file://{store}", timedelta(minutes=5), world_size=WORLD_SIZE, rank=RANK
-        )
+        dist.init_process_group(backend, f"file://{store}", timedelta(minutes=5), world_size=WORLD_SIZE, rank=RANK)
         dist.init_process_group = lambda *_, **__: None
     dist.destroy_process_group = lambda *_, **__: None
 
@@ -100,7 +98,9 @@ def _train(run: dict[str, Any], job: dict[str, Any], observation: Observation) -
     os.environ[ENV_VAR] = json.dumps(run["info"])
     info = ClusterInfo.from_json(os.environ[ENV_VAR])
     package = importlib.import_module("determined.pytorch" if job["oracle"] else "trial_runtime.pytorch")
-    trainer = package.Trainer if job["oracle"] else importlib.import_module("trial_runtime.pytorch._trainer").BaseTrainer
+    trainer = (
+        package.Trainer if job["oracle"] else importlib.import_module("trial_runtime.pytorch._trainer").BaseTrainer
+    )
     hook = torch.nn.modules.module.register_module_forward_pre_hook(host.refuse_in_forward)
     if not observation.host_batches:
         hook.remove()

@@ -6,7 +6,7 @@ import contextlib
 import math
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -24,9 +24,7 @@ def modules_of(trial: object, home: str) -> Iterator[tuple[str, torch.nn.Module]
     yield from _modules("", trial, _DEPTH, home, {id(trial)})
 
 
-def _modules(
-    name: str, value: object, depth: int, home: str, seen: set[int]
-) -> Iterator[tuple[str, torch.nn.Module]]:
+def _modules(name: str, value: object, depth: int, home: str, seen: set[int]) -> Iterator[tuple[str, torch.nn.Module]]:
     for part, held in _parts(value):
         inner = f"{name}.{part}" if name else part
         if isinstance(held, torch.nn.Module):
@@ -56,9 +54,9 @@ def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
         if kind in ("DeepSpeedEngine", "PipelineEngine") or isinstance(
             module, torch.nn.parallel.DistributedDataParallel | torch.nn.DataParallel
         ):
-            module = module.module
+            module = cast(torch.nn.Module, module.module)
         elif kind == "OptimizedModule":
-            module = module._orig_mod  # type: ignore[assignment]
+            module = cast(torch.nn.Module, module._orig_mod)
         else:
             return module
 
