@@ -124,6 +124,12 @@ def _parser() -> argparse.ArgumentParser:
     output = parser.add_argument_group("output")
     output.add_argument("--format", choices=("text", "json"), default="text", help="text (default) or json")
     output.add_argument(
+        "--view",
+        choices=("auto", "unified", "split"),
+        default="auto",
+        help="how a terminal shows changes; auto (default) is side by side from 160 columns on",
+    )
+    output.add_argument(
         "--color",
         choices=("auto", "always", "never"),
         default="auto",

@@ -137,7 +137,7 @@ def _present(report: Report, mode: Mode, command: Command, arguments: Namespace)
     if _on_terminal(arguments):
         from ds_migrate.report import terminal
 
-        terminal.show(terminal.terminal_console(sys.stdout, arguments.color), report, mode, command)
+        terminal.show(terminal.terminal_console(sys.stdout, arguments.color), report, mode, command, arguments.view)
         sys.stdout.flush()
         return
 

@@ -36,7 +36,7 @@ SHOWN = [
     ("model_def.py", 0, "───"),
     ("class MyTrial(PyTorchTrial)", 0, "class MyTrial(DeepSpeedTrial)"),
     ("optimizer = torch.optim.Adam", 0, "self.criterion = "),
-    ("def train_batch(self, batch,", 0, 'return {"loss"'),
+    ("DSM310 train_batch", 0, 'return {"loss"'),
     ("trial in", 1, "--write"),
 ]
 THEMES = {  # background and foreground; black, red, green, yellow, blue, magenta, cyan, white; the same, bright

@@ -11,7 +11,7 @@ from ds_migrate.report.display import visible
 from ds_migrate.report.source import fold
 from ds_migrate.report.summary import Command, Mode
 from ds_migrate.report.terminal import show, terminal_console
-from ds_migrate.report.words import changed_words
+from ds_migrate.report.words import paired_lines
 from ds_migrate.result import FileKind, FileResult, FileStatus, Report, Severity, TrialResult, TrialStatus
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -118,19 +118,94 @@ def test_a_gap_names_the_function_it_leads_into() -> None:
     assert re.search(r"^ +⋯  def forward$", text, re.MULTILINE)
 
 
-def test_findings_stand_below_their_file_the_most_serious_first() -> None:
-    file = changed(
-        Path("a.py"),
-        b"",
-        b"x\n",
-        finding(Severity.CONVERTED, "converted it"),
-        finding(Severity.REVIEW, "look here", help="at that"),
-        finding(Severity.BLOCKED, "cannot", line=9, column=0),
-    )
-    text = shown(report_of(file))
-    assert text.index("blocked\n") < text.index("to review\n") < text.index("converted\n")
-    assert "    a.py:9 DSM204 cannot\n" in text
+def test_findings_are_grouped_by_severity_over_all_files_the_most_serious_first() -> None:
+    first = changed(Path("a.py"), b"", b"x\n", finding(Severity.CONVERTED, "converted it", line=9))
+    first.findings.append(finding(Severity.REVIEW, "look here", help="at that"))
+    second = FileResult(Path("b.py"), findings=[finding(Severity.BLOCKED, "cannot", line=9, column=0)])
+    text = shown(report_of(first, second))
+    assert text.index("blocked (1)\n") < text.index("to review (1)\n") < text.index("converted (1)\n")
+    assert "    b.py:9 DSM204 cannot\n" in text
     assert "    a.py:3:5 DSM204 look here\n      help: at that\n" in text
+
+
+LINES = b"".join(b"line %d\n" % number for number in range(1, 40))
+EDITED = LINES.replace(b"line 5\n", b"row 5\n").replace(b"line 8\n", b"row 8\n").replace(b"line 30\n", b"row 30\n")
+
+
+def test_each_change_is_preceded_by_the_rules_behind_it_and_their_reasons() -> None:
+    found = [
+        finding(Severity.CONVERTED, "the fifth", line=5, column=0),
+        finding(Severity.REVIEW, "the eighth", line=8),
+        finding(Severity.CONVERTED, "leads up to the eighth", line=7),
+        finding(Severity.CONVERTED, "the last", line=30),
+    ]
+    rows = shown(report_of(changed(Path("a.py"), LINES, EDITED, *found))).splitlines()
+    diff = rows[: next(at for at, row in enumerate(rows) if "to review (1)" in row)]
+    notes = [
+        (row.split("DSM204 ")[1], code_rows("\n".join(diff[at:]), "-")[0])
+        for at, row in enumerate(diff)
+        if "DSM204" in row
+    ]
+    assert notes == [
+        ("the fifth", "line 5"),
+        ("leads up to the eighth", "line 8"),
+        ("the eighth", "line 8"),
+        ("the last", "line 30"),
+    ]
+    assert "converted (" not in "\n".join(rows)
+
+
+def test_a_new_file_says_first_why_it_is_as_it_is() -> None:
+    file = created(Path("c.json"), b"{\n}\n")
+    file.findings.append(finding(Severity.CONVERTED, "a reason", line=2))
+    text = shown(report_of(file))
+    assert text.index("DSM204 a reason") < text.index("+ {")
+    assert "converted (" not in text
+
+
+def test_what_was_converted_without_a_change_near_it_is_listed() -> None:
+    text = shown(report_of(changed(Path("a.py"), LINES, EDITED, finding(Severity.CONVERTED, "far away", line=18))))
+    assert "converted (1)\n    a.py:18:5 DSM204 far away" in text
+
+
+def test_findings_of_a_config_stand_with_the_change_below_them() -> None:
+    file = changed(Path("c.yaml"), LINES, EDITED, finding(Severity.CONVERTED, "a section", line=12))
+    file.kind = FileKind.EXPERIMENT
+    text = shown(report_of(file))
+    assert text.index("row 8") < text.index("a section") < text.index("row 30")
+
+
+def split_rows(text: str) -> list[tuple[str, str]]:
+    """The two sides of each row, without white space at their ends."""
+    return [(row.partition("│")[0].strip(), row.partition("│")[2].strip()) for row in text.splitlines() if "│" in row]
+
+
+def test_a_wide_terminal_shows_both_versions_side_by_side() -> None:
+    before = b"same\nself.model = wrap(net)\ngone\nsame too\n"
+    after = b"same\nnew\nself.model = net\nsame too\n"
+    report = report_of(changed(Path("a.py"), before, after))
+    assert split_rows(shown(report, width=160)) == [
+        ("1   same", "1   same"),
+        ("", "2 + new"),
+        ("2 - self.model = wrap(net)", "3 + self.model = net"),
+        ("3 - gone", ""),
+        ("4   same too", "4   same too"),
+    ]
+    assert split_rows(shown(report, width=159)) == []
+
+
+def test_the_view_can_be_chosen() -> None:
+    report = report_of(changed(Path("a.py"), b"a = 1\n", b"a = 2\n"))
+    stream = io.StringIO()
+    for width, view, split in ((80, "split", True), (200, "unified", False)):
+        console = Console(file=stream, width=width, color_system=None, markup=False, emoji=False, highlight=False)
+        show(console, report, Mode.PREVIEW, COMMAND, view)
+        assert bool(split_rows(stream.getvalue())) is split
+        stream.truncate(0)
+
+
+def test_a_new_file_has_one_side_only() -> None:
+    assert split_rows(shown(report_of(created(Path("c.json"), b"{}\n")), width=200)) == []
 
 
 def test_a_finding_in_a_notebook_names_its_cell() -> None:
@@ -219,14 +294,21 @@ def test_colours_change_no_text(system: str, colorfgbg: str, monkeypatch: pytest
 def test_changed_words_are_found_in_lines_that_became_each_other() -> None:
     old = ["self.model = self.context.wrap_model(net)", "unrelated"]
     new = ["completely(different)", "self.model = self.context.wrap_model_engine(engine)"]
-    ((first, second, old_spans, new_spans),) = changed_words(old, new)
-    assert (first, second) == (0, 1)
-    assert [old[0][slice(*span)] for span in old_spans] == ["wrap_model", "net"]
-    assert [new[1][slice(*span)] for span in new_spans] == ["wrap_model_engine", "engine"]
+    (pair,) = paired_lines(old, new)
+    assert (pair.old, pair.new) == (0, 1)
+    assert [old[0][slice(*span)] for span in pair.old_spans] == ["wrap_model", "net"]
+    assert [new[1][slice(*span)] for span in pair.new_spans] == ["wrap_model_engine", "engine"]
 
 
-def test_unlike_lines_are_not_compared_word_by_word() -> None:
-    assert list(changed_words(["alpha beta"], ["gamma(delta)"])) == []
+def test_pairs_are_in_order_and_have_the_most_in_common() -> None:
+    old = ["a = f(1)", "b = g(2, 3, 4)", ")"]
+    new = ["b = g(2, 3, 5)", "a = f(1)", ")", "a = f(2)"]
+    assert [(pair.old, pair.new) for pair in paired_lines(old, new)] == [(1, 0)]
+    assert [(pair.old, pair.new) for pair in paired_lines(new, old)] == [(0, 1)]
+
+
+def test_unlike_lines_are_no_pair() -> None:
+    assert paired_lines(["alpha beta"], ["gamma(delta)"]) == []
 
 
 @pytest.mark.parametrize(

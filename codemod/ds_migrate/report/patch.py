@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from ds_migrate.discover import project_root
 from ds_migrate.result import FileResult, Report
 
 CONTEXT = 3
+_CLOSING = (b")", b"]", b"}", b"),", b"],", b"},")
 _SLOW = 1000  # lines; above it, difflib's shortcut for repeated lines keeps its time linear
 
 
@@ -44,7 +45,24 @@ def hunks(before: Sequence[bytes], after: Sequence[bytes], context: int = CONTEX
     for group in matcher.get_grouped_opcodes(context):
         changes = [Change(tag != "equal", *span) for tag, *span in group]
         if any(change.changed for change in changes):  # difflib makes a group of two empty files
-            yield changes
+            yield list(_joined(changes, before))
+
+
+def _joined(changes: Sequence[Change], before: Sequence[bytes]) -> Iterator[Change]:
+    """Two changes with nothing but a closing bracket between them are one: what closes there is another thing now."""
+    held: Change | None = None
+    for index, change in enumerate(changes):
+        between = 0 < index < len(changes) - 1 and not change.changed
+        if between and all(line.strip() in _CLOSING for line in before[change.old : change.old_end]):
+            change = replace(change, changed=True)
+        if held is not None and held.changed and change.changed:
+            held = Change(True, held.old, change.old_end, held.new, change.new_end)
+            continue
+        if held is not None:
+            yield held
+        held = change
+    if held is not None:
+        yield held
 
 
 def file_patch(name: str, before: bytes | None, after: bytes) -> bytes:

@@ -6,19 +6,20 @@ lines go on in the next row, and nothing is ever cut.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from typing import IO
 
 from rich.console import Console
 from rich.text import Text
 
+from ds_migrate.report.diff_view import DiffView, wants_split, wrapped
 from ds_migrate.report.display import place, visible
+from ds_migrate.report.layout import laid_out, unplaced
 from ds_migrate.report.patch import Change, hunks, split_lines
 from ds_migrate.report.plain import ORDER, sorted_findings
-from ds_migrate.report.source import Palette, SourceText, fold
+from ds_migrate.report.source import Palette, SourceText
 from ds_migrate.report.summary import Command, Mode, next_steps, sentences
-from ds_migrate.report.words import changed_words
-from ds_migrate.result import FileResult, Finding, Report, Severity, TrialStatus
+from ds_migrate.result import FileResult, Report, Severity, TrialStatus
 
 _LOOK = {
     Severity.ERROR: ("✖", "bold red", "errors"),
@@ -56,19 +57,23 @@ class _Console(Console):
         raise BrokenPipeError
 
 
-def show(console: Console, report: Report, mode: Mode, command: Command) -> None:
-    """Everything the run found, then the summary."""
-    view = _View(console, mode)
+def show(console: Console, report: Report, mode: Mode, command: Command, view: str = "auto") -> None:
+    """Every file, then all findings by severity, then the summary. ``view``: diffs are unified, split, or auto."""
+    screen = Screen(console, mode, view)
     for file in report.files:
-        if file.findings or file.to_write:
-            view.file(file)
-    view.closing(report, command)
+        if file.findings or file.to_write or file.trials:
+            screen.file(file)
+    screen.closing(report, command)
 
 
-class _View:
-    def __init__(self, console: Console, mode: Mode) -> None:
+class Screen:
+    """Shows the parts of a report one after the other."""
+
+    def __init__(self, console: Console, mode: Mode, view: str = "auto") -> None:
         self._console = console
         self._mode = mode
+        self._view = view
+        self._said: set[int] = set()  # findings that a diff has shown
         self._palette = Palette.of(console)
         self._width = max(console.width, 40)
 
@@ -76,12 +81,11 @@ class _View:
         self._heading(file)
         if self._mode is Mode.PREVIEW and file.to_write:
             self._diff(file)
-            self._print(Text())
-        for severity in ORDER:
-            self._findings(file, severity, sorted_findings(file, [severity]))
 
     def closing(self, report: Report, command: Command) -> None:
         self._rule()
+        for severity in ORDER:
+            self._findings(report, severity)
         for position, sentence in enumerate(sentences(report, self._mode)):
             self._prose(Text(sentence, "bold" if position == 0 else ""), "  ")
         steps = list(next_steps(report, self._mode, command))
@@ -111,7 +115,10 @@ class _View:
             row.append(visible(trial.name), "default not bold")
             row.append(f"  {said[self._mode is Mode.WRITE]}", "bright_black not bold")
             self._print(row)
-        self._rule()
+        if file.to_write and self._mode is Mode.PREVIEW:
+            self._rule()
+        else:
+            self._print(Text())
 
     def _state(self, file: FileResult) -> str:
         if not file.to_write:
@@ -121,58 +128,29 @@ class _View:
         return "new file" if file.before is None else ""
 
     def _diff(self, file: FileResult) -> None:
+        """The file's changes; findings that explain none of them are kept for the end."""
         before, after = SourceText(file, file.before or b""), SourceText(file, file.after or b"")
-        digits = len(str(max(len(before.lines), len(after.lines))))
-        for changes in hunks(before.lines, after.lines):
-            if changes[0].old > 0:
-                self._gap(before, changes[0], digits)
-            for change in changes:
-                self._change(change, before, after, digits)
+        laid = laid_out(file, before.lines, after.lines)
+        split = wants_split(self._view, self._width)
+        for row in DiffView(before, after, self._palette, self._width, split).rows(laid):
+            self._print(row)
+        self._print(Text())
+        self._said |= {id(f) for f in file.findings if f not in unplaced(file, laid)}
 
-    def _gap(self, before: SourceText, first: Change, digits: int) -> None:
-        row = Text(" " * (2 * digits + 3) + "⋯", "bright_black")
-        scope = before.scope(first.old)
-        if scope:
-            row.append(f"  {scope}", "bright_black italic")
-        for line in fold(row, self._width):
-            self._print(line)
-
-    def _change(self, change: Change, before: SourceText, after: SourceText, digits: int) -> None:
-        if not change.changed:
-            for offset in range(change.old_end - change.old):
-                line = before.styled(change.old + offset, self._palette, " ")
-                self._row(" ", line, change.old + offset, change.new + offset, digits)
-            return
-        removed = [before.styled(index, self._palette, "-") for index in range(change.old, change.old_end)]
-        added = [after.styled(index, self._palette, "+") for index in range(change.new, change.new_end)]
-        for old, new, old_spans, new_spans in changed_words([t.plain for t in removed], [t.plain for t in added]):
-            for text, spans, sign in ((removed[old], old_spans, "-"), (added[new], new_spans, "+")):
-                for span in spans:
-                    text.stylize(self._palette.line(sign).word, *span)
-        for offset, text in enumerate(removed):
-            self._row("-", text, change.old + offset, None, digits)
-        for offset, text in enumerate(added):
-            self._row("+", text, None, change.new + offset, digits)
-
-    def _row(self, sign: str, text: Text, old: int | None, new: int | None, digits: int) -> None:
-        """One line of source, in as many rows as it needs."""
-        numbers = " ".join(f"{'' if n is None else n + 1:>{digits}}" for n in (old, new))
-        look = self._palette.line(sign)
-        for position, part in enumerate(fold(text, self._width - len(numbers) - 4)):
-            line = Text()
-            line.append(f" {' ' * len(numbers) if position else numbers} ", look.gutter)
-            line.append(f"{' ' if position else sign} ", look.sign)
-            line.append_text(part)
-            if look.fills:
-                line.append(" " * (self._width - line.cell_len), look.code)
-            self._print(line)
-
-    def _findings(self, file: FileResult, severity: Severity, findings: Sequence[Finding]) -> None:
-        if not findings:
+    def _findings(self, report: Report, severity: Severity) -> None:
+        """All findings of one severity, file by file. What the diff says already is not said again, except where a
+        person has to act."""
+        found = [
+            (file, finding)
+            for file in report.files
+            for finding in sorted_findings(file, [severity])
+            if not (severity is Severity.CONVERTED and (id(finding) in self._said or self._mode is not Mode.PREVIEW))
+        ]
+        if not found:
             return
         symbol, style, name = _LOOK[severity]
-        self._print(Text(f"  {symbol} {name}", style))
-        for finding in findings:
+        self._print(Text(f"  {symbol} {name} ({len(found)})", style))
+        for file, finding in found:
             row = Text()
             row.append(place(file, finding), "bright_black")
             row.append(f" {finding.code} ", "cyan")
@@ -188,7 +166,7 @@ class _View:
         """Words wrapped at a readable width; a path or a word longer than that goes on in the next row."""
         width = min(self._width, _READABLE) - len(indent)
         hang = "  "
-        for position, line in enumerate(_wrapped(text, width, len(hang))):
+        for position, line in enumerate(wrapped(text, width, len(hang))):
             self._print(Text.assemble(indent + (hang if position else ""), line))
 
     def _rule(self) -> None:
@@ -196,22 +174,6 @@ class _View:
 
     def _print(self, text: Text) -> None:
         self._console.print(text, no_wrap=True, overflow="ignore", crop=False)
-
-
-def _wrapped(text: Text, width: int, hang: int) -> Iterator[Text]:
-    rest = text
-    room = width
-    while rest.cell_len > room:
-        cut = rest.plain.rfind(" ", 0, room + 1)
-        if cut <= 0:
-            pieces = list(fold(rest, room))
-            yield pieces[0]
-            rest = rest[len(pieces[0]) :]
-        else:
-            yield rest[:cut]
-            rest = rest[cut + 1 :]
-        room = width - hang
-    yield rest
 
 
 def _size(file: FileResult) -> tuple[int, int]:

@@ -1,37 +1,81 @@
-"""Which words of a changed line changed: lines that became each other are paired, and compared word by word."""
+"""Which lines of a change became each other, and which of their words changed."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 Span = tuple[int, int]
 
 _WORD = re.compile(r"\w+|\s+|.")
-_ALIKE = 0.6  # of the words; lines less alike are better read whole
+_ALIKE = 0.5  # of the words; lines less alike are better read whole
 _MANY = 40  # lines; a block longer than this is a rewrite, and pairing its lines would take long
 
 
-def changed_words(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[int, int, list[Span], list[Span]]]:
-    """Pairs of lines that are versions of one another: their indices, and the character spans that differ in each."""
-    if max(len(old), len(new)) > _MANY:
-        return
-    start = 0
-    for index, line in enumerate(old):
-        words = _WORD.findall(line)
-        best, best_ratio, changes = -1, _ALIKE, list[tuple[str, int, int, int, int]]()
-        for candidate in range(start, len(new)):
-            matcher = SequenceMatcher(None, words, _WORD.findall(new[candidate]), autojunk=False)
-            if matcher.real_quick_ratio() > best_ratio and matcher.ratio() > best_ratio:
-                best, best_ratio = candidate, matcher.ratio()
-                changes = [opcode for opcode in matcher.get_opcodes() if opcode[0] != "equal"]
-        if not changes:
-            continue
-        start = best + 1
-        old_spans = _spans(words, [(first, last) for _, first, last, _, _ in changes])
-        new_spans = _spans(_WORD.findall(new[best]), [(first, last) for _, _, _, first, last in changes])
-        yield index, best, list(old_spans), list(new_spans)
+@dataclass(frozen=True)
+class Pair:
+    """Two versions of one line: their indices, and the spans of characters that differ in each (none when equal)."""
+
+    old: int
+    new: int
+    old_spans: tuple[Span, ...] = ()
+    new_spans: tuple[Span, ...] = ()
+
+
+def paired_lines(old: Sequence[str], new: Sequence[str]) -> list[Pair]:
+    """The pairs, in order, that have the most words in common; lines that are unlike all others are in none."""
+    if not (old and new) or max(len(old), len(new)) > _MANY:
+        return []
+    old_words, new_words = ([_WORD.findall(line) for line in lines] for lines in (old, new))
+    return [_pair(i, j, old_words[i], new_words[j]) for i, j in _aligned(_likeness(old_words, new_words))]
+
+
+def _likeness(old: Sequence[Sequence[str]], new: Sequence[Sequence[str]]) -> list[list[float]]:
+    """How much each pair of lines has in common, in words; 0 for those that are unlike. Brackets and operators do not
+    count: they are alike everywhere."""
+    old_names, new_names = (
+        [[word for word in line if word.isidentifier() or word.isalnum()] for line in lines] for lines in (old, new)
+    )
+    found = [[0.0] * len(new) for _ in old]
+    matcher = SequenceMatcher[str](None, autojunk=False)
+    for j, words in enumerate(new_names):
+        matcher.set_seq2(words)
+        for i, others in enumerate(old_names):
+            matcher.set_seq1(others)
+            if words and others and matcher.real_quick_ratio() >= _ALIKE and matcher.quick_ratio() >= _ALIKE:
+                ratio = matcher.ratio()
+                found[i][j] = ratio * (len(words) + len(others)) if ratio >= _ALIKE else 0.0
+    return found
+
+
+def _aligned(likeness: Sequence[Sequence[float]]) -> list[tuple[int, int]]:
+    """The pairs, in order on both sides, whose likeness adds up to the most."""
+    rows, columns = len(likeness), len(likeness[0])
+    best = [[0.0] * (columns + 1) for _ in range(rows + 1)]
+    for i in reversed(range(rows)):
+        for j in reversed(range(columns)):
+            taken = likeness[i][j] + best[i + 1][j + 1] if likeness[i][j] else 0.0
+            best[i][j] = max(best[i + 1][j], best[i][j + 1], taken)
+    pairs = []
+    i = j = 0
+    while i < rows and j < columns:
+        if likeness[i][j] and best[i][j] == likeness[i][j] + best[i + 1][j + 1]:
+            pairs.append((i, j))
+            i, j = i + 1, j + 1
+        elif best[i][j] == best[i + 1][j]:
+            i += 1
+        else:
+            j += 1
+    return pairs
+
+
+def _pair(i: int, j: int, old: Sequence[str], new: Sequence[str]) -> Pair:
+    changes = [code for code in SequenceMatcher(None, old, new, autojunk=False).get_opcodes() if code[0] != "equal"]
+    old_spans = _spans(old, [(first, last) for _, first, last, _, _ in changes])
+    new_spans = _spans(new, [(first, last) for _, _, _, first, last in changes])
+    return Pair(i, j, tuple(old_spans), tuple(new_spans))
 
 
 def _spans(words: Sequence[str], ranges: Sequence[Span]) -> Iterator[Span]:

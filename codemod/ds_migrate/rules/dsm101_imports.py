@@ -130,7 +130,7 @@ def _module_import(plan: Plan, file: SourceFile, node: cst.Import) -> None:
         if new == name:
             continue
         file.replace(alias.name, new)
-        plan.converted(CODE, file, node, f"import {new}")
+        plan.converted(CODE, file, node, f"{new} has what the trial needs, under the names it knows")
         if alias.asname is None:
             _rename_package(file, plan.target.package)
 
@@ -190,7 +190,7 @@ def _from_import(plan: Plan, file: SourceFile, node: cst.ImportFrom) -> None:
     if gone:
         file.keep_comments(node, *gone)
         file.change(node, lambda updated: _without(updated, {i for i, a in enumerate(node.names) if a in gone}))  # type: ignore[arg-type]
-    plan.converted(CODE, file, node, f"from {new} import ...")
+    plan.converted(CODE, file, node, f"{new} has what the trial needs, under the names it knows")
 
 
 def _without(updated: cst.CSTNode, indices: set[int]) -> cst.CSTNode:

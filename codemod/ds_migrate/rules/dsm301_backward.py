@@ -82,7 +82,7 @@ def apply(plan: Plan) -> None:
                 )
                 for each in engines:
                     file.after(file.statement(call), f"{each}.allreduce_gradients()")
-        plan.converted(CODE, file, call, f"{engine}.backward")
+        plan.converted(CODE, file, call, f"{engine} runs the backward pass: it scales the loss and averages gradients")
 
 
 def _engine(plan: Plan, backward: Backward) -> str | None:

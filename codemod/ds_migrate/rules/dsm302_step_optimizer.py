@@ -60,7 +60,7 @@ def apply(plan: Plan) -> None:
         engine = _engine(plan, step)
         if file.edits.once(call, CODE):
             _rewrite(plan, step, engine)
-        plan.converted(CODE, file, call, f"{engine}.step()")
+        plan.converted(CODE, file, call, f"{engine} steps: it clips, updates and clears the gradients")
 
 
 def _helpers(plan: Plan) -> Iterator[Step]:
