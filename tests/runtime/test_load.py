@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -128,3 +130,22 @@ def test_a_context_for_trying_out_comes_from_a_config() -> None:
         context = det_ds.DeepSpeedTrialContext.from_config(config)
     assert (context.get_hparam("lr"), context.get_data_config()) == (0.5, {"path": "x"})
     assert context.get_per_slot_batch_size() == 8
+
+
+def test_a_converted_trial_comes_back_in_another_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Path(__file__).parents[2] / "fixtures" / "guide" / "after"
+    folder = tmp_path / "experiment"
+    shutil.copytree(source, folder)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = ["-m", "trial_runtime.train", "const.yaml", "--test", "--run-dir", "run"]
+    done = subprocess.run(
+        [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    checkpoint = checkpoint_in(folder / "run").rename(tmp_path / "checkpoint")
+    shutil.rmtree(folder)
+    monkeypatch.chdir("/")
+    trial = pytorch.load_trial_from_checkpoint_path(checkpoint)
+    (engine,) = trial.context.models
+    saved = det_ds.consolidated_state_dict(checkpoint)
+    assert toys.difference(dict(engine.module.state_dict()), saved) == 0.0

@@ -2,53 +2,103 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import shutil
 import sys
+import sysconfig
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+logger = logging.getLogger("trial_runtime.pytorch")
 
 _CONFIGS = (".json", ".yaml", ".yml")
 _LARGEST_CONFIG = 1 << 20
+_INSTALLED = ("site-packages", "dist-packages")
+_PYTHON = tuple({os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_RUNTIME = os.path.join(Path(__file__).parents[1], "")
+
+
+def module_name(trial_class: type) -> str:
+    """The name to import the trial's module by; a script is named by its file, empty in a notebook."""
+    if trial_class.__module__ != "__main__":
+        return trial_class.__module__
+    main = sys.modules["__main__"]
+    specification = getattr(main, "__spec__", None)
+    if specification is not None and specification.name:  # python -m package.module
+        return str(specification.name)
+    file = getattr(main, "__file__", None)
+    return Path(file).stem if file else ""
+
+
+def class_spec(trial_class: type) -> str:
+    """``module:Class`` to import the trial from its saved code."""
+    return f"{module_name(trial_class)}:{trial_class.__qualname__}"
 
 
 def trial_root(trial_class: type) -> Path | None:
-    """The directory that the trial's module is imported from; None when it has no source file."""
+    """The directory that the trial's module is imported from; None when it is an installed package.
+
+    A trial that has no file (it is defined in a notebook) imports from the working directory.
+    """
     module = sys.modules.get(trial_class.__module__)
     file = getattr(module, "__file__", None)
-    if file is None or "site-packages" in Path(file).parts:
+    if file is None:
+        return Path.cwd() if trial_class.__module__ == "__main__" else None
+    if _is_installed(os.path.abspath(file)):
         return None
-    source = Path(file).resolve()
-    depth = 0 if module is None or module.__name__ == "__main__" else module.__name__.count(".")
-    return source.parents[depth + (source.name == "__init__.py")]
+    source = Path(os.path.abspath(file))  # as it was imported: a link into another directory stays where it is
+    return source.parents[module_name(trial_class).count(".") + (source.name == "__init__.py")]
 
 
-def save_code(trial_class: type, folder: Path) -> None:
+def save_code(trial_class: type, folder: Path, also: Iterable[Path] = ()) -> None:
     """Copy imported modules below the trial's directory, and config files beside them, to ``folder``.
 
-    The working directory is not copied: it may hold data, or the checkpoints themselves.
+    The working directory is not copied: it may hold data, or the checkpoints themselves. A file that cannot be read is
+    named in the log; the checkpoint is saved without it.
+
+    Args:
+        trial_class: the trial.
+        folder: where to; made when there is something to copy.
+        also: config files that the trial reads, copied when they lie below its directory.
     """
     root = trial_root(trial_class)
     if root is None:
         return
-    sources = set()
-    for module in list(sys.modules.values()):
-        file = getattr(module, "__file__", None)
-        if isinstance(file, str) and file.endswith(".py") and "site-packages" not in file:
-            sources.add(Path(file).resolve())
-    own = {path for path in sources if root in path.parents and path.is_file()}
-    own.discard(Path(__file__).resolve())
-    own = {path for path in own if Path(__file__).resolve().parents[1] not in path.parents}
-    for parent in {path.parent for path in own}:
-        own |= {p for p in parent.iterdir() if p.suffix in _CONFIGS and p.stat().st_size <= _LARGEST_CONFIG}
+    own = set(_modules_below(root))
+    for parent in {path.parent for path in own} or {root}:
+        own.update(_configs(parent))
+    own.update(path for path in also if root in path.parents)
     for path in sorted(own):
         target = folder / path.relative_to(root)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+        except OSError as error:
+            logger.warning(f"{path} does not go with the checkpoint: {error}.")
 
 
-def class_spec(trial_class: type) -> str:
-    """``module:Class`` to import the trial from its saved code; a script is named by its file."""
-    name = trial_class.__module__
-    if name == "__main__":
-        file = getattr(sys.modules["__main__"], "__file__", None)
-        name = Path(file).stem if file else ""
-    return f"{name}:{trial_class.__qualname__}"
+def _modules_below(root: Path) -> Iterator[Path]:
+    # All modules of the process are looked at: strings, because there are thousands.
+    below = os.path.join(root, "")
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if not isinstance(file, str):
+            continue
+        file = file if os.path.isabs(file) else os.path.abspath(file)
+        if file.startswith(below) and not _is_installed(file) and os.path.isfile(file):
+            yield Path(file)
+
+
+def _is_installed(file: str) -> bool:
+    parts = file.split(os.sep)
+    return file.startswith((*_PYTHON, _RUNTIME)) or any(name in parts for name in _INSTALLED)
+
+
+def _configs(folder: Path) -> Iterator[Path]:
+    try:
+        for path in folder.iterdir():
+            if path.suffix in _CONFIGS and path.is_file() and path.stat().st_size <= _LARGEST_CONFIG:
+                yield path
+    except OSError as error:
+        logger.warning(f"Config files in {folder} do not go with the checkpoint: {error}.")

@@ -79,6 +79,7 @@ def load_trial_from_checkpoint_path(
     kind = trial_class or _imported(folder, facts["trial_cls_spec"])
     hparams, exp_conf = facts["hparams"], facts["experiment_config"]
     if not (folder / STATE_FILE).exists():
+        hparams = _with_own_config(folder / "code", hparams)
         return _deepspeed_trial(folder, kind, hparams, exp_conf, trial_kwargs or {})
     context = CheckpointLoadContext(hparams, exp_conf)
     trial = kind(context, **(trial_kwargs or {}))
@@ -102,6 +103,14 @@ def _imported(folder: Path, spec: str) -> Any:
         raise ValueError(
             f"The trial {spec} cannot be imported from {folder / 'code'} ({error!r}). Give the class as trial_class."
         ) from error
+
+
+def _with_own_config(code: Path, hparams: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The DeepSpeed config that a hyperparameter names, in the checkpoint's code: training ran in another directory."""
+    config = (hparams or {}).get("deepspeed_config")
+    if isinstance(config, str) and (code / config).is_file():
+        return {**(hparams or {}), "deepspeed_config": str(code / config)}
+    return hparams
 
 
 def _deepspeed_trial(

@@ -189,12 +189,17 @@ class Snapshots:
             state = {**checkpoint, **state}
         torch.save(state, path / f"rank_{rank}.pt")
         if rank == 0:
-            save_code(type(strategy.trial), path / "code")
+            save_code(type(strategy.trial), path / "code", self._config_files())
             (path / "load_data.json").write_text(json.dumps(self._load_data(), indent=1), encoding="utf-8")
         if hooks_here:
             for callback in callbacks.values():
                 callback.on_checkpoint_write_end(str(path))
                 callback.on_checkpoint_end(str(path))
+
+    def _config_files(self) -> list[Path]:
+        """Files that hyperparameters name and that the trial needs when it is made again."""
+        config = (self.context._settings.hparams or {}).get("deepspeed_config")
+        return [Path.cwd() / config] if isinstance(config, str) and Path(config).is_file() else []
 
     def _load_data(self) -> dict[str, Any]:
         settings, kind = self.context._settings, type(self.strategy.trial)
