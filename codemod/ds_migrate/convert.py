@@ -20,7 +20,7 @@ from ds_migrate.rules import conversion_rules
 from ds_migrate.syntax.source import SourceError, SourceFile
 from ds_migrate.target import target_named
 from ds_migrate.trial.build import build_trial, class_node
-from ds_migrate.trial.context import Contexts
+from ds_migrate.trial.context import Contexts, link
 
 Read = Callable[[Path], "bytes | None"]
 
@@ -81,6 +81,7 @@ class Conversion:
                 if node is not None and node not in classes[path]:
                     classes[path].append(node)
         contexts = {file: Contexts(file, classes[path]) for path, file in self.files.items()}
+        link(contexts.values())
         parents = {parent for member in self.family.trials for parent in member.bases}
         shared: dict[SourceFile, dict[str, str]] = {}
         for member in sorted(self.family.trials, key=lambda t: -len(t.bases)):  # the most derived ones know most

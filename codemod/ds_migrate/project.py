@@ -6,6 +6,7 @@ and the scripts that run it. Such a group is a ``Family``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,10 +23,10 @@ from ds_migrate.detect import (
 )
 
 # What only a PyTorchTrialContext is asked, spelled so that prose about it does not count.
-_CONTEXT_CALLS = (
-    b".wrap_model(", b".wrap_optimizer(", b".step_optimizer(", b".wrap_scaler(", b".configure_apex_amp(",
-    b"context.backward(", b"context.experimental.",
-)  # fmt: skip
+_CONTEXT_CALLS = re.compile(
+    rb"\.(wrap_model|wrap_optimizer|step_optimizer|wrap_scaler|configure_apex_amp|autocast_forward_pass)\("
+    rb"|(?i:context|ctx)\.(backward\(|experimental\.)"
+)
 
 
 _CLIENTS = ("determined.experimental", "determined.common", "determined.cli", "determined.cluster")
@@ -273,8 +274,7 @@ class Project:
 
     def _asks_context(self, path: Path) -> bool:
         """Whether a helper speaks to a context that it is given, without importing Determined."""
-        data = self._read(path) or b""
-        return any(word in data for word in _CONTEXT_CALLS)
+        return _CONTEXT_CALLS.search(self._read(path) or b"") is not None
 
     def _scripts_running(self, trial: TrialClass) -> set[Path]:
         """Files that import the trial and speak to Determined: launch scripts, tests, notebooks' helpers."""

@@ -5,13 +5,14 @@ The context may have any name: a parameter, an attribute, a local alias, an argu
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import libcst as cst
 
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import argument, dotted, parameters, targets
+from ds_migrate.syntax.tree import argument, dotted, parameters, targets, walk
 
 _USUAL = frozenset({"context", "trial_context"})
 _ANNOTATIONS = ("TrialContext", "CheckpointLoadContext", "PyTorchExperimentalContext")
@@ -48,15 +49,20 @@ class Contexts:
         self.attributes: set[str] = set()
         self._kept_by: dict[cst.ClassDef | None, set[str]] = {}
         self._functions: list[cst.FunctionDef] = list(file.nodes(cst.FunctionDef))
+        self._properties = [f for f in self._functions if any(_is_property(d) for d in f.decorators)]
         for function in self._functions:
             self._locals[function] = self._context_parameters(function)
+        self.spread()
+
+    def spread(self) -> None:
+        """Follow what is known through the file's assignments and calls until nothing new is learned."""
         while self._propagate():
             pass
 
     def is_context(self, node: cst.CSTNode) -> bool:
         """Whether the expression is the trial context."""
         if isinstance(node, cst.Name):
-            return any(
+            return any(node.value in names for names in self._locals.values()) and any(
                 node.value in self._locals.get(a, ())
                 for a in self.file.ancestors(node)
                 if isinstance(a, cst.FunctionDef)
@@ -109,7 +115,7 @@ class Contexts:
         for index, param in enumerate(parameters(function)):
             name = param.name.value
             if param.annotation is not None:
-                if _annotation_text(param.annotation.annotation).endswith(_ANNOTATIONS):
+                if any(kind.endswith(_ANNOTATIONS) for kind in _annotated(param.annotation.annotation)):
                     found.add(name)
             elif name in _USUAL or (owner in self.classes and function.name.value == "__init__" and index == 1):
                 found.add(name)
@@ -129,56 +135,112 @@ class Contexts:
     def _propagate(self) -> bool:
         """One round through assignments and calls; True when something new was learned."""
         grown = False
-        methods = {f.name.value: f for f in self._functions}
         for node in self.file.nodes(cst.Assign, cst.AnnAssign):
             function = self.file.function(node)
-            if function is None or node.value is None or not self.is_context(node.value):
+            if function is None or node.value is None:
                 continue
-            for target in targets(node):
-                grown |= self._learn(function, target)
-        for call in self.file.nodes(cst.Call):
-            grown |= self._learn_call(call, methods)
+            for target, value in pairs(node):
+                if self.is_context(value):
+                    grown |= self._learn(function, target)
+        for function in self._properties:
+            returned = [n.value for n in walk(function) if isinstance(n, cst.Return) and n.value is not None]
+            if returned and all(map(self.is_context, returned)):
+                grown |= self._keep(function, function.name.value)
+        for call in self.given:
+            name = call.func.attr if isinstance(call.func, cst.Attribute) else call.func
+            function = self.functions.get(name.value) if isinstance(name, cst.Name) else None
+            grown |= function is not None and self.receive(function, call)
         return grown
+
+    @property
+    def given(self) -> Iterator[cst.Call]:
+        """The calls that are given the context."""
+        return (call for call in self.file.nodes(cst.Call) if any(self.is_context(arg.value) for arg in call.args))
+
+    @cached_property
+    def functions(self) -> dict[str, cst.FunctionDef]:
+        """What a call of a name runs: the function of that name, or the constructor of the class."""
+        found = {f.name.value: f for f in self._functions}
+        for f in self._functions:
+            owner = self._class_of(f)
+            if owner is not None and f.name.value == "__init__":
+                found.setdefault(owner.name.value, f)
+        return found
 
     def _learn(self, function: cst.FunctionDef, target: cst.BaseExpression) -> bool:
         if isinstance(target, cst.Name) and target.value not in self._locals[function]:
             self._locals[function].add(target.value)
             return True
         name = dotted(target) or ""
-        if name.startswith("self.") and name.count(".") == 1:
-            self._kept_by.setdefault(self._class_of(function), set()).add(name[5:])
-            if name[5:] not in self.attributes:
-                self.attributes.add(name[5:])
-                return True
-        return False
+        return name.startswith("self.") and name.count(".") == 1 and self._keep(function, name[5:])
 
-    def _learn_call(self, call: cst.Call, functions: dict[str, cst.FunctionDef]) -> bool:
-        """A function of this file that is given the context calls it by its own parameter's name."""
-        if not any(self.is_context(arg.value) for arg in call.args):
-            return False
-        method = isinstance(call.func, cst.Attribute)
-        name = call.func.attr.value if isinstance(call.func, cst.Attribute) else getattr(call.func, "value", None)
-        function = functions.get(name) if isinstance(name, str) else None
-        if function is None:
-            return False
+    def _keep(self, function: cst.FunctionDef, attribute: str) -> bool:
+        self._kept_by.setdefault(self._class_of(function), set()).add(attribute)
+        known = attribute in self.attributes
+        self.attributes.add(attribute)
+        return not known
+
+    def receive(self, function: cst.FunctionDef, call: cst.Call, giving: Contexts | None = None) -> bool:
+        """Learn by which parameters a function of this file gets the context from a call, in this file or in that of
+        ``giving``; True when that is new."""
         grown = False
-        bound = parameters(function)[1:] if method else parameters(function)
-        for index, param in enumerate(bound):
+        is_context = (giving or self).is_context
+        bound = self._class_of(function) is not None and not any(
+            dotted(d.decorator) == "staticmethod" for d in function.decorators
+        )
+        for index, param in enumerate(parameters(function)[1:] if bound else parameters(function)):
             arg = argument(call, index, param.name.value)
-            if arg is not None and self.is_context(arg.value) and param.name.value not in self._locals[function]:
+            if arg is not None and is_context(arg.value) and param.name.value not in self._locals[function]:
                 self._locals[function].add(param.name.value)
                 grown = True
         return grown
 
 
-def _annotation_text(node: cst.BaseExpression) -> str:
-    """The dotted text of an annotation, quoted or not, ``Optional[...]`` unwrapped."""
+def pairs(node: cst.Assign | cst.AnnAssign) -> Iterator[tuple[cst.BaseExpression, cst.BaseExpression]]:
+    """What an assignment sets to what; tuples of the same length element by element."""
+    value = node.value
+    for target in targets(node):
+        if isinstance(target, (cst.Tuple, cst.List)) and isinstance(value, (cst.Tuple, cst.List)):
+            if len(target.elements) == len(value.elements):
+                yield from zip((e.value for e in target.elements), (e.value for e in value.elements), strict=True)
+        elif value is not None:
+            yield target, value
+
+
+def link(known: Collection[Contexts]) -> None:
+    """Follow the context from file to file: into functions and classes that one imports from another."""
+    grown = True
+    while grown:
+        grown = False
+        for giving in known:
+            for call in giving.given:
+                name = dotted(call.func) or ""
+                if name.split(".")[0] not in giving.file.names.bindings:
+                    continue
+                last = (giving.file.names.qualified(call.func) or name).rpartition(".")[2]
+                for other in known:
+                    function = other.functions.get(last) if other is not giving else None
+                    if function is not None and other.receive(function, call, giving):
+                        other.spread()
+                        grown = True
+
+
+def _is_property(decorator: cst.Decorator) -> bool:
+    return (dotted(decorator.decorator) or "").rpartition(".")[2] in ("property", "cached_property")
+
+
+def _annotated(node: cst.BaseExpression) -> Iterator[str]:
+    """The last names of an annotation's classes, quoted or not: of ``Optional[det.TrialContext]``, ``TrialContext``."""
     if isinstance(node, cst.SimpleString):
-        return str(node.evaluated_value)
-    if isinstance(node, cst.Attribute):
-        return node.attr.value
-    if isinstance(node, cst.Name):
-        return node.value
-    if isinstance(node, cst.Subscript) and len(node.slice) == 1 and isinstance(node.slice[0].slice, cst.Index):
-        return _annotation_text(node.slice[0].slice.value)
-    return ""
+        yield str(node.evaluated_value)
+    elif isinstance(node, cst.Attribute):
+        yield node.attr.value
+    elif isinstance(node, cst.Name):
+        yield node.value
+    elif isinstance(node, cst.BinaryOperation):
+        yield from _annotated(node.left)
+        yield from _annotated(node.right)
+    elif isinstance(node, cst.Subscript) and (dotted(node.value) or "").rpartition(".")[2] in ("Optional", "Union"):
+        for element in node.slice:
+            if isinstance(element.slice, cst.Index):
+                yield from _annotated(element.slice.value)

@@ -1,0 +1,63 @@
+"""Where a trial holds its context, and how it travels: through names, attributes, properties, classes and files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import examples
+from idiom_case import Idiom, assert_lines, idioms
+
+METHODS = examples.METHODS
+
+
+def called(name: str, *init: str) -> str:
+    """A trial that calls its context ``name`` everywhere; ``init`` are the first lines of its ``__init__``."""
+    text = "".join(METHODS.values()).replace("self.context", name)
+    first = f"    {name} = context\n"
+    assert first in text
+    return examples.module(text.replace(first, "".join(f"    {line}\n" for line in init)))
+
+
+ENGINE = ("self.model.backward(loss)", "self.model.step()")
+
+NAMES = {
+    "another attribute": Idiom(called("self.ctx", "self.ctx = context"), ENGINE),
+    "one of several set at once": Idiom(called("self.ctx", "self.ctx, self.lr = context, 0.1"), ENGINE),
+    "a property": Idiom(
+        called("self.ctx", "self._kept = context") + "\n    @property\n    def ctx(self):\n        return self._kept\n",
+        ENGINE,
+    ),
+}
+
+HELPER = "class Stepper:\n    def __init__(self, {0}):\n        self.given = {0}\n\n    def take(self, loss):\n"
+TAKE = "        self.given.backward(loss)\n"
+
+
+@idioms(NAMES)
+def test_names_of_the_context(idiom: Idiom, tmp_path: Path) -> None:
+    idiom.check(tmp_path)
+
+
+def test_a_class_that_is_given_the_context_speaks_to_it_under_its_own_name(tmp_path: Path) -> None:
+    text = stepping("Stepper(self.context)").replace("class MyTrial", HELPER.format("c") + TAKE + "\n\nclass MyTrial")
+    Idiom(text, ("self.given.engines.backward(loss)",)).check(tmp_path)
+
+
+def test_a_function_in_another_file_that_is_given_the_context_is_converted_with_the_trial(tmp_path: Path) -> None:
+    (tmp_path / "steps.py").write_text("def take(the_ctx, loss):\n    the_ctx.backward(loss)\n")
+    (tmp_path / "model_def.py").write_text(
+        "from steps import take\n"
+        + examples.module(METHODS["train_batch"].replace("self.context.backward(loss)", "take(self.context, loss)"))
+    )
+    changed = {f.path.name: f.after for f in examples.run(tmp_path).files if f.to_write}
+    assert changed["steps.py"] == b"def take(the_ctx, loss):\n    the_ctx.engines.backward(loss)\n"
+    assert changed["model_def.py"] is not None
+    assert_lines(changed["model_def.py"].decode(), ("take(self.context, loss)",))
+
+
+def stepping(stepper: str) -> str:
+    """A trial whose backward is made by a helper object."""
+    init = METHODS["__init__"] + f"    self.stepper = {stepper}\n\n"
+    return examples.module(
+        init + METHODS["train_batch"].replace("self.context.backward(loss)", "self.stepper.take(loss)")
+    )
