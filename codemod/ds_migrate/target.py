@@ -64,7 +64,7 @@ _SAMPLERS = frozenset(
 )
 SHARED = {
     "determined": frozenset(
-        {"get_cluster_info", "import_from_path", "LOG_FORMAT", "ClusterInfo", "TrialInfo", "InvalidHP"}
+        {"get_cluster_info", "import_from_path", "LOG_FORMAT", "ClusterInfo", "TrialInfo", "InvalidHP", "TrialContext"}
         | {"pytorch", "core", "tensorboard", "errors"}
     ),
     "determined.errors": frozenset(

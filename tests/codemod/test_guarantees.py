@@ -108,7 +108,7 @@ def test_the_context_has_everything_that_is_kept() -> None:
 LACKING = [
     "from determined.common import set_logger\n\nset_logger(True)\n",
     "from determined import core\n\ncore.init()\n",
-    "import determined as det\n\ndet.TrialContext\n",
+    "import determined as det\n\ndet.ExperimentConfig\n",
     "from determined import pytorch\n\npytorch.lightning.LightningAdapter\n",
     "import determined.keras\n\ndetermined.keras.TFKerasTrial\n",
     "from determined.experimental import Determined\n\nDetermined()\n",

@@ -142,7 +142,7 @@ IMPORTS = {
     "old annotation": Idiom(
         trial("import determined as det\nfrom determined.pytorch import DataLoader, PyTorchTrial\n",
               annotation="det.TrialContext"),
-        blocked=("DSM101", "determined.TrialContext"),
+        ("import trial_runtime as det", "def __init__(self, context: det.TrialContext) -> None:"),
     ),
     "star": Idiom(
         trial("from determined.pytorch import *\nfrom determined.pytorch import PyTorchTrial\n"),
@@ -184,6 +184,17 @@ IMPORTS = {
         ("#!/usr/bin/env python", "# Licence", '"""PyTorchTrial with wrap_model."""'),
     ),
 }  # fmt: skip
+
+REGISTRY_CALLBACK = """
+
+class Watcher(PyTorchCallback):
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        self.model = context.models[0]
+        self.optimizers = context.optimizers
+
+    def on_validation_end(self, metrics):
+        print(self.model, self.optimizers)
+"""
 
 BASES = {
     "mixin first": Idiom(
@@ -331,6 +342,17 @@ CONTEXTS = {
         trial("from determined.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext\n")
         .replace("loss = self.model(batch).mean()", "loss = self.context.models[batch_idx](batch).mean()"),
         ("loss = [self.model][batch_idx](batch).mean()",),
+    ),
+    "registries, in a callback": Idiom(
+        trial("from determined.pytorch import DataLoader, PyTorchCallback, PyTorchTrial, PyTorchTrialContext\n")
+        + REGISTRY_CALLBACK,
+        ("self.model = context.models[0].module", "self.optimizers = [context.models[0].optimizer]"),
+    ),
+    "registries, in a helper that __init__ calls": Idiom(
+        trial("from determined.pytorch import DataLoader, PyTorchCallback, PyTorchTrial, PyTorchTrialContext\n")
+        .replace("        self.optimizer =", "        self.watcher = Watcher(self.context)\n        self.optimizer =")
+        + REGISTRY_CALLBACK,
+        blocked=("DSM390", "has no models"),
     ),
 }  # fmt: skip
 

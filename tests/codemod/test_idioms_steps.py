@@ -15,6 +15,14 @@ BACKWARD = "self.context.backward(loss)"
 STEP = "self.context.step_optimizer(self.optimizer)"
 RETURN = 'return {"loss": loss}'
 GATE = "if self.context.is_gradient_accumulation_boundary():"
+GAN = """
+def __init__(self, context: PyTorchTrialContext) -> None:
+    self.context = context
+    self.generator = self.context.wrap_model(Generator())
+    self.discriminator = self.context.wrap_model(Discriminator())
+    self.opt_g = self.context.wrap_optimizer(torch.optim.Adam(self.generator.parameters(), lr=0.1))
+    self.opt_d = self.context.wrap_optimizer(torch.optim.Adam(self.discriminator.parameters(), lr=0.1))
+"""
 PARAMS = '[p for group in self.optimizer.param_groups for p in group["params"]]'
 OTHER_PARAMS = '[param for group in self.optimizer.param_groups for param in group["params"]]'  # where p is taken
 
@@ -96,6 +104,24 @@ BACKWARDS = {
     "in a helper method": Idiom(
         train(LOSS, "self.optimize(loss)") + f"\ndef optimize(self, loss):\n    {BACKWARD}\n    {STEP}\n",
         ("self.optimize(loss)", "def optimize(self, loss):", "self.model.backward(loss)", GATE, "self.model.step()"),
+    ),
+    "in helper methods, stepped by their caller": Idiom(
+        GAN + f"""
+def train_batch(self, batch: TorchData, epoch_idx: int, batch_idx: int) -> Dict[str, Any]:
+    self.backward_d(batch)
+    self.context.step_optimizer(self.opt_d)
+    self.backward_g(batch)
+    self.context.step_optimizer(self.opt_g)
+    return {{}}
+
+def backward_g(self, batch):
+    {BACKWARD.replace("loss", "self.generator(batch)")}
+
+def backward_d(self, batch):
+    {BACKWARD.replace("loss", "self.discriminator(batch)")}
+""",
+        ("self.backward_d(batch)", "self.engine_d.step()", "self.backward_g(batch)", "self.engine_g.step()",
+         "self.engine_g.backward(self.generator(batch))", "self.engine_d.backward(self.discriminator(batch))"),
     ),
     "on one line": Idiom(
         train(f"{LOSS}; {BACKWARD}; {STEP}"), (f"{LOSS}; self.model.backward(loss); self.model.step()",)
@@ -231,11 +257,21 @@ CONFIGURED = {
 KEPT = {
     "by value": Idiom(
         clip("clip_grads=lambda p: torch.nn.utils.clip_grad_value_(p, 0.5)"),
-        (GATE, f"(lambda p: torch.nn.utils.clip_grad_value_(p, 0.5))({OTHER_PARAMS})", "self.model.step()"),
+        (GATE, f"p = {OTHER_PARAMS}", "torch.nn.utils.clip_grad_value_(p, 0.5)", "self.model.step()"),
     ),
     "another norm": Idiom(
         clip(f"clip_grads=lambda p: {NORM}(p, 0.5, norm_type=1)"),
-        (GATE, f"(lambda p: {NORM}(p, 0.5, norm_type=1))({OTHER_PARAMS})", "self.model.step()"),
+        (GATE, f"p = {OTHER_PARAMS}", f"{NORM}(p, 0.5, norm_type=1)", "self.model.step()"),
+    ),
+    "a lambda whose parameter is a name of the method": Idiom(
+        clip(f"clip_grads=lambda loss: {NORM}(loss, 0.5, norm_type=1)"),
+        (GATE, f"(lambda loss: {NORM}(loss, 0.5, norm_type=1))({PARAMS})", "self.model.step()"),
+    ),
+    "a lambda around a function of the module": Idiom(
+        examples.module(clip("clip_grads=lambda params: clip_all(params, self.limit)"))
+        + "\n\ndef clip_all(params, limit):\n    torch.nn.utils.clip_grad_value_(params, limit)\n",
+        ("self.model.backward(loss)", GATE, f"params = {PARAMS}", "clip_all(params, self.limit)", "self.model.step()"),
+        lacks=("allreduce_gradients",),
     ),
     "a function of the module": Idiom(
         clip("clip_grads=clip_all"),
@@ -268,11 +304,11 @@ KEPT = {
         with_init("self.max_norm = 1.0")
         + train(LOSS, BACKWARD, "self.max_norm *= 0.9", f"self.context.step_optimizer(self.optimizer, lambda p: {NORM}("
                 "p, self.max_norm))"),
-        (GATE, f"(lambda p: {NORM}(p, self.max_norm))({OTHER_PARAMS})"),
+        (GATE, f"p = {OTHER_PARAMS}", f"{NORM}(p, self.max_norm)"),
     ),
     "a norm of the batch": Idiom(
         train(LOSS, BACKWARD, f"self.context.step_optimizer(self.optimizer, lambda p: {NORM}(p, batch_idx + 1))"),
-        (GATE, f"(lambda p: {NORM}(p, batch_idx + 1))({OTHER_PARAMS})"),
+        (GATE, f"p = {OTHER_PARAMS}", f"{NORM}(p, batch_idx + 1)"),
     ),
     "the names it would use are taken": Idiom(
         train("p, group = 1, 2", LOSS, BACKWARD, "self.context.step_optimizer(self.optimizer, clip_grads=clip_all)"),

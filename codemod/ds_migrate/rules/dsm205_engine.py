@@ -54,12 +54,12 @@ from __future__ import annotations
 
 from ds_migrate.plan import Plan
 from ds_migrate.rules.determined_only import engine_module
-from ds_migrate.rules.support import child_name, expression_text
+from ds_migrate.rules.support import children_of, expression_text
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.syntax.tree import dotted
 from ds_migrate.target import Target
 from ds_migrate.trial.batch_size import micro_batch_size
-from ds_migrate.trial.model import Form, Model, Optimizer, Trial
+from ds_migrate.trial.model import Form, Optimizer, Trial
 from ds_migrate.trial.place import Place
 
 CODE = "DSM205"
@@ -196,15 +196,11 @@ def _simple_engine(names: _Names) -> list[str]:
 def _engine_of(names: _Names, optimizer: Optimizer) -> list[str]:
     plan = names.plan
     trial = plan.trial
-    owned = list(optimizer.models or trial.models)
-    if optimizer is trial.optimizers[0]:
-        # models without an optimizer (teachers, averages, losses) are saved, moved and switched with the first engine
-        owned += [m for m in trial.models if not any(m in o.models for o in trial.optimizers) and m not in owned]
     if plan.target.ships_helpers:
         module = plan.deepspeed_name(names.file, "EngineModule")
     else:
         module = engine_module(plan, names.file)
-    children = ", ".join(f"{name}={target}" for name, target in _children(owned).items())
+    children = ", ".join(f"{name}={target}" for name, target in children_of(trial, optimizer).items())
     clipping = trial.clipping.get(optimizer)
     config = names.config
     if (
@@ -218,17 +214,6 @@ def _engine_of(names: _Names, optimizer: Optimizer) -> list[str]:
         *names.initialize(f"{module}({optimizer.target}, {children})", optimizer.target, config),
         f"{optimizer.engine} = {names.context}.wrap_model_engine({names.engine})",
     ]
-
-
-def _children(models: list[Model]) -> dict[str, str]:
-    """The models by their names as children, each name once."""
-    named: dict[str, str] = {}
-    for model in models:
-        name = child_name(model.target)
-        while name in named:
-            name += "_"
-        named[name] = model.target
-    return named
 
 
 def _all_same_literal(trial: Trial) -> bool:

@@ -182,9 +182,22 @@ def _kept_clip(plan: Plan, step: Step, engine: str) -> list[str]:
     )
     names.taken -= {group, param}
     if isinstance(step.clip, cst.Lambda):
-        call = f"({function})({parameters})"
-        return [*lines, call]
+        name = _free_parameter(step)
+        if name is not None:
+            return [*lines, f"{name} = {parameters}", expression_text(step.clip.body)]
+        return [*lines, f"({function})({parameters})"]
     call = f"{function}({parameters})"
     if isinstance(step.clip, (cst.Name, cst.Attribute)):
         return [*lines, f"if {function} is not None:", f"    {call}"]
     return [*lines, call]
+
+
+def _free_parameter(step: Step) -> str | None:
+    """The name of a lambda's one parameter, when it can be a local name of the method: nothing else has it there."""
+    function, params = step.use.function, step.clip.params if isinstance(step.clip, cst.Lambda) else None
+    if function is None or params is None or len(params.params) != 1 or params.params[0].default is not None:
+        return None
+    name = params.params[0].name.value
+    lambdas = {n for other in walk(function) if isinstance(other, cst.Lambda) for n in walk(other)}
+    taken = {n.value for n in walk(function) if isinstance(n, cst.Name) and n not in lambdas}
+    return None if name in taken else name

@@ -2,7 +2,8 @@
 
 What it does
     In the trial's methods, ``context.models`` and ``context.optimizers`` become a list of what the trial wrapped, in
-    the order in which it wrapped it; one element, when it is taken at once. ``context.lr_schedulers`` stays.
+    the order in which it wrapped it; one element, when it is taken at once. A callback or helper that is given the
+    context reaches the same through the engines. ``context.lr_schedulers`` stays.
 
 Why
     A DeepSpeedTrialContext's ``models`` are engines, and it has no ``optimizers``.
@@ -29,7 +30,8 @@ from __future__ import annotations
 import libcst as cst
 
 from ds_migrate.plan import Plan
-from ds_migrate.syntax.tree import number
+from ds_migrate.rules.support import children_of, expression_text
+from ds_migrate.syntax.tree import number, walk
 from ds_migrate.trial.context import ContextUse
 from ds_migrate.trial.model import Form
 
@@ -38,30 +40,75 @@ NAME = "context-lists"
 
 
 def apply(plan: Plan) -> None:
-    trial = plan.trial
-    inside = {part.node for part in trial.parts}
-    lists = {"models": [m.target for m in trial.models], "optimizers": [o.target for o in trial.optimizers]}
-    for use in trial.uses:
+    for use in plan.trial.uses:
         if use.attr == "lr_schedulers" and plan.target.ships_helpers:
             plan.handle(use)
-            continue
-        names = lists.get(use.attr)
-        if names is None or use.call is not None or use.owner not in inside or trial.form is Form.COLLECTED:
-            continue
-        if not names or not all(name.startswith("self.") for name in names):
-            continue
+        elif use.attr in ("models", "optimizers") and use.call is None:
+            _convert(plan, use)
+
+
+def _convert(plan: Plan, use: ContextUse) -> None:
+    trial = plan.trial
+    inside = use.owner in {part.node for part in trial.parts}
+    if trial.form is Form.COLLECTED:
+        items, whole = [], f"{expression_text(use.receiver)}.engines.{use.attr}"
+    else:
+        items = _own_names(plan, use.attr) if inside else _through_engines(plan, use)
+        whole = f"[{', '.join(items)}]"
+        if not items or not (inside or _runs_after_init(plan, use)):
+            return
+    if not use.file.edits.once(use.node, f"{CODE} {whole}"):
         plan.handle(use)
-        if use.file.edits.once(use.node, CODE):
-            _replace(use, names)
-        plan.converted(CODE, use.file, use.node, f"context.{use.attr} is {', '.join(names)}")
+        return
+    if not use.file.edits.once(use.node, CODE):  # another trial's helper too, and it means other models there
+        return
+    plan.handle(use)
+    _replace(use, items, whole)
+    plan.converted(CODE, use.file, use.node, f"context.{use.attr} is {whole.strip('[]')}")
 
 
-def _replace(use: ContextUse, names: list[str]) -> None:
+def _own_names(plan: Plan, attr: str) -> list[str]:
+    """The attributes of the trial that hold what it wrapped; empty when some has no such name."""
+    owners = plan.trial.models if attr == "models" else plan.trial.optimizers
+    names = [owner.target for owner in owners]
+    return names if all(name.startswith("self.") for name in names) else []
+
+
+def _through_engines(plan: Plan, use: ContextUse) -> list[str]:
+    """How code outside of the trial's classes reaches what the trial wrapped: by the engines that the context has."""
+    trial, engines = plan.trial, f"{expression_text(use.receiver)}.models"
+    if use.attr == "optimizers":
+        return [f"{engines}[{index}].optimizer" for index in range(len(trial.optimizers))]
+    if trial.form is Form.SIMPLE:
+        return [f"{engines}[0].module"]
+    paths: dict[str, str] = {}
+    for index, optimizer in enumerate(trial.optimizers):
+        for name, target in children_of(trial, optimizer).items():
+            paths.setdefault(target, f"{engines}[{index}].module.{name}")
+    return [paths[model.target] for model in trial.models]
+
+
+def _runs_after_init(plan: Plan, use: ContextUse) -> bool:
+    """Whether nothing in ``__init__``, where there are no engines yet, names the class or function of the use."""
+    around = [a for a in use.file.ancestors(use.node) if isinstance(a, (cst.ClassDef, cst.FunctionDef))]
+    names = {node.name.value for node in around} - {"__init__"}
+    return not any(
+        isinstance(node, (cst.Name, cst.Attribute)) and _last(node) in names
+        for _, init in plan.trial.methods("__init__")
+        for node in walk(init.body)
+    )
+
+
+def _last(node: cst.Name | cst.Attribute) -> str:
+    return node.value if isinstance(node, cst.Name) else node.attr.value
+
+
+def _replace(use: ContextUse, items: list[str], whole: str) -> None:
     parent = use.file.parent(use.node)
     if isinstance(parent, cst.Subscript) and parent.value is use.node and len(parent.slice) == 1:
         index = parent.slice[0].slice
         value = number(index.value) if isinstance(index, cst.Index) else None
-        if isinstance(value, int) and -len(names) <= value < len(names):
-            use.file.replace(parent, names[value])
+        if isinstance(value, int) and -len(items) <= value < len(items):
+            use.file.replace(parent, items[value])
             return
-    use.file.replace(use.node, f"[{', '.join(names)}]")
+    use.file.replace(use.node, whole)

@@ -12,7 +12,7 @@ from ds_migrate.plan import Plan
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.syntax.tree import code, dotted
 from ds_migrate.trial.context import ContextUse
-from ds_migrate.trial.model import Optimizer, Wrap
+from ds_migrate.trial.model import Optimizer, Trial, Wrap
 
 
 def unwrap(wrap: Wrap, rule: str, suffix: str = "", bare: bool = False) -> None:
@@ -175,6 +175,21 @@ def child_name(target: str) -> str:
         if name in {"training", "forward", "train", "eval", "half", "float", "type", "to", "cpu"}
         else name
     )
+
+
+def children_of(trial: Trial, optimizer: Optimizer) -> dict[str, str]:
+    """The models below an optimizer's engine by their names as children, each name once."""
+    owned = list(optimizer.models or trial.models)
+    if optimizer is trial.optimizers[0]:
+        # models without an optimizer (teachers, averages, losses) are saved, moved and switched with the first engine
+        owned += [m for m in trial.models if not any(m in o.models for o in trial.optimizers) and m not in owned]
+    named: dict[str, str] = {}
+    for model in owned:
+        name = child_name(model.target)
+        while name in named:
+            name += "_"
+        named[name] = model.target
+    return named
 
 
 def expression_text(node: cst.BaseExpression) -> str:

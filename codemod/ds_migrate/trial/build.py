@@ -165,18 +165,41 @@ def _owner(node: cst.BaseExpression, use: ContextUse, trial: Trial) -> Optimizer
 
 
 def _stepped_after(backward: Backward, trial: Trial) -> Step | None:
-    """The first step after the backward in the same function, preferring the same block; any step of the trial when
-    the function has none and only one optimizer is stepped."""
-    same = [s for s in trial.steps if s.use.function is backward.use.function and s.use.file is backward.use.file]
+    """The step that follows the backward: in its own method, or where its method is called from; any step of the trial
+    when nothing tells and only one optimizer is stepped."""
+    found = _step_after(backward.use.file, backward.use.function, backward.call, trial)
+    if found is None and len({s.owner for s in trial.steps}) == 1:
+        return trial.steps[0]
+    return found
+
+
+def _step_after(
+    file: SourceFile, function: cst.FunctionDef | None, call: cst.Call, trial: Trial, depth: int = 3
+) -> Step | None:
+    """The first step after the call in its function, preferring the same block; else the one after the calls of that
+    function (``self.backward_D()``), when they agree."""
+    same = [s for s in trial.steps if s.use.function is function and s.use.file is file]
     if not same:
-        owners = {s.owner for s in trial.steps}
-        return trial.steps[0] if len(owners) == 1 else None
-    file = backward.use.file
-    position = file.position(backward.call)
+        if function is None or not depth:
+            return None
+        callers = _calls_of(function.name.value, trial)
+        found = [_step_after(f, caller, site, trial, depth - 1) for f, caller, site in callers]
+        return found[0] if len({step.owner if step else None for step in found}) == 1 else None
+    position = file.position(call)
     later = [s for s in same if file.position(s.call) > position] or same[::-1]
-    blocks = [a for a in file.ancestors(backward.call) if isinstance(a, cst.BaseSuite)]
+    blocks = [a for a in file.ancestors(call) if isinstance(a, cst.BaseSuite)]
     for block in blocks:  # innermost first: a step in the same branch belongs to this backward
         inner = [s for s in later if any(a is block for a in file.ancestors(s.call))]
         if inner:
             return inner[0]
     return later[0]
+
+
+def _calls_of(name: str, trial: Trial) -> list[tuple[SourceFile, cst.FunctionDef, cst.Call]]:
+    """Where the trial calls its own method: the file, the method that calls, and the call."""
+    return [
+        (part.file, caller, node)
+        for part, caller in trial.methods()
+        for node in walk(caller)
+        if isinstance(node, cst.Call) and dotted(node.func) == f"self.{name}" and caller.name.value != name
+    ]

@@ -27,7 +27,7 @@ _SET_UP = ("__init__", "build_training_data_loader", "build_validation_data_load
 
 def handles_gradients(trial: Trial) -> bool:
     """Whether the trial reads or changes gradients itself, between backward and step."""
-    given = {n for s in trial.steps if s.clip is not None for n in walk(s.clip)}
+    given = _clips(trial)
     for file, function in _running(trial):
         for node in walk(function):
             if node in given:
@@ -42,7 +42,7 @@ def handles_gradients(trial: Trial) -> bool:
 
 def parameter_hazard(trial: Trial) -> str:
     """The first thing that ZeRO's own copies would not see, "" when there is none."""
-    given = {n for s in trial.steps if s.clip is not None for n in walk(s.clip)}
+    given = _clips(trial)
     models = {name for model in trial.models for name in model.names if name.startswith("self.")}
     optimizers = {name.rpartition(".")[2] for optimizer in trial.optimizers for name in optimizer.names}
     for file, function in _running(trial):
@@ -156,6 +156,7 @@ def _running(trial: Trial) -> Iterator[tuple[SourceFile, cst.FunctionDef]]:
                 for method in methods:
                     if statement not in {part.node for part in trial.parts}:
                         functions.setdefault(method.name.value, []).append((file, method))
+    clips = _clips(trial)  # called where step_optimizer called them, between reduction and step
     while queue:
         file, function = queue.pop(0)
         if function in seen:
@@ -163,9 +164,14 @@ def _running(trial: Trial) -> Iterator[tuple[SourceFile, cst.FunctionDef]]:
         seen.add(function)
         yield file, function
         for node in walk(function):
-            if isinstance(node, cst.Call) and any(_is_owned(arg, trial) for arg in node.args):
+            if isinstance(node, cst.Call) and node not in clips and any(_is_owned(arg, trial) for arg in node.args):
                 called = (dotted(node.func) or "").rpartition(".")[2]
                 queue += [f for f in functions.get(called, []) if len(parameters(f[1])) > 0]
+
+
+def _clips(trial: Trial) -> set[cst.CSTNode]:
+    """Everything inside of what ``step_optimizer`` is given to clip with."""
+    return {node for step in trial.steps if step.clip is not None for node in walk(step.clip)}
 
 
 def _is_owned(arg: cst.Arg, trial: Trial) -> bool:

@@ -40,6 +40,16 @@ class Engines:
         self._optimizers: list[torch.optim.Optimizer] = []
         self._engines: dict[int, Any] = {}
 
+    @property
+    def models(self) -> list[torch.nn.Module]:
+        """The models themselves, in the order in which they were added."""
+        return self._models
+
+    @property
+    def optimizers(self) -> list[torch.optim.Optimizer]:
+        """The optimizers, in the order in which they were added."""
+        return self._optimizers
+
     def add_model(self, model: ModelT) -> ModelT:
         """Move a model to the device and save, switch and restore it along with the engines. Returns the model."""
         self._refuse_late("model")
