@@ -411,3 +411,16 @@ def test_clipping_that_no_config_can_say_is_kept(idiom: Idiom, tmp_path: Path) -
 @idioms(PRECISION)
 def test_mixed_precision(idiom: Idiom, tmp_path: Path) -> None:
     idiom.check(tmp_path)
+
+
+HELPED = {
+    "backward and step": ("loss.backward()\n    optimizer.step()", "a helper calls loss.backward() past the context"),
+    "only the step": ("optimizer.step()", "a helper calls optimizer.step() past the context"),
+}
+
+
+@pytest.mark.parametrize(("body", "message"), [pytest.param(*case, id=name) for name, case in HELPED.items()])
+def test_a_helper_that_trains_by_hand_blocks_where_it_does(body: str, message: str, tmp_path: Path) -> None:
+    source = examples.module(train(LOSS, "take(loss, self.optimizer)"))
+    helper = f"def take(loss, optimizer):\n    {body}\n\n\nclass MyTrial"
+    Idiom(source.replace("class MyTrial", helper), blocked=("DSM301", message)).check(tmp_path)

@@ -38,6 +38,7 @@ import libcst as cst
 from ds_migrate.plan import Plan
 from ds_migrate.rules.support import expression_text, trim_comma
 from ds_migrate.syntax.tree import argument, has_star, is_literal
+from ds_migrate.trial.by_hand import steps_of_helpers
 from ds_migrate.trial.hazards import handles_gradients
 from ds_migrate.trial.model import Backward, Form
 
@@ -83,6 +84,12 @@ def apply(plan: Plan) -> None:
                 for each in engines:
                     file.after(file.statement(call), f"{each}.allreduce_gradients()")
         plan.converted(CODE, file, call, f"{engine} runs the backward pass: it scales the loss and averages gradients")
+    for file, call in steps_of_helpers(plan.trial):
+        plan.blocked(
+            CODE, file, call, f"a helper calls {expression_text(call.func)}() past the context",
+            "give the helper the context and call context.backward and context.step_optimizer, "
+            "or backpropagate and step in the trial itself",
+        )  # fmt: skip
 
 
 def _engine(plan: Plan, backward: Backward) -> str | None:

@@ -28,7 +28,7 @@ _SET_UP = ("__init__", "build_training_data_loader", "build_validation_data_load
 def handles_gradients(trial: Trial) -> bool:
     """Whether the trial reads or changes gradients itself, between backward and step."""
     given = _clips(trial)
-    for file, function in _running(trial):
+    for file, function in running(trial):
         for node in walk(function):
             if node in given:
                 continue
@@ -45,7 +45,7 @@ def parameter_hazard(trial: Trial) -> str:
     given = _clips(trial)
     models = {name for model in trial.models for name in model.names if name.startswith("self.")}
     optimizers = {name.rpartition(".")[2] for optimizer in trial.optimizers for name in optimizer.names}
-    for file, function in _running(trial):
+    for file, function in running(trial):
         for node in walk(function):
             reason = (
                 ""
@@ -78,7 +78,7 @@ _NO_FORWARD = frozenset(
 def forward_past_engine(trial: Trial) -> str:
     """A call of the model's own methods in training: at ZeRO stage 3 its parameters are not there then."""
     models = {name for model in trial.models for name in model.names if name.startswith("self.")}
-    for file, function in _running(trial):
+    for file, function in running(trial):
         for node in walk(function):
             func = node.func if isinstance(node, cst.Call) else None
             owner, _, method = (dotted(func) or "").rpartition(".")
@@ -136,7 +136,7 @@ def _without_gradients(file: SourceFile, node: cst.CSTNode) -> bool:
     return any("no_grad" in code(item.item) for block in blocks for item in block.items)
 
 
-def _running(trial: Trial) -> Iterator[tuple[SourceFile, cst.FunctionDef]]:
+def running(trial: Trial) -> Iterator[tuple[SourceFile, cst.FunctionDef]]:
     """Functions that run while training goes on: the trial's methods, callbacks, and what is given the trial, a model
     or an optimizer by those."""
     seen: set[cst.FunctionDef] = set()
