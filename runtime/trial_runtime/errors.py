@@ -30,6 +30,10 @@ class InvalidDataTypeException(InvalidExperimentException):
         super().__init__(f"Invalid data type ({typ.__name__}): {message}.")
 
 
+class InvalidModelException(InvalidExperimentException):
+    """The trial's model is wrong; raised by trials."""
+
+
 class InvalidConfigurationException(InvalidExperimentException):
     """The experiment config holds something that the runtime cannot use."""
 
@@ -46,6 +50,10 @@ class InvalidCheckpointException(Exception):  # noqa: N818
 
     def __init__(self, message: str = "Invalid checkpoint.") -> None:
         super().__init__(message)
+
+
+class CheckpointNotFound(InvalidCheckpointException):
+    """There is no checkpoint of this name."""
 
 
 class InvalidHP(Exception):  # noqa: N818 - the name that trials raise

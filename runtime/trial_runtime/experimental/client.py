@@ -48,7 +48,7 @@ def get_checkpoint(uuid: str) -> Checkpoint:
     The directory is that of the run under ``ds-train``, else ``checkpoints`` in the working directory.
 
     Raises:
-        InvalidCheckpointException: when there is none; the message lists those that are there.
+        CheckpointNotFound: when there is none; the message lists those that are there.
     """
     from trial_runtime import core
     from trial_runtime.pytorch._checkpoint import CheckpointStore

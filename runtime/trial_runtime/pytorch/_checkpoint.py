@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 
 from trial_runtime import core
 from trial_runtime._cluster_info import LATEST_FILE
-from trial_runtime.errors import InvalidCheckpointException
+from trial_runtime.errors import CheckpointNotFound, InvalidCheckpointException
 from trial_runtime.pytorch import _manifest, _temporary
 from trial_runtime.pytorch._commit import Commit
 from trial_runtime.pytorch._manifest import MANIFEST
@@ -74,14 +74,14 @@ class CheckpointStore:
         """The checkpoint of this name in the store, or at this path.
 
         Raises:
-            InvalidCheckpointException: when there is none.
+            CheckpointNotFound: when there is none.
         """
         known = self._latest() if given == LATEST_FILE else given
         for path in (self.directory / known, Path(known)):
             if known and path.is_dir():
                 return path
         there = ", ".join(_manifest.committed(self.directory)) or "none"
-        raise InvalidCheckpointException(
+        raise CheckpointNotFound(
             f"There is no checkpoint {given!r}, neither at this path nor in {self.directory} (there: {there})."
         )
 

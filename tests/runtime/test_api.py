@@ -1,0 +1,191 @@
+"""The API is Determined's: every public name, argument, default and member, compared with the installed package."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("determined")
+
+MODULES = [
+    "",
+    "core",
+    "errors",
+    "experimental.client",
+    "gpu",
+    "pytorch",
+    "pytorch.deepspeed",
+    "pytorch.samplers",
+    "tensorboard",
+    "tensorboard.metric_writers.pytorch",
+]
+
+# What is not the same on purpose. Each reason is a phrase of docs/differences.md.
+DIFFERENCES = {
+    "The Core API": [
+        "core: CheckpointContext, DownloadMode, ExperimentalCoreContext, PreemptContext, PreemptMode, ProfilerContext",
+        "core: SearcherContext, SearcherContextMissing, SearcherMode, SearcherOperation, TensorboardMode, TrainContext",
+        "core: DummyCheckpointContext, DummyExperimentalCoreContext, DummyPreemptContext, DummyProfilerContext",
+        "core: DummySearcherContext, DummySearcherOperation, DummyTrainContext, EarlyExitReason, Unit, init, Context",
+        "core: Context.__init__, Context.alert, Context.close, Context.start",
+    ],
+    "The cluster's client": [
+        "experimental.client: *",
+    ],
+    "Uploads of TensorBoard files": [
+        "tensorboard: AzureTensorboardManager, S3TensorboardManager, SharedFSTensorboardManager, TensorboardManager",
+        "tensorboard: BatchMetricWriter, build, get_base_path, get_experiment_sync_path, get_sync_path",
+        "tensorboard: get_metric_writer",
+    ],
+    "TensorFlow": [
+        "core: DistributedContext.from_tf_config, DummyDistributedContext.from_tf_config",
+    ],
+    "What a cluster tells its tasks": [
+        ": ClusterInfo.__init__, TrialInfo.__init__, EnvContext, ExperimentConfig, RendezvousInfo, ResourcesInfo",
+        ": LegacyTrial, TrialController, TrialContext.__init__",
+        "gpu: GPU, GPUProcess, float_or_default, get_gpu_processes, get_gpus",
+        "errors: EnterpriseOnlyError, CheckpointStateException, MultipleDownloadsFailed, NoDirectStorageAccess",
+        "errors: ProxiedDownloadFailed, SkipWorkloadException, StopLoadingImplementation, WorkerError",
+        "errors: WorkerFinishedGracefully",
+    ],
+    "`run_dir`": [
+        "pytorch: init",
+        "pytorch.deepspeed: init",
+    ],
+    "says what is wrong with the checkpoint": [
+        "errors: InvalidCheckpointException.__init__, CheckpointNotFound.__init__",
+    ],
+}
+
+
+def differences() -> Iterator[tuple[str, str]]:
+    for lines in DIFFERENCES.values():
+        for line in lines:
+            module, _, names = line.partition(": ") if not line.startswith(":") else ("", "", line[2:])
+            yield from ((module, name) for name in names.split(", "))
+
+
+def is_intended(module: str, name: str) -> bool:
+    return {(module, name), (module, "*")} & set(differences()) != set()
+
+
+def public(holder: Any) -> dict[str, Any]:
+    """The functions, classes and members that a package itself defines, by name."""
+    found = {}
+    for name in dir(holder):
+        value = getattr(holder, name)
+        own = getattr(value, "__module__", None) or ""
+        if name.startswith("_") or inspect.ismodule(value) or not own.startswith(("determined", "trial_runtime")):
+            continue
+        found[name] = value
+    return found
+
+
+def parameters(function: Any) -> list[tuple[str, Any, Any]]:
+    found = []
+    for parameter in inspect.signature(function).parameters.values():
+        default = parameter.default
+        if hasattr(default, "value") and default.__class__.__name__ in ("Batch", "Epoch"):
+            default = (default.__class__.__name__, default.value)  # periods have no equality
+        found.append((parameter.name, parameter.kind, default))
+    return found
+
+
+def members(cls: type) -> set[str]:
+    fields = {field.name for field in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else set()
+    return {name for name in dir(cls) if not name.startswith("_")} | fields
+
+
+def compare(module: str) -> Iterator[tuple[str, str]]:
+    """Names that differ, and how."""
+    suffix = f".{module}" if module else ""
+    theirs = importlib.import_module(f"determined{suffix}")
+    ours = importlib.import_module(f"trial_runtime{suffix}")
+    for name, value in public(theirs).items():
+        if not hasattr(ours, name):
+            yield name, "missing"
+            continue
+        mine = getattr(ours, name)
+        if not inspect.isclass(value):
+            if inspect.isfunction(value) and parameters(value) != parameters(mine):
+                yield name, f"{parameters(value)} != {parameters(mine)}"
+            continue
+        for member in sorted(members(value) - members(mine)):
+            yield f"{name}.{member}", "missing"
+        for member in ["__init__", *sorted(members(value) & members(mine))]:
+            one, other = getattr(value, member, None), getattr(mine, member, None)
+            if not inspect.isroutine(one) or "pydantic" in getattr(one, "__module__", ""):
+                continue
+            if inspect.isroutine(other) and _differ(one, other):
+                yield f"{name}.{member}", f"{parameters(one)} != {parameters(other)}"
+
+
+def _differ(one: Any, other: Any) -> bool:
+    try:
+        return parameters(one) != parameters(other)
+    except ValueError:  # no signature: a slot of a builtin
+        return False
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_names_arguments_and_defaults_are_the_same(module: str) -> None:
+    found = [f"{name}: {how}" for name, how in compare(module) if not is_intended(module, name)]
+    assert found == []
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_no_difference_is_listed_that_there_is_not(module: str) -> None:
+    there = {name for name, _ in compare(module)}
+    listed = {name for other, name in differences() if other == module and name != "*"}
+    assert listed - there - {"Context"} == set()
+
+
+@pytest.mark.parametrize("reason", DIFFERENCES)
+def test_every_difference_is_explained(reason: str) -> None:
+    page = Path(__file__).parents[2] / "docs" / "differences.md"
+    assert reason in re.sub(r"\s+", " ", page.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("module", "enum"),
+    [("pytorch", "Reducer"), ("pytorch", "LRScheduler.StepMode")],
+)
+def test_enumerations_have_the_same_members_and_values(module: str, enum: str) -> None:
+    def values(package: str) -> dict[str, Any]:
+        found: Any = importlib.import_module(f"{package}.{module}")
+        for part in enum.split("."):
+            found = getattr(found, part)
+        return {member.name: member.value for member in found}
+
+    assert values("trial_runtime") == values("determined")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["InternalException", "InvalidExperimentException", "InvalidDataTypeException", "InvalidConfigurationException",
+     "InvalidModelException", "CheckpointNotFound"],
+)  # fmt: skip
+def test_exceptions_are_caught_by_the_same_base_classes(name: str) -> None:
+    import determined.errors
+    import trial_runtime.errors
+
+    def bases(errors: Any) -> list[str]:
+        return [base.__name__ for base in getattr(errors, name).__mro__]
+
+    assert [base for base in bases(trial_runtime.errors) if base in bases(determined.errors)] == bases(
+        determined.errors
+    )
+
+
+def test_a_log_line_has_the_same_format() -> None:
+    import determined
+    import trial_runtime
+
+    assert determined.LOG_FORMAT == trial_runtime.LOG_FORMAT
