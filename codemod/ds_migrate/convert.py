@@ -198,11 +198,18 @@ class Conversion:
                 message = f"{plan.trial.name} needs {path.name} converted with it: it sets aggregation_frequency"
                 self._problem(plan.trial.facts, "DSM014", message, f"name {path} too, or the folder that holds both")
 
+    def close(self) -> None:
+        """Let go of the parsed files; what there is to say of them stays."""
+        for file in self.files.values():
+            file.close()
+        self.files.clear()
+        self.plans.clear()
+
     # -- say ------------------------------------------------------------------------------------------------------
 
     def results(self, result: Callable[[Path], FileResult]) -> Iterator[tuple[Path, FileResult]]:
         """The family's files as the report shows them."""
-        by_path = {path: self.findings.by_file.get(file, []) for path, file in self.files.items()}
+        by_path = self.findings.by_file
         status = TrialStatus.BLOCKED if self.blocked else TrialStatus.CONVERTED
         own_problem = {f.trial for found in by_path.values() for f in found if f.severity is Severity.BLOCKED}
         for path in sorted(self.family.files):

@@ -6,15 +6,16 @@ Nothing is written here. libcst is imported only once there is a trial to conver
 from __future__ import annotations
 
 import ast
-import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ds_migrate.discover import CONFIG_SUFFIXES, Source, project_files, read_file
+from ds_migrate.experiment import ConfigFile
+from ds_migrate.experiment.names import may_be_started, words_of
 from ds_migrate.options import Options
 from ds_migrate.project import Family, Project, TrialClass
 from ds_migrate.result import (
@@ -49,13 +50,13 @@ _STAYING = ("old-api", "foreign-base", "skipped", "skipped-base")  # they need t
 def migrate(sources: Sequence[Source], options: Options) -> Report:
     """Plan the conversion of every trial in the named sources. Raises nothing for what a file may hold."""
     run = _Run({s.real: s for s in sources}, options)
-    roots: dict[Path, list[Source]] = {}
+    roots: dict[str, list[Source]] = {}
     for source in sources:
-        if source.data is not None or source.path.suffix in _PYTHON:
-            roots.setdefault(Path(os.path.realpath(source.root)), []).append(source)
+        if source.data is not None or source.name.endswith(_PYTHON):
+            roots.setdefault(source.root_name, []).append(source)
     for root, members in roots.items():
-        if any(s.data is not None and s.path.suffix in _PYTHON for s in members):
-            run.project(root, members)
+        if any(s.data is not None and s.name.endswith(_PYTHON) for s in members):
+            run.project(Path(root), members)
     for path, result in run.results.items():
         if path in run.notebooks:
             run._as_notebook(path, result)
@@ -125,16 +126,32 @@ class _Run:
 
     def project(self, root: Path, members: Sequence[Source]) -> None:
         files = project_files(root)
-        python = {f for f in files if f.suffix in _PYTHON} | {s.real for s in members if s.path.suffix in _PYTHON}
-        project = Project(root, python, self.read)
+        python = {f for f in files if f.suffix in _PYTHON} | {s.real for s in members if s.name.endswith(_PYTHON)}
+        yaml = [f for f in files if f.suffix in CONFIG_SUFFIXES]
+        configs = self._config_files([*yaml, *(s.real for s in members if s.name.endswith(CONFIG_SUFFIXES))])
+        words = words_of(config.data for config in configs)
+        concerned = {path for path in python if self._speaks(path) or may_be_started(path, words)}
+        project = Project(root, python, self.read, concerned)
         self._unparsable(project, members)
         self._recognised(project)
-        conversions = self._convert(project)
-        configs = [f for f in files if f.suffix in CONFIG_SUFFIXES] + [
-            s.real for s in members if s.real.suffix in CONFIG_SUFFIXES
-        ]
+        conversions = self._conversions(project)
         self._still_determined(project, members, conversions)
-        self._configs(project, list(dict.fromkeys(configs)), conversions)
+        self._convert(project, configs, conversions)
+
+    def _speaks(self, path: Path) -> bool:
+        """Whether a file holds a word of a migration; the walk has looked into those that were named."""
+        source = self.sources.get(path)
+        if source is not None and source.name.endswith(_PYTHON):
+            return source.data is not None
+        return may_hold_trial(self.read(path) or b"")
+
+    def _config_files(self, paths: Iterable[Path]) -> list[ConfigFile]:
+        """Those that may be experiment configs, read."""
+        return [
+            ConfigFile(path, data, path in self.sources)
+            for path in dict.fromkeys(paths)
+            if (data := self.read(path)) is not None and b"entrypoint" in data
+        ]
 
     def _unparsable(self, project: Project, members: Iterable[Source]) -> None:
         """Named files that look like trials and do not parse."""
@@ -162,12 +179,13 @@ class _Run:
     def _still_determined(self, project: Project, members: Sequence[Source], done: Sequence[Conversion]) -> None:
         """Files that import Determined and belong to no trial: they stay, and are said to."""
         moved = {path for conversion in done for path in conversion.family.files}
+        trials = {path for path, _ in project.trials}
         for source in members:
             if source.data is None or b"determined" not in source.data:
                 continue
             path = source.real
             facts = project.facts(path) if path.suffix in _PYTHON and path not in moved else None
-            if not done or facts is None or path in {p for p, _ in project.trials} or path in self.results:
+            if not done or facts is None or path in trials or path in self.results:
                 continue
             line = next((i.line for i in facts.imports if i.level == 0 and i.module.split(".")[0] == "determined"), 0)
             if line:
@@ -186,7 +204,8 @@ class _Run:
                             Finding("DSM016", Severity.REVIEW, 1, message, trial=trial.facts.name)
                         )
 
-    def _convert(self, project: Project) -> list[Conversion]:
+    def _conversions(self, project: Project) -> list[Conversion]:
+        """One for each family with a trial in a named file; nothing is parsed yet."""
         families = [f for f in project.families() if any(t.path in self.sources for t in f.trials)]
         if not families:
             return []
@@ -199,30 +218,31 @@ class _Run:
             conversions.append(Conversion(family, others, self.read, set(self.sources), self.options))
         return conversions
 
-    def _configs(self, project: Project, paths: Sequence[Path], conversions: Sequence[Conversion]) -> None:
-        """Experiment configs and DeepSpeed configs around the conversions; both see what the other decided."""
+    def _convert(self, project: Project, configs: list[ConfigFile], conversions: Sequence[Conversion]) -> None:
+        """Convert the trials, and the experiment and DeepSpeed configs around them; each sees what the others say."""
         from ds_migrate import ds_config, experiment
 
-        files = []
-        for path in paths:
-            data = self.read(path)
-            if data is not None and b"entrypoint" in data:
-                files.append(experiment.ConfigFile(path, data, path in self.sources))
-        scripts = _scripts(project)
+        scripts = _scripts(project) if configs else {}
+        trials = [facts for conversion in conversions for facts in conversion.facts()]
+        said = experiment.facts_for(configs, trials, scripts, root=project.root) if configs else {}
+        decided: dict[str, list[TrialFacts]] = {}
+        for neighbours in _by_folder(conversions):  # parsed files are large: they are held for one group at a time
+            for conversion in neighbours:
+                conversion.attempt(conversion.model)
+            paths = ds_config.choose_paths((f.path, f.name, f.ds_config) for c in neighbours for f in c.facts())
+            for conversion in neighbours:
+                conversion.attempt(partial(conversion.plan, paths, said))
+                decided[conversion.unit] = list(conversion.facts(paths))
+                conversion.close()
         for conversion in conversions:
-            conversion.attempt(conversion.model)
-        facts = [f for c in conversions for f in c.facts()]
-        paths_of = ds_config.choose_paths((f.path, f.name, f.ds_config) for f in facts)
-        said = experiment.facts_for(files, facts, scripts, root=project.root) if files else {}
-        for conversion in conversions:
-            conversion.attempt(partial(conversion.plan, paths_of, said))
             for path, result in conversion.results(self.result):
                 self.results[path] = result
-        facts = [f for c in conversions for f in c.facts(paths_of)] + list(_deepspeed_facts(project, self.sources))
-        if files:
-            for result in experiment.plan(files, facts, scripts, target=self.options.target, root=project.root):
+        trials = [facts for conversion in conversions for facts in decided[conversion.unit]]
+        trials += _deepspeed_facts(project, self.sources)
+        if configs:
+            for result in experiment.plan(configs, trials, scripts, target=self.options.target, root=project.root):
                 self._add(result, conversions)
-        for result in ds_config.plan(facts):
+        for result in ds_config.plan(trials):
             self._add(result, conversions)
 
     def _add(self, result: FileResult, conversions: Sequence[Conversion]) -> None:
@@ -234,9 +254,28 @@ class _Run:
         if source is not None:
             result.path = source.path
         else:  # a file to create: named as its neighbours were
-            beside = next((s for s in self.sources.values() if s.real.parent == result.path.parent), None)
+            beside = self._beside.get(str(result.path.parent))
             if beside is not None:
                 result.path = beside.path.with_name(result.path.name)
+
+    @cached_property
+    def _beside(self) -> dict[str, Source]:
+        """By folder, a file in it."""
+        found: dict[str, Source] = {}
+        for source in self.sources.values():
+            found.setdefault(source.real_name.rpartition("/")[0] or "/", source)
+        return found
+
+
+def _by_folder(conversions: Sequence[Conversion]) -> list[list[Conversion]]:
+    """Conversions in groups: those with trials in one folder choose the names of their DeepSpeed configs together."""
+    groups: list[tuple[set[Path], list[Conversion]]] = []
+    for conversion in conversions:
+        folders = {trial.path.parent for trial in conversion.family.trials}
+        near = [group for group in groups if group[0] & folders]
+        groups = [group for group in groups if group not in near]
+        groups.append((folders.union(*(f for f, _ in near)), [*(c for _, cs in near for c in cs), conversion]))
+    return [members for _, members in groups]
 
 
 def _deepspeed_facts(project: Project, sources: dict[Path, Source]) -> Iterable[TrialFacts]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import libcst as cst
 
@@ -21,11 +22,11 @@ from ds_migrate.trial.model import Trial
 class Findings:
     """Findings by file; the same finding of a shared base class or helper is kept once."""
 
-    by_file: dict[SourceFile, list[Finding]] = field(default_factory=dict)
+    by_file: dict[Path, list[Finding]] = field(default_factory=dict)
 
     def add(self, file: SourceFile, finding: Finding) -> bool:
         """False when it was there already."""
-        known = self.by_file.setdefault(file, [])
+        known = self.by_file.setdefault(file.path, [])
         if any(
             (f.code, f.line, f.column, f.message) == (finding.code, finding.line, finding.column, finding.message)
             for f in known

@@ -7,7 +7,7 @@ and the scripts that run it. Such a group is a ``Family``.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from ds_migrate.detect import (
     ModuleFacts,
     module_facts,
 )
+from ds_migrate.sniff import may_hold_trial
 
 # What only a PyTorchTrialContext is asked, spelled so that prose about it does not count.
 _CONTEXT_CALLS = re.compile(
@@ -72,11 +73,15 @@ class Family:
 
 
 class Project:
-    """``read`` gives a file's bytes (None when it cannot be read); ``files`` are the Python files of the project."""
+    """``files`` are the Python files of the project, ``concerned`` those of them that ``may_hold_trial`` or may run
+    one; ``read`` gives a file's bytes, None when it cannot be read."""
 
-    def __init__(self, root: Path, files: Iterable[Path], read: Callable[[Path], bytes | None]) -> None:
+    def __init__(
+        self, root: Path, files: Iterable[Path], read: Callable[[Path], bytes | None], concerned: Set[Path]
+    ) -> None:
         self.root = root
         self.files = sorted(set(files))
+        self._concerned = [path for path in self.files if path in concerned]
         self._read = read
         self._known = {str(path): path for path in self.files}
         self._facts: dict[Path, ModuleFacts | None] = {}
@@ -130,19 +135,22 @@ class Project:
 
     def _find_trials(self) -> None:
         """Direct subclasses first, then, round by round, the classes of other files built on those."""
-        queue = self._mentioning(b"PyTorchTrial", b"LightningAdapter", b"DeepSpeedTrial", b"build_training_data_loader")
-        asked: set[str] = set()
+        signs = (b"PyTorchTrial", b"LightningAdapter", b"DeepSpeedTrial", b"build_training_data_loader")
+        queue = self._mentioning(signs, self._concerned)
+        asked: set[bytes] = set()
         while queue:
-            grown = {name for path in queue for name in self._classify(path)} - asked
+            grown = {name.encode() for path in queue for name in self._classify(path)} - asked
             asked |= grown
-            queue = self._mentioning(*(name.encode() for name in grown)) if grown else []
+            # A name like MyTrial stands in concerned files only; for any other one every file is searched.
+            anywhere = {name for name in grown if not may_hold_trial(name)}
+            queue = sorted({*self._mentioning(grown, self._concerned), *self._mentioning(anywhere, self.files)})
         for key, trial in self.trials.items():
             self.trials[key] = replace(trial, bases=tuple(self._lineage(key)[1:]))
 
-    def _mentioning(self, *words: bytes) -> list[Path]:
-        """Files that hold one of the words; nothing of the others is kept."""
+    def _mentioning(self, words: Collection[bytes], paths: Iterable[Path]) -> list[Path]:
+        """Of the paths, the files that hold one of the words; nothing of the others is kept."""
         found = []
-        for path in self.files:
+        for path in paths if words else ():
             data = self._read(path)
             if data is not None and any(word in data for word in words):
                 found.append(path)
@@ -292,12 +300,12 @@ class Project:
         return bool(spoken) and all(n.startswith(_CLIENTS) for n in spoken)
 
     def importers(self, trial: TrialClass) -> set[Path]:
-        """Files that import the trial's module."""
+        """Concerned files that import the trial's module."""
         if self._importers is None:
             self._importers = {}
             paths = {t.path for t in self.trials.values()}
             stems = {(p.parent.name if p.name == "__init__.py" else p.stem).encode() for p in paths}
-            for path in self._mentioning(*stems) if stems else []:
+            for path in self._mentioning(stems, self._concerned):
                 facts = self.facts(path)
                 for imported in facts.imports if facts is not None else []:
                     target = self.imported_file(path, imported)

@@ -18,7 +18,7 @@ def may_name(data: bytes, names: Iterable[str]) -> bool:
     A search on bytes; True may be wrong, False never is (save for exotic spellings such as an escaped ``entrypoint``).
     """
     if data.startswith(_UTF16):
-        text = data.decode("utf-16", errors="replace")
+        text = _text(data)
         return "entrypoint" in text and any(name in text for name in names)
     return b"entrypoint" in data and any(name.encode("utf-8", "surrogateescape") in data for name in names)
 
@@ -34,8 +34,26 @@ def needles(trials: Sequence[TrialFacts], scripts: Mapping[Path, Sequence[Script
         for script, runs in scripts.items()
         if any((run if isinstance(run, str) else run[1]) in names for run in runs)
     }
-    # of "run it" only "run": a blank in a file name may be written in several ways
-    return frozenset(max(re.findall(r"\w+", name) or [name], key=len) for name in found)
+    return frozenset(map(_longest_word, found))
+
+
+def words_of(configs: Iterable[bytes]) -> frozenset[str]:
+    """Every word of the YAML files."""
+    return frozenset(word for data in configs for word in re.findall(r"\w+", _text(data)))
+
+
+def may_be_started(script: Path, words: frozenset[str]) -> bool:
+    """Whether YAML files with these words may name the script (``__main__`` goes by the name of its package)."""
+    return bool(words) and (script.stem.startswith("__") or _longest_word(script.stem) in words)
+
+
+def _longest_word(name: str) -> str:
+    """Of "run it" only "run": a blank in a file name may be written in several ways."""
+    return max(re.findall(r"\w+", name) or [name], key=len)
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-16" if data.startswith(_UTF16) else "utf-8", errors="replace")
 
 
 def textually_names(text: str, names: Iterable[str]) -> int | None:

@@ -107,6 +107,10 @@ class SourceFile:
         self._names: Names | None = None
         self._imports: Imports | None = None
 
+    def close(self) -> None:
+        """Let go of the tree. Edits refer to their file, so it would wait for a garbage collection otherwise."""
+        vars(self).clear()
+
     @property
     def names(self) -> Names:
         if self._names is None:
