@@ -17,6 +17,7 @@ _USAGE = """\
 %(prog)s PATH... [--write | --check] [OPTION...]
        %(prog)s --undo [PATH]
        %(prog)s --list-rules | --explain CODE | --version | --help"""
+FORMATS = ("text", "json", "sarif", "github", "html")
 _DESCRIPTION = """\
 Turn Determined AI PyTorchTrial code into DeepSpeedTrial code.
 Without --write or --check this is a preview: it shows what would change, and writes nothing."""
@@ -122,7 +123,12 @@ def _parser() -> argparse.ArgumentParser:
     )
 
     output = parser.add_argument_group("output")
-    output.add_argument("--format", choices=("text", "json"), default="text", help="text (default) or json")
+    output.add_argument(
+        "--format",
+        choices=FORMATS,
+        default="text",
+        help="text (default); the others are for machines, html for readers",
+    )
     output.add_argument(
         "--view",
         choices=("auto", "unified", "split"),

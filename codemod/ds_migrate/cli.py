@@ -129,10 +129,8 @@ def _write(report: Report) -> None:
 
 
 def _present(report: Report, mode: Mode, command: Command, arguments: Namespace) -> None:
-    if arguments.format == "json":
-        from ds_migrate.report.as_json import to_json
-
-        print(to_json(report), flush=True)
+    if arguments.format != "text":
+        _print(_document(report, mode, command, arguments.format))
         return
     if _on_terminal(arguments):
         from ds_migrate.report import terminal
@@ -151,6 +149,25 @@ def _present(report: Report, mode: Mode, command: Command, arguments: Namespace)
         _print(plain.written_lines(report) if mode is Modes.WRITE else plain.waiting_lines(report))
         _print(plain.finding_lines(report, plain.ORDER[:-1]))
     _say(*plain.closing_lines(report, mode, command))
+
+
+def _document(report: Report, mode: Mode, command: Command, name: str) -> Iterable[str]:
+    """The report in one of the formats that are the same wherever they go."""
+    if name == "json":
+        from ds_migrate.report.as_json import to_json
+
+        return [to_json(report)]
+    if name == "sarif":
+        from ds_migrate.report.as_sarif import to_sarif
+
+        return [to_sarif(report, mode)]
+    if name == "html":
+        from ds_migrate.report.as_html import to_html
+
+        return [to_html(report, mode, command)]
+    from ds_migrate.report.as_github import to_github
+
+    return to_github(report, mode)
 
 
 def _print_patch(report: Report) -> None:

@@ -20,6 +20,7 @@ from types import FrameType
 from ds_migrate import git, journal
 from ds_migrate.discover import read_file
 from ds_migrate.result import FileResult, FileStatus, Finding, Report, Severity, TrialStatus
+from ds_migrate.units import together
 
 NOT_WRITTEN = "DSM004"
 
@@ -210,18 +211,7 @@ def _fail(file: FileResult, message: str) -> None:
 
 
 def _units(targets: Sequence[Target]) -> list[list[Target]]:
-    """Targets grouped by the conversions they share; one that names none joins everything."""
-    if any(not target.file.units for target in targets):
-        return [list(targets)]
-    groups: list[tuple[set[str], list[Target]]] = []
-    for target in targets:
-        names, members = set(target.file.units), [target]
-        for group in [group for group in groups if group[0] & names]:
-            groups.remove(group)
-            names |= group[0]
-            members = group[1] + members
-        groups.append((names, members))
-    return [members for _, members in groups]
+    return together(targets, lambda target: target.file)
 
 
 def _temporary(path: Path, data: bytes, like: os.stat_result | None) -> Path:

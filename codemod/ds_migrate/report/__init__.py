@@ -1,1 +1,1 @@
-"""How a report is shown: on a terminal, as a patch, or as JSON. Nothing here decides anything."""
+"""How a report is shown: on a terminal, as a patch, or in a format for machines. Nothing here decides anything."""

@@ -88,7 +88,7 @@ class DiffView:
     def _sides(self, block: Block) -> Iterator[Text]:
         changed = block.change.changed
         for old, new, pair in side_by_side(block.change, self._pairs(block)):
-            same = not changed or (pair is not None and not (pair.old_spans or pair.new_spans))
+            same = not changed or (pair is not None and pair.equal)
             left = self._before.styled(old, self._palette, " " if same else "-") if old is not None else Text()
             right = self._after.styled(new, self._palette, " " if same else "+") if new is not None else Text()
             if pair is not None and not same:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
-from ds_migrate.result import FileResult, Finding
+from ds_migrate.result import FileKind, FileResult, Finding
 
 # Control and format characters (escape sequences, bidirectional overrides), undecodable bytes, line separators.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -13,6 +13,19 @@ _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 def visible(text: str) -> str:
     """``text`` with every character that a terminal would obey instead of show written as an escape."""
     return text if text.isascii() and text.isprintable() else "".join(map(_shown, text))
+
+
+def encoding_of(file: FileResult, data: bytes) -> str:
+    """The encoding of one version of the file, as Python reads it."""
+    if file.kind is not FileKind.PYTHON:
+        return "utf-8"
+    import io
+    import tokenize
+
+    try:
+        return tokenize.detect_encoding(io.BytesIO(data).readline)[0]
+    except SyntaxError:
+        return "utf-8"
 
 
 def place(file: FileResult, finding: Finding) -> str:

@@ -39,13 +39,18 @@ def split_lines(data: bytes) -> list[bytes]:
     return [line + b"\n" for line in lines] + ([last] if last else [])
 
 
+def changes(before: Sequence[bytes], after: Sequence[bytes]) -> list[Change]:
+    """What changed, without lines around it."""
+    return [change for hunk in hunks(before, after) for change in hunk if change.changed]
+
+
 def hunks(before: Sequence[bytes], after: Sequence[bytes], context: int = CONTEXT) -> Iterator[list[Change]]:
     """Changes with ``context`` equal lines around them, those that touch joined into one hunk."""
     matcher = SequenceMatcher(None, before, after, autojunk=max(len(before), len(after)) > _SLOW)
     for group in matcher.get_grouped_opcodes(context):
-        changes = [Change(tag != "equal", *span) for tag, *span in group]
-        if any(change.changed for change in changes):  # difflib makes a group of two empty files
-            yield list(_joined(changes, before))
+        found = [Change(tag != "equal", *span) for tag, *span in group]
+        if any(change.changed for change in found):  # difflib makes a group of two empty files
+            yield list(_joined(found, before))
 
 
 def _joined(changes: Sequence[Change], before: Sequence[bytes]) -> Iterator[Change]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
-import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +16,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from ds_migrate.report.display import visible
+from ds_migrate.report.display import encoding_of, visible
 from ds_migrate.report.patch import split_lines
 from ds_migrate.result import FileKind, FileResult
 
@@ -56,6 +54,22 @@ _LIGHT = {
     Name.Decorator: "#8a5a00", String: "#0a5c2b", Number: "#953800", Operator.Word: "#a0266d",
     Comment: "#57606a italic", Name.Tag: "#0550ae",
 }  # fmt: skip
+
+
+# The same kinds as classes of an HTML page.
+_CLASSES = {
+    Keyword: "k", Name.Builtin: "b", Name.Function: "f", Name.Class: "f", Name.Decorator: "d", String: "s", Number: "m",
+    Operator.Word: "k", Comment: "o", Name.Tag: "f",
+}  # fmt: skip
+
+
+def token_class(kind: _TokenType) -> str:
+    """The class of a token; empty for what has no colour of its own."""
+    while kind not in _CLASSES:
+        if kind.parent is None:
+            return ""
+        kind = kind.parent
+    return _CLASSES[kind]
 
 
 @dataclass(frozen=True)
@@ -105,7 +119,7 @@ class SourceText:
     def __init__(self, file: FileResult, data: bytes) -> None:
         self.lines = split_lines(data)
         self._kind = file.kind
-        self._encoding = _encoding(data) if file.kind is FileKind.PYTHON else "utf-8"
+        self._encoding = encoding_of(file, data)
         # In a file of CRLF lines throughout, carriage returns are no news; in any other they are shown.
         self._carriage_returns = all(line.endswith(b"\r\n") for line in self.lines if line.endswith(b"\n"))
 
@@ -134,6 +148,10 @@ class SourceText:
         if not self.lines[index].endswith(b"\n"):
             shown.append(NO_NEWLINE, "dim italic")
         return shown
+
+    def tokens(self, index: int) -> list[tuple[_TokenType, str]]:
+        """The line (without its line end) in pieces, each with its kind."""
+        return self._tokens[index]
 
     def scope(self, index: int) -> str:
         """The class or function line that line ``index`` (from 0) is inside of; empty when there is none."""
@@ -189,10 +207,3 @@ def fold(text: Text, width: int) -> Iterator[Text]:
 
 def _indent(text: str) -> int:
     return len(text) - len(text.lstrip())
-
-
-def _encoding(data: bytes) -> str:
-    try:
-        return tokenize.detect_encoding(io.BytesIO(data).readline)[0]
-    except SyntaxError:
-        return "utf-8"

@@ -6,7 +6,6 @@ lines go on in the next row, and nothing is ever cut.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import IO
 
 from rich.console import Console
@@ -15,7 +14,7 @@ from rich.text import Text
 from ds_migrate.report.diff_view import DiffView, wants_split, wrapped
 from ds_migrate.report.display import place, visible
 from ds_migrate.report.layout import laid_out, unplaced
-from ds_migrate.report.patch import Change, hunks, split_lines
+from ds_migrate.report.patch import changes, split_lines
 from ds_migrate.report.plain import ORDER, sorted_findings
 from ds_migrate.report.source import Palette, SourceText
 from ds_migrate.report.summary import Command, Mode, next_steps, sentences
@@ -178,5 +177,5 @@ class Screen:
 
 def _size(file: FileResult) -> tuple[int, int]:
     old, new = split_lines(file.before or b""), split_lines(file.after or b"")
-    changed: Iterable[Change] = [c for group in hunks(old, new) for c in group if c.changed]
+    changed = changes(old, new)
     return sum(c.new_end - c.new for c in changed), sum(c.old_end - c.old for c in changed)

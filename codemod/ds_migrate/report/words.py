@@ -23,6 +23,10 @@ class Pair:
     old_spans: tuple[Span, ...] = ()
     new_spans: tuple[Span, ...] = ()
 
+    @property
+    def equal(self) -> bool:
+        return not (self.old_spans or self.new_spans)
+
 
 def paired_lines(old: Sequence[str], new: Sequence[str]) -> list[Pair]:
     """The pairs, in order, that have the most words in common; lines that are unlike all others are in none."""

@@ -95,6 +95,16 @@ FILE_CODES = (
         ),
     ),
     FileCode(
+        "DSM009",
+        "pytorch-trial",
+        _doc(
+            "The trial is a PyTorchTrial that can be converted.",
+            "Names the trial in formats for other tools, with the whole conversion as its fix.",
+            "A review or a pipeline shows where work waits, and some apply it.",
+            "Run ``ds-migrate --write`` on it.",
+        ),
+    ),
+    FileCode(
         "DSM010",
         "already-deepspeed",
         _doc(
