@@ -49,7 +49,8 @@ def may_be_started(script: Path, words: frozenset[str]) -> bool:
 
 def _longest_word(name: str) -> str:
     """Of "run it" only "run": a blank in a file name may be written in several ways."""
-    return max(re.findall(r"\w+", name) or [name], key=len)
+    words: list[str] = re.findall(r"\w+", name)
+    return max(words, key=len, default=name)
 
 
 def _text(data: bytes) -> str:
