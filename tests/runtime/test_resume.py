@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import random
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import toys
@@ -104,3 +106,96 @@ def test_a_resume_that_is_already_at_its_end_trains_nothing() -> None:
         toys.fit(toys.SimplePT, run_dir=Path(folder), max_length=pytorch.Batch(3))
         again = toys.fit(toys.SimplePT, run_dir=Path(folder), max_length=pytorch.Batch(3), latest_checkpoint="latest")
     assert again.training == []
+
+
+class Augmented(torch.utils.data.Dataset[Any]):
+    """Draws from every generator, a different number of times for each sample."""
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        noise = sum(random.random() + float(np.random.rand()) for _ in range(index % 3 + 1))
+        inputs = torch.full((4,), index / 40) + 0.1 * torch.rand(4) + 0.1 * noise
+        return inputs, inputs.sum().reshape(1)
+
+
+def noisy_collate(samples: list[Any]) -> Any:
+    inputs, targets = torch.utils.data.default_collate(samples)
+    return inputs + 0.01 * torch.rand(()), targets
+
+
+def seed_by_worker(worker: int) -> None:
+    np.random.seed(worker)
+
+
+def augmenting(kind: type, seed: int | None = None, **loading: Any) -> type:
+    class Trial(kind):  # type: ignore[misc, valid-type]
+        def build_training_data_loader(self) -> Any:
+            own = None if seed is None else torch.Generator().manual_seed(seed)
+            return pytorch.DataLoader(Augmented(), batch_size=4, shuffle=True, generator=own, **loading)
+
+    return Trial
+
+
+LOADING: dict[str, dict[str, Any]] = {
+    "one": {"num_workers": 1},
+    "three": {"num_workers": 3, "collate_fn": noisy_collate, "worker_init_fn": seed_by_worker},
+    "far ahead": {"num_workers": 2, "prefetch_factor": 9, "persistent_workers": True},
+    "own generator": {"num_workers": 2, "seed": 5},
+}
+
+
+@pytest.mark.parametrize("name", LOADING)
+def test_augmenting_workers_draw_what_they_would_have_drawn(name: str, tmp_path: Path) -> None:
+    # An epoch has 10 batches: at every place among three workers, before each had one, and at an epoch's end.
+    for at in (1, 2, 5, 6, 10):
+        interrupted(augmenting(toys.SimplePT, **LOADING[name]), at, 14, tmp_path / str(at))
+
+
+def test_a_run_that_is_resumed_again_and_again_draws_the_same(tmp_path: Path) -> None:
+    kind = augmenting(toys.SimplePT, num_workers=3)
+    whole = toys.fit(kind, {}, tmp_path / "whole", max_length=pytorch.Batch(17))
+    arguments: dict[str, Any] = {"checkpoint_period": pytorch.Batch([4, 9, 11])}
+    for until in (4, 9, 11, 17):
+        rest = toys.fit(kind, {}, tmp_path / "parts", max_length=pytorch.Batch(until), **arguments)
+        arguments["latest_checkpoint"] = "latest"
+    assert toys.difference(whole.state, rest.state) == 0.0
+
+
+class Streaming(torch.utils.data.IterableDataset[Any]):
+    """Endless and random; knows where it is, as torchdata's StatefulDataLoader does."""
+
+    def __init__(self) -> None:
+        self.generator = torch.Generator().manual_seed(3)
+
+    def __iter__(self) -> Any:
+        while True:
+            inputs = torch.rand(4, 4, generator=self.generator)
+            yield inputs, inputs.sum(1, keepdim=True)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"generator": self.generator.get_state()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.generator.set_state(state["generator"])
+
+
+def test_a_loader_of_the_trials_own_that_has_state_goes_on_where_it_was(tmp_path: Path) -> None:
+    class Trial(toys.SimplePT):
+        def __init__(self, context: Any) -> None:
+            super().__init__(context)
+            context.experimental.disable_dataset_reproducibility_checks()
+
+        def build_training_data_loader(self) -> Any:
+            return Streaming()
+
+    interrupted(Trial, 3, 8, tmp_path)
+
+
+def workers_on_this_rank(folder: Path) -> None:
+    interrupted(augmenting(toys.SimpleDS, num_workers=2), 3, 9, folder, k=2, stage=1)
+
+
+def test_workers_of_two_ranks(tmp_path: Path) -> None:
+    run_ranks(workers_on_this_rank, tmp_path)

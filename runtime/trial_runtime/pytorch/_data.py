@@ -13,6 +13,7 @@ import torch.utils.data
 from trial_runtime.pytorch import samplers
 from trial_runtime.pytorch._agreement import PassAgreement
 from trial_runtime.pytorch._passes import TrainingBatches
+from trial_runtime.pytorch._workers import WorkerStreams
 
 logger = logging.getLogger("trial_runtime.pytorch")
 
@@ -120,25 +121,32 @@ class DataLoader:
         rank: int,
         skip: int,
         passes: list[dict[str, Any]] | None,
+        streams: WorkerStreams,
     ) -> tuple[torch.utils.data.DataLoader[Any], TrainingBatches]:
-        """The endless loader of this rank's share from batch ``skip`` on, and its stream of indices."""
+        """The endless loader of this rank's share from batch ``skip`` on, and its stream of indices.
+
+        With workers it gives pairs of a batch and what :class:`WorkerStreams` follows.
+        """
         agree = PassAgreement(num_replicas, rank)
         stream = TrainingBatches(self.batch_sampler, num_replicas, rank, skip, passes, agree)
-        return self._loader(stream), stream
+        if not self.num_workers:
+            return self._loader(stream), stream
+        collate, initialize = streams.in_worker(self.collate_fn, self.worker_init_fn)
+        return self._loader(stream, collate_fn=collate, worker_init_fn=initialize), stream
 
-    def _loader(self, batch_sampler: Any) -> torch.utils.data.DataLoader[Any]:
+    def _loader(self, batch_sampler: Any, **changed: Any) -> torch.utils.data.DataLoader[Any]:
+        given: dict[str, Any] = {"collate_fn": self.collate_fn, "worker_init_fn": self.worker_init_fn, **changed}
         return torch.utils.data.DataLoader(
             self.dataset,
             batch_sampler=batch_sampler,
             num_workers=self.num_workers,
-            collate_fn=self.collate_fn,
             pin_memory=self.pin_memory,
             timeout=self.timeout,
-            worker_init_fn=self.worker_init_fn,
             multiprocessing_context=self.multiprocessing_context,
             generator=self.generator,
             prefetch_factor=self.prefetch_factor,
             persistent_workers=self.persistent_workers,
+            **given,
         )
 
     def __iter__(self) -> Iterator[Any]:

@@ -57,6 +57,9 @@ class Restored:
         if saved is None:
             return {"taken": int(self.progress["batches"]) * micro_batches, "passes": []}
         wrote = int(self.manifest.get("data_parallel_size", ranks))
+        if wrote == ranks:
+            return dict(saved)
+        # Another share of the data: what a rank's loader kept for itself is of no use.
         return {"taken": int(saved["taken"]) * wrote // ranks, "passes": saved["passes"]}
 
 

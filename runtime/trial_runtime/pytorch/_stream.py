@@ -8,6 +8,7 @@ from typing import Any
 from trial_runtime.errors import InvalidExperimentException
 from trial_runtime.pytorch._data import DataLoader
 from trial_runtime.pytorch._passes import TrainingBatches
+from trial_runtime.pytorch._workers import WorkerStreams
 
 _NOT_OURS = (
     "{method}() returned an instance of {kind}. Return a pytorch.DataLoader: the loop then shares the data among the "
@@ -28,9 +29,13 @@ class TrainingData:
         state = state or {}
         self.taken = int(state.get("taken", 0))
         self._batches: TrainingBatches | None = None
+        self._streams = WorkerStreams(0, self.taken)
         if isinstance(loader, DataLoader):
-            loader, self._batches = loader._training_loader(replicas, rank, self.taken, state.get("passes"))
+            self._streams = WorkerStreams(loader.num_workers, self.taken, state.get("workers"))
+            first = self._streams.first(self.taken)
+            loader, self._batches = loader._training_loader(replicas, rank, first, state.get("passes"), self._streams)
         self._loader = loader
+        self._loader_state = state.get("loader")
         self._iterator: Iterator[Any] | None = None
         try:
             self.length: int | None = len(loader)
@@ -39,7 +44,16 @@ class TrainingData:
 
     def open(self) -> None:
         """Make the iterator, and with it the loader's workers."""
-        self._iterator = iter(self._loader)
+        if self._loader_state is not None and hasattr(self._loader, "load_state_dict"):
+            self._loader.load_state_dict(self._loader_state)
+        self._loader_state = None
+        if not self._streams.workers:
+            self._iterator = iter(self._loader)
+            return
+        iterator = self._streams.open(lambda: iter(self._loader))
+        for _ in range(self._streams.dropped):
+            next(iterator)
+        self._iterator = iterator
 
     def close(self) -> None:
         """Let go of the iterator: its workers must not outlive training."""
@@ -50,7 +64,7 @@ class TrainingData:
 
     def __next__(self) -> Any:
         assert self._iterator is not None, "open() comes first"
-        batch = next(self._iterator, _END)
+        batch: Any = next(self._iterator, _END)
         if batch is _END:  # a loader of the trial's own, at the end of a pass
             self.open()
             batch = next(self._iterator, _END)
@@ -59,12 +73,22 @@ class TrainingData:
                     f"The training data loader ({type(self._loader).__name__}) gave no batch in a whole pass. "
                     "If it is a generator, which can be read only once, return an iterable object instead."
                 )
+        if self._streams.workers:
+            batch, stream = batch
+            self._streams.note(self.taken, stream)
         self.taken += 1
         return batch
 
     def state_dict(self) -> dict[str, Any]:
-        """The position, and the random states that the order of the data around it comes from."""
-        return {"taken": self.taken, "passes": self._batches.state(self.taken) if self._batches is not None else []}
+        """The position, and the random states that the order of the data around it and the workers' draws come from.
+
+        A loader of the trial's own that has a ``state_dict`` (torchdata's StatefulDataLoader, say) keeps its own.
+        """
+        if self._batches is None:
+            own = self._loader.state_dict() if hasattr(self._loader, "state_dict") else None
+            return {"taken": self.taken, "passes": [], "loader": own}
+        first = self._streams.first(self.taken)
+        return {"taken": self.taken, "passes": self._batches.state(first), "workers": self._streams.state_dict()}
 
 
 class ValidationData:

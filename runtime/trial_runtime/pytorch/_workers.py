@@ -1,0 +1,112 @@
+"""The random generators of a training loader's workers, kept across a resume.
+
+A worker draws from generators of its own for as long as it lives, so what it draws for a batch depends on all batches
+that it loaded before. Each batch therefore brings along how its worker's generators were after it. To go on, a loader
+starts at a batch at which the first worker was on turn, so that every worker gets the batches that it would have got;
+the few that were trained already are loaded once more and dropped, and each worker's generators are set to what they
+were. A run that is not interrupted draws what it would draw without any of this.
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+import torch.utils.data
+
+
+class WorkerStreams:
+    """Follows the generators of a loader's workers.
+
+    Args:
+        workers: number of worker processes; 0: the main process loads, whose generators the checkpoint has anyway.
+        taken: batches that were read from the start of training.
+        state: :meth:`state_dict` of the loader that was interrupted. One of another number of workers is of no use:
+            then the workers begin new streams.
+    """
+
+    def __init__(self, workers: int, taken: int, state: dict[str, Any] | None = None) -> None:
+        if state is None or state["workers"] != workers or workers == 0:
+            state = {"workers": workers, "start": taken, "seeds": None, "streams": {}}
+        self.workers = workers
+        self._start = int(state["start"])
+        self._seeds: torch.Tensor | None = state["seeds"]
+        self._streams: dict[int, bytes] = dict(state["streams"])
+        self.dropped = taken - self.first(taken)
+
+    def first(self, taken: int) -> int:
+        """The batch to start a loader at, so that batch number ``taken`` comes from the worker that it belongs to."""
+        return taken - (taken - self._start) % self.workers if self.workers else taken
+
+    def open(self, make: Callable[[], Any]) -> Any:
+        """The iterator that ``make`` makes: with new workers, or with the seeds of those that were interrupted."""
+        now = torch.random.get_rng_state()
+        if self._seeds is None:
+            self._seeds = now
+            return make()
+        torch.random.set_rng_state(self._seeds)
+        try:
+            return make()
+        finally:
+            torch.random.set_rng_state(now)
+
+    def note(self, batch: int, stream: bytes) -> None:
+        """Batch number ``batch`` was taken, and left its worker's generators like this."""
+        self._streams[(batch - self._start) % self.workers] = stream
+
+    def state_dict(self) -> dict[str, Any]:
+        """The generators after the batches that were taken."""
+        return {"workers": self.workers, "start": self._start, "seeds": self._seeds, "streams": dict(self._streams)}
+
+    def in_worker(
+        self, collate: Callable[[list[Any]], Any], initialize: Callable[[int], None] | None
+    ) -> tuple[Callable[[list[Any]], Any], Callable[[int], None]]:
+        """The loader's ``collate_fn``, giving ``(batch, stream)``, and its ``worker_init_fn``."""
+        return _Collate(collate, self.dropped, self._streams), _Initialize(initialize, self._streams)
+
+
+class _Initialize:
+    """A worker's start: as the trial says, then with the generators that the worker had."""
+
+    def __init__(self, initialize: Callable[[int], None] | None, streams: dict[int, bytes]) -> None:
+        self.initialize = initialize
+        self.streams = dict(streams)
+
+    def __call__(self, worker: int) -> None:
+        if self.initialize is not None:
+            self.initialize(worker)
+        if worker in self.streams:
+            _set(self.streams[worker])
+
+
+class _Collate:
+    """The end of loading a batch. Lives in each worker on its own."""
+
+    def __init__(self, collate: Callable[[list[Any]], Any], dropped: int, streams: dict[int, bytes]) -> None:
+        self.collate = collate
+        self.dropped = dropped
+        self.streams = dict(streams)
+
+    def __call__(self, samples: list[Any]) -> tuple[Any, bytes]:
+        information = torch.utils.data.get_worker_info()
+        assert information is not None
+        if information.id < self.dropped:  # loaded before; what it drew is taken back
+            self.dropped = 0
+            _set(self.streams[information.id])
+            return None, self.streams[information.id]
+        return self.collate(samples), _get()
+
+
+def _get() -> bytes:
+    return pickle.dumps((random.getstate(), np.random.get_state(), torch.random.get_rng_state().numpy()), protocol=5)
+
+
+def _set(stream: bytes) -> None:
+    python, numpy, own = pickle.loads(stream)
+    random.setstate(python)
+    np.random.set_state(numpy)
+    torch.random.set_rng_state(torch.from_numpy(own.copy()))
