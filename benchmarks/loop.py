@@ -1,0 +1,245 @@
+"""What a training loop costs: the runtime's, Determined's and one written by hand, side by side.
+
+    python benchmarks/loop.py [--reports 60] [--stage 0] [--layers 2] [--json FILE]
+
+The same small model, data and engine configuration on a CPU. A loop's own cost is what a step takes more than in the
+loop written by hand, which reads a batch, moves it, goes forward and backward and steps. Both other loops report every
+100 batches, with TensorBoard on, as by default; the runtime writes its log and JSON lines too.
+
+Each loop is a process of its own on the same core, and they take turns of one report, 100 steps, so that whatever else
+the machine does falls on all of them. Counted is the CPU time of the whole process, writer threads included, without
+validation and checkpoints. The cost is the median over the turns of the difference to the loop by hand.
+
+``determined`` refuses to train by DeepSpeed without a GPU; that refusal is taken out, nothing else is changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.metadata
+import json
+import logging
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+BATCH, WIDTH, REPORT = 8, 16, 100
+WARM_UP = 5  # turns that do not count
+
+
+def by_hand(options: argparse.Namespace, turn: Callable[[], None]) -> None:
+    """A loop that does nothing else."""
+    import torch
+    from torch import nn
+
+    engine = engine_of(options)
+    engine.train()
+    batches = iter(torch.utils.data.DataLoader(data(options), batch_size=BATCH))
+    device = torch.device("cpu")
+    for step in range(options.reports * REPORT):
+        if step % REPORT == 0:
+            turn()
+        inputs, targets = (part.to(device) for part in next(batches))
+        loss = nn.functional.mse_loss(engine(inputs), targets)
+        engine.backward(loss)
+        engine.step()
+    turn()
+
+
+def trial_runtime(options: argparse.Namespace, turn: Callable[[], None]) -> None:
+    """The runtime's loop, with everything on that is on by default in a run directory."""
+    from trial_runtime import pytorch
+    from trial_runtime.pytorch import deepspeed as package
+
+    logging.getLogger("trial_runtime").setLevel(logging.INFO)
+    fit(pytorch, package, options, turn, run_dir=".")
+
+
+def determined(options: argparse.Namespace, turn: Callable[[], None]) -> None:
+    """Determined's own loop."""
+    import torch
+
+    package = importlib.import_module("determined.pytorch.deepspeed")
+
+    def on_cpu(context: Any) -> None:
+        context.device = torch.device("cpu")
+
+    package.DeepSpeedTrialContext._init_device = on_cpu
+    fit(importlib.import_module("determined.pytorch"), package, options, turn)
+
+
+LOOPS = {"by hand": by_hand, "trial_runtime": trial_runtime, "determined": determined}
+
+
+def data(options: argparse.Namespace) -> Any:
+    import torch
+
+    inputs = torch.randn(options.reports * REPORT * BATCH, WIDTH)
+    return torch.utils.data.TensorDataset(inputs, inputs.sin())
+
+
+def engine_of(options: argparse.Namespace) -> Any:
+    import deepspeed
+    import torch
+    from torch import nn
+
+    net = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(options.layers)))
+    config = {
+        "train_micro_batch_size_per_gpu": BATCH,
+        "gradient_clipping": 0.0,
+        "zero_optimization": {"stage": options.stage},
+        "zero_allow_untested_optimizer": True,
+    }
+    return deepspeed.initialize(model=net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1), config=config)[0]
+
+
+def fit(pytorch: Any, package: Any, options: argparse.Namespace, turn: Callable[[], None], **init: Any) -> None:
+    from torch import nn
+
+    class Turns(pytorch.PyTorchCallback):  # type: ignore[misc]
+        def on_training_start(self) -> None:
+            turn()
+
+        def on_training_workload_end(self, avg_metrics: Any, batch_metrics: Any) -> None:
+            del avg_metrics, batch_metrics
+            turn()
+
+    class Trial(package.DeepSpeedTrial):  # type: ignore[misc]
+        def __init__(self, context: Any) -> None:
+            self.context = context
+            self.model = context.wrap_model_engine(engine_of(options))
+
+        def build_callbacks(self) -> dict[str, Any]:
+            return {"turns": Turns()}
+
+        def train_batch(self, dataloader_iter: Any, epoch_idx: int, batch_idx: int) -> Any:
+            del epoch_idx, batch_idx
+            inputs, targets = self.context.to_device(next(dataloader_iter))
+            loss = nn.functional.mse_loss(self.model(inputs), targets)
+            self.model.backward(loss)
+            self.model.step()
+            return {"loss": loss}
+
+        def evaluate_batch(self, dataloader_iter: Any, batch_idx: int) -> Any:
+            del batch_idx
+            inputs, _ = self.context.to_device(next(dataloader_iter))
+            return {"mean": self.model(inputs).mean()}
+
+        def build_training_data_loader(self) -> Any:
+            return pytorch.DataLoader(data(options), batch_size=BATCH)
+
+        build_validation_data_loader = build_training_data_loader
+
+    with package.init(hparams={"global_batch_size": BATCH}, **init) as context:
+        package.Trainer(Trial(context), context).fit(
+            max_length=pytorch.Batch(options.reports * REPORT),
+            reporting_period=pytorch.Batch(REPORT),
+            checkpoint_policy="none",
+        )
+
+
+def child(options: argparse.Namespace) -> None:
+    """Train by one loop; say the CPU seconds of each turn, and wait for the next one."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what the libraries print
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    import deepspeed.ops
+    import torch
+
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # else it compiles
+    started: list[float] = []
+
+    def turn() -> None:
+        if started:
+            print(time.process_time() - started.pop(), file=answers, flush=True)
+        sys.stdin.readline()
+        started.append(time.process_time())
+
+    LOOPS[options.loop](options, turn)
+
+
+def start(name: str, arguments: list[str], folder: str) -> subprocess.Popen[str]:
+    environment = {
+        **os.environ,
+        **dict(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT="0"),
+        "OMP_NUM_THREADS": "1",
+        "DS_ACCELERATOR": "cpu",
+    }
+    command = [sys.executable, str(Path(__file__).resolve()), "--loop", name, *arguments]
+    with Path(folder, "log").open("w") as log:
+        return subprocess.Popen(
+            command, cwd=folder, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
+        )
+
+
+def microseconds(arguments: list[str], reports: int) -> dict[str, list[float]]:
+    """A step's microseconds in each turn of each loop."""
+    with tempfile.TemporaryDirectory() as parent:
+        folders = {name: Path(parent, name) for name in LOOPS}
+        for folder in folders.values():
+            folder.mkdir()
+        children = {name: start(name, arguments, str(folder)) for name, folder in folders.items()}
+        turns: dict[str, list[float]] = {name: [] for name in LOOPS}
+        try:
+            for _ in range(reports):
+                for name, process in children.items():
+                    assert process.stdin and process.stdout
+                    print(file=process.stdin, flush=True)
+                    answer = process.stdout.readline()
+                    if not answer:
+                        raise RuntimeError(f"{name} failed:\n{(folders[name] / 'log').read_text()[-3000:]}")
+                    turns[name].append(1e6 * float(answer) / REPORT)
+        finally:
+            for process in children.values():
+                process.kill()
+                process.wait()
+    return {name: values[WARM_UP:] for name, values in turns.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--reports", type=int, default=60, help="turns of 100 steps")
+    parser.add_argument("--stage", type=int, default=0, help="ZeRO stage")
+    parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--loop", choices=LOOPS, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.loop:
+        child(options)
+        return
+    arguments = [f"--reports={options.reports}", f"--stage={options.stage}", f"--layers={options.layers}"]
+    steps = microseconds(arguments, options.reports)
+    cost = {
+        name: statistics.median(mine - hand for mine, hand in zip(steps[name], steps["by hand"], strict=True))
+        for name in ("trial_runtime", "determined")
+    }
+    result = {
+        "step_microseconds": {name: round(statistics.median(turns), 1) for name, turns in steps.items()},
+        "own_microseconds": {name: round(value, 1) for name, value in cost.items()},
+        "determined_over_trial_runtime": round(cost["determined"] / cost["trial_runtime"], 1),
+        "zero_stage": options.stage,
+        "layers": options.layers,
+        "turns": options.reports - WARM_UP,
+        "versions": {
+            "python": platform.python_version(),
+            **{name: importlib.metadata.version(name) for name in ("torch", "deepspeed", "determined")},
+        },
+    }
+    print(json.dumps(result, indent=2))
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
