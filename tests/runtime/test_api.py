@@ -34,7 +34,7 @@ DIFFERENCES = {
         "core: SearcherContext, SearcherContextMissing, SearcherMode, SearcherOperation, TensorboardMode, TrainContext",
         "core: DummyCheckpointContext, DummyExperimentalCoreContext, DummyPreemptContext, DummyProfilerContext",
         "core: DummySearcherContext, DummySearcherOperation, DummyTrainContext, EarlyExitReason, Unit, init, Context",
-        "core: Context.__init__, Context.alert, Context.close, Context.start",
+        "core: Context.__init__, Context.alert, Context.close",
     ],
     "The cluster's client": [
         "experimental.client: *",

@@ -24,6 +24,20 @@ class Context:
     distributed: DistributedContext
     settings: RunSettings
 
+    def start(self) -> None:
+        """Begin to use it; there is nothing to bring up."""
+
+    def close(self) -> None:
+        """End to use it: let go of the ranks' groups."""
+        self.distributed.close()
+
+    def __enter__(self) -> Context:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
 
 def _dummy_init(
     *,
