@@ -14,9 +14,12 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 _USAGE = """\
-%(prog)s PATH... [--write | --check] [OPTION...]
+%(prog)s PATH... [--write | --interactive | --check] [OPTION...]
+       %(prog)s - [--stdin-filename FILE] < FILE
        %(prog)s --undo [PATH]
-       %(prog)s --list-rules | --explain CODE | --version | --help"""
+       %(prog)s --list-rules | --explain CODE | --completion SHELL | --version | --help"""
+STDIN = "-"
+SHELLS = ("bash", "zsh", "fish")
 FORMATS = ("text", "json", "sarif", "github", "html")
 _DESCRIPTION = """\
 Turn Determined AI PyTorchTrial code into DeepSpeedTrial code.
@@ -32,18 +35,70 @@ exit codes:
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The arguments of a run. Raises SystemExit: 0 after help or version, 2 for wrong usage."""
-    parser = _parser()
+    """The arguments of a run. Raises SystemExit: 0 after help or version, 2 for wrong usage.
+
+    Beside the options: ``repeated``, those that the next command must repeat, and ``patterns``, triples (base, include,
+    exclude) of what the run is limited to.
+    """
+    parser = make_parser()
     words = sys.argv[1:] if argv is None else argv
-    # Options may stand between paths, except after "--", which only the plain way of parsing understands.
-    arguments = parser.parse_args(words) if "--" in words else parser.parse_intermixed_args(words)
-    asks_for_text = arguments.undo or arguments.list_rules or arguments.explain
+    arguments = _parsed(parser, words)
+    asks_for_text = arguments.undo or arguments.list_rules or arguments.explain or arguments.completion
     if not (arguments.paths or asks_for_text):
         parser.error("name at least one PATH, for example: ds-migrate .")
     if arguments.undo and len(arguments.paths) > 1:
         parser.error("--undo takes one PATH at most: the project whose last run is undone")
     if asks_for_text and arguments.format != "text":
         parser.error(f"--format {arguments.format} is for a preview, --check and --write")
+    if not asks_for_text:
+        _check_stdin(parser, arguments)
+        arguments = _with_settings(parser, words, arguments)
+    return arguments
+
+
+def _parsed(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
+    # Options may stand between paths, except after "--", which only the plain way of parsing understands.
+    return parser.parse_args(words) if "--" in words else parser.parse_intermixed_args(words)
+
+
+def _check_stdin(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+    if STDIN in arguments.paths:
+        if len(arguments.paths) > 1:
+            parser.error("- reads one file from standard input: name nothing beside it")
+        for option in ("write", "interactive"):
+            if getattr(arguments, option):
+                parser.error(f"--{option} has no file to write: - prints what it converts")
+    elif arguments.stdin_filename:
+        parser.error("--stdin-filename says what - reads: ds-migrate - --stdin-filename FILE < FILE")
+    if arguments.interactive and arguments.format != "text":
+        parser.error("--interactive asks on the terminal: it has no --format")
+
+
+def _with_settings(
+    parser: argparse.ArgumentParser, words: Sequence[str], arguments: argparse.Namespace
+) -> argparse.Namespace:
+    """The arguments once more, where ``pyproject.toml`` says what those are that the command line is silent about."""
+    from ds_migrate.settings import PATTERNS, SettingsError, settings_for
+
+    typed = vars(arguments)
+    try:
+        settings = settings_for([arguments.stdin_filename or "."] if STDIN in arguments.paths else arguments.paths)
+    except SettingsError as error:
+        parser.error(str(error))
+    patterns = [(os.curdir, typed["include"], typed["exclude"])]
+    if settings is not None:
+        parser.set_defaults(**{key: value for key, value in settings.values.items() if key not in PATTERNS})
+        arguments = _parsed(parser, words)
+        include, exclude = (settings.values.get(key) if typed[key] is None else None for key in PATTERNS)
+        patterns.append((settings.folder, include, exclude))
+    arguments.patterns = [found for found in patterns if any(found[1:])]
+    arguments.repeated = [
+        word
+        for name in ("target", "zero", *PATTERNS)
+        for value in (typed[name] if isinstance(typed[name], list) else [typed[name]])
+        if value is not None and (name, value) != ("target", "runtime")
+        for word in (f"--{name}", str(value))
+    ]
     return arguments
 
 
@@ -86,7 +141,7 @@ def _columns() -> int:
         return 80
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="ds-migrate",
         usage=_USAGE,
@@ -96,14 +151,26 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,  # an abbreviation that works today could mean two things tomorrow
         add_help=False,
     )
-    parser.add_argument("paths", metavar="PATH", nargs="*", help="Python file, notebook, experiment config or folder")
+    parser.add_argument(
+        "paths",
+        metavar="PATH",
+        nargs="*",
+        help="Python file, notebook, experiment config or folder; - is standard input",
+    )
 
     what = parser.add_argument_group("what to do").add_mutually_exclusive_group()
     what.add_argument("--write", action="store_true", help="apply the conversion")
+    what.add_argument(
+        "-i", "--interactive", action="store_true", help="ask before each trial, then apply what was accepted"
+    )
+    what.add_argument(
+        "--diff", action="store_true", help="preview: the default, but for -, which prints what it converts"
+    )
     what.add_argument("--check", action="store_true", help="exit 1 when work remains; for CI and pre-commit")
     what.add_argument("--undo", action="store_true", help="put back what the last --write wrote")
     what.add_argument("--list-rules", action="store_true", help="name every rule")
     what.add_argument("--explain", metavar="CODE", help="say what a rule does and why")
+    what.add_argument("--completion", metavar="SHELL", choices=SHELLS, help="print completions for bash, zsh or fish")
     what.add_argument("--version", action="version", version=f"ds-migrate {__version__}", help="show the version")
     what.add_argument("-h", "--help", action="help", help="show this help")
 
@@ -121,6 +188,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="{0,1,2,3}",
         help="ZeRO stage (default: 1 where it is exact, else 0)",
     )
+
+    which = parser.add_argument_group("which files")
+    which.add_argument("--include", metavar="PATTERN", action="append", help="only files that match, as in .gitignore")
+    which.add_argument("--exclude", metavar="PATTERN", action="append", help="no file that matches, as in .gitignore")
+    which.add_argument("--stdin-filename", metavar="FILE", help="the file that - reads, to know its project")
 
     output = parser.add_argument_group("output")
     output.add_argument(

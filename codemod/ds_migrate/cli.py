@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ds_migrate import arguments as command_line
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ds_migrate.discover import Source
-    from ds_migrate.options import Options
     from ds_migrate.report.summary import Command, Mode
     from ds_migrate.result import Report
 
@@ -30,14 +29,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as end:  # argparse: help and version are 0, wrong usage is 2
         return _flushed(end.code if isinstance(end.code, int) else 2)
     except KeyboardInterrupt:
-        _say("interrupted")
+        say("interrupted")
         return 130
     except BrokenPipeError:
         return _flushed(0)
     except Exception:
         import traceback
 
-        _say(traceback.format_exc(), "ds-migrate: this is a fault in ds-migrate itself; please report it")
+        say(traceback.format_exc(), "ds-migrate: this is a fault in ds-migrate itself; please report it")
         return 2
 
 
@@ -46,6 +45,11 @@ def _run(arguments: Namespace) -> int:
         return _list_rules()
     if arguments.explain:
         return _explain(arguments.explain)
+    if arguments.completion:
+        from ds_migrate.completion import script
+
+        _print([script(arguments.completion)])
+        return 0
     if arguments.undo:
         return _undo(arguments.paths)
     return _migrate(arguments)
@@ -54,7 +58,15 @@ def _run(arguments: Namespace) -> int:
 def _migrate(arguments: Namespace) -> int:
     from ds_migrate.discover import discover
 
-    sources = discover(arguments.paths)
+    if arguments.paths == [command_line.STDIN]:
+        from ds_migrate import stdin
+
+        return stdin.convert(arguments)
+    chosen = selection(arguments)
+    sources = discover(arguments.paths, chosen)
+    for path in arguments.paths if arguments.patterns else ():
+        if _real(path).is_file() and not chosen(os.path.realpath(path)):
+            say(f"note: {path} is left out by --include, --exclude or [tool.ds-migrate] in pyproject.toml")
     if arguments.format == "text" and not _concerned(sources) and all(source.error is None for source in sources):
         from ds_migrate.report.counts import nothing_found
 
@@ -62,9 +74,20 @@ def _migrate(arguments: Namespace) -> int:
         if _on_terminal(arguments):
             _print([sentence])
         else:
-            _say(sentence)
+            say(sentence)
         return 0
-    return _migrate_sources(sources, arguments)
+    return migrate_sources(sources, arguments)
+
+
+def selection(arguments: Namespace) -> Callable[[str], bool]:
+    if not arguments.patterns:
+        return lambda _name: True
+    from ds_migrate.selection import Selection
+
+    parts = [
+        Selection(os.path.realpath(base), include or (), exclude or ()) for base, include, exclude in arguments.patterns
+    ]
+    return lambda name: all(part(name) for part in parts)
 
 
 def _concerned(sources: list[Source]) -> bool:
@@ -76,24 +99,24 @@ def _concerned(sources: list[Source]) -> bool:
     return any(source.data is not None for source in python or readable)
 
 
-def _migrate_sources(sources: list[Source], arguments: Namespace) -> int:
+def migrate_sources(sources: list[Source], arguments: Namespace) -> int:
     from contextlib import suppress
 
-    from ds_migrate.options import Options
     from ds_migrate.report.summary import Command, Mode, exit_code
 
     mode = Mode.WRITE if arguments.write else Mode.CHECK if arguments.check else Mode.PREVIEW
-    report = _report(sources, Options(arguments.target, arguments.zero))
+    report = report_of(sources, arguments)
     if mode is Mode.WRITE:
         _write(report)
     code = exit_code(report, mode)
     with suppress(BrokenPipeError):  # the reader has seen enough; what was done is done
-        _present(report, mode, Command(arguments.paths, _repeated(arguments)), arguments)
+        _present(report, mode, Command(arguments.paths, arguments.repeated), arguments)
     return code
 
 
-def _report(sources: list[Source], options: Options) -> Report:
+def report_of(sources: list[Source], arguments: Namespace) -> Report:
     """What the engine makes of the sources that could be read, and the news of the others."""
+    from ds_migrate.options import Options
     from ds_migrate.result import FileResult, FileStatus, Finding, Report, Severity
 
     report = Report()
@@ -103,7 +126,7 @@ def _report(sources: list[Source], options: Options) -> Report:
         from ds_migrate.markers import add_markers
 
         readable = [source for source in sources if source.error is None]
-        report = migrate(readable, options)
+        report = migrate(readable, Options(arguments.target, arguments.zero))
         add_markers(report, readable)
         apply_comments(report, readable)
     report.searched = len(sources)
@@ -124,7 +147,7 @@ def _write(report: Report) -> None:
     if at_risk:
         files = "a file that has" if len(at_risk) == 1 else f"{len(at_risk)} files that have"
         more = ", ..." if len(at_risk) > 3 else ""
-        _say(f"note: writing to {files} changes not committed to git: {', '.join(at_risk[:3])}{more}")
+        say(f"note: writing to {files} changes not committed to git: {', '.join(at_risk[:3])}{more}")
     write.apply(report, _here())
 
 
@@ -144,11 +167,11 @@ def _present(report: Report, mode: Mode, command: Command, arguments: Namespace)
 
     if mode is Modes.PREVIEW:
         _print_patch(report)
-        _say(*plain.finding_lines(report))
+        say(*plain.finding_lines(report))
     else:
         _print(plain.written_lines(report) if mode is Modes.WRITE else plain.waiting_lines(report))
         _print(plain.finding_lines(report, plain.ORDER[:-1]))
-    _say(*plain.closing_lines(report, mode, command))
+    say(*plain.closing_lines(report, mode, command))
 
 
 def _document(report: Report, mode: Mode, command: Command, name: str) -> Iterable[str]:
@@ -179,7 +202,7 @@ def _print_patch(report: Report) -> None:
     sys.stdout.buffer.write(patch(report, base))
     sys.stdout.buffer.flush()
     if base != here:
-        _say(f"note: names in the patch are relative to {visible(str(base))}")
+        say(f"note: names in the patch are relative to {visible(str(base))}")
 
 
 def _undo(paths: Sequence[str]) -> int:
@@ -191,15 +214,15 @@ def _undo(paths: Sequence[str]) -> int:
     try:
         entry = journal.last_entry(named if named.is_dir() else named.parent) or journal.last_entry(here)
         if entry is None:
-            _say(f"ds-migrate: no run is left to undo in {visible(str(named))}")
+            say(f"ds-migrate: no run is left to undo in {visible(str(named))}")
             return 2
         created = {change.path for change in entry.changes if change.before is None}
         restored = write.undo(entry)
     except (journal.JournalError, write.RefusedError) as error:
-        _say(f"ds-migrate: {visible(str(error))}")
+        say(f"ds-migrate: {visible(str(error))}")
         return 2
     _print(f"{'removed' if path in created else 'restored'} {visible(_relative(path))}" for path in restored)
-    _say("The last run is undone." if restored else "The last run was undone already, by hand.")
+    say("The last run is undone." if restored else "The last run was undone already, by hand.")
     return 0
 
 
@@ -222,14 +245,8 @@ def _explain(wanted: str) -> int:
             return 0
     known = [*rules, *(rule.name for rule in rules.values())]
     meant = command_line.suggestion(wanted, known)
-    _say(f"ds-migrate: no rule is called {wanted!r}{meant}; --list-rules names them all")
+    say(f"ds-migrate: no rule is called {wanted!r}{meant}; --list-rules names them all")
     return 2
-
-
-def _repeated(arguments: Namespace) -> list[str]:
-    """The options that decide what a conversion looks like, for the next command."""
-    target = [] if arguments.target == "runtime" else ["--target", arguments.target]
-    return target if arguments.zero is None else [*target, "--zero", str(arguments.zero)]
 
 
 def _relative(path: Path) -> str:
@@ -259,7 +276,7 @@ def _print(lines: Iterable[str]) -> None:
     sys.stdout.flush()
 
 
-def _say(*lines: str) -> None:
+def say(*lines: str) -> None:
     """Talk; a reader who left does not matter."""
     try:
         for line in lines:

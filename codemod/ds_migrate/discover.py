@@ -18,6 +18,8 @@ TYPE_CHECKING = False  # typing, pathlib and dataclasses cost more than reading 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ds_migrate.selection import Ignored
+
 PYTHON_SUFFIXES = (".py", ".ipynb")
 CONFIG_SUFFIXES = (".yaml", ".yml")
 SUFFIXES = PYTHON_SUFFIXES + CONFIG_SUFFIXES
@@ -77,9 +79,12 @@ def _path(name: str) -> Path:
     return Path(name)
 
 
-def discover(paths: Sequence[str | Path]) -> list[Source]:
-    """Every file named by ``paths``, each real file once, in a stable order. Never raises for a file or folder."""
-    walk = _Walk()
+def discover(paths: Sequence[str | Path], chosen: Callable[[str], bool] = lambda _name: True) -> list[Source]:
+    """Every file named by ``paths``, each real file once, in a stable order. Never raises for a file or folder.
+
+    ``chosen`` says of a file (absolute, links of its folder resolved) whether it belongs to the run.
+    """
+    walk = _Walk(chosen)
     for path in paths:
         walk.named(str(path))
     if walk.named_themselves:  # a folder brings its base classes along, files may have left them behind
@@ -130,7 +135,8 @@ def read_file(name: str, follow_links: bool = True) -> bytes:
 class _Walk:
     """What one run has seen so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, chosen: Callable[[str], bool]) -> None:
+        self._chosen = chosen
         self.sources: list[Source] = []
         self.named_themselves: list[Source] = []
         self._seen: set[str] = set()
@@ -157,7 +163,7 @@ class _Walk:
 
     def _add(self, name: str, named_itself: bool) -> None:
         real = self._folders.real_name(name)
-        if real in self._seen:
+        if real in self._seen or not self._chosen(real):
             return
         try:
             try:
@@ -250,10 +256,10 @@ def _chosen(folder: str, names: Sequence[str], fail: _Fail) -> Iterator[str]:
 
 
 def _scanned(folder: str, fail: _Fail) -> Iterator[str]:
-    """A walk where git does not help; repositories met on the way are asked again."""
-    waiting = [folder]
+    """A walk where git does not help but ``.gitignore`` holds; repositories met on the way are asked again."""
+    waiting: list[tuple[str, Ignored | None]] = [(folder, None)]
     while waiting:
-        here = waiting.pop()
+        here, ignored = waiting.pop()
         try:
             with os.scandir(here) as found:
                 entries = sorted(found, key=lambda entry: entry.name)
@@ -266,8 +272,15 @@ def _scanned(folder: str, fail: _Fail) -> Iterator[str]:
         if here != folder and ".git" in names:
             yield from _files_below(here, fail)
             continue
+        if ".gitignore" in names:
+            from ds_migrate.selection import Ignored
+
+            ignored = Ignored(ignored, here)
         folders = [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
         for entry in entries:
-            if entry.name.endswith(SUFFIXES) and not entry.is_dir(follow_symlinks=False):
+            left_out = ignored is not None and ignored(entry.path, False)
+            if entry.name.endswith(SUFFIXES) and not entry.is_dir(follow_symlinks=False) and not left_out:
                 yield os.path.normpath(entry.path)
-        waiting.extend(entry.path for entry in reversed(folders) if entry.name not in SKIPPED_FOLDERS)
+        for entry in reversed(folders):
+            if entry.name not in SKIPPED_FOLDERS and not (ignored is not None and ignored(entry.path, True)):
+                waiting.append((entry.path, ignored))
