@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -47,9 +47,14 @@ _KINDS = {
 _STAYING = ("old-api", "foreign-base", "skipped", "skipped-base")  # they need their files as they are
 
 
-def migrate(sources: Sequence[Source], options: Options) -> Report:
-    """Plan the conversion of every trial in the named sources. Raises nothing for what a file may hold."""
-    run = _Run({s.real: s for s in sources}, options)
+def migrate(
+    sources: Sequence[Source], options: Options, progress: Callable[[int, int], None] = lambda _done, _total: None
+) -> Report:
+    """Plan the conversion of every trial in the named sources. Raises nothing for what a file may hold.
+
+    ``progress`` is told (done, all) families of trials of a project as it goes.
+    """
+    run = _Run({s.real: s for s in sources}, options, progress)
     roots: dict[str, list[Source]] = {}
     for source in sources:
         if source.data is not None or source.name.endswith(_PYTHON):
@@ -69,6 +74,7 @@ class _Run:
 
     sources: dict[Path, Source]
     options: Options
+    progress: Callable[[int, int], None]
     results: dict[Path, FileResult] = field(default_factory=dict)
     notebooks: dict[Path, Notebook] = field(default_factory=dict)
     _data: dict[Path, bytes | None] = field(default_factory=dict)
@@ -234,6 +240,7 @@ class _Run:
                 conversion.attempt(partial(conversion.plan, paths, said))
                 decided[conversion.unit] = list(conversion.facts(paths))
                 conversion.close()
+                self.progress(len(decided), len(conversions))
         for conversion in conversions:
             for path, result in conversion.results(self.result):
                 self.results[path] = result
