@@ -44,6 +44,9 @@ def show(console: Console, found: Verification) -> None:
         if outcome.differences:
             console.print(_differences(outcome))
     console.print(_costs(found))
+    for label, _, reason in found.costs():
+        if reason:
+            console.print(Text(f"{label} did not train: {visible(reason)}", style="yellow"), soft_wrap=True)
     for name, reason in _noise(found).items():
         console.print(Text(f"driven by noise: {name} ({reason})", style="dim"))
     for file, finding in found.explanations:
@@ -99,12 +102,12 @@ def _differences(outcome: Outcome) -> Table:
 
 def _costs(found: Verification) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("")
+    table.add_column("", no_wrap=True)
     table.add_column("peak memory a rank", justify="right")
     table.add_column("speed", justify="right")
-    table.add_column("")
-    for label, figures, reason in found.costs():
-        table.add_row(label, memory(figures), speed(figures), Text(visible(reason), style="red"))
+    for label, figures, _ in found.costs():
+        if figures:
+            table.add_row(label, memory(figures), speed(figures))
     return table
 
 

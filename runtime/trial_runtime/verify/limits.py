@@ -31,6 +31,8 @@ FLOORS: Mapping[tuple[str, str], float] = {
 """Smallest difference that counts, by precision and device, relative to values above 1: sums in another order give
 less. Half precisions: two units in the last place of a value near 1."""
 
+_WEAK = 1e-2
+
 Series = tuple[Kind, str, int]
 
 
@@ -71,6 +73,16 @@ class Limits:
             if kind == "state" and largest > self.floor:
                 found[name] = max(largest, found.get(name, 0.0))
         return found
+
+    def weak_from(self, original: Record) -> int | None:
+        """The first step where rounding has grown so far that a difference of 1% of a metric could go unseen."""
+        steps = [
+            step
+            for (kind, name, rank), points in self.spread.items()
+            for step, gap in points
+            if kind == "training" and FACTOR * gap > _WEAK * magnitude(original.values[Key(kind, step, name, rank)])
+        ]
+        return min(steps, default=None) if self.given is None else None
 
     @classmethod
     def measured(cls, original: Record, control: Record, floor: float, given: float | None = None) -> Limits:

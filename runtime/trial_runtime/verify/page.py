@@ -14,7 +14,8 @@ from trial_runtime.verify.sources import FileChange
 from trial_runtime.verify.trainings import Round
 
 _CHARTS = 24
-_ROWS = 50
+_FIRST = 8
+_ROWS = 300
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c2330; --soft: #667085; --line: #d9dee7; --paper: #ffffff; --panel: #f6f8fb;
@@ -92,6 +93,10 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequ
     )
 
 
+def _code(value: object) -> str:
+    return f"<code>{escape(str(value))}</code>"
+
+
 def _explanations(found: Verification) -> Iterator[str]:
     if found.explanations:
         yield "<h2>What may explain it</h2>"
@@ -161,18 +166,15 @@ def _differences(found: Verification) -> Iterator[str]:
         elif outcome.differences:
             yield f"<h2>First differences with {escape(outcome.label)}</h2>"
             rows = [
-                [
-                    str(d.key.step),
-                    f"{d.gap:.2e}",
-                    f"{d.limit:.1e}",
-                    f"<code>{escape(str(d.key))}</code>",
-                    escape(d.reason),
-                ]
-                for d in outcome.differences[:_ROWS]
+                [str(d.key.step), f"{d.gap:.2e}", f"{d.limit:.1e}", _code(d.key), escape(d.reason)]
+                for d in outcome.differences
             ]
-            yield _table(["batch", "gap", "limit", "value", ""], rows, (0, 1, 2))
-            if len(outcome.differences) > _ROWS:
-                yield f'<p class="soft">and {len(outcome.differences) - _ROWS:,} more</p>'
+            headings = ("batch", "gap", "limit", "value", "")
+            yield _table(headings, rows[:_FIRST], (0, 1, 2))
+            if rows[_FIRST:]:
+                more = _table(headings, rows[_FIRST:_ROWS], (0, 1, 2))
+                left = "" if len(rows) <= _ROWS else f", of which {_ROWS - _FIRST} are shown"
+                yield f"<details><summary>{len(rows) - _FIRST:,} more{left}</summary>{more}</details>"
 
 
 def _costs(found: Verification) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from typing import Any
 
 _POLL_SECONDS = 0.1
 _TAIL = 4000
+_REASON = 400
+_ERROR = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt|HP|Raised|Warning)(:|$)")
 
 
 @dataclass(frozen=True)
@@ -47,9 +50,13 @@ class Failure:
 
     @property
     def reason(self) -> str:
-        """The last line that says something."""
-        lines = [line for line in self.text.strip().splitlines() if line.strip()]
-        return lines[-1].strip() if lines else "ended without a word"
+        """The error itself, on one line; without a traceback the last line that says something."""
+        lines = [line.strip() for line in self.text.strip().splitlines() if line.strip()] or ["ended without a word"]
+        starts = [index for index, line in enumerate(self.text.strip().splitlines()) if _ERROR.match(line)]
+        if not starts:
+            return lines[-1]
+        words = " ".join(line.strip() for line in self.text.strip().splitlines()[starts[-1] :])
+        return words if len(words) <= _REASON else f"{words[:_REASON]}..."
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from trial_runtime._cluster_info import ENV_VAR, ClusterInfo
 from trial_runtime.train import alias
 from trial_runtime.train import rank as train_rank
 from trial_runtime.verify import host, oracle
-from trial_runtime.verify.observe import RANK, Observation, Observed, observed
+from trial_runtime.verify.observe import RANK, Observation, Observed, observed, seed_everything
 
 WORLD_SIZE = int(os.environ.get("WORLD_SIZE", "1"))
 
@@ -104,6 +104,7 @@ def _train(run: dict[str, Any], job: dict[str, Any], observation: Observation) -
     hook = torch.nn.modules.module.register_module_forward_pre_hook(host.refuse_in_forward)
     if not observation.host_batches:
         hook.remove()
+    seed_everything(job["seed"])  # off its cluster, determined does not
     try:
         with _place(Path(run["context"])), observed(trainer, package, observation):
             run_entrypoint = oracle.run_entrypoint if job["oracle"] else train_rank.run_entrypoint

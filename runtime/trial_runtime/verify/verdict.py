@@ -25,6 +25,7 @@ class Outcome:
         largest: the largest gap, where it is, and the limit there; None when nothing was compared.
         noise: final weights that rounding alone decides, with the control's spread.
         failure: the converted trial raised.
+    weak_from: the batch from which on rounding alone moves a metric by more than 0.1%: the proof is weak from there.
     """
 
     ranks: int
@@ -34,6 +35,7 @@ class Outcome:
     largest: tuple[float, Key, float] | None = None
     noise: dict[str, float] = field(default_factory=dict)
     failure: Failure | None = None
+    weak_from: int | None = None
 
     @property
     def label(self) -> str:
@@ -67,6 +69,7 @@ def outcome(trained: Round, stage: int | None = None) -> Outcome:
     original = trained.original.record
     found = Outcome(trained.ranks, stage, compare(original, converted.record, trained.limits))
     found.noise = trained.limits.driven_by_noise()
+    found.weak_from = trained.limits.weak_from(original)
     measured = [(gap, key) for key, gap in gaps(original, converted.record) if key.kind not in ("setup", "lr")]
     found.values = sum(value.size for value in converted.record.values.values())
     if measured:
@@ -98,7 +101,9 @@ def headline(outcomes: Sequence[Outcome], steps: int) -> str:
     stages = {each.stage for each in outcomes if each.stage is not None}
     where = f"{_listed(ranks)} {'rank' if ranks == {1} else 'ranks'}"
     where += f", at ZeRO stages {_listed(stages)} as well" if stages else ""
-    return f"same: {steps} batches with {where} ({exact})"
+    weak = min((each.weak_from for each in outcomes if each.weak_from is not None), default=None)
+    caution = "" if weak is None else f"; weak from batch {weak} on, where rounding alone moves a metric by over 0.1%"
+    return f"same: {steps} batches with {where} ({exact}){caution}"
 
 
 def _listed(numbers: set[int]) -> str:

@@ -1,0 +1,242 @@
+"""The parts of ds-verify: limits, marked batches, the choice of a config, working copies, curves, explanations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from ds_migrate.result import Finding, Severity
+from hypothesis import given
+from hypothesis import strategies as st
+from trial_runtime.train.problems import ConfigError
+from trial_runtime.verify import host, weights
+from trial_runtime.verify.choose import choose, plan_of
+from trial_runtime.verify.compare import compare
+from trial_runtime.verify.curves import curves
+from trial_runtime.verify.limits import Limits
+from trial_runtime.verify.processes import Failure
+from trial_runtime.verify.record import Key, Record
+from trial_runtime.verify.sources import working_copy
+from trial_runtime.verify.verdict import explanations
+
+LOSS = Key("training", 3, "loss")
+BIAS = Key("state", 9, "model.bias")
+
+
+def record(*values: tuple[Key, object]) -> Record:
+    made = Record()
+    for key, value in values:
+        made.add(key, value)
+    return made
+
+
+class TestLimits:
+    def test_a_difference_counts_from_ten_times_the_spread_of_the_control(self) -> None:
+        original, control = record((LOSS, 1.0)), record((LOSS, 1.0 + 1e-4))
+        limits = Limits.measured(original, control, floor=1e-6)
+        assert compare(original, record((LOSS, 1.0 + 9e-4)), limits) == []
+        assert len(compare(original, record((LOSS, 1.0 + 11e-4)), limits)) == 1
+
+    def test_the_floor_holds_where_the_control_does_not_part(self) -> None:
+        original = record((LOSS, 1.0))
+        limits = Limits.measured(original, original, floor=1e-6)
+        assert compare(original, record((LOSS, 1.0 + 9e-7)), limits) == []
+        assert len(compare(original, record((LOSS, 1.0 + 2e-6)), limits)) == 1
+
+    def test_values_above_one_are_compared_relative_to_their_size(self) -> None:
+        original = record((LOSS, 1000.0))
+        limits = Limits.measured(original, original, floor=1e-6)
+        assert compare(original, record((LOSS, 1000.0 + 9e-4)), limits) == []
+
+    def test_a_spread_counts_from_its_step_on_and_not_before(self) -> None:
+        early, late = Key("training", 1, "loss"), Key("training", 9, "loss")
+        original = record((early, 1.0), (late, 1.0))
+        limits = Limits.measured(original, record((early, 1.0), (late, 1.1)), floor=1e-6)
+        assert limits.of(early, np.array(1.0)) == 1e-6
+        assert limits.of(late, np.array(1.0)) == pytest.approx(1.0)
+
+    def test_a_weight_that_the_control_moves_is_named_as_driven_by_noise(self) -> None:
+        limits = Limits.measured(record((BIAS, [0.0])), record((BIAS, [0.5])), floor=1e-6)
+        assert limits.driven_by_noise() == {"model.bias": 0.5}
+
+    def test_the_proof_is_called_weak_from_where_rounding_moves_a_metric_visibly(self) -> None:
+        steps = [Key("training", step, "loss") for step in (1, 2, 3)]
+        original = record(*((key, 2.0) for key in steps))
+        control = record((steps[0], 2.0), (steps[1], 2.0 + 1e-6), (steps[2], 2.0 + 1e-2))
+        assert Limits.measured(original, original, floor=1e-6).weak_from(original) is None
+        assert Limits.measured(original, control, floor=1e-6).weak_from(original) == 3
+
+    def test_a_tolerance_that_is_given_replaces_both(self) -> None:
+        original = record((LOSS, 1.0))
+        limits = Limits.measured(original, record((LOSS, 2.0)), floor=1e-6, given=1e-3)
+        assert len(compare(original, record((LOSS, 1.01)), limits)) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("Traceback:\n  File x\nValueError: one\n  two\n", "ValueError: one two"),
+        ("Traceback:\n  File x\na.b.FirstError: no\n\nDuring:\n  File y\nRuntimeError", "RuntimeError"),
+        ("loading\nKilled\n", "Killed"),
+        ("", "ended without a word"),
+    ],
+)
+def test_a_failure_is_told_by_its_error_on_one_line(text: str, reason: str) -> None:
+    assert Failure(0, text).reason == reason
+
+
+def test_a_tensor_that_is_recorded_under_another_name_is_found() -> None:
+    one, other = record((Key("state", 1, "model.w"), [1.0])), record((Key("state", 1, "engine.w"), [1.0]))
+    assert len(compare(one, other)) == 2
+    other.aliases["model.w"] = "engine.w"
+    assert compare(one, other) == []
+
+
+class TestMarkedBatches:
+    @property
+    def batch(self) -> dict[str, object]:
+        return {"x": torch.ones(2, 3), "n": 4, "pair": (torch.zeros(2), "text")}
+
+    def test_a_marked_tensor_that_meets_weights_raises(self) -> None:
+        marked = host.marked(self.batch)
+        with pytest.raises(host.NotMovedError, match=r"context\.to_device"):
+            torch.nn.Linear(3, 1)(marked["x"])
+
+    def test_a_moved_tensor_is_a_plain_one(self) -> None:
+        moved = host.marked(self.batch)["x"].to(torch.device("cpu"))
+        assert type(moved) is torch.Tensor
+        assert torch.nn.Linear(3, 1)(moved).shape == (2, 1)
+
+    @pytest.mark.parametrize(
+        "move", [lambda t: t.float(), lambda t: t * 2, lambda t: t[:1], lambda t: t.to(torch.float64)]
+    )
+    def test_work_on_the_host_keeps_the_mark(self, move: object) -> None:
+        assert type(move(host.marked(self.batch)["x"])) is host.HostTensor  # type: ignore[operator]
+
+    def test_containers_keep_their_shape_and_other_values(self) -> None:
+        marked = host.marked(self.batch)
+        assert marked["n"] == 4 and marked["pair"][1] == "text"
+        assert type(marked["pair"][0]) is host.HostTensor
+
+    def test_a_module_without_weights_may_work_on_the_host_but_not_on_a_mixture(self) -> None:
+        on_host = host.marked(torch.ones(3))
+        host.refuse_in_forward(torch.nn.ReLU(), (on_host,))
+        with pytest.raises(host.NotMovedError, match="MSELoss"):
+            host.refuse_in_forward(torch.nn.MSELoss(), (torch.ones(3), on_host))
+
+
+class TestWeights:
+    def test_modules_are_found_in_containers_and_in_the_users_objects(self) -> None:
+        class Holder:
+            def __init__(self) -> None:
+                self.inner = torch.nn.Linear(1, 1)
+
+        class Trial:
+            def __init__(self) -> None:
+                self.model = torch.nn.Linear(1, 1)
+                self.several = {"a": [torch.nn.Linear(1, 1)]}
+                self.holder = Holder()
+
+        names = [name for name, _ in weights.modules_of(Trial(), str(Path(__file__).parent))]
+        assert names == ["model", "several.a.0", "holder.inner"]
+
+    def test_a_module_under_two_names_is_recorded_once_with_the_other_as_alias(self) -> None:
+        class Trial:
+            model = None
+
+        trial = Trial()
+        trial.model = torch.nn.Linear(1, 1, bias=False)  # type: ignore[assignment]
+        trial.again = trial.model  # type: ignore[attr-defined]
+        found, aliases = weights.tensors_of(trial, "/nowhere")
+        assert list(found) == ["model.weight"] and aliases == {"again.weight": "model.weight"}
+
+    @given(st.sampled_from([torch.float32, torch.float64, torch.bfloat16]))
+    def test_a_nudge_moves_every_weight_by_the_least_there_is(self, dtype: torch.dtype) -> None:
+        weight = torch.nn.Parameter(torch.randn(50).to(dtype))
+        before = weight.detach().clone()
+        weights.move_by_one_ulp({"w": weight})
+        up, down = (torch.nextafter(before, torch.full_like(before, end)) for end in (torch.inf, -torch.inf))
+        assert bool(((weight == up) | (weight == down)).all()) and not bool((weight == before).any())
+
+
+TRIAL = """
+from determined.pytorch import PyTorchTrial
+
+class A(PyTorchTrial):
+    pass
+"""
+
+
+class TestChoice:
+    def project(self, folder: Path, **configs: str) -> Path:
+        (folder / "model.py").write_text(TRIAL)
+        for name, text in configs.items():
+            (folder / f"{name}.yaml").write_text(f"entrypoint: model:A\nsearcher: {{name: single}}\n{text}")
+        return folder
+
+    def test_a_config_without_search_spaces_comes_first(self, tmp_path: Path) -> None:
+        space = "hyperparameters: {lr: {type: log, base: 10, minval: -4, maxval: -1}}"
+        chosen = choose(self.project(tmp_path, adaptive=space, const="hyperparameters: {lr: 0.1}"))
+        assert str(chosen.config) == "const.yaml" and chosen.picked == {}
+
+    def test_a_search_space_gives_its_first_value_unless_one_is_picked(self, tmp_path: Path) -> None:
+        spaces = (
+            "hyperparameters: {lr: {type: log, minval: -3, maxval: -1}, n: {type: int, minval: 2, maxval: 9}, "
+            "net: {depth: {type: categorical, vals: [4, 8]}}}"
+        )
+        chosen = choose(self.project(tmp_path, search=spaces), picks={"n": 5})
+        plan = plan_of(chosen, tmp_path, ranks=1)
+        assert chosen.picked == {"lr": pytest.approx(1e-3), "net.depth": 4}
+        assert plan.hparams == {"lr": pytest.approx(1e-3), "n": 5, "net": {"depth": 4}}
+
+    def test_another_searcher_and_storage_do_not_matter(self, tmp_path: Path) -> None:
+        project = self.project(tmp_path)
+        (project / "a.yaml").write_text(
+            "entrypoint: model:A\nsearcher: {name: adaptive_asha, max_trials: 9, max_length: {epochs: 2}}\n"
+            "checkpoint_storage: {type: shared_fs, host_path: /nowhere}\nresources: {slots_per_trial: 64}\n"
+        )
+        plan = plan_of(choose(project), project, ranks=2)
+        assert (plan.slots, plan.storage.root) == (2, None)
+
+    def test_a_trial_without_a_config_is_run_by_its_class(self, tmp_path: Path) -> None:
+        chosen = choose(self.project(tmp_path), picks={"lr": 0.5})
+        assert (chosen.trial, chosen.document["hyperparameters"]) == ("model:A", {"lr": 0.5})
+
+    def test_several_trials_are_an_error_that_names_them(self, tmp_path: Path) -> None:
+        self.project(tmp_path, a="")
+        (tmp_path / "b.yaml").write_text("entrypoint: model:B\nsearcher: {name: single}\n")
+        with pytest.raises(ConfigError, match=r"model:A, model:B.*--trial"):
+            choose(tmp_path)
+
+
+def test_a_working_copy_copies_code_and_links_the_rest(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (source / "package").mkdir(parents=True)
+    (source / "data").mkdir()
+    (source / ".git").mkdir()
+    for name in ("a.py", "package/b.py", "data/images.bin", "weights.pt"):
+        (source / name).write_text(name)
+    copy = working_copy(source, tmp_path / "copy")
+    assert (copy / "package/b.py").read_text() == "package/b.py" and not (copy / "package").is_symlink()
+    assert (copy / "data").is_symlink() and (copy / "weights.pt").is_symlink()
+    assert not (copy / ".git").exists()
+    (copy / "a.py").write_text("changed")
+    assert (source / "a.py").read_text() == "a.py"
+
+
+def test_a_curve_leaves_out_what_is_not_finite_and_draws_zero_at_the_foot() -> None:
+    drawn = curves([("a", "one", [(1, 1.0), (2, float("nan")), (3, 2.0)])])
+    assert "nan" not in drawn and drawn.count(",") == 2
+    assert "<polyline" in curves([("gap", "gap", [(1, 0.0), (2, 1e-3)])], log=True)
+    assert "no finite values" in curves([("a", "one", [(1, float("inf"))])])
+
+
+def test_review_findings_that_change_numbers_may_explain_a_difference_and_others_do_not() -> None:
+    findings = [
+        ("m.py", Finding("DSM340", Severity.REVIEW, 3, "autocast becomes the engine's")),
+        ("m.py", Finding("DSM340", Severity.CONVERTED, 4, "converted")),
+        ("m.py", Finding("DSM301", Severity.REVIEW, 5, "its page says Unchanged.")),
+    ]
+    assert [found.line for _, found in explanations(findings)] == [3]

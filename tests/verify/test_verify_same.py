@@ -1,0 +1,122 @@
+"""``ds-verify fixtures/<each>/before`` says same, on one rank and on two."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from trial_runtime.verify.cli import DIFFERENT, NOT_RUN, SAME, main
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+NAMES = sorted(folder.parent.name for folder in FIXTURES.glob("*/before"))
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_fixture_and_its_conversion_are_the_same(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(FIXTURES.glob(f"{name}/before/*"))
+
+    code = main([str(FIXTURES / name / "before"), "--steps", "12", "--device", "cpu", "--report", "report.html"])
+
+    printed = capsys.readouterr()
+    assert code == SAME, printed.out + printed.err
+    assert printed.out.splitlines()[-1].startswith("same: 12 batches with 1 and 2 ranks")
+    page = Path("report.html").read_text()
+    assert "<svg" in page and "src=" not in page and "http" not in page.replace("http://www.w3.org", "")
+    assert sorted(FIXTURES.glob(f"{name}/before/*")) == before, "the sources were written to"
+
+
+def test_every_stage_is_compared_and_one_that_the_trial_refuses_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(
+        [str(FIXTURES / "gan/before"), "--steps", "4", "--ranks", "1", "--zero-sweep", "1,2", "--no-report",
+         "--device", "cpu"]
+    )  # fmt: skip
+    printed = capsys.readouterr().out
+    assert code == SAME, printed
+    assert "1 rank, ZeRO 1 " in printed
+    (refused,) = [line for line in printed.splitlines() if "did not train" in line]
+    assert refused.startswith("converted, ZeRO 2, 1 rank did not train: ") and "EngineModule" in refused
+
+
+def test_the_original_can_be_trained_on_determined_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(
+        [str(FIXTURES / "schedule_clip_reducers/before"), "--steps", "8", "--oracle", "determined", "--no-report",
+         "--device", "cpu"]
+    )  # fmt: skip
+    assert code == SAME, capsys.readouterr().out
+
+
+def git(*words: str) -> None:
+    subprocess.run(
+        ["git", "-c", "user.name=t", "-c", "user.email=t@t", *words], check=True, capture_output=True, timeout=60
+    )
+
+
+def test_converted_files_are_compared_with_what_git_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    project = tmp_path / "project"
+    shutil.copytree(FIXTURES / "guide/before", project)
+    git("init", "-q", str(project))
+    git("-C", str(project), "add", ".")
+    git("-C", str(project), "commit", "-qm", "before")
+    shutil.copytree(FIXTURES / "guide/after", project, dirs_exist_ok=True)
+    arguments = [str(project), "--steps", "4", "--ranks", "1", "--device", "cpu", "--no-report"]
+    assert main(arguments) == SAME, capsys.readouterr().out
+
+    source = project / "model_def.py"
+    source.write_text(source.read_text().replace("lr=self.args.learning_rate", "lr=2 * self.args.learning_rate"))
+    assert main(arguments) == DIFFERENT
+    assert "HEAD" in capsys.readouterr().out
+
+
+def test_an_original_that_does_not_train_gives_no_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    project = tmp_path / "project"
+    shutil.copytree(FIXTURES / "guide/before", project)
+    source = project / "model_def.py"
+    source.write_text(source.read_text().replace("learning_rate", "no_such_hparam"))
+    code = main([str(project), "--steps", "4", "--ranks", "1", "--device", "cpu", "--no-report"])
+    printed = capsys.readouterr().out
+    assert code == NOT_RUN, printed
+    assert "the original does not train with 1 rank" in printed and "no_such_hparam" in printed
+
+
+def test_a_trial_that_does_not_convert_is_said_with_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project = tmp_path / "project"
+    shutil.copytree(FIXTURES / "guide/before", project)
+    source = project / "model_def.py"
+    source.write_text(source.read_text().replace("backward(loss)", "backward(loss, create_graph=True)"))
+    assert main([str(project), "--no-report"]) == NOT_RUN
+    assert "create_graph" in capsys.readouterr().err
+
+
+def test_ctrl_c_stops_both_sides(tmp_path: Path) -> None:
+    command = [
+        sys.executable, "-c", "from trial_runtime.commands import verify; raise SystemExit(verify())",
+        str(FIXTURES / "guide/before"), "--steps", "1000000", "--device", "cpu", "--no-report", "--ranks", "2",
+    ]  # fmt: skip
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 240
+    while not list(tmp_path.glob("ds-verify-*/records/*.progress")):  # until it trains
+        assert process.poll() is None and time.monotonic() < deadline
+        os.sched_yield()
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted; both sides are stopped" in said
+    assert not list(tmp_path.glob("ds-verify-*")), "its working copies stay behind"
+    left = subprocess.run(["pgrep", "-f", f"trial_runtime.verify.rank {tmp_path}"], capture_output=True, check=False)
+    assert left.returncode == 1, "a rank is still running"

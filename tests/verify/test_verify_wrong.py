@@ -1,0 +1,132 @@
+"""ds-verify catches wrong conversions, each of a kind that trains without an error, and names where they begin."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from trial_runtime.verify.cli import DIFFERENT, main
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What a wrong tool would have written into a converted fixture, and where the two sides part first.
+
+    both: text that is replaced in the original as well, where the fixture lacks what the fault is about.
+    """
+
+    name: str
+    fixture: str
+    changes: tuple[tuple[str, str, str], ...]  # file, right, wrong
+    first: str
+    config: str = "const.yaml"
+    ranks: int = 1
+    both: tuple[tuple[str, str, str], ...] = field(default=())
+
+    def __str__(self) -> str:
+        return self.name
+
+
+CLIPPED = "schedule_clip_reducers"
+FAULTS = [
+    Fault(
+        "gradient_clipping_missing", CLIPPED,
+        (("model_def.py", '"gradient_clipping": self.clip', '"gradient_clipping": 0.0'),),
+        r"batch 1: norm of model parameters",
+    ),
+    Fault(
+        "scheduler_in_the_engine_with_accumulation", CLIPPED,
+        (
+            ("model_def.py", "self.context.wrap_lr_scheduler(\n            torch.optim.lr_scheduler.ExponentialLR("
+             "self.optimizer, 0.98),\n            LRScheduler.StepMode.STEP_EVERY_BATCH,\n            frequency=2,\n"
+             "        )", "batchwise = torch.optim.lr_scheduler.ExponentialLR(self.optimizer, 0.98)"),
+            ("model_def.py", "optimizer=self.optimizer, config=ds_config",
+             "optimizer=self.optimizer, config=ds_config, lr_scheduler=batchwise"),
+        ),
+        # The engine moves it in its step; PyTorchTrial moves it after the batch.
+        r"batch 2: training lr ",
+        config="accumulate.yaml",
+    ),
+    Fault(
+        "optimizer_in_the_config_as_Adam", "guide",
+        (("model_def.py", "model=net, optimizer=optimizer, config=ds_config",
+          "model=net, model_parameters=net.parameters(), config={**ds_config, 'optimizer': {'type': 'Adam', 'params': "
+          "{'lr': self.args.learning_rate, 'weight_decay': 0.1, 'torch_adam': True}}}"),),
+        r"batch 1: norm of model parameters",
+        both=(("model_def.py", "lr=self.args.learning_rate", "lr=self.args.learning_rate, weight_decay=0.1"),),
+    ),
+    Fault(
+        "to_device_lost", "guide",
+        (("model_def.py", "self.context.to_device(next(dataloader_iter))", "next(dataloader_iter)"),),
+        r"batch 1: .*NotMovedError: .* got a batch that lies on the host",
+    ),
+    Fault(
+        "accumulation_squared", CLIPPED,
+        (("accumulate.yaml", "gradient_accumulation_steps: 2", "gradient_accumulation_steps: 4"),),
+        r"before the first batch: setup micro-batches in an optimizer step .*2 became 4",
+        config="accumulate.yaml",
+    ),
+    Fault(
+        "engines_swapped", "gan",
+        (("model_def.py", "self.engine_g.step()", "self.engine_d.step()"),),
+        r"batch 1: ",
+    ),
+    Fault(
+        "second_engine_not_reduced", "gan",
+        (("model_def.py", "self.engine_d = self.context.wrap_model_engine(engine)",
+          "self.engine_d = self.context.wrap_model_engine(engine)\n"
+          "        self.engine_d.allreduce_gradients = lambda *args, **kwargs: None"),),
+        r"batch 1: norm of (discriminator|engine_d) parameters( on rank 1)? ",
+        ranks=2,
+    ),
+    Fault(
+        "model_left_in_train_mode", "gan",
+        (("model_def.py", "    def evaluate_batch(self, dataloader_iter: Iterator[det_torch.TorchData], "
+          "batch_idx: int) -> Dict[str, Any]:\n", "    def evaluate_batch(self, dataloader_iter, batch_idx):\n"
+          "        self.discriminator.train()\n"),),
+        r"batch 3: validation ",
+    ),
+    Fault(
+        "buffers_not_restored", "gan",
+        (("model_def.py", "        # Initialize the optimizers.\n",
+          "        for module in self.generator.modules():\n"
+          "            module._non_persistent_buffers_set.update(module._buffers)\n"),),
+        r"batch 7: norm of (generator|engine_g) buffers",
+    ),
+]  # fmt: skip
+
+
+def replaced(folder: Path, changes: tuple[tuple[str, str, str], ...]) -> None:
+    for name, right, wrong in changes:
+        text = (folder / name).read_text()
+        assert right in text, f"{name} has no {right!r}"
+        (folder / name).write_text(text.replace(right, wrong))
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=str)
+def test_a_wrong_conversion_is_caught_where_it_begins(
+    fault: Fault, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, after = tmp_path / "before", tmp_path / "after"
+    for folder in (before, after):
+        shutil.copytree(FIXTURES / fault.fixture / folder.name, folder)
+        replaced(folder, fault.both)
+    replaced(after, fault.changes)
+
+    code = main(
+        [str(after), "--original", str(before), "--config", fault.config, "--ranks", str(fault.ranks),
+         "--steps", "12", "--device", "cpu", "--no-report"]
+    )  # fmt: skip
+
+    printed = capsys.readouterr()
+    assert code == DIFFERENT, printed.out + printed.err
+    ranks = "1 rank" if fault.ranks == 1 else f"{fault.ranks} ranks"
+    verdict = printed.out.strip().splitlines()[-1]
+    assert re.match(f"different: with {ranks} from {fault.first}", verdict), verdict
