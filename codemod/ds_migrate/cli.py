@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ds_migrate.discover import Source
+    from ds_migrate.options import Options
     from ds_migrate.report.summary import Command, Mode
     from ds_migrate.result import Report
 
@@ -104,10 +105,13 @@ def migrate_sources(sources: list[Source], arguments: Namespace) -> int:
 
     from ds_migrate.report.summary import Command, Mode, exit_code
 
-    mode = Mode.WRITE if arguments.write else Mode.CHECK if arguments.check else Mode.PREVIEW
+    if arguments.interactive and not _asking():
+        say("ds-migrate: --interactive asks on a terminal, and this is none; --write applies everything")
+        return 2
+    mode = Mode.WRITE if arguments.write or arguments.interactive else Mode.CHECK if arguments.check else Mode.PREVIEW
     report = report_of(sources, arguments)
     if mode is Mode.WRITE:
-        _write(report)
+        _write(report, arguments)
     code = exit_code(report, mode)
     with suppress(BrokenPipeError):  # the reader has seen enough; what was done is done
         _present(report, mode, Command(arguments.paths, arguments.repeated), arguments)
@@ -126,7 +130,8 @@ def report_of(sources: list[Source], arguments: Namespace) -> Report:
         from ds_migrate.markers import add_markers
 
         readable = [source for source in sources if source.error is None]
-        report = migrate(readable, Options(arguments.target, arguments.zero))
+        options = Options(arguments.target, arguments.zero)
+        report = _with_progress(readable, options) if sys.stderr.isatty() else migrate(readable, options)
         add_markers(report, readable)
         apply_comments(report, readable)
     report.searched = len(sources)
@@ -137,7 +142,24 @@ def report_of(sources: list[Source], arguments: Namespace) -> Report:
     return report
 
 
-def _write(report: Report) -> None:
+def _with_progress(sources: list[Source], options: Options) -> Report:
+    from ds_migrate.engine import migrate
+    from ds_migrate.progress import Progress
+
+    progress = Progress(sys.stderr)
+    try:
+        return migrate(sources, options, progress)
+    finally:
+        progress.clear()
+
+
+def _asking() -> bool:
+    from ds_migrate.interactive import on_terminal
+
+    return on_terminal()
+
+
+def _write(report: Report, arguments: Namespace) -> None:
     from ds_migrate import write
     from ds_migrate.report.display import visible
 
@@ -148,7 +170,18 @@ def _write(report: Report) -> None:
         files = "a file that has" if len(at_risk) == 1 else f"{len(at_risk)} files that have"
         more = ", ..." if len(at_risk) > 3 else ""
         say(f"note: writing to {files} changes not committed to git: {', '.join(at_risk[:3])}{more}")
+    if arguments.interactive:
+        _decide(report, arguments)
     write.apply(report, _here())
+
+
+def _decide(report: Report, arguments: Namespace) -> None:
+    from ds_migrate.interactive import Dialogue, ask, decide, open_editor
+    from ds_migrate.report.summary import Mode
+    from ds_migrate.report.terminal import Screen, terminal_console
+
+    screen = Screen(terminal_console(sys.stdout, arguments.color), Mode.PREVIEW, arguments.view)
+    decide(report, Dialogue(screen.conversion, ask, print, open_editor))
 
 
 def _present(report: Report, mode: Mode, command: Command, arguments: Namespace) -> None:

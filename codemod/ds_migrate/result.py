@@ -26,6 +26,7 @@ class TrialStatus(str, Enum):
     ALREADY_DEEPSPEED = "already-deepspeed"
     UNSUPPORTED_API = "unsupported-api"
     SKIPPED = "skipped"  # a comment says to leave it
+    DECLINED = "declined"  # the user said so when asked
 
 
 class FileKind(str, Enum):

@@ -78,7 +78,7 @@ def test_the_schema_refuses_what_a_reader_could_not_rely_on(spoil: Any) -> None:
 def test_the_summary_counts_files_searched_trials_by_status_and_findings() -> None:
     assert document(everything())["summary"] == {
         "files": 40,
-        "trials": 6,
+        "trials": 7,
         "converted": 2,
         "blocked": 1,
         "review": 1,

@@ -25,6 +25,7 @@ _NAMES = {
 _TRIALS = {
     TrialStatus.CONVERTED: "becomes a DeepSpeedTrial",
     TrialStatus.ALREADY_DEEPSPEED: "is a DeepSpeedTrial already",
+    TrialStatus.DECLINED: "is left as it is",
     TrialStatus.SKIPPED: "is skipped by a comment",
     TrialStatus.BLOCKED: "is blocked",
     TrialStatus.UNSUPPORTED_API: "is of an API that cannot be converted",

@@ -38,6 +38,7 @@ class Summary:
     unsupported: int
     already: int
     skipped: int
+    declined: int
     ignored: int
     review: int
     markers: int
@@ -62,6 +63,7 @@ class Summary:
             unsupported=trials(TrialStatus.UNSUPPORTED_API),
             already=trials(TrialStatus.ALREADY_DEEPSPEED),
             skipped=trials(TrialStatus.SKIPPED),
+            declined=trials(TrialStatus.DECLINED),
             ignored=report.ignored,
             review=sum(1 for _ in report.findings(Severity.REVIEW)),
             markers=markers,
@@ -80,7 +82,7 @@ def exit_code(report: Report, mode: Mode) -> int:
     waiting = summary.converted or summary.markers or any(file.to_write for file in report.files)
     if mode is Mode.CHECK and (refused or waiting):
         return EXIT_WORK_REMAINS
-    if mode is Mode.WRITE and refused:
+    if mode is Mode.WRITE and (refused or summary.declined):
         return EXIT_WORK_REMAINS
     return EXIT_DONE
 
@@ -119,6 +121,7 @@ def sentences(report: Report, mode: Mode) -> Iterator[str]:
             f"{summary.unsupported} of an API too old to convert" if summary.unsupported else "",
             f"{summary.already} on DeepSpeed already" if summary.already else "",
             f"{summary.skipped} skipped by a comment" if summary.skipped else "",
+            f"{summary.declined} declined" if summary.declined else "",
         ]
         yield f"{count(summary.trials, 'trial')} in {searched}: {', '.join(filter(None, parts))}."
     changes = [

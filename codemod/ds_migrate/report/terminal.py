@@ -6,6 +6,7 @@ lines go on in the next row, and nothing is ever cut.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import IO
 
 from rich.console import Console
@@ -29,6 +30,7 @@ _LOOK = {
 _TRIAL = {  # what is said before and after writing
     TrialStatus.CONVERTED: ("✔", "green", ("becomes a DeepSpeedTrial", "is a DeepSpeedTrial now")),
     TrialStatus.ALREADY_DEEPSPEED: ("✔", "green", ("is a DeepSpeedTrial already",) * 2),
+    TrialStatus.DECLINED: ("–", "yellow", ("is left as it is",) * 2),
     TrialStatus.SKIPPED: ("–", "yellow", ("is skipped by a comment",) * 2),
     TrialStatus.BLOCKED: ("✖", "bold red", ("is blocked",) * 2),
     TrialStatus.UNSUPPORTED_API: ("✖", "bold red", ("is of an API that cannot be converted",) * 2),
@@ -80,6 +82,12 @@ class Screen:
         self._heading(file)
         if self._mode is Mode.PREVIEW and file.to_write:
             self._diff(file)
+
+    def conversion(self, files: Sequence[FileResult]) -> None:
+        """The files of one conversion, to be decided upon, and what there is to review in them."""
+        for file in files:
+            self.file(file)
+        self._findings(Report(list(files)), Severity.REVIEW)
 
     def closing(self, report: Report, command: Command) -> None:
         self._rule()
