@@ -19,7 +19,7 @@ import deepspeed.ops
 import torch.distributed as dist
 
 from trial_runtime import core
-from trial_runtime.pytorch.deepspeed import _initialize
+from trial_runtime.pytorch.deepspeed import _first_step, _initialize
 
 
 def quieten() -> None:
@@ -31,7 +31,7 @@ def quieten() -> None:
 
 @contextlib.contextmanager
 def started(distributed: core.DistributedContext) -> Iterator[None]:
-    """DeepSpeed ready for these ranks: communication up, configs checked. Collective.
+    """DeepSpeed ready for these ranks: communication up, configs checked, no step before the first. Collective.
 
     The variables that engines read (``RANK`` and the like) are set inside, where no launcher set them, and gone
     afterwards: a process started later must not take itself for a rank. The process group stays.
@@ -53,7 +53,7 @@ def started(distributed: core.DistributedContext) -> Iterator[None]:
             else:
                 dist.init_process_group(backend)
         deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False, verbose=False)
-        with _initialize.checked():
+        with _initialize.checked(), _first_step.not_taken_early():
             yield
 
 

@@ -1,0 +1,28 @@
+"""Half precision at ZeRO stage 0: no optimizer step before training."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from deepspeed.runtime.fp16.fused_optimizer import FP16_Optimizer
+from deepspeed.runtime.fp16.unfused_optimizer import FP16_UnfusedOptimizer
+
+
+@contextlib.contextmanager
+def not_taken_early() -> Iterator[None]:
+    """Engines that are made inside step their optimizers when they are told to, for the first time too.
+
+    DeepSpeed steps those of stage 0 in half precision once when it makes them, with gradients of zero, to allocate
+    their state. Adam's bias correction is one step ahead from then on (the first update is a quarter smaller), and
+    weight decay has moved the weights. Optimizers of torch allocate their state in the first real step.
+    """
+    kinds = (FP16_UnfusedOptimizer, FP16_Optimizer)
+    originals = [kind.initialize_optimizer_states for kind in kinds]
+    for kind in kinds:
+        kind.initialize_optimizer_states = lambda _: None
+    try:
+        yield
+    finally:
+        for kind, original in zip(kinds, originals, strict=True):
+            kind.initialize_optimizer_states = original
