@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import libcst as cst
 
-from ds_migrate.syntax.tree import dotted, walk
+from ds_migrate.syntax.tree import dotted
 
 
 class Names:
     """Import bindings of one module. A name that the module also assigns elsewhere keeps its import's meaning."""
 
-    def __init__(self, module: cst.Module) -> None:
+    def __init__(
+        self, imports: Sequence[cst.Import | cst.ImportFrom], names: Iterable[cst.Name | cst.Attribute]
+    ) -> None:
         self.bindings: dict[str, str] = {}
-        self.import_nodes: list[cst.Import | cst.ImportFrom] = []
-        self.used: set[str] = set()
-        attributes: set[cst.CSTNode] = set()
-        for node in walk(module):
-            if isinstance(node, cst.Attribute):
-                attributes.add(node.attr)
-            elif isinstance(node, cst.Import):
-                self.import_nodes.append(node)
+        self.import_nodes = imports
+        for node in imports:
+            if isinstance(node, cst.Import):
                 for alias in node.names:
                     name = dotted(alias.name) or ""
                     if alias.asname is not None and isinstance(alias.asname.name, cst.Name):
@@ -27,18 +26,15 @@ class Names:
                     else:
                         top = name.split(".")[0]
                         self.bindings.setdefault(top, top)
-            elif isinstance(node, cst.ImportFrom):
-                self.import_nodes.append(node)
-                if isinstance(node.names, cst.ImportStar):
-                    continue
+            elif not isinstance(node.names, cst.ImportStar):
                 module_name = "." * len(node.relative) + (dotted(node.module) or "")
                 joiner = "" if module_name.endswith(".") or not module_name else "."
                 for alias in node.names:
                     bound = alias.asname.name if alias.asname is not None else alias.name
                     if isinstance(bound, cst.Name):
                         self.bindings[bound.value] = f"{module_name}{joiner}{dotted(alias.name)}"
-            elif isinstance(node, cst.Name) and node not in attributes:
-                self.used.add(node.value)
+        attributes = {id(node.attr) for node in names if isinstance(node, cst.Attribute)}
+        self.used = {node.value for node in names if isinstance(node, cst.Name) and id(node) not in attributes}
         self.taken = self.used | set(self.bindings)
 
     def qualified(self, node: cst.CSTNode | None) -> str | None:

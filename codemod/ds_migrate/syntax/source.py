@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import libcst as cst
-from libcst._nodes.internal import CodegenState
 
 from ds_migrate.inline import Comment, comments_in
 from ds_migrate.syntax.edits import Change, Edits
 from ds_migrate.syntax.imports import Imports
+from ds_migrate.syntax.index import Index
 from ds_migrate.syntax.names import Names
-from ds_migrate.syntax.tree import children, comments, walk
+from ds_migrate.syntax.printed import Printed
+from ds_migrate.syntax.tree import comments
 
 # libcst recurses once per nesting level; a 500-term sum needs more than Python's default.
 _RECURSION_LIMIT = 20_000
@@ -31,52 +30,6 @@ class SourceError(Exception):
         self.code = code
         self.line = line
         self.column = column
-
-
-@dataclass
-class _PositionState(CodegenState):
-    """Prints the module while it notes where each node starts: one pass for the round-trip check and positions."""
-
-    def __post_init__(self) -> None:
-        self.starts: dict[int, tuple[int, int]] = {}
-        self.line = 1
-        self.column = 0
-
-    def add_token(self, value: str) -> None:
-        self.tokens.append(value)
-        self._move(value)
-
-    def add_indent_tokens(self) -> None:
-        self.tokens.extend(self.indent_tokens)
-        for token in self.indent_tokens:
-            self._move(token)
-
-    def _move(self, value: str) -> None:
-        if "\n" in value or "\r" in value:
-            lines = value.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-            self.line += len(lines) - 1
-            self.column = len(lines[-1])
-        else:
-            self.column += len(value)
-
-    def before_codegen(self, node: cst.CSTNode) -> None:
-        self.starts[id(node)] = (self.line, self.column)
-
-    def record_syntactic_position(  # type: ignore[override]  # any context manager does
-        self,
-        node: cst.CSTNode,
-        *,
-        start_node: cst.CSTNode | None = None,
-        end_node: cst.CSTNode | None = None,
-    ) -> AbstractContextManager[None]:
-        """Called where a node's own text begins, past its comments and parentheses."""
-        del start_node, end_node
-        self.starts[id(node)] = (self.line, self.column)
-        return _NOTHING
-
-
-# One object for thousands of calls: entering a generator each time costs more than all the printing.
-_NOTHING = nullcontext()
 
 
 class SourceFile:
@@ -96,32 +49,23 @@ class SourceFile:
             raise SourceError("DSM001", error.message, error.raw_line, error.raw_column + 1) from error
         except (UnicodeDecodeError, LookupError, SyntaxError, RecursionError) as error:
             raise SourceError("DSM001", f"cannot be read as Python: {error}") from error
-        state = _PositionState(default_indent=self.module.default_indent, default_newline=self.module.default_newline)
-        self.module._codegen(state)
-        if self._encode("".join(state.tokens)) != data:
+        self._printed = Printed(self.module)
+        if self._encode(self._printed.text) != data:
             raise SourceError("DSM002", "libcst cannot print this file back byte for byte")
-        self._starts = state.starts
-        self._parents: dict[cst.CSTNode, cst.CSTNode] | None = None
-        self._by_kind: dict[type, list[cst.CSTNode]] | None = None
+        self._index = Index(self.module)
         self.edits = Edits(self.module)
-        self._names: Names | None = None
-        self._imports: Imports | None = None
 
     def close(self) -> None:
         """Let go of the tree. Edits refer to their file, so it would wait for a garbage collection otherwise."""
         vars(self).clear()
 
-    @property
+    @cached_property
     def names(self) -> Names:
-        if self._names is None:
-            self._names = Names(self.module)
-        return self._names
+        return Names(self.nodes(cst.Import, cst.ImportFrom), self.nodes(cst.Name, cst.Attribute))
 
-    @property
+    @cached_property
     def imports(self) -> Imports:
-        if self._imports is None:
-            self._imports = Imports(self)
-        return self._imports
+        return Imports(self)
 
     def _encode(self, text: str) -> bytes:
         data = text.encode(self.module.encoding)
@@ -135,35 +79,18 @@ class SourceFile:
 
     def position(self, node: cst.CSTNode) -> tuple[int, int]:
         """Line and column of the node's first token, both from 1."""
-        line, column = self._starts.get(id(node), (1, 0))
-        return line, column + 1
+        return self._printed.position(node)
 
-    def nodes(self, *kinds: type[cst.CSTNode]) -> Iterator[Any]:
-        """Every node of exactly these classes, kind by kind, in source order; the tree is walked once for all."""
-        if self._by_kind is None:
-            self._by_kind = {}
-            for node in walk(self.module):
-                self._by_kind.setdefault(type(node), []).append(node)
-        for kind in kinds:
-            yield from self._by_kind.get(kind, ())
+    def nodes(self, *kinds: type[cst.CSTNode], below: cst.CSTNode | None = None) -> list[Any]:
+        """Every node of exactly these classes in source order, of the file or of a part of it."""
+        return self._index.below(self.module if below is None else below, kinds)
 
     def parent(self, node: cst.CSTNode) -> cst.CSTNode | None:
-        if self._parents is None:
-            self._parents = {}
-            stack: list[cst.CSTNode] = [self.module]
-            while stack:
-                current = stack.pop()
-                for child in children(current):
-                    self._parents[child] = current
-                    stack.append(child)
-        return self._parents.get(node)
+        return next(self._index.ancestors(node), None)
 
     def ancestors(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         """From the node's parent up to the module."""
-        current = self.parent(node)
-        while current is not None:
-            yield current
-            current = self.parent(current)
+        return self._index.ancestors(node)
 
     def function(self, node: cst.CSTNode) -> cst.FunctionDef | None:
         """The innermost function around the node."""

@@ -1,0 +1,55 @@
+"""Every node of a parsed file, after one walk: by kind, by place, by parent."""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left
+from collections.abc import Iterator
+
+import libcst as cst
+
+from ds_migrate.syntax.tree import children
+
+
+class Index:
+    """The nodes of a tree are numbered in source order, so that those below a node are a range of numbers.
+
+    Nodes are known by their identity: comparing and hashing them runs Python code each time.
+    """
+
+    def __init__(self, root: cst.CSTNode) -> None:
+        self._nodes: list[cst.CSTNode] = []
+        self._parents: list[int] = []
+        self._of_kind: dict[type[cst.CSTNode], list[int]] = {}
+        stack = [(root, -1)]
+        while stack:
+            node, parent = stack.pop()
+            number = len(self._nodes)
+            self._nodes.append(node)
+            self._parents.append(parent)
+            self._of_kind.setdefault(type(node), []).append(number)
+            stack += [(child, number) for child in reversed(children(node))]
+        self._numbers = {id(node): number for number, node in enumerate(self._nodes)}
+        self._ends = [number + 1 for number in range(len(self._nodes))]
+        for number in range(len(self._nodes) - 1, 0, -1):
+            parent = self._parents[number]
+            self._ends[parent] = max(self._ends[parent], self._ends[number])
+
+    def below(self, node: cst.CSTNode, kinds: tuple[type[cst.CSTNode], ...]) -> list[cst.CSTNode]:
+        """The node and all below it of exactly these kinds (of all when none is given), in source order."""
+        first = self._numbers[id(node)]
+        end = self._ends[first]
+        if not kinds:
+            return self._nodes[first:end]
+        ranges = []
+        for kind in kinds:
+            numbers = self._of_kind.get(kind, [])
+            ranges.append(numbers[bisect_left(numbers, first) : bisect_left(numbers, end)])
+        return [self._nodes[number] for number in heapq.merge(*ranges)]
+
+    def ancestors(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+        """From the node's parent up to the root; nothing for a node of another tree."""
+        number = self._numbers.get(id(node), 0)
+        while number:
+            number = self._parents[number]
+            yield self._nodes[number]
