@@ -83,6 +83,9 @@ class DistributedContext:
     def from_torch_distributed(cls, chief_ip: str | None = None) -> DistributedContext:
         """The context that ``torchrun`` (or an initialised torch.distributed) describes.
 
+        Args:
+            chief_ip: address of rank 0; by default the environment's ``DET_CHIEF_IP``. Not needed under ``torchrun``.
+
         Raises:
             ValueError: when the process was started by neither.
         """
@@ -91,6 +94,9 @@ class DistributedContext:
     @classmethod
     def from_deepspeed(cls, chief_ip: str | None = None) -> DistributedContext:
         """The context that the ``deepspeed`` launcher describes; works under ``torchrun`` too.
+
+        Args:
+            chief_ip: address of rank 0; by default the environment's ``DET_CHIEF_IP``.
 
         Raises:
             ValueError: when the process was started by neither.

@@ -28,10 +28,18 @@ class PyTorchCallback:
         """After a checkpoint was loaded, before the first batch."""
 
     def on_training_epoch_start(self, epoch_idx: int) -> None:
-        """Before the first batch of an epoch."""
+        """Before the first batch of an epoch.
+
+        Args:
+            epoch_idx: its index, from the start of training.
+        """
 
     def on_training_epoch_end(self, epoch_idx: int) -> None:
-        """After the last batch of an epoch."""
+        """After the last batch of an epoch.
+
+        Args:
+            epoch_idx: its index, from the start of training.
+        """
 
     def on_training_workload_end(self, avg_metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]) -> None:
         """After training metrics were reported.
@@ -71,7 +79,11 @@ class PyTorchCallback:
         """Deprecated spelling of :meth:`on_checkpoint_write_end`."""
 
     def on_checkpoint_write_end(self, checkpoint_dir: str) -> None:
-        """After the checkpoint's files were written, before it is committed; more files may be put there."""
+        """After the checkpoint's files were written, before it is committed.
+
+        Args:
+            checkpoint_dir: the folder; more files may be put there.
+        """
 
     def on_checkpoint_upload_end(self, uuid: str) -> None:
         """After the checkpoint was committed under the name ``uuid``, and uploaded where there is a remote storage.

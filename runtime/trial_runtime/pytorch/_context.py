@@ -195,7 +195,14 @@ class TrialContext(_PyTorchReducerContext):
         return self._stop_requested
 
     def set_stop_requested(self, stop_requested: bool) -> None:
-        """Ask to stop: at the next report all ranks save a checkpoint and leave ``fit()``. One rank is enough."""
+        """Ask to stop: at the next report all ranks save a checkpoint and leave ``fit()``. One rank is enough.
+
+        Args:
+            stop_requested: False takes the request back.
+
+        Raises:
+            AssertionError: when it is no bool.
+        """
         if not isinstance(stop_requested, bool):
             raise AssertionError("stop_requested must be a boolean")
         if stop_requested:
@@ -205,7 +212,14 @@ class TrialContext(_PyTorchReducerContext):
     # Data and devices
 
     def to_device(self, data: Any) -> Any:
-        """Move a batch (arrays and tensors in dicts, lists, tuples) to this rank's device."""
+        """Move a batch to this rank's device.
+
+        Args:
+            data: arrays and tensors in dicts, lists and tuples; see :func:`pytorch.to_device`.
+
+        Returns:
+            the same structure, arrays as tensors. What cannot be moved stays, with one warning a type.
+        """
         return _data.to_device(data, self.device, self._to_device_warned_types)
 
     # Seeing
@@ -236,7 +250,14 @@ class TrialContext(_PyTorchReducerContext):
         return self._tensorboard_writer
 
     def set_enable_tensorboard_logging(self, enable_tensorboard_logging: bool) -> None:
-        """Whether the loop writes reported metrics to TensorBoard."""
+        """Decide whether the loop writes reported metrics to TensorBoard.
+
+        Args:
+            enable_tensorboard_logging: whether it does; there must be a run directory too.
+
+        Raises:
+            AssertionError: when it is no bool.
+        """
         if not isinstance(enable_tensorboard_logging, bool):
             raise AssertionError("enable_tensorboard_logging must be a boolean")
         self._tensorboard_enabled = enable_tensorboard_logging

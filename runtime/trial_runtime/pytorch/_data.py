@@ -37,7 +37,14 @@ class DataLoader:
     shared.
 
     Args:
-        dataset: a map-style dataset. ``batch_size`` counts samples a rank and micro-batch. The others are torch's.
+        dataset: a map-style dataset.
+        batch_size: samples a rank and micro-batch.
+        shuffle: draw a new order at every pass, the same on all ranks.
+        sampler: gives indices, instead of ``shuffle``.
+        batch_sampler: gives lists of indices, instead of ``batch_size``, ``shuffle``, ``sampler`` and ``drop_last``.
+        drop_last: leave out a last batch that is not full.
+        num_workers, collate_fn, pin_memory, timeout, worker_init_fn, multiprocessing_context, generator,
+            prefetch_factor, persistent_workers: as for torch's loader.
 
     Raises:
         ValueError: for an IterableDataset, and for combinations that torch's loader refuses.
@@ -159,7 +166,14 @@ class DataLoader:
 def adapt_batch_sampler(
     batch_sampler: Any, repeat: bool = False, skip: int = 0, num_replicas: int = 1, rank: int = 0
 ) -> Any:
-    """Repeat a batch sampler, share it among ranks, and leave out the first ``skip`` batches of this rank's share."""
+    """A batch sampler for a torch loader of one's own, adapted in this order.
+
+    Args:
+        batch_sampler: gives lists of indices.
+        repeat: go on without end.
+        num_replicas, rank: give every ``num_replicas``-th batch, from number ``rank`` on.
+        skip: leave out this many batches of the rank's share.
+    """
     if repeat:
         batch_sampler = samplers.RepeatBatchSampler(batch_sampler)
     if num_replicas > 1:
@@ -170,7 +184,10 @@ def adapt_batch_sampler(
 
 
 def data_length(data: Any) -> int:
-    """Number of samples in a batch: the length of the array, or of the first one in a dict, list or tuple.
+    """Number of samples in a batch.
+
+    Args:
+        data: an array or tensor; or a dict, list or tuple, of which the first item counts.
 
     Raises:
         ValueError: for an empty dict, list or tuple.

@@ -166,7 +166,15 @@ class PyTorchTrialContext(TrialContext):
         return optimizer
 
     def wrap_lr_scheduler(self, lr_scheduler: Any, step_mode: LRScheduler.StepMode, frequency: int = 1) -> Any:
-        """Register a scheduler, to be saved with checkpoints and stepped by the loop as ``step_mode`` says.
+        """Register a scheduler, to be saved with checkpoints and stepped by the loop.
+
+        Args:
+            lr_scheduler: a torch scheduler of a wrapped optimizer.
+            step_mode: when the loop steps it, or MANUAL_STEP: never.
+            frequency: only at every n-th of these points.
+
+        Returns:
+            the scheduler.
 
         Raises:
             InvalidExperimentException: when its optimizer was not wrapped, or a ReduceLROnPlateau is not MANUAL_STEP.
@@ -182,7 +190,10 @@ class PyTorchTrialContext(TrialContext):
         return lr_scheduler
 
     def wrap_scaler(self, scaler: Any) -> Any:
-        """Register a ``torch.amp.GradScaler`` that the trial uses itself, to be saved with checkpoints.
+        """Register the trial's own GradScaler, to be saved with checkpoints. Returns the scaler.
+
+        Args:
+            scaler: a ``torch.amp.GradScaler``; the trial scales losses with it and gives it to ``step_optimizer``.
 
         Raises:
             InvalidExperimentException: when called twice, or after :meth:`wrap_model`.
@@ -226,7 +237,11 @@ class PyTorchTrialContext(TrialContext):
         return models, optimizers
 
     def autocast_forward_pass(self, to_wrap: torch.nn.Module) -> torch.nn.Module:
-        """Run the forward of a module under autocast, with outputs in fp32."""
+        """Run a module's forward under autocast, with outputs in fp32; for trials that do not call ``use_amp()``.
+
+        Args:
+            to_wrap: the module; it is changed and returned.
+        """
         return autocast_forward(to_wrap, self.device)
 
     def backward(
@@ -236,7 +251,12 @@ class PyTorchTrialContext(TrialContext):
         retain_graph: bool = False,
         create_graph: bool = False,
     ) -> None:
-        """``loss.backward(...)``; gradients are shared among the ranks on the batches on which optimizers step."""
+        """Add the gradients of a loss; the ranks share them on the batches on which optimizers step.
+
+        Args:
+            loss: a scalar, or a tensor together with ``gradient``.
+            gradient, retain_graph, create_graph: as for ``torch.Tensor.backward``.
+        """
         scaled: Any = loss
         if self._scaler is not None and self.experimental._auto_amp:
             scaled = self._scaler.scale(loss)

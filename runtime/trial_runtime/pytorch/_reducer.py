@@ -188,7 +188,11 @@ class _PyTorchReducerContext:
                 vars(wrapped.reducer).update(state)
 
     def reduce_metrics(self, for_training: bool) -> dict[str, Any]:
-        """The reducers' metrics, on every rank. All ranks must call it: one allgather, none without reducers."""
+        """The reducers' metrics, on every rank. All ranks must call it: one allgather, none without reducers.
+
+        Args:
+            for_training: take those that were wrapped for training, else those for validation.
+        """
         chosen = [w for w in self._wrapped_reducers if (w.for_training if for_training else w.for_validation)]
         if not chosen:
             return {}

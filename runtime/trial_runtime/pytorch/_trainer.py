@@ -137,7 +137,9 @@ class Trainer(BaseTrainer):
         begin_on_batch: int = 0,
         end_after_batch: int | None = None,
     ) -> None:
-        """Deprecated, without effect; use ``context.set_profiler``."""
+        """Deprecated, without effect: ``sync_timings``, ``enabled``, ``begin_on_batch`` and ``end_after_batch`` are
+        accepted. Use ``context.set_profiler``.
+        """
         del sync_timings, enabled, begin_on_batch, end_after_batch
         logger.error("Trainer.configure_profiler() has no effect; use context.set_profiler().")
 

@@ -66,7 +66,11 @@ class PyTorchTrial(abc.ABC):
         return Reducer.AVG
 
     def evaluate_full_dataset(self, data_loader: torch.utils.data.DataLoader[Any]) -> dict[str, Any]:
-        """Validation metrics of the whole data; runs on the chief alone, with a loader that is not shared."""
+        """Validation metrics of the whole data, instead of :meth:`evaluate_batch`. Runs on the chief alone.
+
+        Args:
+            data_loader: the validation loader, not shared among ranks; batches are not on the device.
+        """
         raise NotImplementedError
 
     def get_batch_length(self, batch: Any) -> int:
