@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import importlib
 import json
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +49,9 @@ def load_trial_from_checkpoint_path(
 ) -> Any:
     """A trial with the weights of a checkpoint, on one process.
 
-    A PyTorchTrial's models are loaded as they were saved. A DeepSpeedTrial is made with engines of ZeRO stage 0, and
-    its models get the consolidated fp32 weights, whatever stage and number of ranks saved them.
+    A PyTorchTrial's models are loaded as they were saved. A DeepSpeedTrial is made with engines of ZeRO stage 0, a
+    pipeline with all its layers in one stage, and its models get the consolidated fp32 weights, whatever stage and
+    number of ranks saved them.
 
     Args:
         path: the checkpoint's folder.
@@ -79,8 +77,10 @@ def load_trial_from_checkpoint_path(
     kind = trial_class or _imported(folder, facts["trial_cls_spec"])
     hparams, exp_conf = facts["hparams"], facts["experiment_config"]
     if not (folder / STATE_FILE).exists():
+        from trial_runtime.pytorch.deepspeed._plain import load
+
         hparams = _with_own_config(folder / "code", hparams)
-        return _deepspeed_trial(folder, kind, hparams, exp_conf, trial_kwargs or {})
+        return load(folder, kind, hparams, exp_conf, trial_kwargs or {})
     context = CheckpointLoadContext(hparams, exp_conf)
     trial = kind(context, **(trial_kwargs or {}))
     options = {"map_location": "cpu", "weights_only": False, **(torch_load_kwargs or {})}
@@ -111,48 +111,3 @@ def _with_own_config(code: Path, hparams: dict[str, Any] | None) -> dict[str, An
     if isinstance(config, str) and (code / config).is_file():
         return {**(hparams or {}), "deepspeed_config": str(code / config)}
     return hparams
-
-
-def _deepspeed_trial(
-    folder: Path, kind: Any, hparams: dict[str, Any] | None, exp_conf: dict[str, Any] | None, more: dict[str, Any]
-) -> Any:
-    from trial_runtime.pytorch.deepspeed import _export, _setup
-    from trial_runtime.pytorch.deepspeed._context import DeepSpeedTrialContext
-
-    run = core._dummy_init()
-    context = DeepSpeedTrialContext._of(run, hparams, exp_conf)
-    with _setup.started(run.distributed), _plain_engines():
-        trial = kind(context, **more)
-    for index, engine in enumerate(context.models):
-        engine.module.load_state_dict(_export.consolidated_state_dict(folder, index))
-        engine.eval()
-    return trial
-
-
-@contextlib.contextmanager
-def _plain_engines() -> Iterator[None]:
-    """Engines that are made inside are of ZeRO stage 0, in full precision, for one rank."""
-    import deepspeed
-
-    initialize = deepspeed.initialize
-
-    @functools.wraps(initialize)
-    def plain(*args: Any, **kwargs: Any) -> Any:
-        from trial_runtime.pytorch.deepspeed._config import overwrite_deepspeed_config
-
-        config = kwargs.pop("config", None) or kwargs.pop("config_params", None)
-        if config is None:
-            config = getattr(kwargs.get("args"), "deepspeed_config", None)
-        kwargs.pop("args", None)
-        if config is None:
-            return initialize(*args, **kwargs)
-        config = overwrite_deepspeed_config(config, {"train_micro_batch_size_per_gpu": 1})
-        config = {key: value for key, value in config.items() if key not in ("train_batch_size", "fp16", "bf16")}
-        config.update({"gradient_accumulation_steps": 1, "zero_optimization": {"stage": 0}})
-        return initialize(*args, config=config, **kwargs)
-
-    deepspeed.initialize = plain
-    try:
-        yield
-    finally:
-        deepspeed.initialize = initialize

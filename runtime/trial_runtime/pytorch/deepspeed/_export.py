@@ -1,9 +1,12 @@
-"""Whole weights out of sharded checkpoints."""
+"""Whole weights out of checkpoints: of any ZeRO stage, precision and number of ranks, and of pipelines."""
 
 from __future__ import annotations
 
 import contextlib
 import io
+import re
+import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,35 +14,50 @@ import torch
 
 from trial_runtime.errors import InvalidCheckpointException
 
+_HALF = (torch.float16, torch.bfloat16)
+_LAYER = re.compile(r"layer_(\d+)-model_states\.pt")
+
 
 def consolidated_state_dict(checkpoint: str | Path, index: int = 0) -> dict[str, torch.Tensor]:
-    """Parameters (fp32) and buffers of an engine's module, from a checkpoint of any ZeRO stage and number of ranks.
+    """Parameters (fp32) and buffers of an engine's module.
+
+    A pipeline's are named by layer: ``3.weight`` is the ``weight`` of its layer 3, as in a PipelineModule of one stage;
+    a tied layer is there each time.
 
     Args:
         checkpoint: the checkpoint's folder.
         index: number of the engine, in the order of ``wrap_model_engine``.
 
     Raises:
-        InvalidCheckpointException: when the checkpoint has no such engine, or is one of a pipeline.
+        InvalidCheckpointException: when the checkpoint has no such engine, or it is split by tensor parallelism.
     """
     folder = Path(checkpoint) / f"model{index}"
-    whole = folder / "mp_rank_00_model_states.pt"
-    sharded = sorted(folder.glob("*zero_pp_rank_*_optim_states.pt"))
-    if not whole.is_file() and not sharded:
-        there = ", ".join(sorted(path.name for path in Path(checkpoint).glob("model*"))) or "none"
+    layers = sorted(folder.glob("layer_*-model_states.pt"))
+    parts = sorted(folder.glob("mp_rank_*_model_states.pt"))
+    sharded = any(folder.glob("*zero_pp_rank_*_optim_states.pt"))
+    if not (layers or parts or sharded):
+        there = ", ".join(engines(checkpoint)) or "none"
         raise InvalidCheckpointException(f"{checkpoint} has no weights of engine {index} (engines there: {there}).")
-    state: dict[str, torch.Tensor] = {}
-    if whole.is_file():
-        module: Any = torch.load(whole, map_location="cpu", weights_only=False)["module"]
-        if module is None:
-            raise InvalidCheckpointException(f"{folder} is of a pipeline engine; its layers are in files of their own.")
-        state.update({name: _full_precision(value) for name, value in module.items()})
-    if sharded:
-        from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
+    if any(not _LAYER.fullmatch(file.name) for file in layers) or (len(parts) > 1 and not layers):
+        raise InvalidCheckpointException(
+            f"{folder} is split by tensor parallelism; only the model knows how its slices fit together."
+        )
+    state = _layers(layers) if layers else _module(parts)
+    if sharded and layers:
+        for stage in range(len(parts)):
+            _take(state, _from_stage(folder, stage))
+    elif sharded:
+        state.update(_from_shards(folder))
+    else:
+        masters = [master for file in parts for master in _masters(_read(file).get("optimizer"))]
+        _take_by_value(state, masters)
+    return {name: value.float() if value.dtype in _HALF else value for name, value in state.items()}
 
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            state.update(get_fp32_state_dict_from_zero_checkpoint(str(folder.parent), folder.name))
-    return state
+
+def engines(checkpoint: str | Path) -> list[str]:
+    """The folders of a checkpoint's engines: ``model0``, ``model1``, ..."""
+    found = [path.name for path in Path(checkpoint).glob("model*") if path.name[len("model") :].isdigit()]
+    return sorted(found, key=lambda name: int(name[len("model") :]))
 
 
 def export(checkpoint: str | Path, file: str | Path, index: int = 0) -> Path:
@@ -53,14 +71,77 @@ def export(checkpoint: str | Path, file: str | Path, index: int = 0) -> Path:
     Returns:
         the file.
     """
+    return write_safetensors(consolidated_state_dict(checkpoint, index), Path(file))
+
+
+def write_safetensors(state: dict[str, torch.Tensor], file: Path) -> Path:
+    """Write tensors to a ``safetensors`` file; returns the file."""
     from safetensors.torch import save_file
 
-    state = consolidated_state_dict(checkpoint, index)
     # Tied weights share memory, which the format does not have: each name gets its own.
-    separate = {name: value.clone().contiguous() for name, value in state.items()}
+    separate = {name: value.detach().clone().contiguous() for name, value in state.items()}
+    file.parent.mkdir(parents=True, exist_ok=True)
     save_file(separate, str(file), metadata={"format": "pt"})
-    return Path(file)
+    return file
 
 
-def _full_precision(value: torch.Tensor) -> torch.Tensor:
-    return value.float() if value.dtype in (torch.float16, torch.bfloat16) else value
+def _read(file: Path) -> dict[str, Any]:
+    content = torch.load(file, map_location="cpu", weights_only=False)
+    assert isinstance(content, dict)
+    return content
+
+
+def _module(parts: list[Path]) -> dict[str, torch.Tensor]:
+    return dict(_read(parts[0])["module"]) if parts else {}
+
+
+def _layers(files: list[Path]) -> dict[str, torch.Tensor]:
+    state = {}
+    for file in files:
+        found = _LAYER.fullmatch(file.name)
+        assert found is not None
+        state.update({f"{int(found[1])}.{name}": value for name, value in _read(file).items()})
+    return state
+
+
+def _from_shards(folder: Path) -> dict[str, torch.Tensor]:
+    """ZeRO's fp32 parameters, put together."""
+    from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
+
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        state = get_fp32_state_dict_from_zero_checkpoint(str(folder.parent), folder.name)
+    return dict(state)
+
+
+def _from_stage(folder: Path, stage: int) -> dict[str, torch.Tensor]:
+    """The fp32 parameters of a pipeline's stage: shown to DeepSpeed as a checkpoint of its own."""
+    with tempfile.TemporaryDirectory() as scratch:
+        alone = Path(scratch) / "stage"
+        alone.mkdir()
+        facts = _read(folder / f"mp_rank_{stage:02d}_model_states.pt")
+        torch.save({**facts, "module": {}}, alone / "mp_rank_00_model_states.pt")
+        for shard in folder.glob(f"*zero_pp_rank_*_mp_rank_{stage:02d}_optim_states.pt"):
+            (alone / shard.name.replace(f"_mp_rank_{stage:02d}_", "_mp_rank_00_")).symlink_to(shard.absolute())
+        return _from_shards(alone)
+
+
+def _masters(optimizer: dict[str, Any] | None) -> list[torch.Tensor]:
+    """The fp32 copies of half-precision parameters at ZeRO stage 0."""
+    groups = (optimizer or {}).get("fp32_groups") or []
+    return [value.detach() for group in groups for value in group]
+
+
+def _take(state: dict[str, torch.Tensor], masters: dict[str, torch.Tensor]) -> None:
+    state.update({name: value for name, value in masters.items() if name in state})
+    _take_by_value(state, (value for name, value in masters.items() if name not in state))  # tied layers
+
+
+def _take_by_value(state: dict[str, torch.Tensor], masters: Iterable[torch.Tensor]) -> None:
+    """Put fp32 parameters in the place of the half-precision ones that were rounded from them."""
+    for master in masters:
+        for name, value in state.items():
+            rounded = (
+                value.dtype in _HALF and value.shape == master.shape and torch.equal(master.to(value.dtype), value)
+            )
+            if rounded:
+                state[name] = master

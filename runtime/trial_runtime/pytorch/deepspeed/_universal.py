@@ -27,8 +27,9 @@ def loadable(path: Path, engines: list[Any], distributed: core.DistributedContex
         distributed: the ranks.
 
     Raises:
-        InvalidCheckpointException: on every rank, when a conversion fails.
+        InvalidCheckpointException: on every rank, when a conversion fails, or a pipeline had other stages.
     """
+    _check_parts(path, engines)
     others = [index for index, engine in enumerate(engines) if not _fits(path / f"model{index}", engine)]
     if not others:
         yield path
@@ -50,6 +51,18 @@ def loadable(path: Path, engines: list[Any], distributed: core.DistributedContex
         distributed.barrier()
         if distributed.rank == 0:
             shutil.rmtree(converted, ignore_errors=True)
+
+
+def _check_parts(path: Path, engines: list[Any]) -> None:
+    """Refuse a model that was split among another number of ranks: by a pipeline's stages, or by tensors."""
+    for index, engine in enumerate(engines):
+        parts = len(list((path / f"model{index}").glob("mp_rank_*_model_states.pt")))
+        if parts not in (0, engine.mp_world_size):
+            raise InvalidCheckpointException(
+                f"Checkpoint {path} was saved with engine {index} split in {parts} parts (stages of a pipeline). It "
+                f"has {engine.mp_world_size} now, and DeepSpeed cannot share out its optimizer's state anew. Resume with "
+                f"{parts}."
+            )
 
 
 def _fits(folder: Path, engine: Any) -> bool:

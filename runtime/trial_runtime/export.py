@@ -1,0 +1,94 @@
+"""Weights out of a checkpoint into ``safetensors`` files: ``python -m trial_runtime.export CHECKPOINT [FILE]``."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from trial_runtime._cluster_info import newest_checkpoint
+from trial_runtime.errors import InvalidCheckpointException
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of the command."""
+    made = argparse.ArgumentParser(
+        prog="python -m trial_runtime.export",
+        description="Write the whole fp32 weights of a checkpoint to a safetensors file, for each engine (or model of "
+        "a PyTorchTrial) one; whatever ZeRO stage and number of ranks saved it.",
+    )
+    made.add_argument("checkpoint", metavar="CHECKPOINT", help="a checkpoint, or a run directory: its newest one")
+    made.add_argument("file", type=Path, nargs="?", default=Path("model.safetensors"), metavar="FILE",
+                      help="with several engines FILE-0, FILE-1, ... (default: %(default)s)")  # fmt: skip
+    made.add_argument("--engine", type=int, metavar="N", help="only this one, counted from 0")
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; the exit code: 0 written, 2 it cannot be."""
+    options = parser().parse_args(arguments)
+    try:
+        for line in export(options.checkpoint, options.file, options.engine):
+            print(line)
+    except (InvalidCheckpointException, OSError) as error:
+        print(f"export: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def export(checkpoint: str, file: Path, engine: int | None = None) -> list[str]:
+    """Write the weights; a line about each file.
+
+    Args:
+        checkpoint: a checkpoint or a run directory.
+        file: where to.
+        engine: number of the engine or model; None: all.
+
+    Raises:
+        InvalidCheckpointException: there is none such, or it is damaged.
+    """
+    from trial_runtime import core
+    from trial_runtime.pytorch._checkpoint import CheckpointStore
+    from trial_runtime.pytorch.deepspeed._export import write_safetensors
+
+    given = Path(checkpoint)
+    path = Path(newest_checkpoint(given) or newest_checkpoint(given / "checkpoints") or given)
+    store = CheckpointStore(path.parent, core.DummyDistributedContext())
+    store.verify(store.find(str(path)))
+    lines = []
+    models = _models(path)
+    numbers = range(len(models)) if engine is None else [engine]
+    if engine is not None and not 0 <= engine < len(models):
+        raise InvalidCheckpointException(f"{path} has no engine {engine}; it has {len(models)}, counted from 0.")
+    for number in numbers:
+        state = models[number]()
+        target = file if len(numbers) == 1 else file.with_name(f"{file.stem}-{number}{file.suffix}")
+        write_safetensors(state, target)
+        values = sum(value.numel() for value in state.values())
+        lines.append(f"{target}: {len(state)} tensors, {values:,} values, from {path.name}")
+    return lines
+
+
+def _models(path: Path) -> list[Callable[[], dict[str, Any]]]:
+    """What reads the weights of each engine or model."""
+    import torch
+
+    from trial_runtime.pytorch import _legacy
+    from trial_runtime.pytorch.deepspeed import _export
+
+    if names := _export.engines(path):
+        return [functools.partial(_export.consolidated_state_dict, path, number) for number in range(len(names))]
+    file = _legacy.state_file(path)
+    if file is None:
+        raise InvalidCheckpointException(f"{path} holds neither engines (model0, ...) nor a PyTorchTrial's state.")
+    states = torch.load(file, map_location="cpu", weights_only=False)["models_state_dict"]
+    for state in states:
+        torch.nn.modules.utils.consume_prefix_in_state_dict_if_present(state, "module.")
+    return [functools.partial(dict, state) for state in states]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
