@@ -12,6 +12,7 @@ from trial_runtime.pytorch.deepspeed._controller import DeepSpeedTrialController
 from trial_runtime.pytorch.deepspeed._engine_module import EngineModule
 from trial_runtime.pytorch.deepspeed._engines import Engines
 from trial_runtime.pytorch.deepspeed._export import consolidated_state_dict, export
+from trial_runtime.pytorch.deepspeed._float32 import float32_outside
 from trial_runtime.pytorch.deepspeed._mpu import ModelParallelUnit, make_data_parallel_mpu, make_deepspeed_mpu
 from trial_runtime.pytorch.deepspeed._trainer import Trainer, init
 from trial_runtime.pytorch.deepspeed._trial import DeepSpeedTrial
@@ -29,6 +30,7 @@ __all__ = [
     "Trainer",
     "consolidated_state_dict",
     "export",
+    "float32_outside",
     "full_state_dict",
     "init",
     "make_data_parallel_mpu",
