@@ -17,6 +17,7 @@ from ds_migrate.prepare import agree, prepare
 from ds_migrate.project import Family, TrialClass
 from ds_migrate.result import FileKind, FileResult, FileStatus, Finding, Severity, TrialResult, TrialStatus
 from ds_migrate.rules import conversion_rules
+from ds_migrate.rules.dsm330_launch import aggregation_of
 from ds_migrate.syntax.source import SourceError, SourceFile
 from ds_migrate.target import target_named
 from ds_migrate.trial.build import build_trial, class_node
@@ -63,8 +64,8 @@ class Conversion:
 
     # -- know -----------------------------------------------------------------------------------------------------
 
-    def model(self) -> None:
-        """Parse the files and model the trials; nothing is touched."""
+    def model(self, said: Mapping[tuple[Path, str], ConfigFacts]) -> None:
+        """Parse the files and model the trials, with what experiment configs say of them; nothing is touched."""
         self._whole_family()
         for path in sorted(self.family.files):
             try:
@@ -90,9 +91,17 @@ class Conversion:
                 continue  # a base class that is no trial by itself, or whose engines a class built on it makes
             target = target_named(self.options.target)
             plan = Plan(trial, self.options, target, self.findings, deepspeed_imports=shared, contexts=contexts)
+            self._configure(plan, said.get(member.key))
             prepare(plan)
             self.plans.append(plan)
         agree(self.plans)
+
+    def _configure(self, plan: Plan, config: ConfigFacts | None) -> None:
+        frequencies = {*(config.aggregation if config is not None else ()), *map(aggregation_of, self.files.values())}
+        plan.configured = config
+        plan.experiment_average = config is None or config.averages != frozenset({False})
+        plan.accumulates = not frequencies <= {1}
+        self._configs_that_bind(plan, config)
 
     def _made_below(self, base: TrialClass) -> bool:
         """Whether a class built on ``base`` makes its engines elsewhere: made in the base too, there would be two."""
@@ -147,16 +156,11 @@ class Conversion:
 
     # -- convert --------------------------------------------------------------------------------------------------
 
-    def plan(self, paths: Mapping[tuple[Path, str], Path], said: Mapping[tuple[Path, str], ConfigFacts]) -> None:
+    def plan(self, paths: Mapping[tuple[Path, str], Path]) -> None:
         """Apply every rule, then render and check."""
         for plan in self.plans:
             key = plan.trial.facts.key
             plan.ds_config_name = paths[key].name if key in paths else "ds_config.json"
-            config = said.get(key)
-            plan.experiment_average = config is None or config.averages != frozenset({False})
-            plan.accumulates = config is not None and any(k > 1 for k in config.aggregation)
-            plan.configured = config
-            self._configs_that_bind(plan, config)
         if self.problems or not self.plans or any(plan.trial.place is None for plan in self.plans):
             return  # said already; the rules need every trial's engines
         for rule in conversion_rules():

@@ -234,10 +234,10 @@ class _Run:
         decided: dict[str, list[TrialFacts]] = {}
         for neighbours in _by_folder(conversions):  # parsed files are large: they are held for one group at a time
             for conversion in neighbours:
-                conversion.attempt(conversion.model)
+                conversion.attempt(partial(conversion.model, said))
             paths = ds_config.choose_paths((f.path, f.name, f.ds_config) for c in neighbours for f in c.facts())
             for conversion in neighbours:
-                conversion.attempt(partial(conversion.plan, paths, said))
+                conversion.attempt(partial(conversion.plan, paths))
                 decided[conversion.unit] = list(conversion.facts(paths))
                 conversion.close()
                 self.progress(len(decided), len(conversions))
@@ -302,7 +302,7 @@ def _deepspeed_facts(project: Project, sources: dict[Path, Source]) -> Iterable[
                 TrialStatus.ALREADY_DEEPSPEED,
                 {},
                 target,
-                sums_gradients=b"scale_wrt_gas=False" in data,
+                sums_gradients=b"scale_wrt_gas=False" in data and b".average_gradients(" not in data,
                 reads_deepspeed_config=True,
             )
 

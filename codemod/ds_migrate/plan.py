@@ -50,7 +50,8 @@ class Plan:
     findings: Findings
     handled: set[cst.CSTNode] = field(default_factory=set)
     experiment_average: bool = True  # optimizations.average_aggregated_gradients of the experiment configs
-    accumulates: bool = False  # some experiment config has aggregation_frequency > 1
+    accumulates: bool = False  # some experiment config or script has aggregation_frequency > 1
+    averages_late: bool = False  # the trial looks at gradients while they are sums over the micro-batches
     configured: ConfigFacts | None = None  # what the experiment configs that name the trial say
     ds_config_name: str = "ds_config.json"
     # names that each file takes from the deepspeed module: name -> what the file calls it ("" is the module itself)

@@ -12,6 +12,7 @@ from ds_migrate.syntax.source import SourceFile
 from ds_migrate.syntax.tree import code, dotted, dotted_names
 from ds_migrate.trial.clipping import Clipping, clipping_of
 from ds_migrate.trial.decide import decide
+from ds_migrate.trial.hazards import handles_gradients, hooks_gradients
 from ds_migrate.trial.model import Form, Optimizer, Trial
 from ds_migrate.trial.place import NoPlaceError, after_names, bare_name, engine_place
 from ds_migrate.trial.precision import Precision, precision_of
@@ -41,7 +42,9 @@ def prepare(plan: Plan) -> None:
     norms = [c.max_norm for c in trial.clipping.values() if c.max_norm is not None]
     trial.place = after_names(trial.place, {name for norm in norms for name in dotted_names(norm)})
     kept = any(c.max_norm is None for c in trial.clipping.values())
-    decide(trial, plan.options, clips=bool(trial.clipping), keeps_clip=kept)
+    looks = handles_gradients(trial) or hooks_gradients(trial)
+    plan.averages_late = looks and plan.accumulates and plan.experiment_average and plan.target.ships_helpers
+    decide(trial, plan.options, clips=bool(trial.clipping), keeps_clip=kept, sums=plan.averages_late)
     if trial.form is Form.COLLECTED:  # the engines share one config, so every function is kept
         trial.clipping = {owner: Clipping(None, c.function or c.max_norm) for owner, c in trial.clipping.items()}
     if trial.form is Form.SIMPLE:

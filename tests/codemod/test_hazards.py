@@ -45,6 +45,8 @@ def test_harmless_lines_leave_it_sharded(line: str, tmp_path: Path) -> None:
         "torch.save(self.optimizer.state_dict(), 'optimizer.pt')",
         "print(sum(p.norm() for g in self.optimizer.param_groups for p in g['params']))",
         "self.optimizer.add_param_group({'lr': 0.1})",
+        "nn.utils.vector_to_parameters(self.average, self.model.parameters())",
+        "inputs.register_hook(print)",
     ],
 )
 def test_lines_that_meet_what_zero_changes_keep_it_whole(line: str, tmp_path: Path) -> None:

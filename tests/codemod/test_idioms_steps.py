@@ -7,7 +7,7 @@ from pathlib import Path
 
 import examples
 import pytest
-from idiom_case import Idiom, idioms
+from idiom_case import Idiom, assert_lines, idioms
 
 HEAD = "def train_batch(self, batch, epoch_idx, batch_idx):\n    inputs, targets = batch\n"
 LOSS = "loss = self.criterion(self.model(inputs), targets)"
@@ -424,3 +424,54 @@ def test_a_helper_that_trains_by_hand_blocks_where_it_does(body: str, message: s
     source = examples.module(train(LOSS, "take(loss, self.optimizer)"))
     helper = f"def take(loss, optimizer):\n    {body}\n\n\nclass MyTrial"
     Idiom(source.replace("class MyTrial", helper), blocked=("DSM301", message)).check(tmp_path)
+
+
+SUMS = {
+    "reads a gradient": train(LOSS, BACKWARD, "print(self.model.fc.weight.grad)", STEP),
+    "clips by hand": train(LOSS, BACKWARD, "nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)", STEP),
+    "hooks gradients": with_init("for p in self.model.parameters():", "    p.register_hook(print)")
+    + train(LOSS, BACKWARD, STEP),
+}
+
+
+@pytest.mark.parametrize("source", [pytest.param(case, id=name) for name, case in SUMS.items()])
+def test_gradients_that_the_trial_looks_at_stay_sums_where_an_experiment_accumulates(
+    source: str, tmp_path: Path
+) -> None:
+    (tmp_path / "const.yaml").write_text(
+        "entrypoint: model_def:MyTrial\nhyperparameters:\n  global_batch_size: 8\n"
+        "optimizations:\n  aggregation_frequency: 2\n"
+    )
+    result = examples.convert(tmp_path, examples.module(source))
+    assert result.after is not None
+    assert_lines(
+        result.after.decode(),
+        ("self.model.backward(loss, scale_wrt_gas=False)", GATE, "self.context.average_gradients(self.model)",
+         "self.model.step()"),
+    )  # fmt: skip
+
+
+def test_a_kept_clipping_function_sees_the_module_where_it_needs_that(tmp_path: Path) -> None:
+    clip = "clip_grads=lambda params: nn.utils.clip_grad_norm_(self.model[0].parameters(), 1.0)"
+    Idiom(
+        train(LOSS, BACKWARD, f"self.context.step_optimizer(self.optimizer, {clip})"),
+        (GATE, "nn.utils.clip_grad_norm_(self.model.module[0].parameters(), 1.0)", "self.model.step()"),
+    ).check(tmp_path)
+
+
+def test_a_backward_for_an_optimizer_that_is_not_wrapped_is_not_scaled(tmp_path: Path) -> None:
+    other = ("memory.backward()", "self.memory_optimizer.step()")
+    Idiom(
+        train(LOSS, "memory = self.memory.mean()", *other, BACKWARD, STEP),
+        ("self.model.backward(memory, scale_wrt_gas=False)", "self.memory_optimizer.step()",
+         "self.model.backward(loss)", GATE, "self.model.step()"),
+    ).check(tmp_path)  # fmt: skip
+
+
+def test_a_trial_that_asks_autograd_itself_forwards_through_its_own_model(tmp_path: Path) -> None:
+    """DeepSpeed refuses ``torch.autograd.grad`` on what an engine's forward returned."""
+    Idiom(
+        train(LOSS, "penalty = torch.autograd.grad(loss, inputs, create_graph=True)[0].norm()", BACKWARD, STEP),
+        ("model=EngineModule(self.optimizer, model=self.model), optimizer=self.optimizer, config=ds_config",
+         "self.engine.backward(loss)", GATE, "self.engine.step()"),
+    ).check(tmp_path)  # fmt: skip

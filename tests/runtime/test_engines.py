@@ -229,6 +229,14 @@ def test_a_second_backward_is_right_elsewhere(context: Any, stage: int, config: 
     assert before - bias.item() == pytest.approx(0.1 * 2 * 4)
 
 
+def test_sums_of_gradients_are_averaged_when_that_is_asked_for(context: Any) -> None:
+    engine = context.wrap_model_engine(linear(accumulation=2, managed_gradient_accumulation=False))
+    engine.backward(engine(torch.ones(4, 4)).sum(), scale_wrt_gas=False)
+    assert engine.module.bias.grad.item() == 4
+    context.average_gradients(engine)
+    assert engine.module.bias.grad.item() == 2
+
+
 def test_backward_returns_the_loss_as_it_was_given(context: Any) -> None:
     engine = context.wrap_model_engine(linear(accumulation=2))
     loss = engine(torch.ones(4, 4)).sum()

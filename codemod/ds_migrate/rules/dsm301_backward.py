@@ -1,7 +1,9 @@
 """``context.backward(loss)`` becomes ``engine.backward(loss)`` of the engine that steps next.
 
 What it does
-    Calls backward on the engine whose optimizer the trial steps after it. ``retain_graph`` goes along.
+    Calls backward on the engine whose optimizer the trial steps after it. ``retain_graph`` goes along. Where the trial
+    looks at gradients before the step and an experiment accumulates, they stay the sums that they were until the step
+    (``scale_wrt_gas=False``), and ``context.average_gradients(engine)`` comes before ``engine.step()``.
 
 Why
     The engine divides by the accumulation steps, scales for fp16 and reduces gradients where that is due.
@@ -70,9 +72,9 @@ def apply(plan: Plan) -> None:
             else:
                 file.replace(call.func, f"{engine}.backward")
             _name_arguments(backward)
-            if not plan.experiment_average or (backward.step is not None and backward.step.by_hand):
+            if _keeps_sums(plan, backward):
                 file.change(call, _unscaled)
-            if plan.accumulates and looks:
+            elif plan.accumulates and looks:
                 plan.review(
                     CODE, file, call, "gradients that the trial reads are averaged over the accumulation steps by now",
                     "they used to be averaged in step_optimizer; adapt thresholds and logged norms",
@@ -90,6 +92,13 @@ def apply(plan: Plan) -> None:
             "give the helper the context and call context.backward and context.step_optimizer, "
             "or backpropagate and step in the trial itself",
         )  # fmt: skip
+
+
+def _keeps_sums(plan: Plan, backward: Backward) -> bool:
+    """Whether gradients are not averaged over the accumulation steps in the backward: never, or later, or there is no
+    accumulation in what follows."""
+    by_hand = backward.foreign or (backward.step is not None and backward.step.by_hand)
+    return plan.averages_late or by_hand or not plan.experiment_average
 
 
 def _engine(plan: Plan, backward: Backward) -> str | None:

@@ -148,30 +148,44 @@ def keeps_function(plan: Plan, step: Step) -> bool:
 def _rewrite(plan: Plan, step: Step, engine: str) -> None:
     file = step.use.file
     file.keep_comments(step.call, step.call)
-    if not _gated(plan, step):
+    averages = plan.averages_late and not step.by_hand
+    if not _gated(plan, step) and not averages:
         file.replace(step.call, f"{engine}.step()")
         return
-    body = _kept_clip(plan, step, engine) if keeps_function(plan, step) else []
-    step_line = f"{engine}.step()"
-    if plan.target.ships_helpers:
-        gate = f"if {expression_text(step.use.receiver)}.is_gradient_accumulation_boundary():"
-        inside = body if plan.trial.managed else [*body, step_line]
-        lines = [gate, *(f"    {line}" for line in inside), *([step_line] if plan.trial.managed else [])]
-    elif plan.trial.managed:
-        lines = [f"if {engine}.is_gradient_accumulation_boundary():", *(f"    {line}" for line in body), step_line]
-    else:  # without accumulation every micro-batch is a boundary; gradients of other engines' losses are reduced here
-        reduce = [] if body else [f"{engine}.allreduce_gradients()"]
-        lines = [*body, *reduce, step_line]
     small = file.parent(step.call)
     assert isinstance(small, cst.Expr)
-    file.expand(small, "\n".join(lines))
+    file.expand(small, lambda updated: "\n".join(_lines(plan, step, engine, _clip_in(step, updated), averages)))
 
 
-def _kept_clip(plan: Plan, step: Step, engine: str) -> list[str]:
+def _clip_in(step: Step, updated: cst.CSTNode) -> cst.BaseExpression | None:
+    """The step's clipping function as the other rules left it."""
+    assert isinstance(updated, cst.Expr) and isinstance(updated.value, cst.Call)
+    at = [arg.value for arg in step.call.args]
+    return updated.value.args[at.index(step.clip)].value if step.clip is not None else None
+
+
+def _lines(plan: Plan, step: Step, engine: str, clip: cst.BaseExpression | None, averages: bool) -> list[str]:
+    """What stands in the place of ``context.step_optimizer(...)``."""
+    context = expression_text(step.use.receiver)
+    body = [f"{context}.average_gradients({engine})"] if averages else []
+    if clip is not None and keeps_function(plan, step):
+        body += _kept_clip(plan, step, engine, clip)
+    step_line = f"{engine}.step()"
+    if plan.target.ships_helpers:
+        gate = f"if {context}.is_gradient_accumulation_boundary():"
+        inside = body if plan.trial.managed else [*body, step_line]
+        return [gate, *(f"    {line}" for line in inside), *([step_line] if plan.trial.managed else [])]
+    if plan.trial.managed:
+        return [f"if {engine}.is_gradient_accumulation_boundary():", *(f"    {line}" for line in body), step_line]
+    # without accumulation every micro-batch is a boundary; gradients of other engines' losses are reduced here
+    reduce = [] if body else [f"{engine}.allreduce_gradients()"]
+    return [*body, *reduce, step_line]
+
+
+def _kept_clip(plan: Plan, step: Step, engine: str, clip: cst.BaseExpression) -> list[str]:
     """The trial's own function, called on the optimizer's parameters as PyTorchTrial called it."""
-    assert step.clip is not None
     names = step.use.file.names
-    function = expression_text(step.clip)
+    function = expression_text(clip)
     lines = []
     if not plan.trial.managed:  # such an engine reduces in step() only, and every rank must clip the same gradients
         lines.append(f"{engine}.allreduce_gradients()")
@@ -181,13 +195,13 @@ def _kept_clip(plan: Plan, step: Step, engine: str) -> list[str]:
         f'[{param} for {group} in {expression_text(step.optimizer)}.param_groups for {param} in {group}["params"]]'
     )
     names.taken -= {group, param}
-    if isinstance(step.clip, cst.Lambda):
+    if isinstance(clip, cst.Lambda):
         name = _free_parameter(step)
         if name is not None:
-            return [*lines, f"{name} = {parameters}", expression_text(step.clip.body)]
+            return [*lines, f"{name} = {parameters}", expression_text(clip.body)]
         return [*lines, f"({function})({parameters})"]
     call = f"{function}({parameters})"
-    if isinstance(step.clip, (cst.Name, cst.Attribute)):
+    if isinstance(clip, (cst.Name, cst.Attribute)):
         return [*lines, f"if {function} is not None:", f"    {call}"]
     return [*lines, call]
 

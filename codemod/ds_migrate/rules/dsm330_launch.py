@@ -52,6 +52,15 @@ def apply_file(file: SourceFile, plans: Sequence[Plan]) -> None:
             _shorten(plan, file, call, accumulation)
 
 
+def aggregation_of(file: SourceFile) -> int | float | None:
+    """The ``aggregation_frequency`` that a script gives to ``init``: 1 when it gives none, None for no number."""
+    for call in file.nodes(cst.Call):
+        given = argument(call, None, "aggregation_frequency")
+        if given is not None and file.names.qualified(call.func) == "determined.pytorch.init":
+            return number(given.value)
+    return 1
+
+
 def _init(plan: Plan, file: SourceFile, call: cst.Call) -> int | None:
     """Move ``aggregation_frequency`` to the hyperparameters; returns it."""
     given = argument(call, None, "aggregation_frequency")

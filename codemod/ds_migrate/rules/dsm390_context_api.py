@@ -110,7 +110,7 @@ def apply(plan: Plan) -> None:
             use.file,
             use.node,
             _message(use),
-            _WAYS.get(use.attr, "take the use out, or do it without the context"),
+            _way(use),
         )
 
 
@@ -124,6 +124,12 @@ def _feature_test(plan: Plan, use: ContextUse) -> None:
         if use.file.edits.once(comparison, CODE):
             use.file.replace(comparison, "True")
             plan.converted(CODE, use.file, comparison, f"context.{use.attr} was always there, so the test always held")
+
+
+def _way(use: ContextUse) -> str:
+    if use.call is None and use.attr in ("backward", "step_optimizer", "wrap_model", "wrap_optimizer"):
+        return f"call it where it is needed: {code(use.node)}(...)"
+    return _WAYS.get(use.attr, "take the use out, or do it without the context")
 
 
 def _message(use: ContextUse) -> str:

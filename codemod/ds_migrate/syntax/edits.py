@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import libcst as cst
 
 Change = Callable[[cst.CSTNode], "cst.CSTNode | cst.RemovalSentinel"]
+Text: TypeAlias = str | Callable[[cst.CSTNode], str]
 Line: TypeAlias = cst.SimpleStatementLine | cst.SimpleStatementSuite
 Statement: TypeAlias = cst.SimpleStatementLine | cst.BaseCompoundStatement
 
@@ -24,7 +25,7 @@ class Edits:
         self._before: dict[cst.CSTNode, list[str]] = {}
         self._above: dict[cst.CSTNode, list[str]] = {}
         self._after: dict[cst.CSTNode, list[str]] = {}
-        self._expanded: dict[cst.CSTNode, dict[str, str]] = {}
+        self._expanded: dict[cst.CSTNode, dict[str, Text]] = {}
         self._kept_comments: dict[cst.CSTNode, list[str]] = {}
         self._gone: set[cst.CSTNode] = set()
         self._touched: set[cst.CSTNode] = set()
@@ -71,19 +72,29 @@ class Edits:
         """Put comments of code that goes above the statement that it was a part of."""
         self._kept_comments.setdefault(statement, []).extend(found)
 
-    def expand(self, line: Line, small: cst.BaseSmallStatement, code: str) -> None:
-        """Put whole statements in the place of one small statement; others on its line get lines of their own."""
+    def expand(self, line: Line, small: cst.BaseSmallStatement, code: Text) -> None:
+        """Put whole statements in the place of one small statement; others on its line get lines of their own.
+
+        ``code`` may be a function of the small statement once everything below it has been rewritten.
+        """
         marks = self._expanded.setdefault(line, {})
         mark = f"_ds_migrate_{len(marks)}"
         marks[mark] = code
-        self.replace(small, cst.Expr(cst.Name(mark)))
 
-    def _expand(self, line: Line, marks: dict[str, str]) -> list[Statement]:
+        def put_mark(updated: cst.CSTNode) -> cst.CSTNode:
+            if not isinstance(code, str):
+                marks[mark] = code(updated)
+            return cst.Expr(cst.Name(mark))
+
+        self.change(small, put_mark)
+
+    def _expand(self, line: Line, marks: dict[str, Text]) -> list[Statement]:
         statements: list[Statement] = []
         for small in line.body:
             value = small.value if isinstance(small, cst.Expr) else None
-            if isinstance(value, cst.Name) and value.value in marks:
-                statements += self.parse(marks[value.value])
+            text = marks.get(value.value) if isinstance(value, cst.Name) else None
+            if isinstance(text, str):
+                statements += self.parse(text)
             else:
                 statements.append(cst.SimpleStatementLine([small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)]))
         comment = line.trailing_whitespace.comment

@@ -11,7 +11,7 @@ from typing import Any
 import libcst as cst
 
 from ds_migrate.inline import Comment, comments_in
-from ds_migrate.syntax.edits import Change, Edits
+from ds_migrate.syntax.edits import Change, Edits, Text
 from ds_migrate.syntax.imports import Imports
 from ds_migrate.syntax.index import Index
 from ds_migrate.syntax.names import Names
@@ -167,8 +167,8 @@ class SourceFile:
         self._claim(statement)
         self.edits.after(statement, code)
 
-    def expand(self, small: cst.BaseSmallStatement, code: str) -> None:
-        """Put whole statements in the place of one small statement."""
+    def expand(self, small: cst.BaseSmallStatement, code: Text) -> None:
+        """Put whole statements in the place of one small statement (they may be made of it as it is rewritten)."""
         line = self.parent(small)
         assert isinstance(line, (cst.SimpleStatementLine, cst.SimpleStatementSuite))
         self._claim(small)

@@ -130,7 +130,25 @@ def _by_hand(trial: Trial, replaced: set[cst.FunctionDef], context_uses: set[cst
                     if owner is not None and candidate is not None:
                         trial.steps.append(Step(use, node, candidate, owner, by_hand=True))
                         break
+    for backward in trial.backwards:
+        backward.foreign = backward.by_hand and _steps_another(backward, trial)
     trial.backwards.sort(key=lambda b: b.use.file.position(b.call))
+
+
+def _steps_another(backward: Backward, trial: Trial) -> bool:
+    """Whether the first ``step()`` after a backward by hand is that of an optimizer which is not wrapped."""
+    file, function = backward.use.file, backward.use.function
+    known = {step.call for step in trial.steps}
+    schedules = {wrap.target for wrap in trial.schedulers}
+    later = [
+        node
+        for node in (walk(function) if function is not None else ())
+        if isinstance(node, cst.Call)
+        and isinstance(node.func, cst.Attribute)
+        and (node in known or (node.func.attr.value == "step" and dotted(node.func.value) not in schedules))
+        and file.position(node) > file.position(backward.call)
+    ]
+    return bool(later) and min(later, key=file.position) not in known
 
 
 def _is_itself(node: cst.BaseExpression) -> bool:

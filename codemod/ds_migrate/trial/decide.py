@@ -9,7 +9,13 @@ from ds_migrate.syntax.source import SourceFile
 from ds_migrate.syntax.tree import dotted, values_of, walk
 from ds_migrate.trial.calls import BatchCalls
 from ds_migrate.trial.flow import runs_once
-from ds_migrate.trial.hazards import forward_past_engine, handles_gradients, parameter_hazard
+from ds_migrate.trial.hazards import (
+    differentiates,
+    forward_past_engine,
+    handles_gradients,
+    hooks_gradients,
+    parameter_hazard,
+)
 from ds_migrate.trial.model import Form, Optimizer, Trial
 from ds_migrate.trial.owners import on_every_path
 
@@ -22,16 +28,17 @@ ELEMENTWISE = frozenset(
 _TESTED = frozenset({"torch.optim.Adam", "torch.optim.AdamW", "torch.optim.Adagrad"})
 
 
-def decide(trial: Trial, options: Options, clips: bool, keeps_clip: bool) -> None:
+def decide(trial: Trial, options: Options, clips: bool, keeps_clip: bool, sums: bool) -> None:
     """Fill in form, accumulation, stage and the reason for it.
 
-    ``clips``: some step clips at all; ``keeps_clip``: some step clips in a way that no config can say.
+    ``clips``: some step clips at all; ``keeps_clip``: some step clips in a way that no config can say; ``sums``: the
+    trial looks at gradients while they are sums over the micro-batches, so DeepSpeed must not count those for itself.
     """
     if _is_irregular(trial):
         trial.form = Form.COLLECTED
     else:
         trial.form = Form.SIMPLE if _is_simple(trial, clips) else Form.PER_OPTIMIZER
-    trial.managed = trial.form is Form.SIMPLE and _one_backward_one_step(trial)
+    trial.managed = trial.form is Form.SIMPLE and not sums and _one_backward_one_step(trial)
     trial.stage, trial.stage_reason = _stage(trial, keeps_clip)
     if options.zero is not None:
         trial.stage_refused = refused_stage(trial, options.zero, keeps_clip)
@@ -57,6 +64,8 @@ def _is_simple(trial: Trial, clips: bool) -> bool:
         return False
     model, optimizer = trial.models[0], trial.optimizers[0]
     if not all(dotted(_parsed(t)) for t in (model.target, optimizer.target)):
+        return False
+    if differentiates(trial):
         return False
     if optimizer.covers_model:
         return True
@@ -160,7 +169,7 @@ def _not_sharded(trial: Trial, keeps_clip: bool) -> str:
         for kind in kinds - ELEMENTWISE:
             return f"{kind or 'the optimizer'} is not known to be elementwise"
         trial.tested_optimizer = trial.tested_optimizer and kinds <= _TESTED
-    if handles_gradients(trial):
+    if handles_gradients(trial) or hooks_gradients(trial):
         return "the trial reads or clips gradients itself"
     return parameter_hazard(trial)
 

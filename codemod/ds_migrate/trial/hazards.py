@@ -20,7 +20,9 @@ _TOGGLES = {
     "requires_grad_": "requires_grad changes during training",
     "load_state_dict": "load_state_dict is called after the engine is made",
     "add_param_group": "the optimizer gets parameters during training",
+    "vector_to_parameters": "parameters are replaced during training",
 }
+_HOOKS = frozenset({"register_hook", "register_full_backward_hook", "register_full_backward_pre_hook"})
 _EVALUATION = ("evaluate_batch", "evaluate_full_dataset")
 _SET_UP = ("__init__", "build_training_data_loader", "build_validation_data_loader")
 
@@ -38,6 +40,25 @@ def handles_gradients(trial: Trial) -> bool:
             if isinstance(node, cst.Call) and name.rpartition(".")[2] in _GRADIENT_CLIPS:
                 return True
     return False
+
+
+def hooks_gradients(trial: Trial) -> bool:
+    """Whether hooks of the trial see gradients while they flow back."""
+    return any(
+        isinstance(node, cst.Attribute) and node.attr.value in _HOOKS
+        for file in trial.files
+        for node in file.nodes(cst.Attribute)
+    )
+
+
+def differentiates(trial: Trial) -> bool:
+    """Whether the trial asks autograd itself: DeepSpeed refuses that on what came out of an engine's forward."""
+    return any(
+        isinstance(node, cst.Call)
+        and (file.names.qualified(node.func) or "").startswith(("torch.autograd.grad", "torch.autograd.functional."))
+        for file, function in running(trial)
+        for node in walk(function)
+    )
 
 
 def parameter_hazard(trial: Trial) -> str:
@@ -91,6 +112,8 @@ def forward_past_engine(trial: Trial) -> str:
 def _hazard(
     file: SourceFile, node: cst.CSTNode, models: set[str], optimizers: set[str], function: cst.FunctionDef
 ) -> str:
+    if isinstance(node, cst.Name) and node.value in _TOGGLES and isinstance(file.parent(node), cst.Call):
+        return _TOGGLES[node.value]
     if isinstance(node, cst.Attribute):
         name = node.attr.value
         around = file.parent(node)

@@ -77,13 +77,15 @@ class Step:
 
 @dataclass(eq=False)
 class Backward:
-    """One ``backward`` call and the step that follows it. ``by_hand``: it is ``loss.backward()``."""
+    """One ``backward`` call and the step that follows it. ``by_hand``: it is ``loss.backward()``; ``foreign``: it is so
+    for an optimizer that the context never saw."""
 
     use: ContextUse
     call: cst.Call
     step: Step | None = None
     owner: Optimizer | None = None
     by_hand: bool = False
+    foreign: bool = False
 
 
 @dataclass(eq=False)

@@ -214,6 +214,18 @@ class DeepSpeedTrialContext(TrialContext):
             return bool(self.models[0].is_gradient_accumulation_boundary())
         return (self._micro_idx + 1) % self.get_num_micro_batches_per_slot() == 0
 
+    def average_gradients(self, engine: Any) -> None:
+        """Divide the gradients of an engine's parameters by the accumulation steps, before ``engine.step()``.
+
+        For trials that look at gradients between backward and step, where PyTorchTrial still had the sums over the
+        micro-batches: with ``engine.backward(loss, scale_wrt_gas=False)`` they are sums here too. ZeRO stage 0 only:
+        other stages keep their gradients elsewhere.
+        """
+        steps = engine.gradient_accumulation_steps()
+        for parameter in engine.module.parameters():
+            if parameter.grad is not None and steps > 1:
+                parameter.grad.div_(steps)
+
     @property
     def use_pipeline_parallel(self) -> bool:
         """Whether a pipeline engine was wrapped."""
