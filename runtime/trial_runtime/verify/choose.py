@@ -15,7 +15,7 @@ from ds_migrate.options import Options
 from trial_runtime._cluster_info import ClusterInfo
 from trial_runtime.train import hparams
 from trial_runtime.train.config import Plan, make_plan
-from trial_runtime.train.document import load
+from trial_runtime.train.document import assign, load
 from trial_runtime.train.problems import ConfigError
 from trial_runtime.train.run_directory import RunDirectory, describe
 from trial_runtime.train.storage import Storage
@@ -79,14 +79,14 @@ def choose(
     return min(named, key=lambda choice: (len(choice.picked), str(choice.config)))
 
 
-def plan_of(choice: Choice, context: Path, ranks: int, zero: int | None = None) -> Plan:
+def plan_of(choice: Choice, context: Path, ranks: int, changes: Mapping[str, Any] | None = None) -> Plan:
     """The plan of one side's run.
 
     Args:
         choice: of the original; the side's own version of the config is read.
         context: the side's folder.
         ranks: number of processes.
-        zero: the ZeRO stage of a converted trial; None: as its config says.
+        changes: settings of a converted trial's DeepSpeed config, by dotted name.
 
     Raises:
         ConfigError: it cannot be run.
@@ -94,9 +94,8 @@ def plan_of(choice: Choice, context: Path, ranks: int, zero: int | None = None) 
     path = None if choice.config is None else context / choice.config
     document = load(path) if path is not None and path.is_file() else copy.deepcopy(choice.document)
     _settle(document, ranks)
-    if zero is not None:
-        overwrite = document.setdefault("hyperparameters", {}).setdefault("overwrite_deepspeed_args", {})
-        overwrite.setdefault("zero_optimization", {})["stage"] = zero
+    for name, value in (changes or {}).items():
+        assign(document, f"hyperparameters.overwrite_deepspeed_args.{name}", value)
     plan = make_plan(document, str(choice.config or choice.trial), context, picks=choice.picks)
     return dataclasses.replace(plan, slots=ranks, storage=Storage())
 

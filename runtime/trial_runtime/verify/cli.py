@@ -49,6 +49,13 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--original", metavar="DIR|REV", help="the original: a folder or a git revision (default: HEAD)")
     made.add_argument("--zero", type=int, choices=range(4), help="convert to this ZeRO stage")
     made.add_argument("--zero-sweep", type=_numbers, default=[], metavar="0,1,2,3", help="compare these stages as well")
+    made.add_argument(
+        "--deepspeed",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change the converted trial's DeepSpeed config: bf16.enabled=true",
+    )
     made.add_argument("--oracle", choices=("runtime", "determined"), default="runtime", help="what trains the original")
     made.add_argument("--tolerance", type=float, metavar="X", help="in place of the one that a control run shows")
     made.add_argument(
@@ -81,7 +88,7 @@ def _verify(options: argparse.Namespace) -> int:
     from trial_runtime.verify.choose import choose
     from trial_runtime.verify.report import Verification
     from trial_runtime.verify.sources import open_sides
-    from trial_runtime.verify.trainings import Settings, train_all
+    from trial_runtime.verify.trainings import Settings, Trainings
 
     context, config = _place(options)
     settings = Settings(
@@ -92,6 +99,7 @@ def _verify(options: argparse.Namespace) -> int:
         oracle=options.oracle == "determined",
         tolerance=options.tolerance,
         idle=options.timeout,
+        deepspeed=dict(split_assignment("--deepspeed", text) for text in options.deepspeed),
     )
     talk = Console(stderr=True, highlight=False, markup=False, emoji=False)
     with tempfile.TemporaryDirectory(prefix="ds-verify-") as folder:
@@ -101,13 +109,14 @@ def _verify(options: argparse.Namespace) -> int:
         found = Verification(sides, choose(sides.original, config, options.trial, picks), settings)
         with console.progress_bar(talk) as bar:
             task = bar.add_task("", total=settings.steps)
-            for trained in train_all(
+            trainings = Trainings(
                 sides,
                 found.choice,
                 settings,
                 work,
                 lambda name, step, total: bar.update(task, description=name, completed=step, total=total),
-            ):
+            )
+            for trained in trainings.rounds():
                 found.add(trained)
         console.show(Console(highlight=False, markup=False, emoji=False), found)
         if not options.no_report:

@@ -43,6 +43,7 @@ class Observation:
         checkpoint: where part 2 starts; what part 1 saved.
         tell: called with the number of micro-batches trained.
         times: seconds that each micro-batch after the first took, without validations and reports.
+        samples: in a micro-batch of all ranks. precision: the coarsest that a weight has.
     """
 
     steps: int
@@ -57,6 +58,7 @@ class Observation:
     trained: int = 0
     times: list[float] = field(default_factory=list)
     samples: int | None = None
+    precision: str = "float32"
     finished: bool = False
 
     def lengths(self, accumulation: int) -> tuple[int, int]:
@@ -128,6 +130,7 @@ def _fit(fit: Callable[..., None], trial: Any, context: Any, units: ModuleType, 
     )
     if observation.part != 1:
         add_weights(observation.record, "state", end, trial, observation.home)
+        observation.precision = weights.precision(weights.tensors_of(trial, observation.home)[0])
     observation.finished = True
 
 

@@ -135,7 +135,7 @@ def _comparisons(found: Verification) -> Iterator[str]:
         f"the tolerance given, {settings.tolerance:g}"
         if settings.tolerance is not None
         else "ten times what a control run parts by (the original against itself, each initial weight moved by one "
-        f"ulp), and at least {found.rounds[0].limits.floor:g} (relative to values above 1)"
+        f"ulp), and at least {found.rounds[0].limits(found.rounds[0].converted).floor:g} (relative to values above 1)"
     )
     yield (
         f'<p class="soft">Compared: every training metric of each batch, learning rates, norms of weights and buffers '

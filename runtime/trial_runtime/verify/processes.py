@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,9 @@ class RunOrder:
     """One run, for the rank module: see there.
 
     name: of its files. context: the working directory. kind, target, args: the entrypoint.
-    info: the run, as get_cluster_info() tells it. resumed: saved and resumed in the middle.
-    nudge: initial weights moved by one ulp. host_batches: batches raise where a GPU would.
+    info: the run, as get_cluster_info() tells it. environment: variables of its own.
+    resumed: saved and resumed in the middle. nudge: initial weights moved by one ulp.
+    host_batches: batches raise where a GPU would.
     """
 
     name: str
@@ -36,9 +37,10 @@ class RunOrder:
     target: str
     args: list[str]
     info: dict[str, Any]
-    resumed: bool
-    nudge: bool
-    host_batches: bool
+    environment: dict[str, str] = field(default_factory=dict)
+    resumed: bool = True
+    nudge: bool = False
+    host_batches: bool = False
 
 
 @dataclass(frozen=True)

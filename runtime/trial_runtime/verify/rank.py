@@ -95,6 +95,7 @@ def _run(run: dict[str, Any], job: dict[str, Any], progress: Path) -> Observatio
 
 
 def _train(run: dict[str, Any], job: dict[str, Any], observation: Observation) -> None:
+    os.environ |= run["environment"]
     os.environ[ENV_VAR] = json.dumps(run["info"])
     info = ClusterInfo.from_json(os.environ[ENV_VAR])
     package = importlib.import_module("determined.pytorch" if job["oracle"] else "trial_runtime.pytorch")
@@ -151,7 +152,7 @@ def _figures(observation: Observation) -> dict[str, Any]:
         if gpu
         else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "device": torch.cuda.get_device_name() if gpu else "cpu",
-        "dtypes": sorted({str(value.dtype) for value in observation.record.values.values()}),
+        "precision": observation.precision,
     }
 
 

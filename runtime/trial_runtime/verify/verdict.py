@@ -66,15 +66,15 @@ def outcome(trained: Round, stage: int | None = None) -> Outcome:
     converted = trained.converted if stage is None else trained.swept[stage]
     if converted.failure is not None:
         return Outcome(trained.ranks, stage, failure=converted.failure)
-    original = trained.original.record
-    found = Outcome(trained.ranks, stage, compare(original, converted.record, trained.limits))
-    found.noise = trained.limits.driven_by_noise()
-    found.weak_from = trained.limits.weak_from(original)
+    original, limits = trained.original.record, trained.limits(converted)
+    found = Outcome(trained.ranks, stage, compare(original, converted.record, limits))
+    found.noise = limits.driven_by_noise()
+    found.weak_from = limits.weak_from(original)
     measured = [(gap, key) for key, gap in gaps(original, converted.record) if key.kind not in ("setup", "lr")]
     found.values = sum(value.size for value in converted.record.values.values())
     if measured:
         gap, key = max(measured, key=lambda pair: pair[0])
-        found.largest = (gap, key, trained.limits.of(key, original.values[key]))
+        found.largest = (gap, key, limits.of(key, original.values[key]))
     return found
 
 

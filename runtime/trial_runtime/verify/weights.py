@@ -109,6 +109,13 @@ def norms(trial: object, home: str) -> dict[str, float]:
     return {name: math.sqrt(square) for name, square in squares.items()}
 
 
+def precision(tensors: Mapping[str, torch.Tensor]) -> str:
+    """The coarsest precision of the weights: "bfloat16", "float16" or "float32"."""
+    kinds = {tensor.dtype for tensor in tensors.values() if isinstance(tensor, torch.nn.Parameter)}
+    coarse = {torch.bfloat16: "bfloat16", torch.float16: "float16"}
+    return next((name for kind, name in coarse.items() if kind in kinds), "float32")
+
+
 def move_by_one_ulp(tensors: Mapping[str, torch.Tensor]) -> None:
     """Move every weight to the next number that its precision has, up or down at random, the same on every rank."""
     draw = torch.Generator().manual_seed(0)
