@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import deepspeed
 import pytest
 import torch
 import toys
@@ -13,6 +16,8 @@ from distributed import run_ranks
 from test_oracle import theirs
 from trial_runtime import pytorch
 from trial_runtime.errors import InvalidCheckpointException
+from trial_runtime.pytorch import _legacy, _rng
+from trial_runtime.pytorch import deepspeed as det_ds
 
 
 @pytest.fixture
@@ -93,3 +98,160 @@ def test_a_pytorch_trial_says_that_it_cannot_load_engines(tmp_path: Path) -> Non
     with pytest.raises(InvalidCheckpointException, match="not one of a PyTorchTrial"):
         arguments = {"max_length": pytorch.Batch(2), "latest_checkpoint": str(latest)}
         toys.fit(toys.SimplePT, {}, tmp_path / "pt", **arguments)
+
+
+# A DeepSpeedTrial's, from Determined's own loop
+
+
+WRITE = """
+import os, sys
+sys.path[:0] = {path!r}
+os.environ |= {{"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}}
+import deepspeed.ops
+deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # or init_distributed compiles it
+import torch
+import determined.pytorch as det_pytorch
+from determined.pytorch import deepspeed as det_ds
+from trial_runtime.pytorch import _rng
+import test_legacy
+
+def on_cpu(context):  # it refuses to start without a GPU; nothing else of it is changed
+    context.device = torch.device("cpu")
+
+det_ds.DeepSpeedTrialContext._init_device = on_cpu
+batches, stage = map(int, sys.argv[1:])
+_rng.seed_everything(7)
+
+class Counting(test_legacy.Counting, det_pytorch.PyTorchCallback):
+    pass
+
+class Trial(test_legacy.EngineBody, det_ds.DeepSpeedTrial):
+    api = det_pytorch
+
+    def build_callbacks(self):
+        return {{"counting": Counting()}}
+
+with det_ds.init(hparams={{"stage": stage}}, exp_conf={{"name": "x"}}) as context:
+    context.set_enable_tensorboard_logging(False)
+    trial = Trial(context)
+    det_ds.Trainer(trial, context).fit(max_length=det_pytorch.Batch(batches), checkpoint_policy="none")
+"""
+
+
+class Counting:
+    """A callback with state."""
+
+    def __init__(self) -> None:
+        self.epochs = 0
+
+    def on_training_epoch_end(self, epoch_idx: int) -> None:
+        del epoch_idx
+        self.epochs += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"epochs": self.epochs}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.epochs = state_dict["epochs"]
+
+
+class EngineBody(toys.Data):
+    """A trial of either package; momentum, a dropout, and data in order."""
+
+    shuffle = False
+
+    def __init__(self, context: Any) -> None:
+        self.context = context
+        net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.25), torch.nn.Linear(8, 1))
+        optimizer = torch.optim.AdamW(net.parameters(), lr=0.02)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.9)
+        engine, _, _, _ = deepspeed.initialize(
+            model=net, optimizer=optimizer, lr_scheduler=scheduler, config=toys.ds_config(context.get_hparam("stage"))
+        )
+        self.model = context.wrap_model_engine(engine)
+
+    def train_batch(self, dataloader_iter: Any, epoch_idx: int, batch_idx: int) -> Any:
+        del epoch_idx, batch_idx
+        inputs, targets = next(dataloader_iter)
+        loss = torch.nn.functional.mse_loss(self.model(inputs), targets)
+        self.model.backward(loss)
+        self.model.step()
+        return {"loss": loss}
+
+    def evaluate_batch(self, dataloader_iter: Any, batch_idx: int = 0) -> Any:
+        del batch_idx
+        inputs, targets = next(dataloader_iter)
+        return {"loss": torch.nn.functional.mse_loss(self.model(inputs), targets)}
+
+
+def written_by_its_deepspeed_trial(folder: Path, batches: int, stage: int) -> Path:
+    """The last checkpoint of a run of so many batches."""
+    script = folder / "write.py"
+    script.write_text(WRITE.format(path=[str(Path(__file__).parent), str(Path(__file__).parents[1])]))
+    environment = {**os.environ, "XDG_DATA_HOME": str(folder / "data"), "OMP_NUM_THREADS": "1"}
+    empty = folder / "empty"
+    empty.mkdir(parents=True)  # it copies the working directory into checkpoints
+    command = [sys.executable, str(script), str(batches), str(stage)]
+    done = subprocess.run(command, cwd=empty, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = sorted(folder.glob("data/**/trial_state.pkl"), key=lambda path: path.stat().st_mtime)
+    return found[-1].parent
+
+
+class OurEngines(EngineBody, det_ds.DeepSpeedTrial):
+    counting: Counting
+
+    def build_callbacks(self) -> Any:
+        type(self).counting = type("Callback", (Counting, pytorch.PyTorchCallback), {})()
+        return {"counting": self.counting}
+
+    def state(self) -> dict[str, torch.Tensor]:
+        return {name: value.detach().clone() for name, value in self.model.module.state_dict().items()}
+
+
+def in_plain_torch(checkpoint: Path, weights: dict[str, torch.Tensor], batches: tuple[int, ...]) -> list[float]:
+    """Losses of these batches, from the checkpoint's weights, optimizer, learning rate and generators."""
+    net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.25), torch.nn.Linear(8, 1))
+    net.load_state_dict(weights)
+    optimizer = torch.optim.AdamW(net.parameters())
+    saved = torch.load(checkpoint / "model0" / "mp_rank_00_model_states.pt", weights_only=False)
+    optimizer.load_state_dict(saved["optimizer"])
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.02 * 0.9 ** batches[0])
+    rank = torch.load(checkpoint / "det_state_dict_rank0.pth", weights_only=False)
+    _rng.set_state(_legacy.rng_state(rank["rng_state"]) or {})
+    inputs, targets = (torch.stack(column) for column in zip(*toys.dataset(32), strict=True))
+    losses = []
+    for batch in batches:
+        part = slice(4 * batch, 4 * batch + 4)
+        loss = torch.nn.functional.mse_loss(net(inputs[part]), targets[part])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        optimizer.param_groups[0]["lr"] *= 0.9
+        losses.append(float(loss))
+    return losses
+
+
+@pytest.mark.parametrize("stage", [0, 1])
+def test_a_deepspeed_trial_goes_on_where_determineds_own_loop_stopped(stage: int, tmp_path: Path) -> None:
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    checkpoint = written_by_its_deepspeed_trial(folder, 5, stage)
+    assert not (checkpoint / "manifest.json").exists()
+    weights = det_ds.consolidated_state_dict(checkpoint)
+    outcome = toys.fit(
+        OurEngines, {"stage": stage}, tmp_path / "at", max_length=pytorch.Batch(5), latest_checkpoint=str(checkpoint)
+    )
+    assert outcome.training == []
+    assert toys.difference(outcome.state, weights) == 0.0
+    further = {"max_length": pytorch.Batch(8), "latest_checkpoint": str(checkpoint)}
+    outcome = toys.fit(OurEngines, {"stage": stage}, tmp_path / "further", **further)
+    if stage == 0:
+        losses = in_plain_torch(checkpoint, weights, (5, 6, 7))
+        assert [float(metrics["loss"]) for metrics in outcome.training] == pytest.approx(losses, abs=1e-6)
+    rank = torch.load(checkpoint / "det_state_dict_rank0.pth", weights_only=False)
+    assert OurEngines.counting.epochs == rank["callbacks"]["counting"]["epochs"] + 1
+    trial = pytorch.load_trial_from_checkpoint_path(checkpoint, OurEngines)
+    assert toys.difference(trial.state(), weights) == 0.0
+    with pytest.raises(ValueError, match="does not say which class"):
+        pytorch.load_trial_from_checkpoint_path(checkpoint)

@@ -74,7 +74,7 @@ def load_trial_from_checkpoint_path(
         facts = json.loads((folder / "load_data.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InvalidCheckpointException(f"{folder} is no checkpoint: it has no load_data.json.") from None
-    kind = trial_class or _imported(folder, facts["trial_cls_spec"])
+    kind = trial_class or _imported(folder, facts.get("trial_cls_spec"))
     hparams, exp_conf = facts["hparams"], facts["experiment_config"]
     if not (folder / STATE_FILE).exists():
         from trial_runtime.pytorch.deepspeed._plain import load
@@ -91,7 +91,9 @@ def load_trial_from_checkpoint_path(
     return trial
 
 
-def _imported(folder: Path, spec: str) -> Any:
+def _imported(folder: Path, spec: str | None) -> Any:
+    if spec is None:  # a DeepSpeedTrial's, from Determined
+        raise ValueError(f"The checkpoint {folder} does not say which class it is of. Give the class as trial_class.")
     module, _, name = spec.partition(":")
     try:
         with import_from_path(folder / "code"):

@@ -59,8 +59,8 @@ def _load_layers(pipeline: Any, state: dict[str, Any]) -> None:
         if differing:
             raise InvalidCheckpointException(
                 f"Layer {number} ({type(layer).__name__}) is tied to an earlier one, but training left them different "
-                f"in {', '.join(differing)}: DeepSpeed ties only what tied_weight_attr names. One process has one layer "
-                "for both. Use consolidated_state_dict(), which has each."
+                f"in {', '.join(differing)}: DeepSpeed ties only what tied_weight_attr names. One process has "
+                "one layer for both. Use consolidated_state_dict(), which has each."
             )
         layer.load_state_dict(own)
 

@@ -60,8 +60,8 @@ def _check_parts(path: Path, engines: list[Any]) -> None:
         if parts not in (0, engine.mp_world_size):
             raise InvalidCheckpointException(
                 f"Checkpoint {path} was saved with engine {index} split in {parts} parts (stages of a pipeline). It "
-                f"has {engine.mp_world_size} now, and DeepSpeed cannot share out its optimizer's state anew. Resume with "
-                f"{parts}."
+                f"has {engine.mp_world_size} now, and DeepSpeed cannot share out its optimizer's state anew. "
+                f"Resume with {parts}."
             )
 
 
