@@ -82,10 +82,8 @@ def _used_before_engine(plan: Plan, model: Model) -> bool:
         function = wrap.use.function
         if function is None:
             continue
-        for node in walk(function):
-            if node in wrapped:
-                continue
-            if not isinstance(node, (cst.Name, cst.Attribute)) or dotted(node) not in model.names:
+        for node in wrap.file.nodes(cst.Name, cst.Attribute, below=function):
+            if node in wrapped or dotted(node) not in model.names:
                 continue
             if wrap.file.position(node) <= wrap.file.position(wrap.call):
                 continue

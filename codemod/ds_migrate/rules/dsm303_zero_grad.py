@@ -40,7 +40,7 @@ import libcst as cst
 
 from ds_migrate.plan import Plan
 from ds_migrate.rules.support import remove_statement
-from ds_migrate.syntax.tree import dotted, walk
+from ds_migrate.syntax.tree import dotted
 
 CODE = "DSM303"
 NAME = "zero-grad"
@@ -56,12 +56,8 @@ def apply(plan: Plan) -> None:
         return
     names = {n for m in trial.models for n in m.names} | {n for o in trial.optimizers for n in o.names}
     lasting = {n for n in names if n.startswith("self.")}
-    for node in walk(function):
-        if (
-            not isinstance(node, cst.Call)
-            or not isinstance(node.func, cst.Attribute)
-            or node.func.attr.value != "zero_grad"
-        ):
+    for node in file.nodes(cst.Call, below=function):
+        if not isinstance(node.func, cst.Attribute) or node.func.attr.value != "zero_grad":
             continue
         if dotted(node.func.value) not in lasting:
             continue

@@ -100,8 +100,8 @@ def apply(plan: Plan) -> None:
     place = trial.place
     early = _early(plan)
     for part, function in trial.methods():
-        for node in walk(function):
-            if not isinstance(node, cst.Attribute) or dotted(node) != target:
+        for node in part.file.nodes(cst.Attribute, below=function):
+            if dotted(node) != target:
                 continue
             if function.name.value == "__init__" and (function is not place.function or node in early):
                 continue
@@ -126,10 +126,12 @@ def _before_engine(plan: Plan, function: cst.FunctionDef) -> bool:
     assert place is not None
     body = list(place.function.body.body)
     early = body[: body.index(place.statement) + 1]
-    calls = [dotted(n.func) for s in early for n in walk(s) if isinstance(n, cst.Call)]
+    calls = [dotted(n.func) for s in early for n in place.file.nodes(cst.Call, below=s)]
     if f"self.{function.name.value}" not in calls:
         return False
-    everywhere = [dotted(n.func) for _, other in plan.trial.methods() for n in walk(other) if isinstance(n, cst.Call)]
+    everywhere = [
+        dotted(n.func) for part, other in plan.trial.methods() for n in part.file.nodes(cst.Call, below=other)
+    ]
     return everywhere.count(f"self.{function.name.value}") == calls.count(f"self.{function.name.value}")
 
 
@@ -161,8 +163,8 @@ def _forwards(plan: Plan, file: SourceFile, call: cst.Call, arg: cst.Arg, functi
     found = [
         (other, inner)
         for other in plan.trial.files
-        for inner in walk(other.module)
-        if isinstance(inner, cst.FunctionDef) and inner.name.value == name
+        for inner in other.nodes(cst.FunctionDef)
+        if inner.name.value == name
     ]
     for other, inner in found:
         bound = (
@@ -179,8 +181,8 @@ def _forwards(plan: Plan, file: SourceFile, call: cst.Call, arg: cst.Arg, functi
 def _only_called(file: SourceFile, function: cst.FunctionDef, name: str) -> bool:
     """Whether the function calls its parameter, and does nothing else with it but switch its mode."""
     called = False
-    for node in walk(function.body):
-        if not isinstance(node, cst.Name) or node.value != name:
+    for node in file.nodes(cst.Name, below=function.body):
+        if node.value != name:
             continue
         parent = file.parent(node)
         if isinstance(parent, cst.Call) and parent.func is node:

@@ -122,7 +122,7 @@ def _problem(function: cst.FunctionDef) -> tuple[str, str] | None:
 
 def _convert(plan: Plan, file: SourceFile, function: cst.FunctionDef, moved: bool) -> None:
     name = parameters(function)[1].name.value
-    used = {n.value for n in walk(function) if isinstance(n, cst.Name)}
+    used = {n.value for n in file.nodes(cst.Name, below=function)}
     iterator = "dataloader_iter" if "dataloader_iter" not in used else "dataloader_iterator"
     use = batch_use(file, function, name)
     fetch = f"next({iterator})"

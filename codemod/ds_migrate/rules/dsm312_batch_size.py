@@ -30,14 +30,14 @@ import libcst as cst
 
 from ds_migrate.detect import TRIAL_METHODS
 from ds_migrate.plan import Plan
-from ds_migrate.syntax.tree import dotted, walk
+from ds_migrate.syntax.tree import dotted
 
 CODE = "DSM312"
 NAME = "batch-size"
 
 
 def apply(plan: Plan) -> None:
-    called = {dotted(node.func) for _, f in plan.trial.methods() for node in walk(f) if isinstance(node, cst.Call)}
+    called = {dotted(call.func) for part, f in plan.trial.methods() for call in part.file.nodes(cst.Call, below=f)}
     inside = {f for _, f in plan.trial.methods(*TRIAL_METHODS) if f"self.{f.name.value}" not in called}
     for use in plan.trial.uses_of("get_per_slot_batch_size"):
         plan.handle(use)

@@ -25,7 +25,7 @@ import libcst as cst
 from ds_migrate.plan import Plan
 from ds_migrate.rules.support import expression_text, remove_statement, trim_comma
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import argument, number, walk
+from ds_migrate.syntax.tree import argument, number
 
 CODE = "DSM330"
 NAME = "launch"
@@ -36,7 +36,7 @@ _BATCHED = ("checkpoint_period", "validation_period", "max_length", "reporting_p
 def apply_file(file: SourceFile, plans: Sequence[Plan]) -> None:
     plan = plans[0]
     accumulation = 1
-    calls = [n for n in walk(file.module) if isinstance(n, cst.Call)]
+    calls = file.nodes(cst.Call)
     for call in calls:
         if file.names.qualified(call.func) == "determined.pytorch.init":
             accumulation = _init(plan, file, call) or accumulation

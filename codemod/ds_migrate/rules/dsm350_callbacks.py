@@ -23,7 +23,6 @@ import libcst as cst
 
 from ds_migrate.plan import Plan
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import walk
 
 CODE = "DSM350"
 NAME = "callbacks"
@@ -38,15 +37,15 @@ _CHANGED = {
 
 def apply_file(file: SourceFile, plans: Sequence[Plan]) -> None:
     plan = plans[0]
-    for node in walk(file.module):
-        if isinstance(node, cst.FunctionDef) and node.name.value == "on_training_epoch_start":
+    for node in file.nodes(cst.FunctionDef):
+        if node.name.value == "on_training_epoch_start":
             if not plan.target.ships_helpers:
                 plan.review(
                     CODE, file, node.name,
                     "in Determined 0.38 this hook fires after every report, always with epoch_idx 0",
                     "use on_training_epoch_end, or convert for the bundled runtime",
                 )  # fmt: skip
-        elif isinstance(node, cst.FunctionDef) and node.name.value in _CHANGED:
+        elif node.name.value in _CHANGED:
             owner = file.parent(file.parent(node)) if file.parent(node) is not None else None  # type: ignore[arg-type]
             if isinstance(owner, cst.ClassDef) and node not in [f for p in plans for _, f in p.trial.methods()]:
                 plan.review(

@@ -16,7 +16,7 @@ from ds_migrate.syntax.imports import Imports
 from ds_migrate.syntax.index import Index
 from ds_migrate.syntax.names import Names
 from ds_migrate.syntax.printed import Printed
-from ds_migrate.syntax.tree import comments
+from ds_migrate.syntax.tree import comments, dotted, targets
 
 # libcst recurses once per nesting level; a 500-term sum needs more than Python's default.
 _RECURSION_LIMIT = 20_000
@@ -84,6 +84,11 @@ class SourceFile:
     def nodes(self, *kinds: type[cst.CSTNode], below: cst.CSTNode | None = None) -> list[Any]:
         """Every node of exactly these classes in source order, of the file or of a part of it."""
         return self._index.below(self.module if below is None else below, kinds)
+
+    def values_of(self, names: set[str], scope: cst.CSTNode) -> list[cst.BaseExpression]:
+        """Everything that is assigned to one of the dotted names below ``scope``, in source order."""
+        assignments = self.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign, below=scope)
+        return [node.value for node in assignments if any(dotted(t) in names for t in targets(node))]
 
     def parent(self, node: cst.CSTNode) -> cst.CSTNode | None:
         return next(self._index.ancestors(node), None)

@@ -132,16 +132,6 @@ def targets(node: cst.CSTNode) -> list[cst.BaseExpression]:
     return []
 
 
-def values_of(names: set[str], scope: cst.CSTNode) -> list[cst.BaseExpression]:
-    """Everything that is assigned to one of the dotted names below ``scope``, in source order."""
-    found = []
-    for node in walk(scope):
-        value = getattr(node, "value", None) if any(dotted(t) in names for t in targets(node)) else None
-        if value is not None:
-            found.append(value)
-    return found
-
-
 def dotted_names(node: cst.CSTNode) -> set[str]:
     """Every name and attribute chain below the node, and each one's beginnings."""
     return {name for n in walk(node) if isinstance(n, (cst.Name, cst.Attribute)) and (name := dotted(n)) is not None}

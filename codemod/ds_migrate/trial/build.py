@@ -9,7 +9,7 @@ import libcst as cst
 
 from ds_migrate.project import TrialClass
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import argument, code, dotted, values_of, walk
+from ds_migrate.syntax.tree import argument, code, dotted, walk
 from ds_migrate.trial.context import Contexts, ContextUse
 from ds_migrate.trial.model import Backward, Optimizer, Part, Step, Trial
 from ds_migrate.trial.owners import models_of, optimizers_of
@@ -110,8 +110,10 @@ def _by_hand(trial: Trial, replaced: set[cst.FunctionDef], context_uses: set[cst
     for part, function in trial.methods():
         if function in replaced:
             continue
-        for node in walk(function):
-            if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute) or node.func in context_uses:
+        for node in part.file.nodes(cst.Call, below=function):
+            if not isinstance(node.func, cst.Attribute) or node.func.attr.value not in ("backward", "step"):
+                continue
+            if node.func in context_uses:
                 continue
             use = ContextUse(part.file, node.func, node.func.attr.value, node, part.file.function(node), part.node)
             statement = isinstance(part.file.parent(node), cst.Expr)
@@ -167,7 +169,7 @@ def _named_owner(node: cst.BaseExpression, use: ContextUse, trial: Trial) -> Opt
         if text == optimizer.target or (text in optimizer.names and text.startswith("self.")):
             return optimizer
     if isinstance(node, cst.Name) and use.function is not None:
-        values = {dotted(t) for t in values_of({node.value}, use.function)}
+        values = {dotted(t) for t in use.file.values_of({node.value}, use.function)}
         known = [o for o in trial.optimizers if {o.target, *(n for n in o.names if n.startswith("self."))} & values]
         if len(known) == 1 and len(values) == 1:
             return known[0]

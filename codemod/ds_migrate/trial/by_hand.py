@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import argument, dotted, parameters, walk
+from ds_migrate.syntax.tree import argument, dotted, parameters
 from ds_migrate.trial.hazards import running
 from ds_migrate.trial.model import Trial
 
@@ -18,9 +18,9 @@ def steps_of_helpers(trial: Trial) -> Iterator[tuple[SourceFile, cst.Call]]:
     spoken = {use.node for use in trial.uses}
     stepped = _optimizer_parameters(trial)
     for file, function in running(trial):
-        for node in walk(function) if function not in own else ():
-            func = node.func if isinstance(node, cst.Call) else None
-            if not isinstance(node, cst.Call) or not isinstance(func, cst.Attribute) or func in spoken:
+        for node in file.nodes(cst.Call, below=function) if function not in own else ():
+            func = node.func
+            if not isinstance(func, cst.Attribute) or func in spoken:
                 continue
             name = func.attr.value
             receiver = dotted(func.value)
@@ -37,13 +37,13 @@ def _optimizer_parameters(trial: Trial) -> set[tuple[cst.FunctionDef, str | None
         for function in file.nodes(cst.FunctionDef):
             functions.setdefault(function.name.value, []).append(function)
     found: set[tuple[cst.FunctionDef, str | None]] = set()
-    for _, method in trial.methods():
-        for call in walk(method):
-            name = (dotted(call.func) or "").rpartition(".")[2] if isinstance(call, cst.Call) else ""
+    for part, method in trial.methods():
+        for call in part.file.nodes(cst.Call, below=method):
+            name = (dotted(call.func) or "").rpartition(".")[2]
             for function in functions.get(name, ()):
                 bound = [p for p in parameters(function) if p.name.value != "self"]
                 for index, param in enumerate(bound):
-                    given = argument(call, index, param.name.value) if isinstance(call, cst.Call) else None
+                    given = argument(call, index, param.name.value)
                     if given is not None and dotted(given.value) in optimizers:
                         found.add((function, param.name.value))
     return found

@@ -116,8 +116,8 @@ def _known_at(
         n.target.value
         for f in (home, step.use.function)
         if f is not None
-        for n in walk(f)
-        if isinstance(n, cst.AssignTarget) and isinstance(n.target, cst.Name)
+        for n in file.nodes(cst.AssignTarget, below=f)
+        if isinstance(n.target, cst.Name)
     }
     while stack:
         node = stack.pop()
@@ -144,9 +144,9 @@ def _attribute_writes(trial: Trial) -> tuple[set[str], set[str]]:
     """Attributes of self set in ``__init__``, and those set anywhere else."""
     first: set[str] = set()
     later: set[str] = set()
-    for _, function in trial.methods():
+    for part, function in trial.methods():
         into = first if function.name.value == "__init__" else later
-        for node in walk(function):
+        for node in part.file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign, below=function):
             for target in targets(node):
                 text = dotted(target) or code(target)
                 if text.startswith("self."):

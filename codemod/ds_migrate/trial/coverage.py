@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from ds_migrate.syntax.tree import argument, code, dotted, values_of, walk
+from ds_migrate.syntax.tree import argument, code, dotted, walk
 from ds_migrate.trial.model import Model, Wrap
 
 EXPANSION_DEPTH = 4  # how many names back an expression is followed
@@ -30,7 +30,7 @@ def _resolve(node: cst.BaseExpression, wrap: Wrap) -> cst.BaseExpression:
         name = dotted(node)
         if name is None or wrap.use.function is None:
             return node
-        values = [v for v in values_of({name}, wrap.use.function) if wrap.call not in set(walk(v))]
+        values = [v for v in wrap.file.values_of({name}, wrap.use.function) if wrap.call not in set(walk(v))]
         if len(values) != 1:
             return node
         node = values[0]

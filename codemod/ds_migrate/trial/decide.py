@@ -6,7 +6,7 @@ import libcst as cst
 
 from ds_migrate.options import Options
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import dotted, values_of, walk
+from ds_migrate.syntax.tree import dotted, walk
 from ds_migrate.trial.calls import BatchCalls
 from ds_migrate.trial.flow import runs_once
 from ds_migrate.trial.hazards import (
@@ -181,7 +181,7 @@ def _constructor(file: SourceFile, node: cst.BaseExpression, function: cst.Funct
         name = dotted(node)
         if name is None or function is None:
             return None
-        values = [v for v in values_of({name}, function) if not _is_wrap(v)]
+        values = [v for v in file.values_of({name}, function) if not _is_wrap(v)]
         kinds = {file.names.qualified(v.func) for v in values if isinstance(v, cst.Call)}
         if len(values) > 1 and len(kinds) == 1:
             return kinds.pop()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import libcst as cst
 
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import walk
 
 # What runs its insides more than once, later, or not at all.
 _SOMETIMES = (
@@ -29,6 +28,6 @@ def returns_before(file: SourceFile, node: cst.CSTNode, function: cst.FunctionDe
     """Whether the function may return before ``node`` is reached (in a ``return`` it is still reached)."""
     position, around = file.position(node), set(file.ancestors(node))
     return any(
-        isinstance(n, cst.Return) and n not in around and file.position(n) < position and file.function(n) is function
-        for n in walk(function)
+        n not in around and file.position(n) < position and file.function(n) is function
+        for n in file.nodes(cst.Return, below=function)
     )

@@ -31,7 +31,7 @@ def handles_gradients(trial: Trial) -> bool:
     """Whether the trial reads or changes gradients itself, between backward and step."""
     given = _clips(trial)
     for file, function in running(trial):
-        for node in walk(function):
+        for node in file.nodes(cst.Attribute, cst.Call, below=function):
             if node in given:
                 continue
             name = file.names.qualified(node.func if isinstance(node, cst.Call) else node) or ""
@@ -100,10 +100,9 @@ def forward_past_engine(trial: Trial) -> str:
     """A call of the model's own methods in training: at ZeRO stage 3 its parameters are not there then."""
     models = {name for model in trial.models for name in model.names if name.startswith("self.")}
     for file, function in running(trial):
-        for node in walk(function):
-            func = node.func if isinstance(node, cst.Call) else None
-            owner, _, method = (dotted(func) or "").rpartition(".")
-            if func is not None and owner in models and method not in _NO_FORWARD:
+        for node in file.nodes(cst.Call, below=function):
+            owner, _, method = (dotted(node.func) or "").rpartition(".")
+            if owner in models and method not in _NO_FORWARD:
                 line = file.position(node)[0]
                 return f"{owner}.{method}() goes past the engine's forward ({file.path.name}, line {line})"
     return ""
@@ -186,8 +185,8 @@ def running(trial: Trial) -> Iterator[tuple[SourceFile, cst.FunctionDef]]:
             continue
         seen.add(function)
         yield file, function
-        for node in walk(function):
-            if isinstance(node, cst.Call) and node not in clips and any(_is_owned(arg, trial) for arg in node.args):
+        for node in file.nodes(cst.Call, below=function):
+            if node not in clips and any(_is_owned(arg, trial) for arg in node.args):
                 called = (dotted(node.func) or "").rpartition(".")[2]
                 queue += [f for f in functions.get(called, []) if len(parameters(f[1])) > 0]
 

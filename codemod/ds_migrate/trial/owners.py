@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import libcst as cst
 
-from ds_migrate.syntax.tree import children, code, dotted, dotted_names, values_of, walk
+from ds_migrate.syntax.tree import children, code, dotted, dotted_names, walk
 from ds_migrate.trial.coverage import EXPANSION_DEPTH, owns_all
 from ds_migrate.trial.model import Model, Optimizer, Trial, Wrap
 
@@ -31,7 +31,7 @@ def optimizers_of(wraps: Iterable[Wrap], models: list[Model], trial: Trial) -> l
         optimizer = found.setdefault(target, Optimizer(target, []))
         optimizer.wraps.append(wrap)
         optimizer.names |= names
-        optimizer.built_by.extend(_expanded(wrap.argument, wrap.use.function, trial))
+        optimizer.built_by.extend(_expanded(wrap, trial))
     for optimizer in found.values():
         optimizer.models = [m for m in models if any(_mentions(e, m.names) for e in optimizer.built_by)]
         optimizer.covers_model = len(optimizer.models) == 1 and all(
@@ -50,8 +50,8 @@ def _names(wrap: Wrap) -> tuple[str, set[str]]:
     function = wrap.use.function
     if function is not None:
         for _ in range(2):
-            for node in walk(function):
-                if isinstance(node, cst.Assign) and dotted(node.value) in names:
+            for node in wrap.file.nodes(cst.Assign, below=function):
+                if dotted(node.value) in names:
                     names |= {d for t in node.targets if (d := dotted(t.target)) is not None}
     lasting = sorted(n for n in names if n.startswith("self.") and n != raw)
     if not target.startswith("self.") and lasting:
@@ -111,24 +111,25 @@ def _mentions(node: cst.CSTNode, names: set[str]) -> bool:
     return False
 
 
-def _expanded(node: cst.BaseExpression, function: cst.FunctionDef | None, trial: Trial) -> list[cst.BaseExpression]:
-    """The expression and those it is made of: local names, attributes and own methods, a few steps back."""
-    found: list[cst.BaseExpression] = [node]
+def _expanded(wrap: Wrap, trial: Trial) -> list[cst.BaseExpression]:
+    """What is wrapped and what it is made of: local names, attributes and own methods, a few steps back."""
+    file, function = wrap.file, wrap.use.function
+    found: list[cst.BaseExpression] = [wrap.argument]
     seen: set[str] = set()
-    frontier: list[cst.BaseExpression] = [node]
+    frontier: list[cst.BaseExpression] = [wrap.argument]
     for _ in range(EXPANSION_DEPTH):
         wanted = {name for e in frontier for name in dotted_names(e)} - seen
         seen |= wanted
         frontier = []
         if function is not None:
-            frontier += values_of(wanted, function)
+            frontier += file.values_of(wanted, function)
             # names appended to in a loop over named_parameters()
-            frontier += [loop.iter for loop in walk(function) if isinstance(loop, cst.For) and _appends(loop, wanted)]
+            frontier += [loop.iter for loop in file.nodes(cst.For, below=function) if _appends(loop, wanted)]
         for name in wanted:
-            for _, own in trial.methods(name.removeprefix("self.")) if name.startswith("self.") else ():
+            for part, own in trial.methods(name.removeprefix("self.")) if name.startswith("self.") else ():
                 if own.name.value != "__init__":
-                    frontier += [n.value for n in walk(own) if isinstance(n, cst.Return) and n.value is not None]
-                    frontier += [n.value for n in walk(own) if isinstance(n, cst.Assign)]
+                    frontier += [n.value for n in part.file.nodes(cst.Return, below=own) if n.value is not None]
+                    frontier += [n.value for n in part.file.nodes(cst.Assign, below=own)]
         found += frontier
     return found
 

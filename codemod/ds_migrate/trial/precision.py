@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import argument, code, dotted, walk
+from ds_migrate.syntax.tree import argument, code, dotted
 from ds_migrate.trial.model import Form, Trial
 
 AMP_CALLS = frozenset({"experimental.use_amp", "use_amp", "configure_apex_amp"})
@@ -51,9 +51,8 @@ def precision_of(trial: Trial) -> Precision:
     for part, function in trial.methods():
         if function.name.value == "__init__":
             continue
-        for node in walk(function):
-            name = part.file.names.qualified(node.func) if isinstance(node, cst.Call) else None
-            if isinstance(node, cst.Call) and name in _AUTOCASTS:
+        for node in part.file.nodes(cst.Call, below=function):
+            if part.file.names.qualified(node.func) in _AUTOCASTS:
                 found.blocks.append((part.file, node))
                 if trial.form is Form.SIMPLE:
                     _block(found, node)
