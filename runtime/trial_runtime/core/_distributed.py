@@ -28,7 +28,8 @@ class DistributedContext:
         cross_size: number of nodes.
         chief_ip: address of rank 0, for ranks on several nodes without torch.distributed.
         pub_port: port of rank 0's store, without torch.distributed; ``port_offset`` is added.
-        pull_port, force_tcp: accepted and not used.
+        pull_port: accepted and not used.
+        force_tcp: accepted and not used.
 
     Raises:
         ValueError: when only some of the six numbers are given, or they contradict each other.

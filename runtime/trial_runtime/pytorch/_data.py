@@ -43,8 +43,8 @@ class DataLoader:
         sampler: gives indices, instead of ``shuffle``.
         batch_sampler: gives lists of indices, instead of ``batch_size``, ``shuffle``, ``sampler`` and ``drop_last``.
         drop_last: leave out a last batch that is not full.
-        num_workers, collate_fn, pin_memory, timeout, worker_init_fn, multiprocessing_context, generator,
-            prefetch_factor, persistent_workers: as for torch's loader.
+
+    All others are as for torch's loader.
 
     Raises:
         ValueError: for an IterableDataset, and for combinations that torch's loader refuses.
@@ -171,7 +171,8 @@ def adapt_batch_sampler(
     Args:
         batch_sampler: gives lists of indices.
         repeat: go on without end.
-        num_replicas, rank: give every ``num_replicas``-th batch, from number ``rank`` on.
+        num_replicas: give every ``num_replicas``-th batch,
+        rank: from this number on.
         skip: leave out this many batches of the rank's share.
     """
     if repeat:

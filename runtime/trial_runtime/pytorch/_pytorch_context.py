@@ -63,7 +63,10 @@ class PyTorchTrialContext(TrialContext):
     Args:
         aggregation_frequency: batches an optimizer step, K.
         managed_training: False leaves wrapped models as and where they are, for a trial that is not trained.
-        debug_enabled, num_gpus: accepted and not used. The others are described at :class:`TrialContext`.
+        debug_enabled: accepted and not used.
+        num_gpus: accepted and not used.
+
+    The others are described at ``TrialContext``.
 
     Attributes:
         optimizers: wrapped optimizers, in the order they were wrapped.
@@ -148,7 +151,8 @@ class PyTorchTrialContext(TrialContext):
 
         Args:
             optimizer: the optimizer; returned as it is.
-            backward_passes_per_step, fp16_compression: settings of Horovod, without effect.
+            backward_passes_per_step: a setting of Horovod, without effect.
+            fp16_compression: a setting of Horovod, without effect.
             average_aggregated_gradients: divide gradients by the aggregation frequency before a step; default True.
 
         Raises:
@@ -255,7 +259,9 @@ class PyTorchTrialContext(TrialContext):
 
         Args:
             loss: a scalar, or a tensor together with ``gradient``.
-            gradient, retain_graph, create_graph: as for ``torch.Tensor.backward``.
+            gradient: as for ``torch.Tensor.backward``.
+            retain_graph: likewise.
+            create_graph: likewise.
         """
         scaled: Any = loss
         if self._scaler is not None and self.experimental._auto_amp:
