@@ -84,13 +84,17 @@ class Conversion:
         contexts = {file: Contexts(file, classes[path]) for path, file in self.files.items()}
         link(contexts.values())
         parents = {parent for member in self.family.trials for parent in member.bases}
-        shared: dict[SourceFile, dict[str, str]] = {}
+        imports: dict[SourceFile, dict[str, str]] = {}
+        written: dict[tuple[SourceFile, str], str] = {}
         for member in sorted(self.family.trials, key=lambda t: -len(t.bases)):  # the most derived ones know most
             trial = build_trial(member, self.files, contexts)
             if member.key in parents and (not (trial.models and trial.optimizers) or self._made_below(member)):
                 continue  # a base class that is no trial by itself, or whose engines a class built on it makes
             target = target_named(self.options.target)
-            plan = Plan(trial, self.options, target, self.findings, deepspeed_imports=shared, contexts=contexts)
+            plan = Plan(
+                trial, self.options, target, self.findings,
+                deepspeed_imports=imports, contexts=contexts, written=written,
+            )  # fmt: skip
             self._configure(plan, said.get(member.key))
             prepare(plan)
             self.plans.append(plan)

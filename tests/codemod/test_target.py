@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 
+import examples
 import pytest
+from ds_migrate.options import Options
 from ds_migrate.target import DEEPSPEED_MODULE, MOVED, RUNTIME, SHARED
 
 
@@ -26,3 +29,23 @@ def test_the_deepspeed_api_is_there(name: str) -> None:
 )
 def test_what_the_runtime_lacks_is_known(name: str) -> None:
     assert not RUNTIME.has(name)
+
+
+def test_helper_classes_are_written_once_for_all_trials_of_a_file(tmp_path: Path) -> None:
+    wrap = "self.context.wrap_{0}".format
+    init = f"""def __init__(self, context: PyTorchTrialContext) -> None:
+    self.context = context
+    self.generator = {wrap("model")}(Generator())
+    self.discriminator = {wrap("model")}(Discriminator())
+    self.opt_g = {wrap("optimizer")}(torch.optim.Adam(self.generator.parameters()))
+    self.opt_d = {wrap("optimizer")}(torch.optim.Adam(self.discriminator.parameters()))
+    {wrap("lr_scheduler")}(Decay(self.opt_g), LRScheduler.StepMode.STEP_EVERY_EPOCH)
+"""
+    text = examples.module(init)
+    second = text[text.index("class MyTrial") :].replace("MyTrial", "Other")
+    result = examples.convert(tmp_path, f"{text}\n\n{second}", options=Options(target="determined"))
+    assert result.after is not None
+    after = result.after.decode()
+    assert after.count("class EngineModule") == after.count("class LRSchedule") == 1
+    assert after.count("ds_config = overwrite_deepspeed_config(") == 2
+    assert after.index("class EngineModule") < after.index("class MyTrial") < after.index("class Other")

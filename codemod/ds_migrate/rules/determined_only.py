@@ -55,12 +55,12 @@ class {name}({callback}):
 
 
 def engine_module(plan: Plan, file: SourceFile) -> str:
-    """The name of an ``EngineModule`` of the file's own, written above the trial."""
+    """The name of an ``EngineModule`` of the file's own, written above its trials."""
     name = plan.written.get((file, "EngineModule"))
     if name is None:
         name = plan.written[file, "EngineModule"] = file.names.fresh("EngineModule")
         text = _ENGINE_MODULE.replace("torch.nn", f"{file.imports.module('torch')}.nn")
-        _above_trial(plan, file, text.format(name=name))
+        _above_trials(plan, file, text.format(name=name))
     return name
 
 
@@ -70,13 +70,13 @@ def schedule_callback(plan: Plan, file: SourceFile) -> str:
     if name is None:
         name = plan.written[file, "LRSchedule"] = file.names.fresh("LRSchedule", "LRScheduleCallback")
         callback = file.imports.name("determined.pytorch", "PyTorchCallback")
-        _above_trial(plan, file, _SCHEDULE.format(name=name, callback=callback))
+        _above_trials(plan, file, _SCHEDULE.format(name=name, callback=callback))
     return name
 
 
-def _above_trial(plan: Plan, file: SourceFile, text: str) -> None:
-    node = next(part.node for part in plan.trial.parts if part.file is file)
-    file.before(node, text, above_comments=True)
+def _above_trials(plan: Plan, file: SourceFile, text: str) -> None:
+    first = min(plan.contexts[file].classes, key=file.position)  # the file's other trials use it too
+    file.before(first, text, above_comments=True)
 
 
 def register_callbacks(plan: Plan, attribute: str) -> None:

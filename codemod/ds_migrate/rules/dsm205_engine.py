@@ -109,9 +109,9 @@ class _Names:
     def __init__(self, plan: Plan, file: SourceFile, place: Place) -> None:
         self.plan, self.file, self.place = plan, file, place
         self.context = context_at(plan.trial, place)
-        self.hparams = file.names.fresh("hparams", "ds_hparams")
-        self.config = file.names.fresh("ds_config")
-        self.engine = file.names.fresh("engine", "ds_engine")
+        self.hparams = file.names.free("hparams", "ds_hparams")
+        self.config = file.names.free("ds_config")
+        self.engine = file.names.free("engine", "ds_engine")
         self.width = _WIDTH
 
     def config_lines(self) -> list[str]:

@@ -189,12 +189,11 @@ def _kept_clip(plan: Plan, step: Step, engine: str, clip: cst.BaseExpression) ->
     lines = []
     if not plan.trial.managed:  # such an engine reduces in step() only, and every rank must clip the same gradients
         lines.append(f"{engine}.allreduce_gradients()")
-    group = names.fresh("group", "param_group")
-    param = names.fresh("p", "param")
+    group = names.free("group", "param_group")
+    param = names.free("p", "param")
     parameters = (
         f'[{param} for {group} in {expression_text(step.optimizer)}.param_groups for {param} in {group}["params"]]'
     )
-    names.taken -= {group, param}
     if isinstance(clip, cst.Lambda):
         name = _free_parameter(step)
         if name is not None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from itertools import count
+
 import libcst as cst
 
 from ds_migrate.syntax.tree import dotted
@@ -49,13 +51,14 @@ class Names:
         return f"{bound}.{rest}" if rest else bound
 
     def fresh(self, *wishes: str) -> str:
-        """The first wish that no name of the file has yet, else the last one numbered."""
+        """The first wish that no name of the file has yet, else the last one numbered; taken from now on."""
+        name = self.free(*wishes)
+        self.taken.add(name)
+        return name
+
+    def free(self, *wishes: str) -> str:
+        """The same for a local name: other functions may use it too."""
         for wish in wishes:
             if wish not in self.taken:
-                self.taken.add(wish)
                 return wish
-        number = 2
-        while f"{wishes[-1]}{number}" in self.taken:
-            number += 1
-        self.taken.add(f"{wishes[-1]}{number}")
-        return f"{wishes[-1]}{number}"
+        return next(name for number in count(2) if (name := f"{wishes[-1]}{number}") not in self.taken)
