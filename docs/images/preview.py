@@ -37,7 +37,7 @@ SHOWN = [
     ("class MyTrial(PyTorchTrial)", 0, "class MyTrial(DeepSpeedTrial)"),
     ("optimizer = torch.optim.Adam", 0, "self.criterion = "),
     ("DSM310 train_batch", 0, 'return {"loss"'),
-    ("trial in", 1, "--write"),
+    ("trial in", 1, "ds-verify"),
 ]
 THEMES = {  # background and foreground; black, red, green, yellow, blue, magenta, cyan, white; the same, bright
     "dark": _theme(

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
-from shell_samples import changed, created, finding, report_of
+from shell_samples import changed, created, finding, git, report_of
 
 COMMAND = Command(["src dir"], ["--zero", "1"])
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
@@ -217,6 +217,23 @@ def test_a_preview_ends_with_the_command_that_applies_it() -> None:
     text = shown(report_of(changed(Path("a.py"), b"", b"x\n"), searched=2000))
     assert "1 trial in 2,000 files: 1 to convert." in text
     assert "ds-migrate --write --zero 1 'src dir'" in text
+
+
+def test_a_preview_ends_with_how_to_see_that_it_trains_the_same() -> None:
+    configs = [
+        FileResult(Path(name), FileKind.EXPERIMENT, FileStatus.CHANGED, b"a", b"b") for name in ("a.yaml", "const.yaml")
+    ]
+    assert "to see that it trains the same  ds-verify const.yaml" in shown(report_of(*configs))
+
+
+def test_after_writing_there_is_something_to_compare_with_only_in_git(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    report = report_of(FileResult(Path("const.yaml"), FileKind.EXPERIMENT, FileStatus.CHANGED, b"a", b"b"))
+    assert "ds-verify" not in shown(report, Mode.WRITE)
+    git(tmp_path, "init", "-q")
+    assert "ds-verify const.yaml" in shown(report, Mode.WRITE)
 
 
 def test_writing_ends_with_how_to_train_and_how_to_take_it_back() -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from ds_migrate import git
 from ds_migrate.report.counts import count, nothing_found
 from ds_migrate.report.display import visible
 from ds_migrate.result import FileKind, FileStatus, Report, Severity, TrialStatus
@@ -141,18 +142,30 @@ def sentences(report: Report, mode: Mode) -> Iterator[str]:
         yield f"{', '.join(filter(None, changes + notes))}."
 
 
+def _config(report: Report) -> str | None:
+    """The experiment config to try a conversion with: one without a search, as far as its name tells."""
+    configs = [file.path for file in report.files if file.kind is FileKind.EXPERIMENT and file.to_write]
+    chosen = min(configs, key=lambda path: not path.name.startswith("const"), default=None)
+    return None if chosen is None else str(chosen)
+
+
 def next_steps(report: Report, mode: Mode, command: Command) -> Iterator[tuple[str, str]]:
     """(why, command to type) pairs, the most useful first."""
     summary = Summary.of(report)
     writes = summary.changed + summary.created
     if mode is Mode.CHECK and (writes or summary.blocked or summary.unsupported):
         yield "to see it", command.line()
+    config = _config(report)
     if mode is not Mode.WRITE and writes:
         yield "to apply it", command.line("--write")
+    if mode is Mode.PREVIEW and config is not None:
+        yield "to see that it trains the same", visible(shlex.join(["ds-verify", config]))
     if mode is Mode.WRITE and writes:
-        configs = [file.path for file in report.files if file.kind is FileKind.EXPERIMENT and file.to_write]
-        for config in sorted(configs, key=lambda path: not path.name.startswith("const"))[:1]:
-            yield "to train it", visible(shlex.join(["ds-train", str(config)]))
+        if config is not None:
+            # Without git there is nothing left to compare with.
+            if git.work_tree(os.path.dirname(os.path.realpath(config))) is not None:
+                yield "to see that it trains the same", visible(shlex.join(["ds-verify", config]))
+            yield "to train it", visible(shlex.join(["ds-train", config]))
         yield "to take it back", "ds-migrate --undo"
     for severity in (Severity.BLOCKED, Severity.REVIEW):
         for _, finding in report.findings(severity):
