@@ -163,7 +163,7 @@ def next_steps(report: Report, mode: Mode, command: Command) -> Iterator[tuple[s
     if mode is Mode.WRITE and writes:
         if config is not None:
             # Without git there is nothing left to compare with.
-            if git.work_tree(os.path.dirname(os.path.realpath(config))) is not None:
+            if git.work_tree(str(Path(os.path.realpath(config)).parent)) is not None:
                 yield "to see that it trains the same", visible(shlex.join(["ds-verify", config]))
             yield "to train it", visible(shlex.join(["ds-train", config]))
         yield "to take it back", "ds-migrate --undo"
