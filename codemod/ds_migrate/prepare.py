@@ -54,6 +54,9 @@ def prepare(plan: Plan) -> None:
     else:
         _name_engines(plan)
     trial.precision = precision_of(trial)
+    if trial.precision.condition:
+        condition = cst.parse_expression(trial.precision.condition)
+        trial.place = after_names(trial.place, dotted_names(condition) - {"self"})
 
 
 def agree(plans: Sequence[Plan]) -> None:

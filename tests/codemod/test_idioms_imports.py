@@ -185,6 +185,13 @@ IMPORTS = {
     ),
 }  # fmt: skip
 
+CHECKPOINT_HOOKS = """
+
+class Words(PyTorchCallback):
+    def on_checkpoint_save_start(self, checkpoint):
+        {}
+"""
+
 REGISTRY_CALLBACK = """
 
 class Watcher(PyTorchCallback):
@@ -342,6 +349,25 @@ CONTEXTS = {
         trial("from determined.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext\n")
         .replace("loss = self.model(batch).mean()", "loss = self.context.models[batch_idx](batch).mean()"),
         ("loss = [self.model][batch_idx](batch).mean()",),
+    ),
+    "a schedule made by a helper": Idiom(
+        trial("from determined.pytorch import DataLoader, LRScheduler, PyTorchTrial, PyTorchTrialContext\n")
+        .replace("    def train_batch", "        self.schedule = make_schedule(self.context, self.optimizer)\n\n"
+                 "    def train_batch", 1)
+        + "\n\ndef make_schedule(context: PyTorchTrialContext, optimizer):\n    schedule = "
+        "torch.optim.lr_scheduler.StepLR(optimizer, 1)\n    return context.wrap_lr_scheduler(schedule, "
+        "LRScheduler.StepMode.STEP_EVERY_EPOCH)\n",
+        ("self.schedule = make_schedule(self.context, self.optimizer)", "engine, self.optimizer, _, _ = "
+         "deepspeed.initialize(", "def make_schedule(context: DeepSpeedTrialContext, optimizer):",
+         "return context.wrap_lr_scheduler(schedule, LRScheduler.StepMode.STEP_EVERY_EPOCH)"),
+    ),
+    "checkpoint hooks": Idiom(
+        trial("from determined.pytorch import DataLoader, PyTorchCallback, PyTorchTrial, PyTorchTrialContext\n")
+        + CHECKPOINT_HOOKS.format("checkpoint['vocabulary'] = self.words"), ("checkpoint['vocabulary'] = self.words",),
+    ),
+    "checkpoint hooks that look for the models": Idiom(
+        trial("from determined.pytorch import DataLoader, PyTorchCallback, PyTorchTrial, PyTorchTrialContext\n")
+        + CHECKPOINT_HOOKS.format("del checkpoint['models_state_dict'][0]"), review=("DSM350",),
     ),
     "registries, in a callback": Idiom(
         trial("from determined.pytorch import DataLoader, PyTorchCallback, PyTorchTrial, PyTorchTrialContext\n")

@@ -251,6 +251,13 @@ CONFIGURED = {
     "a local lambda": (
         train(LOSS, BACKWARD, f"clip = lambda p: {NORM}(p, 0.5)", "self.context.step_optimizer(self.optimizer, clip)"),
         0.5, None),
+    "a method": (
+        with_init("self.max_norm = 3.0") + clip("clip_grads=self.clip")
+        + f"\ndef clip(self, params):\n    return {NORM}(params, self.max_norm)\n", 0.0,
+        '"gradient_clipping": self.max_norm,'),
+    "a nested function": (
+        train(LOSS, BACKWARD, "def clip(params):", f"    {NORM}(params, 0.5)",
+              "self.context.step_optimizer(self.optimizer, clip_grads=clip)"), 0.5, None),
     "None": (clip("clip_grads=None"), 0.0, None),
 }  # fmt: skip
 
@@ -278,13 +285,22 @@ KEPT = {
         (GATE, "if clip_all is not None:", f"clip_all({PARAMS})", "self.model.step()"),
     ),
     "a nested function": Idiom(
-        train(LOSS, BACKWARD, "def clip(params):", f"    {NORM}(params, 0.5)",
+        train(LOSS, BACKWARD, "def clip(params):", f"    norm = {NORM}(params, 0.5)", "    print(norm)",
               "self.context.step_optimizer(self.optimizer, clip_grads=clip)"),
-        ("def clip(params):", GATE, "if clip is not None:", f"clip({PARAMS})", "self.model.step()"),
+        ("def clip(params):", GATE, f"clip({PARAMS})", "self.model.step()"), lacks=("is not None",),
     ),
     "a static method": Idiom(
-        clip("clip_grads=MyTrial.clip") + f"\n@staticmethod\ndef clip(params):\n    {NORM}(params, 0.5)\n",
+        clip("clip_grads=MyTrial.clip") + f"\n@staticmethod\ndef clip(params):\n    print({NORM}(params, 0.5))\n",
         (GATE, f"MyTrial.clip({PARAMS})", "self.model.step()"),
+    ),
+    "a method that also reads gradients": Idiom(
+        clip("clip_grads=self.clip") + "\ndef clip(self, params):\n    print(params[0].grad)\n",
+        ("self.model.backward(loss)", GATE, f"self.clip({PARAMS})", "self.model.step()"),
+        lacks=("allreduce_gradients", "is not None"),
+    ),
+    "a lambda that takes no notice of its parameters": Idiom(
+        clip("clip_grads=lambda _: self.clip()") + "\ndef clip(self):\n    self.model.fc.weight.grad[0] = 0\n",
+        (GATE, "self.clip()", "self.model.step()"), lacks=("_ = [",),
     ),
     "from a dict": Idiom(
         with_init("self.clips = {'norm': lambda p: None}") + clip("clip_grads=self.clips['norm']"),
@@ -371,6 +387,22 @@ PRECISION = {
         train('with torch.autocast("cuda", dtype=torch.bfloat16):', f"    {LOSS}", BACKWARD, STEP),
         ('"torch_autocast": {"enabled": self.context.device.type == "cuda", "dtype": "bfloat16"},',),
         review=("DSM340",),
+    ),
+    "autocast, switched by a hyperparameter": Idiom(
+        train("with torch.cuda.amp.autocast(self.context.get_hparam('amp')):", f"    {LOSS}", BACKWARD, STEP),
+        ('"torch_autocast": {"enabled": self.context.device.type == "cuda" and self.context.get_hparam(\'amp\'), '
+         '"dtype": "float16"},',), review=("DSM340",),
+    ),
+    "autocast, switched by what is set after the optimizer": Idiom(
+        with_init("self.amp = torch.cuda.is_available()")
+        + train('with torch.autocast("cuda", enabled=self.amp):', f"    {LOSS}", BACKWARD, STEP),
+        ("self.amp = torch.cuda.is_available()",
+         '"torch_autocast": {"enabled": self.context.device.type == "cuda" and self.amp, "dtype": "float16"},'),
+        review=("DSM340",),
+    ),
+    "autocast, switched off": Idiom(
+        train("with torch.cuda.amp.autocast(enabled=False):", f"    {LOSS}", BACKWARD, STEP),
+        ("with torch.cuda.amp.autocast(enabled=False):",), ("torch_autocast",),
     ),
     "autocast_forward_pass": Idiom(
         with_init("self.context.autocast_forward_pass(self.model)") + train(LOSS, BACKWARD, STEP),

@@ -64,6 +64,11 @@ NAME = "wrap-lr-scheduler"
 
 def apply(plan: Plan) -> None:
     callbacks: list[str] = []
+    inside = {part.node for part in plan.trial.parts}
+    for use in plan.trial.uses_of("wrap_lr_scheduler"):
+        if use.owner not in inside and use.call is not None and plan.target.ships_helpers:
+            plan.handle(use)
+            plan.converted(CODE, use.file, use.call, "the schedule stays as it is, the runtime steps and saves it")
     for wrap in plan.trial.schedulers:
         plan.handle(wrap.use)
         if plan.target.ships_helpers:

@@ -43,6 +43,7 @@ import libcst as cst
 from ds_migrate.plan import Plan
 from ds_migrate.rules.support import expression_text
 from ds_migrate.syntax.tree import argument, dotted, has_star, is_literal, walk
+from ds_migrate.trial.clipping import clip_definition
 from ds_migrate.trial.model import Form, Step
 
 CODE = "DSM302"
@@ -197,10 +198,12 @@ def _kept_clip(plan: Plan, step: Step, engine: str, clip: cst.BaseExpression) ->
     if isinstance(clip, cst.Lambda):
         name = _free_parameter(step)
         if name is not None:
-            return [*lines, f"{name} = {parameters}", expression_text(clip.body)]
+            body = expression_text(clip.body)
+            read = any(isinstance(n, cst.Name) and n.value == name for n in walk(clip.body))
+            return [*lines, *([f"{name} = {parameters}"] if read else []), body]
         return [*lines, f"({function})({parameters})"]
     call = f"{function}({parameters})"
-    if isinstance(clip, (cst.Name, cst.Attribute)):
+    if isinstance(clip, (cst.Name, cst.Attribute)) and clip_definition(step, plan.trial) is None:
         return [*lines, f"if {function} is not None:", f"    {call}"]
     return [*lines, call]
 

@@ -1,8 +1,9 @@
 """Callbacks keep working; the checkpoint hooks now run on every rank.
 
 What it does
-    Leaves callbacks as they are and points at hooks whose meaning changes: ``on_checkpoint_save_start``,
-    ``on_checkpoint_load_start`` (the dictionary holds no model or optimizer state), ``on_checkpoint_write_end`` and
+    Leaves callbacks as they are and points at hooks whose meaning changes: ``on_checkpoint_save_start`` and
+    ``on_checkpoint_load_start`` that look for model or optimizer state in their dictionary (engines keep it),
+    ``on_checkpoint_save_start`` that does more than fill the dictionary, ``on_checkpoint_write_end`` and
     ``on_checkpoint_end`` (called on all ranks, not on the chief alone).
 
 Why
@@ -23,16 +24,21 @@ import libcst as cst
 
 from ds_migrate.plan import Plan
 from ds_migrate.syntax.source import SourceFile
+from ds_migrate.syntax.tree import dotted, parameters, walk
 
 CODE = "DSM350"
 NAME = "callbacks"
 
-_CHANGED = {
-    "on_checkpoint_save_start": "the checkpoint holds no models_state_dict: engines save their own",
-    "on_checkpoint_load_start": "the checkpoint holds no models_state_dict: engines load their own",
-    "on_checkpoint_write_end": "this hook runs on every rank, it ran on the chief alone",
-    "on_checkpoint_end": "this hook runs on every rank, it ran on the chief alone",
-}
+_EVERYWHERE = "this hook runs on every rank, it ran on the chief alone"
+_STATE = frozenset(
+    ["models_state_dict", "optimizers_state_dict", "lr_schedulers_state_dict", "scaler_state_dict", "amp_state"]
+)
+_HOOKS = (
+    "on_checkpoint_save_start",
+    "on_checkpoint_load_start",
+    "on_checkpoint_write_end",
+    "on_checkpoint_end",
+)
 
 
 def apply_file(file: SourceFile, plans: Sequence[Plan]) -> None:
@@ -45,10 +51,33 @@ def apply_file(file: SourceFile, plans: Sequence[Plan]) -> None:
                     "in Determined 0.38 this hook fires after every report, always with epoch_idx 0",
                     "use on_training_epoch_end, or convert for the bundled runtime",
                 )  # fmt: skip
-        elif node.name.value in _CHANGED:
+        elif node.name.value in _HOOKS:
+            change = _change(node)
             owner = file.parent(file.parent(node)) if file.parent(node) is not None else None  # type: ignore[arg-type]
-            if isinstance(owner, cst.ClassDef) and node not in [f for p in plans for _, f in p.trial.methods()]:
+            own = [f for p in plans for _, f in p.trial.methods()]
+            if change and isinstance(owner, cst.ClassDef) and node not in own:
                 plan.review(
-                    CODE, file, node.name, _CHANGED[node.name.value],
+                    CODE, file, node.name, change,
                     "guard it with `if context.distributed.get_rank() == 0` where once is enough",
                 )  # fmt: skip
+
+
+def _change(hook: cst.FunctionDef) -> str:
+    """What is different for a checkpoint hook; "" for nothing."""
+    name = hook.name.value
+    if name in ("on_checkpoint_write_end", "on_checkpoint_end"):
+        return _EVERYWHERE
+    if any(isinstance(n, cst.SimpleString) and n.evaluated_value in _STATE for n in walk(hook)):
+        return "the checkpoint holds no models_state_dict: engines save and load their own"
+    return _EVERYWHERE if name == "on_checkpoint_save_start" and _acts(hook) else ""
+
+
+def _acts(hook: cst.FunctionDef) -> bool:
+    """Whether the hook calls something for its effect, other than filling the dictionary that it is given."""
+    given = [p.name.value for p in parameters(hook)][1:]
+    return any(
+        isinstance(node, cst.Expr)
+        and isinstance(node.value, cst.Call)
+        and (dotted(node.value.func) or "").partition(".")[0] not in given
+        for node in walk(hook)
+    )

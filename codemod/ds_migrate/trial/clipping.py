@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import argument, children, code, dotted, has_star, number, targets, walk
+from ds_migrate.syntax.tree import argument, body_of, children, code, docstring, dotted, has_star, number, targets, walk
 from ds_migrate.trial.model import Step, Trial
 
 _NORM_CLIPS = frozenset(
@@ -37,11 +37,28 @@ def clipping_of(step: Step, trial: Trial, engine_function: cst.FunctionDef | Non
     """How a step clips; None when it does not. ``engine_function`` is where the engine is made."""
     if step.clip is None:
         return None
-    function = _definition(step.clip, step, trial)
+    function = clip_definition(step, trial) or _definition(step.clip, step, trial)
     norm = _l2_norm(step.use.file, function) if function is not None else None
     if norm is not None and _known_at(norm, function, step, trial, engine_function):
         return Clipping(norm)
     return Clipping(None, step.clip)
+
+
+def clip_definition(step: Step, trial: Trial) -> cst.FunctionDef | None:
+    """The function, nested function or method of the trial that a step is given to clip with, under its own name."""
+    name = dotted(step.clip) if step.clip is not None else None
+    if name is None:
+        return None
+    scope, _, attribute = name.rpartition(".")
+    if scope == "self" or any(part.node.name.value == scope for part in trial.parts):
+        return next((method for _, method in trial.methods(attribute)), None)
+    defined = [
+        f
+        for f in step.use.file.nodes(cst.FunctionDef)
+        if f.name.value == name and step.use.file.function(f) in (step.use.function, None)
+    ]
+    bound = [t for n in step.use.file.nodes(cst.Assign, cst.AnnAssign) for t in targets(n) if dotted(t) == name]
+    return defined[0] if len(defined) == 1 and not bound and not scope else None
 
 
 def _definition(node: cst.BaseExpression, step: Step, trial: Trial) -> cst.BaseExpression | None:
@@ -66,10 +83,13 @@ def _definition(node: cst.BaseExpression, step: Step, trial: Trial) -> cst.BaseE
     return assign.value
 
 
-def _l2_norm(file: SourceFile, node: cst.BaseExpression) -> cst.BaseExpression | None:
-    """``C`` of ``lambda p: clip_grad_norm_(p, C)`` or ``partial(clip_grad_norm_, max_norm=C)``."""
-    if isinstance(node, cst.Lambda) and len(node.params.params) == 1 and isinstance(node.body, cst.Call):
-        call, parameter = node.body, node.params.params[0].name.value
+def _l2_norm(file: SourceFile, node: cst.BaseExpression | cst.FunctionDef) -> cst.BaseExpression | None:
+    """``C`` of ``lambda p: clip_grad_norm_(p, C)`` or ``partial(clip_grad_norm_, max_norm=C)``, or of a function that
+    does nothing else."""
+    body = _only_expression(node) if isinstance(node, cst.FunctionDef) else getattr(node, "body", None)
+    params = _own_parameters(node) if isinstance(node, (cst.Lambda, cst.FunctionDef)) else []
+    if isinstance(body, cst.Call) and len(params) == 1:
+        call, parameter = body, params[0]
         first = argument(call, 0, "parameters")
         if file.names.qualified(call.func) not in _NORM_CLIPS or has_star(call) or first is None:
             return None
@@ -93,13 +113,26 @@ def _l2_norm(file: SourceFile, node: cst.BaseExpression) -> cst.BaseExpression |
     return None
 
 
+def _own_parameters(node: cst.Lambda | cst.FunctionDef) -> list[str]:
+    """Names of the parameters that it is called with, ``self`` left out."""
+    names = [p.name.value for p in node.params.params]
+    return names[1:] if isinstance(node, cst.FunctionDef) and names[:1] == ["self"] else names
+
+
+def _only_expression(function: cst.FunctionDef) -> cst.BaseExpression | None:
+    """The expression that is all a function evaluates or returns."""
+    body = [s for s in body_of(function) if s is not docstring(function)]
+    inner = body[0].body[0] if len(body) == 1 and isinstance(body[0], cst.SimpleStatementLine) else body[0]
+    return inner.value if len(body) == 1 and isinstance(inner, (cst.Expr, cst.Return)) else None
+
+
 def _is_two(arg: cst.Arg | None) -> bool:
     return arg is None or number(arg.value) == 2
 
 
 def _known_at(
     norm: cst.BaseExpression,
-    definition: cst.BaseExpression | None,
+    definition: cst.BaseExpression | cst.FunctionDef | None,
     step: Step,
     trial: Trial,
     engine_function: cst.FunctionDef | None,
@@ -109,7 +142,8 @@ def _known_at(
     if number(norm) is not None:
         return True
     file = step.use.file
-    home = next((a for a in file.ancestors(definition) if isinstance(a, cst.FunctionDef)), None) if definition else None
+    around = (definition, *file.ancestors(definition)) if definition is not None else ()
+    home = next((a for a in around if isinstance(a, cst.FunctionDef)), None)
     set_in_init, set_later = _attribute_writes(trial)
     stack: list[cst.CSTNode] = [norm]
     local = {p.name.value for f in (home, step.use.function) if f is not None for p in f.params.params} | {

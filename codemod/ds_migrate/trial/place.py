@@ -40,6 +40,8 @@ def engine_place(trial: Trial) -> Place:
             positions.append(_top_statement(part, function, schedule))
         except NoPlaceError:  # made when the engine is there already, over the optimizer that the engine gave back
             trial.late_schedule = True
+    if _scheduled_elsewhere(trial):
+        trial.late_schedule = True
     body = list(function.body.body)
     last = max(body.index(s) for s in positions)
     names = {n for m in trial.models for n in m.names} | {n for o in trial.optimizers for n in o.names}
@@ -163,6 +165,23 @@ def _top_statement(part: Part, function: cst.FunctionDef, wrap: Wrap) -> cst.Bas
                     continue
                 return statement
     raise NoPlaceError(f"it is wrapped in {holder.name.value}(), which {function.name.value}() does not call", wrap)
+
+
+def _scheduled_elsewhere(trial: Trial) -> bool:
+    """Whether a helper outside of the trial's classes makes a schedule, and ``__init__`` does not call it."""
+    inside = {part.node for part in trial.parts}
+    helpers = {
+        holder.name.value
+        for use in trial.uses_of("wrap_lr_scheduler")
+        if use.owner not in inside and (holder := use.owner or use.function) is not None
+    }
+    called = {
+        (dotted(node.func) or "").rpartition(".")[2]
+        for _, init in trial.methods("__init__")
+        for node in walk(init)
+        if isinstance(node, cst.Call)
+    }
+    return not helpers <= called
 
 
 def _needs_raw(statement: cst.CSTNode, names: set[str], trial: Trial) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import argument, code, dotted
+from ds_migrate.syntax.tree import argument, code, dotted_names, is_literal, parameters, targets, walk
 from ds_migrate.trial.model import Form, Trial
 
 AMP_CALLS = frozenset({"experimental.use_amp", "use_amp", "configure_apex_amp"})
@@ -53,13 +53,27 @@ def precision_of(trial: Trial) -> Precision:
             continue
         for node in part.file.nodes(cst.Call, below=function):
             if part.file.names.qualified(node.func) in _AUTOCASTS:
+                if _says_off(part.file, node):
+                    continue
                 found.blocks.append((part.file, node))
                 if trial.form is Form.SIMPLE:
-                    _block(found, node)
+                    _block(found, part.file, node, function)
     return found
 
 
-def _block(found: Precision, call: cst.Call) -> None:
+def _enabled(file: SourceFile, call: cst.Call) -> cst.BaseExpression | None:
+    """The ``enabled`` of an autocast, None when it is left out."""
+    first = (file.names.qualified(call.func) or "").startswith(("torch.cuda.", "torch.cpu."))
+    found = argument(call, 0 if first else 2, "enabled")
+    return found.value if found is not None and not is_literal(found.value, "True") else None
+
+
+def _says_off(file: SourceFile, call: cst.Call) -> bool:
+    enabled = _enabled(file, call)
+    return enabled is not None and is_literal(enabled, "False")
+
+
+def _block(found: Precision, file: SourceFile, call: cst.Call, function: cst.FunctionDef) -> None:
     """An autocast block around the engine's forward: the engine must be told the same."""
     text = code(call)
     if "bfloat16" in text:
@@ -67,9 +81,15 @@ def _block(found: Precision, call: cst.Call) -> None:
     if '"cpu"' in text or "'cpu'" in text:
         return
     if found.condition is None:
-        enabled = argument(call, None, "enabled")
-        plain = enabled is not None and (dotted(enabled.value) or "").startswith("self.")
-        found.condition = code(enabled.value) if enabled is not None and plain else ""
+        enabled = _enabled(file, call)
+        found.condition = code(enabled) if enabled is not None and _known_early(enabled, function) else ""
+
+
+def _known_early(node: cst.BaseExpression, function: cst.FunctionDef) -> bool:
+    """Whether it says the same where the engines are made: nothing of it is local to the method."""
+    local = {p.name.value for p in parameters(function)} - {"self"}
+    local |= {name for n in walk(function.body) for t in targets(n) for name in dotted_names(t) if "." not in name}
+    return not local & {n.value for n in walk(node) if isinstance(n, cst.Name)}
 
 
 def _condition(file: SourceFile, call: cst.Call, trial: Trial) -> str:
