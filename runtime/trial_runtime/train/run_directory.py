@@ -169,7 +169,10 @@ def lock(path: Path) -> IO[str]:
 
 
 def _new(base: Path, name: str) -> tuple[Path, int]:
+    made = not base.exists()
     base.mkdir(parents=True, exist_ok=True)
+    if made:  # neither git nor ds-migrate has business with checkpoints and the code copied into them
+        (base / ".gitignore").write_text("*\n", encoding="utf-8")
     pattern = re.compile(re.escape(name) + r"-(\d+)")
     number = max((int(found[1]) for entry in base.iterdir() if (found := pattern.fullmatch(entry.name))), default=0)
     while True:
