@@ -39,6 +39,7 @@ def test_each_config_of_each_fixture_runs(config: Path, tmp_path: Path) -> None:
     out, _ = child.communicate(timeout=200)
 
     assert child.returncode == 0, out
+    assert f"finished; metrics: {Path('run/metrics.jsonl')}; curves: tensorboard --logdir run\n" in out
     groups = [json.loads(line)["group"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert groups == ["training", "validation"]
     assert (tmp_path / "run" / "checkpoints" / "latest").is_file()

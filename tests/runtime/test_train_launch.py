@@ -254,7 +254,7 @@ def test_ranks_that_torchrun_starts_again_continue_the_same_run(tmp_path: Path) 
 
     assert code == 0, err
     assert out.count("from step1") == 2
-    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["exp-1"]
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [".gitignore", "exp-1"]
     assert experiment.status() == "completed"
 
 
