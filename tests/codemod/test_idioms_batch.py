@@ -24,6 +24,11 @@ def with_init(*lines: str) -> str:
     return examples.METHODS["__init__"] + "".join(f"    {line}\n" for line in lines) + "\n"
 
 
+def folded(annotation: str) -> str:
+    """The parameters of a converted ``train_batch`` whose head is too long for one line."""
+    return f"self, dataloader_iter: {annotation}, epoch_idx: int, batch_idx: int"
+
+
 LOSS = "loss = self.model(x).mean()"
 
 BATCHES = {
@@ -42,6 +47,11 @@ BATCHES = {
     "a default of an inner function": Idiom(
         train("first = lambda batch=batch: batch[0]", "x = first()", LOSS),
         (KEEPS, "first = lambda batch=batch: batch[0]"),
+    ),
+    "a head that no longer fits on its line": Idiom(
+        train("x, y = batch", LOSS, head=HEAD.replace("Dict[str, Any]", "Union[torch.Tensor, Dict[str, Any]]")),
+        ("def train_batch(", "self, dataloader_iter: Iterator[TorchData], epoch_idx: int, batch_idx: int",
+         ") -> Union[torch.Tensor, Dict[str, Any]]:", f"x, y = {NEXT}"),
     ),
     "unpacked after a return": Idiom(
         train("if epoch_idx < 0:", "    return {}", "x, y = batch", LOSS),
@@ -149,15 +159,15 @@ SIGNATURES = {
     ),
     "module annotation": Idiom(
         train("x, y = batch", LOSS, head=HEAD.replace("TorchData", "pytorch.TorchData")),
-        (TAKES.replace("TorchData", "pytorch.TorchData"),),
+        (folded("Iterator[pytorch.TorchData]"),),
     ),
     "quoted annotation": Idiom(
         train("x, y = batch", LOSS, head=HEAD.replace("TorchData", '"TorchData"')),
-        (TAKES.replace("Iterator[TorchData]", '"Iterator[TorchData]"'),),
+        (folded('"Iterator[TorchData]"'),),
     ),
     "union annotation": Idiom(
         train("x, y = batch", LOSS, head=HEAD.replace("TorchData", "Tuple[Any, ...]")),
-        (TAKES.replace("TorchData", "Tuple[Any, ...]"),),
+        (folded("Iterator[Tuple[Any, ...]]"),),
     ),
     "over several lines": Idiom(
         train("x, y = batch", LOSS,

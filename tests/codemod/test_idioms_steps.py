@@ -205,7 +205,7 @@ STEPS = {
     ),
     "zero_grad as the only statement of a branch": Idiom(
         train("if batch_idx == 0:", "    self.optimizer.zero_grad(set_to_none=True)  # why not", LOSS, BACKWARD, STEP),
-        ("if batch_idx == 0:", "pass",), ("zero_grad",),
+        ("# why not", LOSS), ("zero_grad", "if batch_idx"),
     ),
     "zero_grad between backward and step": Idiom(
         train(LOSS, BACKWARD, "self.optimizer.zero_grad()", STEP), blocked=("DSM303", "between backward and step")
@@ -272,7 +272,7 @@ KEPT = {
     ),
     "a lambda whose parameter is a name of the method": Idiom(
         clip(f"clip_grads=lambda loss: {NORM}(loss, 0.5, norm_type=1)"),
-        (GATE, f"(lambda loss: {NORM}(loss, 0.5, norm_type=1))({PARAMS})", "self.model.step()"),
+        (GATE, f"(lambda loss: {NORM}(loss, 0.5, norm_type=1))(", PARAMS, "self.model.step()"),
     ),
     "a lambda around a function of the module": Idiom(
         examples.module(clip("clip_grads=lambda params: clip_all(params, self.limit)"))
@@ -351,8 +351,9 @@ PRECISION = {
     "use_amp under an if": Idiom(
         with_init("if self.context.get_hparam('amp'):", "    self.context.experimental.use_amp()")
         + train(LOSS, BACKWARD, STEP),
-        ('"torch_autocast": {"enabled": self.context.device.type == "cuda" and self.context.get_hparam(\'amp\'), '
-         '"dtype": "float16"},',), ("use_amp()",), review=("DSM340",),
+        ('"torch_autocast": {',
+         '"enabled": self.context.device.type == "cuda" and self.context.get_hparam(\'amp\'),',
+         '"dtype": "float16",'), ("use_amp()", "pass"), review=("DSM340",),
     ),
     "apex": Idiom(
         with_init("self.model, self.optimizer = self.context.configure_apex_amp(", "    models=self.model,  # both",
@@ -507,3 +508,29 @@ def test_a_trial_that_asks_autograd_itself_forwards_through_its_own_model(tmp_pa
         ("model=EngineModule(self.optimizer, model=self.model), optimizer=self.optimizer, config=ds_config",
          "self.engine.backward(loss)", GATE, "self.engine.step()"),
     ).check(tmp_path)  # fmt: skip
+
+
+EMPTIED = {
+    "one": Idiom(
+        train("# first", "if epoch_idx:  # why", "    # so", "    self.optimizer.zero_grad()", LOSS, BACKWARD, STEP),
+        ("# first", "# why", "# so", LOSS), ("if epoch_idx", "pass"),
+    ),
+    "all of them": Idiom(
+        train("if epoch_idx:", "    self.optimizer.zero_grad()", "elif batch_idx:", "    self.optimizer.zero_grad()",
+              "else:", "    self.optimizer.zero_grad()", LOSS, BACKWARD, STEP),
+        (LOSS,), ("if ", "pass"),
+    ),
+    "one beside another": Idiom(
+        train("if epoch_idx:", "    self.optimizer.zero_grad()", "else:", "    print()", LOSS, BACKWARD, STEP),
+        ("if epoch_idx:", "pass", "else:", "print()"),
+    ),
+    "one whose condition does something": Idiom(
+        train("if self.take_turn():", "    self.optimizer.zero_grad()", LOSS, BACKWARD, STEP),
+        ("if self.take_turn():", "pass"),
+    ),
+}  # fmt: skip
+
+
+@idioms(EMPTIED)
+def test_branches_that_held_only_what_goes(idiom: Idiom, tmp_path: Path) -> None:
+    idiom.check(tmp_path)

@@ -50,6 +50,7 @@ from collections.abc import Sequence
 import libcst as cst
 
 from ds_migrate.plan import Plan
+from ds_migrate.syntax.fold import WIDTH
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.syntax.tree import code, dotted, has_star, parameters, walk
 from ds_migrate.trial.batch import Consumption, batch_use, first_statement
@@ -129,6 +130,7 @@ def _convert(plan: Plan, file: SourceFile, function: cst.FunctionDef, moved: boo
     if moved:
         fetch = f"{plan.context_attribute()}.to_device({fetch})"
     _rename_parameter(file, function, iterator)
+    _fold_head(file, function)
     _positional(file, function)
     if use.consumption is Consumption.INLINE:
         assert use.read is not None
@@ -192,6 +194,31 @@ def _rename_parameter(file: SourceFile, function: cst.FunctionDef, iterator: str
         return new.with_changes(annotation=updated.annotation.with_changes(annotation=inner))
 
     file.change(param, rename)
+
+
+def _fold_head(file: SourceFile, function: cst.FunctionDef) -> None:
+    """Parameters that fit on the line of ``def`` and do so no longer get a line of their own."""
+    column = file.position(function)[1] - 1
+
+    def fits(function: cst.FunctionDef) -> bool:
+        bare = function.with_changes(leading_lines=[], lines_after_decorators=[], decorators=[])
+        head = code(bare.with_changes(body=cst.SimpleStatementSuite([]))).strip()
+        return "\n" in head or "\r" in head or column + len(head) <= WIDTH
+
+    def fold(updated: cst.CSTNode) -> cst.CSTNode:
+        assert isinstance(updated, cst.FunctionDef)
+        params = updated.params
+        if fits(updated) or params.kwonly_params or params.star_kwarg is not None:
+            return updated
+        closing = cst.ParenthesizedWhitespace(indent=True)
+        opening = closing.with_changes(last_line=cst.SimpleWhitespace(file.module.default_indent))
+        last = params.params[-1].with_changes(whitespace_after_param=closing)
+        return updated.with_changes(
+            params=params.with_changes(params=[*params.params[:-1], last]), whitespace_before_params=opening
+        )
+
+    if fits(function):
+        file.change(function, fold)
 
 
 def _iterator_name(file: SourceFile) -> str:

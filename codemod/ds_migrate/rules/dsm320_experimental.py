@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from ds_migrate.plan import Plan
 from ds_migrate.rules.support import expression_text, remove_statement
+from ds_migrate.trial.flow import runs_once
 
 CODE = "DSM320"
 NAME = "experimental"
@@ -52,7 +53,12 @@ def apply(plan: Plan) -> None:
             plan.handle(use)
             if not use.file.edits.once(use.node, CODE):
                 continue
-            if remove_statement(use.file, use.call):
+            if use.function is None or not runs_once(use.file, use.call, use.function):
+                plan.blocked(
+                    CODE, use.file, use.node, "whether batches are moved to the device is decided when the trial runs",
+                    "call disable_auto_to_device() whatever happens, and move batches with context.to_device",
+                )  # fmt: skip
+            elif remove_statement(use.file, use.call):
                 plan.converted(CODE, use.file, use.node, "batches are moved by the trial itself, as they were")
             else:
                 plan.blocked(

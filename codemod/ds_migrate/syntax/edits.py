@@ -12,6 +12,8 @@ from typing import Any, TypeAlias
 
 import libcst as cst
 
+from ds_migrate.syntax.tree import comments, walk
+
 Change = Callable[[cst.CSTNode], "cst.CSTNode | cst.RemovalSentinel"]
 Text: TypeAlias = str | Callable[[cst.CSTNode], str]
 Line: TypeAlias = cst.SimpleStatementLine | cst.SimpleStatementSuite
@@ -177,6 +179,9 @@ class _Rewriter(cst.CSTTransformer):
 
 # Stands in for a removed statement until its block is settled: libcst itself would drop an empty line, comments too.
 _GONE = cst.Pass()
+_EMPTY = cst.Pass()  # all that is left of a block
+# Calls that a condition may make and still go.
+_PURE_CALLS = frozenset({"get_hparam", "get_hparams", "get", "isinstance", "hasattr", "getattr", "len", "bool"})
 
 
 def _is_gone(statement: cst.CSTNode) -> bool:
@@ -205,12 +210,13 @@ def _settle(block: cst.IndentedBlock | cst.Module) -> cst.IndentedBlock | cst.Mo
     kept: list[cst.CSTNode] = []
     carried: list[cst.EmptyLine] = []
     for statement in block.body:
+        if isinstance(statement, cst.If) and _says_nothing(statement):
+            carried.extend((*statement.leading_lines, *_comment_lines(statement)))
+            continue
         if _is_gone(statement):
             assert isinstance(statement, cst.SimpleStatementLine)
             carried.extend(statement.leading_lines)
-            comment = statement.trailing_whitespace.comment
-            if comment is not None:
-                carried.append(cst.EmptyLine(comment=comment))
+            carried.extend(_comment_lines(statement.trailing_whitespace))
             continue
         if carried and isinstance(statement, (cst.SimpleStatementLine, cst.BaseCompoundStatement)):
             statement = statement.with_changes(leading_lines=[*_tidy(carried), *statement.leading_lines])
@@ -219,8 +225,31 @@ def _settle(block: cst.IndentedBlock | cst.Module) -> cst.IndentedBlock | cst.Mo
     if carried:
         block = block.with_changes(footer=[*_tidy(carried), *block.footer])
     if not kept and isinstance(block, cst.IndentedBlock):
-        kept = [cst.SimpleStatementLine([cst.Pass()])]
+        kept = [cst.SimpleStatementLine([_EMPTY])]
     return block.with_changes(body=kept)
+
+
+def _says_nothing(node: cst.If | cst.Else) -> bool:
+    """Whether every branch went, and nothing is missed when the conditions are not asked."""
+    line = node.body.body[0] if isinstance(node.body, cst.IndentedBlock) else None
+    emptied = isinstance(line, cst.SimpleStatementLine) and line.body[0] is _EMPTY
+    if not emptied or isinstance(node, cst.Else):
+        return emptied
+    return all(map(_is_pure, walk(node.test))) and (node.orelse is None or _says_nothing(node.orelse))
+
+
+def _is_pure(node: cst.CSTNode) -> bool:
+    if isinstance(node, cst.Call):
+        name = node.func.attr if isinstance(node.func, cst.Attribute) else node.func
+        return isinstance(name, cst.Name) and name.value in _PURE_CALLS
+    return not isinstance(node, (cst.NamedExpr, cst.Await, cst.Yield))
+
+
+def _comment_lines(node: cst.CSTNode) -> list[cst.EmptyLine]:
+    """The comments of what goes, each on a line of its own (those above an ``if`` stay lines already)."""
+    if isinstance(node, cst.If):
+        node = node.with_changes(leading_lines=[])
+    return [cst.EmptyLine(comment=cst.Comment(text)) for text in comments(node)]
 
 
 def _tidy(lines: list[cst.EmptyLine]) -> list[cst.EmptyLine]:

@@ -12,6 +12,7 @@ import libcst as cst
 
 from ds_migrate.inline import Comment, comments_in
 from ds_migrate.syntax.edits import Change, Edits, Text
+from ds_migrate.syntax.fold import fold
 from ds_migrate.syntax.imports import Imports
 from ds_migrate.syntax.index import Index
 from ds_migrate.syntax.names import Names
@@ -166,15 +167,21 @@ class SourceFile:
 
     def before(self, statement: cst.BaseStatement, code: str, above_comments: bool = False) -> None:
         self._claim(statement)
-        self.edits.before(statement, code, above_comments)
+        self.edits.before(statement, self._folded(statement, code), above_comments)
 
     def after(self, statement: cst.BaseStatement, code: str) -> None:
         self._claim(statement)
-        self.edits.after(statement, code)
+        self.edits.after(statement, self._folded(statement, code))
 
     def expand(self, small: cst.BaseSmallStatement, code: Text) -> None:
         """Put whole statements in the place of one small statement (they may be made of it as it is rewritten)."""
         line = self.parent(small)
         assert isinstance(line, (cst.SimpleStatementLine, cst.SimpleStatementSuite))
         self._claim(small)
-        self.edits.expand(line, small, code)
+        if isinstance(code, str):
+            self.edits.expand(line, small, self._folded(line, code))
+        else:
+            self.edits.expand(line, small, lambda updated: self._folded(line, code(updated)))
+
+    def _folded(self, beside: cst.CSTNode, code: str) -> str:
+        return fold(code, self.position(beside)[1] - 1)

@@ -1,0 +1,59 @@
+"""Generated lines that are too long, folded at their brackets."""
+
+from __future__ import annotations
+
+import io
+import tokenize
+
+WIDTH = 120
+_INDENT = 4
+
+
+def fold(code: str, column: int) -> str:
+    """Statements written with ``\\n`` and four spaces, to stand at ``column`` (from 0): long lines are folded."""
+    return "\n".join(part for line in code.split("\n") for part in _folded(line, column))
+
+
+def _folded(line: str, column: int) -> list[str]:
+    """The line, or its outermost brackets opened: what is in them on lines of its own, one for each comma."""
+    if column + len(line) <= WIDTH or "#" in line:
+        return [line]
+    places = _outermost(line)
+    if places is None:
+        return [line]
+    opening, commas, closing = places
+    depth = len(line) - len(line.lstrip(" "))
+    starts = [opening + 1, *(comma + 1 for comma in commas)]
+    ends = [*(comma + 1 for comma in commas), closing]
+    pieces = [line[start:end].strip() for start, end in zip(starts, ends, strict=True)]
+    pieces = [piece for piece in pieces if piece]
+    if commas and not pieces[-1].endswith(","):
+        pieces[-1] += ","
+    inside = [part for piece in pieces for part in _folded(" " * (depth + _INDENT) + piece, column)]
+    return [line[: opening + 1], *inside, *_folded(" " * depth + line[closing:], column)]
+
+
+def _outermost(line: str) -> tuple[int, list[int], int] | None:
+    """Where the last outermost pair of brackets with something in it opens and closes, and the commas between."""
+    depth, opening, commas, split = 0, 0, list[int](), True
+    found: tuple[int, list[int], int] | None = None
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(line.strip()).readline):
+            at = token.start[1] + len(line) - len(line.lstrip(" "))
+            if token.string in ("for", "lambda") and depth == 1:  # their commas part no elements
+                split = False
+            if token.type != tokenize.OP:
+                continue
+            if token.string in "([{":
+                if depth == 0:
+                    opening, commas, split = at, [], True
+                depth += 1
+            elif token.string in ")]}":
+                depth -= 1
+                if depth == 0 and at > opening + 1:
+                    found = opening, commas if split else [], at
+            elif token.string == "," and depth == 1:
+                commas.append(at)
+    except (tokenize.TokenError, IndentationError):
+        return found
+    return found
