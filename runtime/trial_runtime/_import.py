@@ -21,12 +21,19 @@ def _modules_below(folder: Path) -> list[str]:
     return names
 
 
+def _named_as_in(folder: Path) -> list[str]:
+    """Names of imported modules that ``folder`` has too, wherever they came from."""
+    there = {path.stem for path in folder.glob("*.py")} | {path.parent.name for path in folder.glob("*/*.py")}
+    return [name for name in list(sys.modules) if name.split(".")[0] in there]
+
+
 @contextlib.contextmanager
 def import_from_path(path: str | os.PathLike[str]) -> Iterator[None]:
     """Import from ``path`` first, inside the ``with`` block, and forget those modules after it.
 
-    Modules of the working directory step aside meanwhile, so an older ``model_def`` from a checkpoint and the present
-    one can both be imported, under two names. No ``__pycache__`` is written below ``path``.
+    Modules of the working directory, and those of the same names from elsewhere, step aside meanwhile, so an older
+    ``model_def`` from a checkpoint and the present one can both be imported, under two names. No ``__pycache__`` is
+    written below ``path``.
 
     Args:
         path: folder that holds the modules, such as ``<checkpoint>/code``.
@@ -39,12 +46,12 @@ def import_from_path(path: str | os.PathLike[str]) -> Iterator[None]:
         raise RuntimeError("import_from_path cannot be used inside itself or from several threads at once.")
     folder = Path(path).absolute()
     old_path, old_bytecode = sys.path[:], sys.dont_write_bytecode
-    aside = {}
+    names = set(_named_as_in(folder))
     if "" in sys.path or str(Path.cwd()) in sys.path:
-        aside = {name: sys.modules.pop(name) for name in _modules_below(Path.cwd()) if name != "__main__"}
-        # The runtime itself may be checked out below the working directory; it must stay importable as it is.
-        for name in [name for name in aside if name.split(".")[0] == __name__.split(".")[0]]:
-            sys.modules[name] = aside.pop(name)
+        names |= set(_modules_below(Path.cwd()))
+    # The runtime itself may be checked out below the working directory; it must stay importable as it is.
+    runtime = __name__.split(".")[0]
+    aside = {name: sys.modules.pop(name) for name in names if name.split(".")[0] not in ("__main__", runtime)}
     sys.path = [str(folder), *(entry for entry in sys.path if entry != "")]
     sys.dont_write_bytecode = True
     _active = True

@@ -107,11 +107,14 @@ def test_code_goes_with_the_checkpoint_and_nothing_else(tmp_path: Path, monkeypa
     assert not list((checkpoint / "code").rglob("__pycache__"))
 
 
-def test_modules_of_the_same_name_live_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("old", "new"):
+@pytest.mark.parametrize("directory", ["new", "elsewhere"])
+def test_modules_of_the_same_name_live_side_by_side(
+    directory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("old", "new", "elsewhere"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "its_definition.py").write_text(f"which = {name!r}")
-    monkeypatch.chdir(tmp_path / "new")
+    monkeypatch.chdir(tmp_path / directory)
     monkeypatch.syspath_prepend(str(tmp_path / "new"))
     import its_definition as new
 

@@ -12,6 +12,18 @@ import numpy as np
 import torch.utils.data
 
 
+__all__ = [
+    "DistributedBatchSampler",
+    "DistributedSampler",
+    "RepeatBatchSampler",
+    "RepeatSampler",
+    "ReproducibleShuffleBatchSampler",
+    "ReproducibleShuffleSampler",
+    "SkipBatchSampler",
+    "SkipSampler",
+]
+
+
 class _Sized(torch.utils.data.Sampler[Any]):
     """A sampler around another one, of the same length."""
 
