@@ -304,7 +304,20 @@ KEPT = {
     ),
     "from a dict": Idiom(
         with_init("self.clips = {'norm': lambda p: None}") + clip("clip_grads=self.clips['norm']"),
-        (GATE, f"self.clips['norm']({OTHER_PARAMS})", "self.model.step()"),
+        (GATE, "if self.clips['norm'] is not None:", f"self.clips['norm']({OTHER_PARAMS})", "self.model.step()"),
+    ),
+    "a lambda on a condition": Idiom(
+        clip(f"clip_grads=(lambda p: {NORM}(p, self.clip)) if self.clip > 0 else None"),
+        (GATE, "if self.clip > 0:", f"p = {OTHER_PARAMS}", f"{NORM}(p, self.clip)", "self.model.step()"),
+    ),
+    "one of two": Idiom(
+        clip("clip_grads=clip_first if epoch_idx == 0 else clip_later"),
+        (GATE, "clip = clip_first if epoch_idx == 0 else clip_later", "if clip is not None:",
+         f"clip({PARAMS})", "self.model.step()"),
+    ),
+    "what a call returns": Idiom(
+        clip("clip_grads=self.clipper()"),
+        (GATE, "clip = self.clipper()", "if clip is not None:", f"clip({PARAMS})"),
     ),
     "maybe none": Idiom(
         with_init(f"self.clip = (lambda p: {NORM}(p, 1.0)) if torch.rand(1) > 0.5 else None")

@@ -185,35 +185,47 @@ def _lines(plan: Plan, step: Step, engine: str, clip: cst.BaseExpression | None,
 
 def _kept_clip(plan: Plan, step: Step, engine: str, clip: cst.BaseExpression) -> list[str]:
     """The trial's own function, called on the optimizer's parameters as PyTorchTrial called it."""
+    # such an engine reduces in step() only, and every rank must clip the same gradients
+    reduce = [] if plan.trial.managed else [f"{engine}.allreduce_gradients()"]
     names = step.use.file.names
-    function = expression_text(clip)
-    lines = []
-    if not plan.trial.managed:  # such an engine reduces in step() only, and every rank must clip the same gradients
-        lines.append(f"{engine}.allreduce_gradients()")
-    group = names.free("group", "param_group")
-    param = names.free("p", "param")
+    group = names.fresh("group", "param_group")
+    param = names.fresh("p", "param")
     parameters = (
         f'[{param} for {group} in {expression_text(step.optimizer)}.param_groups for {param} in {group}["params"]]'
     )
+    names.taken -= {group, param}
+    return [*reduce, *_called(plan, step, clip, parameters)]
+
+
+def _called(plan: Plan, step: Step, clip: cst.BaseExpression, parameters: str) -> list[str]:
+    """The call of what is clipped with, unless it is None."""
+    function = expression_text(clip)
     if isinstance(clip, cst.Lambda):
-        name = _free_parameter(step)
-        if name is not None:
-            body = expression_text(clip.body)
-            read = any(isinstance(n, cst.Name) and n.value == name for n in walk(clip.body))
-            return [*lines, *([f"{name} = {parameters}"] if read else []), body]
-        return [*lines, f"({function})({parameters})"]
-    call = f"{function}({parameters})"
-    if isinstance(clip, (cst.Name, cst.Attribute)) and clip_definition(step, plan.trial) is None:
-        return [*lines, f"if {function} is not None:", f"    {call}"]
-    return [*lines, call]
+        name = _free_parameter(step, clip)
+        if name is None:
+            return [f"({expression_text(clip.with_changes(lpar=[], rpar=[]))})({parameters})"]
+        read = any(isinstance(n, cst.Name) and n.value == name for n in walk(clip.body))
+        return [*([f"{name} = {parameters}"] if read else []), expression_text(clip.body)]
+    if isinstance(clip, cst.IfExp) and is_literal(clip.orelse, "None"):
+        return [f"if {expression_text(clip.test)}:", *(f"    {x}" for x in _called(plan, step, clip.body, parameters))]
+    if isinstance(clip, (cst.Name, cst.Attribute, cst.Subscript)):
+        call = f"{function}({parameters})"
+        if clip_definition(step, plan.trial) is not None:
+            return [call]
+        return [f"if {function} is not None:", f"    {call}"]
+    if isinstance(clip, cst.Call) and (step.use.file.names.qualified(clip.func) or "").endswith("partial"):
+        return [f"{function}({parameters})"]
+    name = step.use.file.names.fresh("clip", "clip_gradients")
+    step.use.file.names.taken.discard(name)
+    return [f"{name} = {function}", f"if {name} is not None:", f"    {name}({parameters})"]
 
 
-def _free_parameter(step: Step) -> str | None:
+def _free_parameter(step: Step, clip: cst.Lambda) -> str | None:
     """The name of a lambda's one parameter, when it can be a local name of the method: nothing else has it there."""
-    function, params = step.use.function, step.clip.params if isinstance(step.clip, cst.Lambda) else None
-    if function is None or params is None or len(params.params) != 1 or params.params[0].default is not None:
+    function, params = step.use.function, clip.params.params
+    if function is None or len(params) != 1 or params[0].default is not None:
         return None
-    name = params.params[0].name.value
+    name = params[0].name.value
     lambdas = {n for other in walk(function) if isinstance(other, cst.Lambda) for n in walk(other)}
     taken = {n.value for n in walk(function) if isinstance(n, cst.Name) and n not in lambdas}
     return None if name in taken else name
