@@ -109,21 +109,25 @@ class Edits:
         return statements
 
     def parse(self, code: str) -> list[Statement]:
-        """Statements written with ``\\n`` and four spaces, in the file's own newline and indent. Empty lines before
-        the first are kept."""
+        """Statements written with ``\\n`` and four spaces, in the file's own newline and indent."""
+        text = "".join(line + self.module.default_newline for line in self._reindented(code))
+        return list(cst.parse_module(text, config=self.module.config_for_parsing).body)
+
+    def lines(self, code: str) -> cst.SimpleStatementLine:
+        """Whole statements, likewise, that nothing looks into: they need no tree. Empty lines before the first are
+        kept."""
         blank = len(code) - len(code.lstrip("\n"))
-        indent = self.module.default_indent
-        lines = [_reindent(line, indent) for line in code.strip("\n").split("\n")]
-        text = self.module.default_newline.join(lines) + self.module.default_newline
-        parsed = cst.parse_module(text, config=self.module.config_for_parsing)
-        body = list(parsed.body)
-        if blank:
-            body[0] = body[0].with_changes(leading_lines=[cst.EmptyLine(indent=False)] * blank)
-        return body
+        lines: Any = _Lines(self._reindented(code))
+        return cst.SimpleStatementLine([lines], leading_lines=[cst.EmptyLine(indent=False)] * blank)
+
+    def _reindented(self, code: str) -> list[str]:
+        return [_reindent(line, self.module.default_indent) for line in code.strip("\n").split("\n")]
 
     def expression(self, code: str) -> cst.BaseExpression:
-        """An expression, likewise (it may span lines)."""
-        statement = self.parse(f"({code}\n)" if "\n" in code else code)[0]
+        """An expression (it may span lines, written as for ``parse``)."""
+        if "\n" not in code:
+            return cst.parse_expression(code)
+        statement = self.parse(f"({code}\n)")[0]
         assert isinstance(statement, cst.SimpleStatementLine)
         value = statement.body[0]
         assert isinstance(value, cst.Expr)
@@ -139,6 +143,22 @@ def _reindent(line: str, indent: str) -> str:
     return indent * depth + " " * rest + body
 
 
+class _Lines:
+    """Stands in for the small statement of a line, and prints whole lines at the depth where they are put."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self._lines = lines
+
+    def _codegen(self, state: Any, **_: Any) -> None:
+        first, *others = self._lines
+        state.add_token(first)
+        for line in others:
+            state.add_token(state.default_newline)
+            if line:
+                state.add_indent_tokens()
+                state.add_token(line)
+
+
 class _Rewriter(cst.CSTTransformer):
     def __init__(self, edits: Edits) -> None:
         super().__init__()
@@ -149,6 +169,8 @@ class _Rewriter(cst.CSTTransformer):
 
     def on_leave(self, original_node, updated_node):  # type: ignore[no-untyped-def]
         edits = self.edits
+        if original_node not in edits._touched:
+            return updated_node
         node = updated_node
         for change in edits._changes.get(original_node, ()):
             node = change(node)
@@ -165,14 +187,14 @@ class _Rewriter(cst.CSTTransformer):
             in_line = isinstance(node, cst.SimpleStatementLine)
             node = cst.FlattenSentinel(statements) if in_line else cst.IndentedBlock(statements)
         above, before, after = (
-            [statement for code in found.get(original_node, ()) for statement in edits.parse(code)]
+            [edits.lines(code) for code in found.get(original_node, ())]
             for found in (edits._above, edits._before, edits._after)
         )
         if before or after:
             node = _surround(node, before, after)
         if above:
             node = cst.FlattenSentinel([*above, *(node if isinstance(node, cst.FlattenSentinel) else [node])])
-        if isinstance(original_node, (cst.IndentedBlock, cst.Module)) and original_node in edits._touched:
+        if isinstance(original_node, (cst.IndentedBlock, cst.Module)):
             return _settle(node)
         return node
 
@@ -195,7 +217,7 @@ def _emptied(line: cst.CSTNode) -> cst.CSTNode:
     return line.with_changes(body=[_GONE])
 
 
-def _surround(node: object, before: list[Statement], after: list[Statement]) -> cst.FlattenSentinel[cst.CSTNode]:
+def _surround(node: object, before: list[Any], after: list[Any]) -> cst.FlattenSentinel[cst.CSTNode]:
     """Lines around a statement; the comment above it stays above what now comes first."""
     middle: list[Any] = list(node) if isinstance(node, cst.FlattenSentinel) else [node]
     if before and middle and isinstance(middle[0], (cst.SimpleStatementLine, cst.BaseCompoundStatement)):

@@ -1,4 +1,4 @@
-"""A module as libcst prints it, and where in the text each node starts."""
+"""A module as libcst prints it: its text, where in it each node starts, and the text once the module is rewritten."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from bisect import bisect_right
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 import libcst as cst
 from libcst._nodes.internal import CodegenState
@@ -15,32 +16,84 @@ _NEWLINE = re.compile("\r\n|\r|\n")
 
 
 class Printed:
-    """One pass gives both: the text, to be held against the file, and the positions."""
+    """One pass gives the text, to be held against the file, and the place of every node in it."""
 
     def __init__(self, module: cst.Module) -> None:
         state = _State(default_indent=module.default_indent, default_newline=module.default_newline)
         module._codegen(state)
         self.text = "".join(state.tokens)
-        self._starts = state.starts
+        self._module = module
+        self._state = state
         self._offsets = list(accumulate(map(len, state.tokens), initial=0))
         self._lines = [0, *(newline.end() for newline in _NEWLINE.finditer(self.text))]
 
     def position(self, node: cst.CSTNode) -> tuple[int, int]:
         """Line and column of the node's first token, both from 1; (1, 1) for a node of another tree."""
-        offset = self._offsets[self._starts.get(id(node), 0)]
+        begin = self._state.begins.get(id(node), 0)
+        offset = self._offsets[self._state.starts.get(id(node), begin)]
         line = bisect_right(self._lines, offset)
         return line, offset - self._lines[line - 1] + 1
+
+    def rewritten(self, module: cst.Module) -> str:
+        """The text of a module made from this one. A statement that is still the same object, as most are, is not
+        printed again: its tokens are copied."""
+        copies: dict[int, _Copy] = {}
+        self._collect(copies, self._module, None, [])
+        state = CodegenState(default_indent=module.default_indent, default_newline=module.default_newline)
+        _with_copies(copies, module)._codegen(state)
+        return "".join(state.tokens)
+
+    def _collect(self, copies: dict[int, _Copy], block: Any, end: int | None, indent: list[str]) -> None:
+        """Each statement of the block up to the next one; ``end`` is where the last one ends, if that is known."""
+        begins = [self._state.begins[id(node)] for node in (*block.body, *block.footer[:1])]
+        for statement, begin, stop in zip(block.body, begins, [*begins[1:], end], strict=False):
+            if stop is not None:
+                copies[id(statement)] = _Copy(statement, self._state.tokens[begin:stop], indent)
+            inner = getattr(statement, "body", None)
+            if isinstance(inner, cst.IndentedBlock):
+                deeper = [*indent, self._module.default_indent if inner.indent is None else inner.indent]
+                ends_with_it = isinstance(statement, (cst.FunctionDef, cst.ClassDef))
+                self._collect(copies, inner, stop if ends_with_it else None, deeper)
+
+
+class _Copy:
+    """Stands in for a statement, and is printed by copying its tokens."""
+
+    def __init__(self, statement: cst.CSTNode, tokens: list[str], indent: list[str]) -> None:
+        self._statement, self._tokens, self._indent = statement, tokens, indent
+
+    def _codegen(self, state: CodegenState) -> None:
+        if state.indent_tokens == self._indent:
+            state.tokens += self._tokens
+        else:  # it moved to another depth
+            self._statement._codegen(state)
+
+
+def _with_copies(copies: dict[int, _Copy], block: Any) -> Any:
+    """The module or block with copies for the statements that have one, at any depth."""
+    body: list[Any] = []
+    for statement in block.body:
+        inner = getattr(statement, "body", None)
+        if id(statement) in copies:
+            body.append(copies[id(statement)])
+        elif isinstance(inner, cst.IndentedBlock):
+            body.append(statement.with_changes(body=_with_copies(copies, inner)))
+        else:
+            body.append(statement)
+    return block.with_changes(body=body)
 
 
 @dataclass
 class _State(CodegenState):
-    """``starts``: by the identity of a node, the number of tokens before it."""
+    """By the identity of a node, the number of tokens before it: ``begins`` with its comments and parentheses,
+    ``starts`` without, where that makes a difference."""
 
     def __post_init__(self) -> None:
+        self.begins: dict[int, int] = {}
         self.starts: dict[int, int] = {}
 
     def before_codegen(self, node: cst.CSTNode) -> None:
-        self.starts[id(node)] = len(self.tokens)
+        self.begins[id(node)] = len(self.tokens)
 
     def record_syntactic_position(  # type: ignore[override]  # any context manager does
         self,
@@ -49,7 +102,7 @@ class _State(CodegenState):
         start_node: cst.CSTNode | None = None,
         end_node: cst.CSTNode | None = None,
     ) -> AbstractContextManager[None]:
-        """Called where a node's own text begins, past its comments and parentheses."""
+        """Called where a node's own text begins."""
         del start_node, end_node
         self.starts[id(node)] = len(self.tokens)
         return _NOTHING

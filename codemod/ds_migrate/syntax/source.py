@@ -76,7 +76,7 @@ class SourceFile:
 
     def render(self) -> bytes:
         """The file with every edit applied."""
-        return self._encode(self.edits.apply().code)
+        return self._encode(self._printed.rewritten(self.edits.apply()))
 
     def position(self, node: cst.CSTNode) -> tuple[int, int]:
         """Line and column of the node's first token, both from 1."""
