@@ -20,6 +20,8 @@ _USAGE = """\
        %(prog)s --list-rules | --explain CODE | --completion SHELL | --version | --help"""
 STDIN = "-"
 SHELLS = ("bash", "zsh", "fish")
+PRECISIONS = ("fp32", "bf16", "fp16", "autocast")
+OFFLOADS = ("none", "optimizer", "parameters")
 FORMATS = ("text", "json", "sarif", "github", "html")
 _DESCRIPTION = """\
 Turn Determined AI PyTorchTrial code into DeepSpeedTrial code.
@@ -87,19 +89,27 @@ def _with_settings(
         parser.error(str(error))
     patterns = [(os.curdir, typed["include"], typed["exclude"])]
     if settings is not None:
-        parser.set_defaults(**{key: value for key, value in settings.values.items() if key not in PATTERNS})
+        values = settings.values.items()
+        parser.set_defaults(**{key.replace("-", "_"): value for key, value in values if key not in PATTERNS})
         arguments = _parsed(parser, words)
         include, exclude = (settings.values.get(key) if typed[key] is None else None for key in PATTERNS)
         patterns.append((settings.folder, include, exclude))
     arguments.patterns = [found for found in patterns if any(found[1:])]
     arguments.repeated = [
         word
-        for name in ("target", "zero", *PATTERNS)
+        for name in ("target", "zero", "precision", "offload", "optimizer_in_config", *PATTERNS)
         for value in (typed[name] if isinstance(typed[name], list) else [typed[name]])
         if value is not None and (name, value) != ("target", "runtime")
-        for word in (f"--{name}", str(value))
+        for word in _typed(name.replace("_", "-"), value)
     ]
     return arguments
+
+
+def _typed(name: str, value: object) -> list[str]:
+    """An option as it is typed."""
+    if isinstance(value, bool):
+        return [f"--{name}" if value else f"--no-{name}"]
+    return [f"--{name}", str(value)]
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
@@ -187,6 +197,21 @@ def make_parser() -> argparse.ArgumentParser:
         choices=range(4),
         metavar="{0,1,2,3}",
         help="ZeRO stage (default: 1 where it is exact, else 0)",
+    )
+    how.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        help="what the engines compute in (default: what the trial asked for)",
+    )
+    how.add_argument(
+        "--offload",
+        choices=OFFLOADS,
+        help="what lives in host memory: the optimizer's state (ZeRO stages 1 to 3), or also parameters (stage 3)",
+    )
+    how.add_argument(
+        "--optimizer-in-config",
+        action=argparse.BooleanOptionalAction,
+        help="let DeepSpeed make the optimizer, where it makes the same one",
     )
 
     which = parser.add_argument_group("which files")

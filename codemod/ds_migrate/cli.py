@@ -118,9 +118,21 @@ def migrate_sources(sources: list[Source], arguments: Namespace) -> int:
     return code
 
 
+def options_of(arguments: Namespace) -> Options:
+    """How to convert, as the command line says."""
+    from ds_migrate.options import Options
+
+    return Options(
+        arguments.target,
+        arguments.zero,
+        arguments.precision,
+        arguments.offload or "none",
+        arguments.optimizer_in_config or False,
+    )
+
+
 def report_of(sources: list[Source], arguments: Namespace) -> Report:
     """What the engine makes of the sources that could be read, and the news of the others."""
-    from ds_migrate.options import Options
     from ds_migrate.result import FileResult, FileStatus, Finding, Report, Severity
 
     report = Report()
@@ -130,7 +142,7 @@ def report_of(sources: list[Source], arguments: Namespace) -> Report:
         from ds_migrate.markers import add_markers
 
         readable = [source for source in sources if source.error is None]
-        options = Options(arguments.target, arguments.zero)
+        options = options_of(arguments)
         report = _with_progress(readable, options) if sys.stderr.isatty() else migrate(readable, options)
         add_markers(report, readable)
         apply_comments(report, readable)

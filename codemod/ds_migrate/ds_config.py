@@ -30,10 +30,12 @@ _REASONS: dict[str, str] = {
     "zero_allow_untested_optimizer": "the optimizer works elementwise, as ZeRO needs, but is not on DeepSpeed's list",
     "zero_force_ds_cpu_optimizer": "false: the trial's own torch optimizer is kept with offloading",
     "optimizer": "the optimizer that DeepSpeed makes itself",
+    "optimizer.type": "the class that the trial made; Adam alone would be DeepSpeed's own AdamW",
+    "optimizer.params": "what the trial made it with; torch_adam: torch's own class, adam_w_mode false: no AdamW",
     "scheduler": "the learning-rate schedule that DeepSpeed steps itself, once per optimizer step",
-    "bf16": "parameters, activations and gradients in bfloat16, with fp32 copies for the optimizer",
+    "bf16": "parameters, activations and gradients in bfloat16, with a float32 copy of parameters for the optimizer",
     "fp16": "parameters, activations and gradients in half precision, with dynamic loss scaling",
-    "torch_autocast": "torch's autocast around the engine's forward pass, as the trial used it",
+    "torch_autocast": "torch's autocast around the engine's forward pass",
     "communication_data_type": "precision in which gradients are reduced",
     "prescale_gradients": "gradients are divided before they are reduced",
 }
@@ -148,6 +150,9 @@ def _complete(
             if stage > _stage(wanted):
                 said = f"zero_optimization.stage is {stage}; the conversion chose {_stage(wanted)} for this trial"
                 _note(result, codes.DS_CONFLICT, lines.get("zero_optimization.stage", 1), said, users)
+            for name in _lacking(existing, value):
+                said = f"zero_optimization has no {name}, which --offload asks for: add it there"
+                _note(result, codes.DS_CONFLICT, lines.get("zero_optimization", 1), said, users)
         elif key in existing:
             if not _holds(existing[key], value):
                 said = f"{key} is {json.dumps(existing[key])} and stays; the trial as it was needs {json.dumps(value)}"
@@ -204,6 +209,14 @@ def _stage(config: Mapping[str, object]) -> int:
     zero = config.get("zero_optimization")
     stage = zero.get("stage", 0) if isinstance(zero, Mapping) else 0
     return stage if isinstance(stage, int) else 0
+
+
+def _lacking(existing: Mapping[str, object], wanted: object) -> list[str]:
+    """What of the block ``zero_optimization`` that is wanted, but the stage, the existing file does not have."""
+    there = existing.get("zero_optimization")
+    if not isinstance(wanted, Mapping):
+        return []
+    return [name for name in wanted if name != "stage" and not (isinstance(there, Mapping) and name in there)]
 
 
 def _holds(existing: object, wanted: object) -> bool:

@@ -11,7 +11,14 @@ class Options:
 
     ``target``: ``"runtime"`` (the bundled trial_runtime) or ``"determined"`` (the official package).
     ``zero``: ZeRO stage 0 to 3, or None for the highest stage that is exact for the trial.
+    ``precision``: number format of the engines, ``"fp32"``, ``"bf16"``, ``"fp16"``, ``"autocast"``, or None for the
+    trial's own.
+    ``offload``: what lives in host memory: ``"none"``, ``"optimizer"`` (its state) or ``"parameters"`` (that too).
+    ``optimizer_in_config``: let DeepSpeed make the optimizer, where it makes the same one.
     """
 
     target: str = "runtime"
     zero: int | None = None
+    precision: str | None = None
+    offload: str = "none"
+    optimizer_in_config: bool = False

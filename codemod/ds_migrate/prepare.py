@@ -10,6 +10,7 @@ from ds_migrate.plan import Plan
 from ds_migrate.rules.support import engine_name
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.syntax.tree import code, dotted, dotted_names
+from ds_migrate.trial.ask import ask
 from ds_migrate.trial.clipping import Clipping, clipping_of
 from ds_migrate.trial.decide import decide
 from ds_migrate.trial.hazards import handles_gradients, hooks_gradients
@@ -61,7 +62,8 @@ def prepare(plan: Plan) -> None:
 
 def agree(plans: Sequence[Plan]) -> None:
     """Trials whose engines are made by the same lines of a shared ``__init__`` need them the same: counted by hand and
-    unsharded where one of them does, and blocked where what differs cannot be reconciled."""
+    unsharded where one of them does, and blocked where what differs cannot be reconciled. Then what the command line
+    asks of the engines is settled."""
     shared: dict[cst.CSTNode, list[Plan]] = {}
     for plan in plans:
         if plan.trial.place is not None:
@@ -80,6 +82,9 @@ def agree(plans: Sequence[Plan]) -> None:
         managed = all(plan.trial.managed for plan in group)
         for plan in group:
             plan.trial.managed, plan.trial.stage, plan.trial.stage_reason = managed, least.stage, least.stage_reason
+    for plan in plans:
+        if plan.trial.place is not None:
+            plan.trial.asked = ask(plan.trial, plan.options, plan.target)
 
 
 def _engines_of(trial: Trial) -> tuple[object, ...]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
+from ds_migrate.arguments import OFFLOADS, PRECISIONS
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -13,6 +15,9 @@ _TABLE = b"ds-migrate"
 CHOICES: Mapping[str, tuple[object, ...]] = {
     "target": ("runtime", "determined"),
     "zero": (0, 1, 2, 3),
+    "precision": PRECISIONS,
+    "offload": OFFLOADS,
+    "optimizer-in-config": (True, False),
     "view": ("auto", "unified", "split"),
     "color": ("auto", "always", "never"),
 }
@@ -75,7 +80,7 @@ def _checked(file: str, table: Mapping[str, Any]) -> Mapping[str, Any]:
     for key, value in table.items():
         if key in CHOICES:
             # True is 1 to Python, and no stage
-            if isinstance(value, bool) or value not in CHOICES[key]:
+            if type(value) not in map(type, CHOICES[key]) or value not in CHOICES[key]:
                 known = ", ".join(map(repr, CHOICES[key]))
                 raise SettingsError(f"{file}: {key} in [tool.ds-migrate] is {value!r}; it can be {known}")
         elif key in PATTERNS:

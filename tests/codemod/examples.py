@@ -11,6 +11,8 @@ import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
+from ds_migrate.arguments import parse
+from ds_migrate.cli import options_of
 from ds_migrate.discover import discover
 from ds_migrate.engine import migrate
 from ds_migrate.options import Options
@@ -80,12 +82,19 @@ def train_batch(self, batch: TorchData, epoch_idx: int, batch_idx: int) -> Dict[
 class Example:
     before: str
     after: str
+    options: Options
 
 
 def example_of(doc: str) -> Example | None:
     """The Before and After blocks of a rule page; None when it has none."""
     before, after = _block(doc, "Before"), _block(doc, "After")
-    return Example(before, after) if before and after else None
+    return Example(before, after, _options(_block(doc, "Options"))) if before and after else None
+
+
+def _options(words: str) -> Options:
+    """What the command line would make of the words."""
+    arguments = parse(["PATH", *words.split()])
+    return options_of(arguments)
 
 
 def _block(doc: str, heading: str) -> str:

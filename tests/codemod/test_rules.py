@@ -28,7 +28,7 @@ LAYOUTS = {
 def test_example_converts_as_its_page_says(rule: Rule, tmp_path: Path) -> None:
     example = examples.example_of(rule.doc)
     assert example is not None
-    result = examples.convert(tmp_path, examples.module(example.before))
+    result = examples.convert(tmp_path, examples.module(example.before), options=example.options)
     assert examples.problems(result) == []
     assert result.after is not None
     after = result.after.decode()
@@ -45,8 +45,8 @@ def test_layout_survives(rule: Rule, layout: str, tmp_path: Path) -> None:
     example = examples.example_of(rule.doc)
     assert example is not None
     text = examples.module(example.before)
-    plain = examples.convert(tmp_path, text).after
-    written = examples.convert(tmp_path, LAYOUTS[layout](text)).after
+    plain = examples.convert(tmp_path, text, options=example.options).after
+    written = examples.convert(tmp_path, LAYOUTS[layout](text), options=example.options).after
     assert plain is not None and written is not None
     assert written == LAYOUTS[layout](plain.decode())
 
@@ -55,10 +55,10 @@ def test_layout_survives(rule: Rule, layout: str, tmp_path: Path) -> None:
 def test_second_run_changes_nothing(rule: Rule, tmp_path: Path) -> None:
     example = examples.example_of(rule.doc)
     assert example is not None
-    first = examples.convert(tmp_path, examples.module(example.before)).after
+    first = examples.convert(tmp_path, examples.module(example.before), options=example.options).after
     assert first is not None
     (tmp_path / "model_def.py").write_bytes(first)
-    assert not any(f.to_write for f in examples.run(tmp_path).files if f.path.suffix == ".py")
+    assert not any(f.to_write for f in examples.run(tmp_path, options=example.options).files if f.path.suffix == ".py")
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -137,6 +137,18 @@ def test_the_nearest_table_decides_and_the_command_line_wins(capsys: pytest.Capt
     assert "+from trial_runtime.pytorch.deepspeed import" in capsys.readouterr().out
 
 
+def test_what_engines_are_like_is_a_setting_and_is_repeated_when_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    configure('precision = "bf16"\noffload = "optimizer"\noptimizer-in-config = true')
+    Path("trial.py").write_bytes(SOURCE)
+
+    main(["trial.py", "--offload", "none", "--no-optimizer-in-config"])
+
+    output = capsys.readouterr()
+    assert '+  "bf16": {' in output.out
+    assert "offload_optimizer" not in output.out and '"optimizer"' not in output.out
+    assert "ds-migrate --write --offload none --no-optimizer-in-config trial.py" in output.err
+
+
 def test_a_table_above_the_repository_is_another_projects() -> None:
     configure("zero = 0")
     touch("repository/a.py")
@@ -151,9 +163,10 @@ def test_a_table_above_the_repository_is_another_projects() -> None:
     ("text", "said"),
     [
         ("exlude = []", "has no key 'exlude' (did you mean exclude?)"),
-        ("write = true", "has no key 'write'; it can have target, zero, view, color, include, exclude"),
+        ("write = true", "has no key 'write'; it can have target, zero, precision, offload, optimizer-in-config, view"),
         ('target = "ray"', "target in [tool.ds-migrate] is 'ray'; it can be 'runtime', 'determined'"),
         ("zero = true", "zero in [tool.ds-migrate] is True; it can be 0, 1, 2, 3"),
+        ("offload = true", "offload in [tool.ds-migrate] is True; it can be 'none', 'optimizer', 'parameters'"),
         ('exclude = "a"', "exclude in [tool.ds-migrate] must be a list of patterns, not 'a'"),
         ("zero = ", "is not TOML"),
     ],

@@ -26,8 +26,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from ruamel.yaml import YAML
-
 from trial_runtime.verify.record import Key, Record
+
 from equivalence.scenario import Periods, Scenario
 
 RANK, WORLD_SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
@@ -89,7 +89,9 @@ def add_state(record: Record, trial: object, step: int) -> None:
         for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
             if id(tensor) not in seen:
                 seen.add(id(tensor))
-                record.add(Key("state", step, f"{attribute}.{name}", RANK), tensor.detach().cpu().numpy())
+                held = tensor.detach().cpu()
+                held = held.float() if held.dtype == torch.bfloat16 else held  # which numpy does not have
+                record.add(Key("state", step, f"{attribute}.{name}", RANK), held.numpy())
 
 
 @contextlib.contextmanager

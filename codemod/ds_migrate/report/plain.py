@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from ds_migrate.report.display import place, visible
-from ds_migrate.report.summary import Command, Mode, next_steps, sentences
+from ds_migrate.report.summary import MEMORY_CODE, Command, Mode, next_steps, sentences
 from ds_migrate.result import FileResult, FileStatus, Finding, Report, Severity, TrialStatus
 
 ORDER = (Severity.ERROR, Severity.BLOCKED, Severity.REVIEW, Severity.CONVERTED)
@@ -55,5 +55,6 @@ def step_lines(steps: Iterable[tuple[str, str]]) -> Iterator[str]:
 
 def sorted_findings(file: FileResult, severities: Sequence[Severity]) -> list[Finding]:
     """The file's findings of the given severities, in their order, then by place."""
-    chosen = [finding for finding in file.findings if finding.severity in severities]
+    # what the summary says stands there only
+    chosen = [f for f in file.findings if f.severity in severities and f.code != MEMORY_CODE]
     return sorted(chosen, key=lambda f: (severities.index(f.severity), f.cell or 0, f.line, f.column, f.code))

@@ -15,6 +15,8 @@ from ds_migrate.report.display import visible
 from ds_migrate.result import FileKind, FileStatus, Report, Severity, TrialStatus
 
 MARKER_CODE = "DSM005"
+MEMORY_CODE = "DSM507"
+_MANY_TRIALS = 3
 _MANY_PATHS = 6
 EXIT_DONE, EXIT_WORK_REMAINS, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 2, 130
 
@@ -140,6 +142,8 @@ def sentences(report: Report, mode: Mode) -> Iterator[str]:
     ]
     if any(changes + notes):
         yield f"{', '.join(filter(None, changes + notes))}."
+    if mode is not Mode.CHECK:
+        yield from _memory(report)
 
 
 def _config(report: Report) -> str | None:
@@ -147,6 +151,17 @@ def _config(report: Report) -> str | None:
     configs = [file.path for file in report.files if file.kind is FileKind.EXPERIMENT and file.to_write]
     chosen = min(configs, key=lambda path: not path.name.startswith("const"), default=None)
     return None if chosen is None else str(chosen)
+
+
+def _memory(report: Report) -> Iterator[str]:
+    """What training takes, once for all trials of which the same is to be said."""
+    trials: dict[str, list[str]] = {}
+    for _, finding in report.findings(Severity.CONVERTED):
+        if finding.code == MEMORY_CODE:
+            trials.setdefault(finding.message, []).append(finding.trial or "")
+    for message, names in list(trials.items())[:_MANY_TRIALS]:
+        whose = f" of {visible(', '.join(names[:_MANY_TRIALS]))}" if len(trials) > 1 else ""
+        yield f"Memory{whose}, {message}."
 
 
 def next_steps(report: Report, mode: Mode, command: Command) -> Iterator[tuple[str, str]]:

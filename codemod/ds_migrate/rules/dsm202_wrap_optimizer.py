@@ -43,7 +43,7 @@ References
 from __future__ import annotations
 
 from ds_migrate.plan import Plan
-from ds_migrate.rules.support import collect, unwrap
+from ds_migrate.rules.support import collect, remove_small, unwrap
 from ds_migrate.syntax.tree import argument, is_literal, number
 from ds_migrate.trial.decide import bare_parameters
 from ds_migrate.trial.model import Form
@@ -64,6 +64,10 @@ def apply(plan: Plan) -> None:
             file, call = wrap.file, wrap.call
             if plan.trial.form is Form.COLLECTED:
                 collect(plan, wrap.use, wrap.argument, CODE, "add_optimizer")
+            elif plan.trial.asked.optimizer is not None:
+                for statement in plan.trial.asked.optimizer.assignments:  # DeepSpeed makes it (DSM512)
+                    if file.edits.once(statement, CODE):
+                        remove_small(file, statement)
             else:
                 unwrap(wrap, CODE, bare=bool(optimizer.raw))
                 plan.converted(CODE, file, call, f"{optimizer.target} is the optimizer itself, its engine takes it")

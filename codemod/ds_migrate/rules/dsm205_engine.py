@@ -132,6 +132,10 @@ class _Names:
             on = f'{self.context}.device.type == "cuda"'
             enabled = f"{on} and {precision.condition}" if precision.condition else on
             values.append(f'"torch_autocast": {{"enabled": {enabled}, "dtype": "{precision.dtype}"}},')
+        made = plan.trial.asked.optimizer
+        if made is not None and made.computed:
+            computed = ", ".join(f'"{name}": {value}' for name, value in made.computed.items())
+            values.append(f'"optimizer": {{"params": {{{computed}}}}},')
         values.append(f'**{self.hparams}.get("overwrite_deepspeed_args", {{}}),')
         if not known and not configured:  # such a context may have no hyperparameters: get_hparams() would raise
             return [
@@ -154,7 +158,8 @@ class _Names:
         deepspeed = self.file.imports.module("deepspeed")
         head = f"{self.engine}, {target or optimizer}, _, _ = {deepspeed}.initialize("
         scheduler = self.plan.trial.engine_scheduler
-        parts = [f"model={model}", f"optimizer={optimizer}", *([f"lr_scheduler={scheduler}"] if scheduler else [])]
+        given = [f"optimizer={optimizer}"] if self.plan.trial.asked.optimizer is None else []
+        parts = [f"model={model}", *given, *([f"lr_scheduler={scheduler}"] if scheduler else [])]
         arguments = ", ".join([*parts, f"config={config}"])
         depth = 8
         if depth + len(head) + len(arguments) + 1 <= self.width:
@@ -187,9 +192,12 @@ def shared_clipping(trial: Trial) -> str | None:
 def _simple_engine(names: _Names) -> list[str]:
     trial = names.plan.trial
     model, optimizer = trial.models[0], trial.optimizers[0]
+    engine = names.engine
+    if trial.asked.casts:
+        engine = f"{names.plan.deepspeed_name(names.file, 'float32_outside')}({engine})"
     return [
         *names.initialize(model.raw or model.target, optimizer.raw or optimizer.target, names.config, optimizer.target),
-        f"{model.target} = {names.context}.wrap_model_engine({names.engine})",
+        f"{model.target} = {names.context}.wrap_model_engine({engine})",
     ]
 
 
@@ -226,7 +234,8 @@ def static_config(trial: Trial, target: Target) -> dict[str, object]:
     literal = next((c.literal for c in trial.clipping.values()), None) if _all_same_literal(trial) else None
     config: dict[str, object] = {
         "gradient_clipping": float(literal) if literal is not None else 0.0,
-        "zero_optimization": {"stage": trial.stage},
+        "zero_optimization": {"stage": trial.stage, **trial.asked.zero()},
+        **trial.asked.config(),
     }
     if trial.stage > 0 and not trial.tested_optimizer:
         config["zero_allow_untested_optimizer"] = True

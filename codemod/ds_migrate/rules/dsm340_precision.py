@@ -97,7 +97,11 @@ def apply(plan: Plan) -> None:
         if scaler is not None:
             plan.review(CODE, step.use.file, scaler, "the engine scales and unscales, the scaler is not needed", None)
     for block in plan.trial.precision.blocks:
-        plan.review(CODE, block[0], block[1], f"autocast: {_NEAREST}")
+        asked = plan.trial.asked.precision
+        said = (
+            _NEAREST if asked is None else f"the engine's forward is --precision {asked}, this is for what is around it"
+        )
+        plan.review(CODE, block[0], block[1], f"autocast: {said}")
 
 
 def _drop(plan: Plan, use: ContextUse) -> None:
@@ -131,6 +135,10 @@ def _drop(plan: Plan, use: ContextUse) -> None:
 
 def _nearest(plan: Plan, use: ContextUse) -> None:
     """Say what replaces it; where forwards go past the engines, put autocast around them."""
+    if plan.trial.asked.precision is not None:
+        what = f"{use.attr.rpartition('.')[2]} goes: --precision {plan.trial.asked.precision} says it now"
+        plan.review(CODE, use.file, use.node, what)
+        return
     if plan.trial.form is Form.SIMPLE or _wrap_forwards(plan):
         plan.review(CODE, use.file, use.node, f"{use.attr.rpartition('.')[2]}: {_NEAREST}")
         return
@@ -182,7 +190,9 @@ def _scaler(plan: Plan, use: ContextUse) -> None:
         position = next(i for i, a in enumerate(call.args) if a is given)
         file.change(call, lambda updated: updated.args[position].value)  # type: ignore[attr-defined]
         _disable(plan, use, dotted(made))
-    plan.review(CODE, file, call, f"GradScaler: {_NEAREST}")
+    asked = plan.trial.asked.precision
+    said = _NEAREST if asked is None else f"it does nothing now, --precision {asked} says what the engine computes in"
+    plan.review(CODE, file, call, f"GradScaler: {said}")
 
 
 def _disable(plan: Plan, use: ContextUse, name: str | None) -> None:

@@ -150,8 +150,13 @@ def remove_statement(file: SourceFile, node: cst.CSTNode) -> bool:
     parent = file.parent(node)
     if not isinstance(parent, cst.Expr):
         return False
-    file.remove(_removable(parent, file.statement(node)))
+    remove_small(file, parent)
     return True
+
+
+def remove_small(file: SourceFile, small: cst.CSTNode) -> None:
+    """Drop a small statement, and its line when nothing else stands there."""
+    file.remove(_removable(small, file.statement(small)))
 
 
 def engine_name(optimizer: Optimizer, taken: Collection[str] = ()) -> str:

@@ -11,6 +11,7 @@ import libcst as cst
 
 from ds_migrate.project import TrialClass
 from ds_migrate.syntax.source import SourceFile
+from ds_migrate.trial.asked import Asked
 from ds_migrate.trial.context import ContextUse
 
 if TYPE_CHECKING:
@@ -138,6 +139,7 @@ class Trial:
     place: Place | None = None
     clipping: dict[Optimizer, Clipping] = field(default_factory=dict)
     precision: Precision = None  # type: ignore[assignment]  # set by the decisions
+    asked: Asked = field(default_factory=Asked)
     ds_config: dict[str, object] = field(default_factory=dict)
 
     @property

@@ -1,0 +1,78 @@
+"""What training state takes in memory, and what stages, offload and precision would save.
+
+What it does
+    Says in the summary how many bytes weights, gradients and the optimizer's state take for each parameter of the
+    model: as the trial was, as converted, and with the options that it can have. N is the number of ranks.
+
+Why
+    PyTorchTrial kept everything on every rank. What a ZeRO stage saves depends on the number of ranks, and on few ranks
+    it may cost more than it saves: each rank steps a float32 copy of its share. A byte a parameter is a gigabyte for a
+    billion parameters. Activations come on top.
+
+Numbers
+    None is changed: this is an estimate, made as DeepSpeed's own estimators make theirs.
+
+References
+    deepspeed.runtime.zero.stage_1_and_2.estimate_zero2_model_states_mem_needs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ds_migrate.memory import Bytes, training_state
+from ds_migrate.plan import Plan
+from ds_migrate.syntax.tree import argument, number
+from ds_migrate.trial.config_optimizer import constructor
+from ds_migrate.trial.hazards import forward_past_engine
+from ds_migrate.trial.model import Form, Optimizer
+
+CODE = "DSM507"
+NAME = "memory"
+
+# Values that torch's optimizers keep for each parameter; others are taken for Adam's like.
+_STATES = {"Adagrad": 1, "RMSprop": 1, "ASGD": 1}
+_LIKE_ADAM = 2
+
+
+def apply(plan: Plan) -> None:
+    trial, place = plan.trial, plan.trial.place
+    if place is None:
+        return
+    states = max((_states(optimizer) for optimizer in trial.optimizers), default=_LIKE_ADAM)
+    asked = trial.asked
+    chosen = training_state(trial.stage, asked.precision or "fp32", asked.offload, states)
+    before = training_state(0, "fp32", "none", states)
+    found = [f"{before} in PyTorchTrial", f"{chosen} as converted"]
+    shown = {str(before), str(chosen)}
+    for words, size in _others(plan, states):
+        if str(size) not in shown:
+            shown.add(str(size))
+            found.append(f"{size} with {words}")
+    plan.converted(CODE, place.file, place.statement, f"bytes a parameter on each of N ranks: {'; '.join(found)}")
+
+
+def _others(plan: Plan, states: int) -> Iterator[tuple[str, Bytes]]:
+    """What other options would make of it, as far as the trial can have them."""
+    trial, asked = plan.trial, plan.trial.asked
+    precision, offload = asked.precision or "fp32", asked.offload
+    if trial.form is not Form.SIMPLE or trial.stage == 0:
+        return
+    through_engine = not forward_past_engine(trial)
+    for stage in (2, 3) if through_engine else (2,):
+        if stage > trial.stage:
+            yield f"--zero {stage}", training_state(stage, precision, offload, states)
+    if through_engine and plan.target.ships_helpers:
+        yield "--precision bf16", training_state(trial.stage, "bf16", offload, states)
+    yield "--offload optimizer", training_state(trial.stage, precision, "optimizer", states)
+
+
+def _states(optimizer: Optimizer) -> int:
+    call = constructor(optimizer)
+    module, _, kind = (optimizer.wraps[0].file.names.qualified(call.func) or "" if call else "").rpartition(".")
+    if call is None or module != "torch.optim":
+        return _LIKE_ADAM
+    if kind == "SGD":
+        momentum = argument(call, 2, "momentum")
+        return 0 if momentum is None or number(momentum.value) == 0 else 1
+    return _STATES.get(kind, _LIKE_ADAM)
