@@ -236,6 +236,12 @@ def test_after_writing_there_is_something_to_compare_with_only_in_git(
     assert "ds-verify const.yaml" in shown(report, Mode.WRITE)
 
 
+def test_after_writing_a_check_names_what_is_left_to_a_person() -> None:
+    for help_text in ("do this", None):
+        file = changed(Path("a.py"), b"", b"x\n", finding(Severity.REVIEW, help=help_text))
+        assert ("ds-migrate --check --zero 1 'src dir'" in shown(report_of(file), Mode.WRITE)) == bool(help_text)
+
+
 def test_writing_ends_with_how_to_train_and_how_to_take_it_back() -> None:
     config = FileResult(Path("const.yaml"), FileKind.EXPERIMENT, FileStatus.CHANGED, b"a", b"b")
     text = shown(report_of(changed(Path("a.py"), b"", b"x\n"), config), Mode.WRITE)

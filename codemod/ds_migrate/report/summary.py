@@ -181,6 +181,8 @@ def next_steps(report: Report, mode: Mode, command: Command) -> Iterator[tuple[s
             if git.work_tree(str(Path(os.path.realpath(config)).parent)) is not None:
                 yield "to see that it trains the same", visible(shlex.join(["ds-verify", config]))
             yield "to train it", visible(shlex.join(["ds-train", config]))
+        if any(finding.help for _, finding in report.findings(Severity.REVIEW, Severity.BLOCKED)):
+            yield "to see what is left to do", command.line("--check")
         yield "to take it back", "ds-migrate --undo"
     for severity in (Severity.BLOCKED, Severity.REVIEW):
         for _, finding in report.findings(severity):
