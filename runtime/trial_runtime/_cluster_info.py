@@ -60,6 +60,7 @@ class RunInfo:
     Attributes:
         directory: the run directory (absolute), shared by all ranks; holds config, log, metrics and TensorBoard files.
         checkpoint_directory: where this run's checkpoints go (absolute), one folder a checkpoint.
+        storage: URL where they are kept too, None: nowhere. The driver's options are not here: they may hold keys.
         fit: defaults for ``Trainer.fit()``.
         searcher_metric: validation metric that decides which checkpoint is best; None when the config names none.
         smaller_is_better: whether a smaller ``searcher_metric`` is better.
@@ -73,6 +74,7 @@ class RunInfo:
 
     directory: str
     checkpoint_directory: str
+    storage: str | None = None
     fit: FitDefaults = FitDefaults()
     searcher_metric: str | None = None
     smaller_is_better: bool = True
@@ -120,9 +122,9 @@ class ClusterInfo:
         container_slot_counts: how many slots each node has.
         task_type: always ``"TRIAL"``.
         gpu_uuids: left empty; the accelerator is asked where it is needed.
-        latest_checkpoint: absolute path of the checkpoint to start from, or None. It is the run's own newest one, else
-            the one given to ``ds-train``: a run that was started from a checkpoint, crashed and was started again goes
-            on where it crashed. Decided once for all ranks, before they start.
+        latest_checkpoint: absolute path or URL of the checkpoint to start from, or None. It is the run's own newest
+            one, else the one given to ``ds-train``: a run that was started from a checkpoint, crashed and was started
+            again goes on where it crashed. Decided once for all ranks, before they start.
     """
 
     trial: TrialInfo

@@ -56,6 +56,10 @@ class CheckpointNotFound(InvalidCheckpointException):
     """There is no checkpoint of this name."""
 
 
+class CheckpointStorageError(RuntimeError):
+    """The remote storage of checkpoints could not be used; the message says why, without keys."""
+
+
 class InvalidHP(Exception):  # noqa: N818 - the name that trials raise
     """Raised by a trial: this combination of hyperparameters cannot be trained."""
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from trial_runtime import _remote
 from trial_runtime._cluster_info import newest_checkpoint
-from trial_runtime.errors import InvalidCheckpointException
+from trial_runtime.errors import CheckpointStorageError, InvalidCheckpointException
 
 
 def parser() -> argparse.ArgumentParser:
@@ -20,7 +21,9 @@ def parser() -> argparse.ArgumentParser:
         description="Write the whole fp32 weights of a checkpoint to a safetensors file, for each engine (or model of "
         "a PyTorchTrial) one; whatever ZeRO stage and number of ranks saved it.",
     )
-    made.add_argument("checkpoint", metavar="CHECKPOINT", help="a checkpoint, or a run directory: its newest one")
+    made.add_argument(
+        "checkpoint", metavar="CHECKPOINT", help="a checkpoint, or a run directory: its newest; or its URL"
+    )
     made.add_argument("file", type=Path, nargs="?", default=Path("model.safetensors"), metavar="FILE",
                       help="with several engines FILE-0, FILE-1, ... (default: %(default)s)")  # fmt: skip
     made.add_argument("--engine", type=int, metavar="N", help="only this one, counted from 0")
@@ -33,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         for line in export(options.checkpoint, options.file, options.engine):
             print(line)
-    except (InvalidCheckpointException, OSError) as error:
+    except (InvalidCheckpointException, CheckpointStorageError, OSError) as error:
         print(f"export: {error}", file=sys.stderr)
         return 2
     return 0
@@ -43,7 +46,7 @@ def export(checkpoint: str, file: Path, engine: int | None = None) -> list[str]:
     """Write the weights; a line about each file.
 
     Args:
-        checkpoint: a checkpoint or a run directory.
+        checkpoint: a checkpoint or a run directory, or its URL in a storage.
         file: where to.
         engine: number of the engine or model; None: all.
 
@@ -52,13 +55,17 @@ def export(checkpoint: str, file: Path, engine: int | None = None) -> list[str]:
     """
     from trial_runtime import core
     from trial_runtime.pytorch._checkpoint import CheckpointStore
+
+    with _remote.fetched(checkpoint) as given:
+        path = Path(newest_checkpoint(given) or newest_checkpoint(given / "checkpoints") or given)
+        store = CheckpointStore(path.parent, core.DummyDistributedContext())
+        store.verify(store.find(str(path)))
+        return list(_write(path, file, engine))
+
+
+def _write(path: Path, file: Path, engine: int | None) -> Iterator[str]:
     from trial_runtime.pytorch.deepspeed._export import write_safetensors
 
-    given = Path(checkpoint)
-    path = Path(newest_checkpoint(given) or newest_checkpoint(given / "checkpoints") or given)
-    store = CheckpointStore(path.parent, core.DummyDistributedContext())
-    store.verify(store.find(str(path)))
-    lines = []
     models = _models(path)
     numbers = range(len(models)) if engine is None else [engine]
     if engine is not None and not 0 <= engine < len(models):
@@ -68,8 +75,7 @@ def export(checkpoint: str, file: Path, engine: int | None = None) -> list[str]:
         target = file if len(numbers) == 1 else file.with_name(f"{file.stem}-{number}{file.suffix}")
         write_safetensors(state, target)
         values = sum(value.numel() for value in state.values())
-        lines.append(f"{target}: {len(state)} tensors, {values:,} values, from {path.name}")
-    return lines
+        yield f"{target}: {len(state)} tensors, {values:,} values, from {path.name}"
 
 
 def _models(path: Path) -> list[Callable[[], dict[str, Any]]]:

@@ -216,7 +216,17 @@ def test_an_unknown_pick_is_refused_with_a_near_name() -> None:
         ("optimizations: {mixed_precision: O1}", "optimizations.mixed_precision: 'O1' is not allowed: apex"),
         ("environment: {environment_variables: {cpu: [A]}}", "environment.environment_variables: 'A' is not allowed"),
         ("environment: {environment_variables: A=1}", "environment.environment_variables: 'A=1' is not allowed"),
-        ("checkpoint_storage: {type: s3, bucket: b}", "checkpoint_storage.type: 's3' is not allowed: remote storage"),
+        ("checkpoint_storage: {type: s3}", "checkpoint_storage.bucket: is missing"),
+        ("checkpoint_storage: {type: s3, bucket: b, access_key: a}", "access_key and secret_key go together"),
+        ("checkpoint_storage: {type: gcs, bucket: b, prefix: ../a}", "checkpoint_storage.prefix: '../a'"),
+        ("checkpoint_storage: {type: azure, container: c}", "write connection_string, or account_url"),
+        ("checkpoint_storage: {type: azure, container: c, connection_string: s, credential: t}", "leave out"),
+        (
+            "checkpoint_storage: {type: azure, container: c, account_url: 'http://h/a'}",
+            "checkpoint_storage.account_url",
+        ),
+        ("checkpoint_storage: {type: url, url: /folder}", "checkpoint_storage.url: write a URL"),
+        ("checkpoint_storage: {type: url, url: 's3://b', options: [1]}", "checkpoint_storage.options: write a mapping"),
         ("checkpoint_storage: {type: shared}", "checkpoint_storage.type: 'shared' is not allowed: write shared_fs"),
         ("checkpoint_storage: {type: shared_fs}", "checkpoint_storage.host_path: is missing"),
         ("checkpoint_storage: {type: directory}", "checkpoint_storage.container_path: is missing"),
@@ -255,6 +265,40 @@ def test_every_field_that_is_not_acted_on_is_named() -> None:
         "entrypoint", "description", "bind_mounts", "records_per_epoch", "min_validation_perod",
         "resources.resource_pool", "resources.slots", "environment.image",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fields", "url", "options"),
+    [
+        ("{type: s3, bucket: b}", "s3://b", {}),
+        (
+            "{type: s3, bucket: b, prefix: /a//c/, access_key: k, secret_key: s, endpoint_url: 'http://h:9000'}",
+            "s3://b/a/c",
+            {"key": "k", "secret": "s", "endpoint_url": "http://h:9000"},
+        ),
+        ("{type: gcs, bucket: b, prefix: c}", "gs://b/c", {}),
+        ("{type: azure, container: c, connection_string: x=y}", "az://c", {"connection_string": "x=y"}),
+        (
+            "{type: azure, container: c/d, account_url: 'https://me.blob.core.windows.net', credential: t}",
+            "az://c/d",
+            {"account_name": "me", "account_host": "me.blob.core.windows.net", "credential": "t"},
+        ),
+        ("{type: url, url: 'sftp://h/p', options: {port: 22}}", "sftp://h/p", {"port": 22}),
+        ("'gs://b/c'", "gs://b/c", {}),
+    ],
+)
+def test_remote_checkpoint_storage(fields: str, url: str, options: dict[str, object]) -> None:
+    made = plan(f"checkpoint_storage: {fields}")
+    assert made.storage.remote is not None
+    assert (made.storage.remote.url, dict(made.storage.remote.options)) == (url, options)
+    assert made.storage.root is None
+    assert not [name for name, _ in made.notices if name.startswith("checkpoint_storage")]
+
+
+def test_a_key_that_is_no_text_is_not_shown() -> None:
+    with pytest.raises(ConfigError, match=r"checkpoint_storage\.secret_key: write a string") as error:
+        plan("checkpoint_storage: {type: s3, bucket: b, access_key: a, secret_key: 98765}")
+    assert "98765" not in str(error.value)
 
 
 def test_checkpoint_storage(tmp_path: Path) -> None:

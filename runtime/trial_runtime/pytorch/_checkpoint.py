@@ -20,16 +20,22 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from trial_runtime import core
+from trial_runtime import _remote, core
 from trial_runtime._cluster_info import LATEST_FILE
-from trial_runtime.errors import CheckpointNotFound, InvalidCheckpointException
+from trial_runtime._remote import Location
+from trial_runtime.errors import CheckpointNotFound, CheckpointStorageError, InvalidCheckpointException
 from trial_runtime.pytorch import _manifest, _temporary
 from trial_runtime.pytorch._commit import Commit
 from trial_runtime.pytorch._manifest import MANIFEST
+from trial_runtime.pytorch._mirror import Mirror, fetch, fetch_url
+from trial_runtime.pytorch._together import RanksError, together
+
+logger = logging.getLogger("trial_runtime.pytorch")
 
 _T = TypeVar("_T")
 
@@ -40,12 +46,15 @@ class CheckpointStore:
     Args:
         directory: the folder; made when the first checkpoint is saved.
         distributed: the ranks.
+        remote: where they are kept too; older ones only there.
     """
 
-    def __init__(self, directory: Path, distributed: core.DistributedContext) -> None:
+    def __init__(self, directory: Path, distributed: core.DistributedContext, remote: Location | None = None) -> None:
         self.directory = directory
         self.distributed = distributed
+        self.mirror = None if remote is None else Mirror(directory, remote)
         self._beside: core.DistributedContext | None = None
+        self._foreign = False  # the checkpoint that was found is another run's
 
     def save(self, name: str, write: Callable[[Path], None], facts: dict[str, Any]) -> Commit:
         """Write a checkpoint and begin to commit it: either it will be whole under its name, or there is none of it.
@@ -70,16 +79,51 @@ class CheckpointStore:
             claimed = claim.pop_all()
         return Commit(name, lambda: self._commit(temporary, self.directory / name, facts, claimed))
 
+    def continues(self, path: Path | None) -> None:
+        """The run begins, from this checkpoint if there is one.
+
+        Raises:
+            CheckpointStorageError: on every rank, when the remote storage does not answer.
+        """
+        if self.mirror is None:
+            return
+        if path is not None and path.parent == self.directory and not self._foreign:
+            self.mirror.adopt(self.distributed, path.name)
+        else:
+            self.mirror.names(self.distributed)
+
+    def finish(self) -> None:
+        """The run ends: upload what could not be before.
+
+        Raises:
+            CheckpointStorageError: on every rank, when it still cannot be.
+        """
+        if self.mirror is None or not self.mirror.unsent:
+            return
+        try:
+            self.mirror.send(self.distributed)
+        except CheckpointStorageError as error:
+            raise CheckpointStorageError(
+                f"{error}. Not uploaded: {', '.join(self.mirror.unsent)}, whole in {self.directory}. Continue the run "
+                "from there to upload them."
+            ) from error
+
     def find(self, given: str) -> Path:
-        """The checkpoint of this name in the store, or at this path.
+        """The checkpoint of this name in the store, or at this path or URL; a remote one is fetched.
 
         Raises:
             CheckpointNotFound: when there is none.
+            CheckpointStorageError: when the remote storage does not answer.
         """
+        if _remote.is_url(given):
+            self._foreign = self.mirror is None or not given.startswith(self.mirror.location.url)
+            return fetch_url(self.distributed, given, self.directory)
         known = self._latest() if given == LATEST_FILE else given
         for path in (self.directory / known, Path(known)):
             if known and path.is_dir():
                 return path
+        if self.mirror is not None:
+            return fetch(self.distributed, self.mirror.location, given, self.directory)
         there = ", ".join(_manifest.committed(self.directory)) or "none"
         raise CheckpointNotFound(
             f"There is no checkpoint {given!r}, neither at this path nor in {self.directory} (there: {there})."
@@ -127,6 +171,12 @@ class CheckpointStore:
             )
             files = {name: about for part in described for name, about in part.items()}
             self._together(ranks, "commit", lambda: self._rename(temporary, final, {**facts, "files": files}))
+        if self.mirror is not None:
+            self.mirror.unsent.append(final.name)
+            try:
+                self.mirror.send(ranks)
+            except CheckpointStorageError as error:
+                logger.warning(f"Checkpoint {final.name} was not uploaded: {error}. It is tried again after the next.")
 
     def _rename(self, temporary: Path, final: Path, manifest: dict[str, Any]) -> None:
         _manifest.write_synced(temporary / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True))
@@ -142,21 +192,12 @@ class CheckpointStore:
     def _together(
         self, ranks: core.DistributedContext, what: str, act: Callable[[], _T], everywhere: bool = False
     ) -> list[_T]:
-        """Act on the chief or on every rank; when one fails, all do. What each rank came to, ordered by rank."""
-        result, error = None, None
-        if everywhere or ranks.rank == 0:
-            try:
-                result = act()
-            except Exception as caught:
-                error = caught
-        outcomes = ranks.allgather((None if error is None else repr(error), result))
-        failures = [f"rank {rank}: {message}" for rank, (message, _) in enumerate(outcomes) if message is not None]
-        if failures:
+        try:
+            return together(ranks, act, everywhere)
+        except RanksError as error:
             raise RuntimeError(
-                f"Saving a checkpoint to {self.directory} failed ({what}): {'; '.join(failures)}. "
-                "Earlier checkpoints are untouched."
+                f"Saving a checkpoint to {self.directory} failed ({what}): {error}. Earlier checkpoints are untouched."
             ) from error
-        return [outcome for _, outcome in outcomes]
 
     def _latest(self) -> str:
         try:

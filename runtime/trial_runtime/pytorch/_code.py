@@ -10,6 +10,8 @@ import sysconfig
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from trial_runtime.train.secrets import masked_file
+
 logger = logging.getLogger("trial_runtime.pytorch")
 
 _CONFIGS = (".json", ".yaml", ".yml")
@@ -73,9 +75,16 @@ def save_code(trial_class: type, folder: Path, also: Iterable[Path] = ()) -> Non
         target = folder / path.relative_to(root)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, target)
+            _copy(path, target)
         except OSError as error:
             logger.warning(f"{path} does not go with the checkpoint: {error}.")
+
+
+def _copy(path: Path, target: Path) -> None:
+    if path.suffix in _CONFIGS and b"checkpoint_storage" in (content := path.read_bytes()):
+        target.write_bytes(masked_file(content))  # an experiment config, with keys maybe
+    else:
+        shutil.copyfile(path, target)
 
 
 def _modules_below(root: Path) -> Iterator[Path]:

@@ -67,7 +67,8 @@ class TrialController:
             step_zero_validation=step_zero_validation,
             test_mode=test_mode,
         )
-        store = CheckpointStore(self.context._settings.checkpoint_directory, self.context.distributed)
+        settings = self.context._settings
+        store = CheckpointStore(settings.checkpoint_directory, self.context.distributed, settings.remote)
         self._strategy = self._strategy_class(trial_inst, self.context)
         self._loop = TrainingLoop(self._strategy, plan, Snapshots(self._strategy, store, policy, self._sinks()))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from trial_runtime import core
+from trial_runtime import _remote, core
 from trial_runtime._import import import_from_path
 from trial_runtime.errors import InvalidCheckpointException
 from trial_runtime.pytorch._pytorch_context import PyTorchTrialContext
@@ -54,7 +54,7 @@ def load_trial_from_checkpoint_path(
     number of ranks saved them.
 
     Args:
-        path: the checkpoint's folder.
+        path: the checkpoint's folder, or its URL in a storage.
         trial_class: the trial; by default it is imported from the code in the checkpoint.
         trial_kwargs: arguments for it beside the context.
         torch_load_kwargs: arguments for ``torch.load`` of a PyTorchTrial's state.
@@ -69,7 +69,11 @@ def load_trial_from_checkpoint_path(
             raise ValueError("Give torch_load_kwargs, or its entries as arguments, not both.")
         warnings.warn("Give the arguments of torch.load as torch_load_kwargs={...}.", FutureWarning, stacklevel=2)
         torch_load_kwargs = kwargs
-    folder = Path(path)
+    with _remote.fetched(path) as folder:
+        return _load(folder, trial_class, trial_kwargs or {}, torch_load_kwargs or {})
+
+
+def _load(folder: Path, trial_class: type | None, trial_kwargs: dict[str, Any], load_kwargs: dict[str, Any]) -> Any:
     try:
         facts = json.loads((folder / "load_data.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -80,10 +84,10 @@ def load_trial_from_checkpoint_path(
         from trial_runtime.pytorch.deepspeed._plain import load
 
         hparams = _with_own_config(folder / "code", hparams)
-        return load(folder, kind, hparams, exp_conf, trial_kwargs or {})
+        return load(folder, kind, hparams, exp_conf, trial_kwargs)
     context = CheckpointLoadContext(hparams, exp_conf)
-    trial = kind(context, **(trial_kwargs or {}))
-    options = {"map_location": "cpu", "weights_only": False, **(torch_load_kwargs or {})}
+    trial = kind(context, **trial_kwargs)
+    options = {"map_location": "cpu", "weights_only": False, **load_kwargs}
     checkpoint = torch.load(folder / STATE_FILE, **options)
     for model, state in zip(context.models, checkpoint["models_state_dict"], strict=True):
         torch.nn.modules.utils.consume_prefix_in_state_dict_if_present(state, "module.")

@@ -130,10 +130,10 @@ class TrainingLoop:
                     self._validate()
             except InvalidHP:
                 self._checkpoint()
-                self.snapshots.settle()
+                self.snapshots.finish()
                 raise
             self._checkpoint()
-            self.snapshots.settle()
+            self.snapshots.finish()
         if self.interruption.exit_code:
             raise SystemExit(self.interruption.exit_code)
 

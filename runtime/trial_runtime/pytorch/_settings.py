@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from trial_runtime._cluster_info import ClusterInfo, get_cluster_info
+from trial_runtime._remote import Location, is_url, with_options_of_environment
 from trial_runtime.errors import InvalidExperimentException
+from trial_runtime.train.storage import remote_of
 
 logger = logging.getLogger("trial_runtime.pytorch")
 
@@ -25,6 +27,7 @@ class RunSettings:
         checkpoint_directory: where checkpoints go, one folder each.
         info: the run that ``ds-train`` started, None without it.
         tensorboard: where TensorBoard files go, when not below ``directory``.
+        remote: where checkpoints are kept too, None: nowhere.
     """
 
     hparams: dict[str, Any] | None
@@ -34,6 +37,7 @@ class RunSettings:
     checkpoint_directory: Path
     info: ClusterInfo | None = None
     tensorboard: Path | None = None
+    remote: Location | None = None
 
     @classmethod
     def collect(
@@ -49,6 +53,7 @@ class RunSettings:
                 directory=Path(run_dir or info.run.directory),
                 checkpoint_directory=Path(run_dir) / "checkpoints" if run_dir else Path(info.run.checkpoint_directory),
                 info=info,
+                remote=None if info.run.storage is None else with_options_of_environment(info.run.storage),
             )
         seed = ((exp_conf or {}).get("reproducibility") or {}).get("experiment_seed")
         return cls(
@@ -57,6 +62,7 @@ class RunSettings:
             seed=None if seed is None else int(seed),
             directory=None if run_dir is None else Path(run_dir),
             checkpoint_directory=_checkpoint_directory(exp_conf or {}, run_dir),
+            remote=remote_of(exp_conf or {}),
         )
 
     @property
@@ -75,6 +81,8 @@ def _checkpoint_directory(exp_conf: dict[str, Any], run_dir: Path | str | None) 
     if run_dir is not None:
         return Path(run_dir) / "checkpoints"
     storage = exp_conf.get("checkpoint_storage") or {}
+    if isinstance(storage, str):
+        return Path("checkpoints") if is_url(storage) else Path(storage)
     kind = storage.get("type")
     if kind == "directory" and storage.get("container_path"):
         return Path(storage["container_path"])

@@ -24,6 +24,7 @@ from trial_runtime.pytorch._metrics import jsonable
 from trial_runtime.pytorch._recorder import MetricsSink
 from trial_runtime.pytorch._strategy import Strategy
 from trial_runtime.pytorch._stream import TrainingData
+from trial_runtime.train.secrets import masked
 
 logger = logging.getLogger("trial_runtime.pytorch")
 
@@ -158,6 +159,15 @@ class Snapshots:
         for callback in self.strategy.callbacks.values():
             callback.on_checkpoint_upload_end(uuid=commit.name)
 
+    def finish(self) -> None:
+        """:meth:`settle`, and upload what could not be before. Collective.
+
+        Raises:
+            CheckpointStorageError: on every rank, when it still cannot be.
+        """
+        self.settle()
+        self.store.finish()
+
     def close(self) -> None:
         """Let the checkpoint under way be committed, whatever ended training. The ranks may be in different places."""
         commit, self._commit = self._commit, None
@@ -208,7 +218,7 @@ class Snapshots:
         settings, kind = self.context._settings, type(self.strategy.trial)
         return {
             "trial_type": type(self.strategy).__name__.replace("Strategy", "Trial"),
-            "experiment_config": jsonable(settings.exp_conf),
+            "experiment_config": None if settings.exp_conf is None else jsonable(masked(settings.exp_conf)),
             "hparams": jsonable(settings.hparams),
             "trial_cls_spec": class_spec(kind),
             "is_trainer": True,
@@ -220,9 +230,10 @@ class Snapshots:
         Raises:
             InvalidCheckpointException: when there is none such, or it is damaged.
         """
-        if given is None:
+        path = None if given is None else self.store.find(given)
+        self.store.continues(path)
+        if path is None:
             return None
-        path = self.store.find(given)
         manifest = self.store.verify(path)
         if self.strategy.starts_warm_from(path):
             return Restored(path.name, path, {"progress": {"batches": 0}}, {}, warm=True)

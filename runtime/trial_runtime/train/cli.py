@@ -12,12 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from trial_runtime._cluster_info import ENV_VAR, ClusterInfo
+from trial_runtime._remote import OPTIONS_VARIABLE
 from trial_runtime.train import join
 from trial_runtime.train.config import Plan
 from trial_runtime.train.launch import USAGE_EXIT, Stopped, run_ranks
 from trial_runtime.train.prepare import open_directory, plan_from, write_info
 from trial_runtime.train.problems import ConfigError
 from trial_runtime.train.run_directory import CLUSTER_INFO_FILE, SUPERVISED, RunDirectory
+from trial_runtime.train.secrets import masked_words
 
 _EPILOG = """\
 several machines: torchrun --nnodes=2 --nproc-per-node=8 --rdzv-backend=c10d --rdzv-endpoint=HOST:29400 \\
@@ -65,9 +67,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--run-dir", type=Path, metavar="DIR", help="a new run directory, or one to continue from")
     made.add_argument(
         "--latest-checkpoint",
-        type=Path,
         metavar="PATH",
-        help="a checkpoint to start from, or a run directory: its newest",
+        help="a checkpoint to start from, or a run directory: its newest; a path or a URL of a storage",
     )
     made.add_argument("--test", action="store_true", help="train and validate one batch")
     made.add_argument("--dry-run", action="store_true", help="check the config and show the plan; run nothing")
@@ -181,7 +182,8 @@ def _joined_plan(options: argparse.Namespace, size: int) -> Plan:
 
 
 def _rank_environment(plan: Plan) -> dict[str, str]:
-    return {**plan.environment, **dict(plan.entrypoint.environment)}
+    keys = {} if plan.storage.remote is None else {OPTIONS_VARIABLE: json.dumps(dict(plan.storage.remote.options))}
+    return {**plan.environment, **dict(plan.entrypoint.environment), **keys}
 
 
 def _show(plan: Plan, run: RunDirectory | None = None) -> None:
@@ -203,7 +205,7 @@ def _show(plan: Plan, run: RunDirectory | None = None) -> None:
 
 def _again(options: argparse.Namespace, run: RunDirectory) -> str:
     """The command that continues ``run``: the one that started it, with its directory."""
-    words = list(options.words)
+    words = masked_words(options.words)
     for index, word in enumerate(words):
         if word == "--run-dir":
             del words[index : index + 2]

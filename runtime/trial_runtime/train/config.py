@@ -13,7 +13,8 @@ from typing import Any
 from trial_runtime._cluster_info import FitDefaults, Length
 from trial_runtime.train import entrypoint, fields, hparams
 from trial_runtime.train.problems import ConfigError, Problems, Section, whole
-from trial_runtime.train.storage import Storage, read_storage
+from trial_runtime.train.secrets import masked
+from trial_runtime.train.storage import Storage, read_storage, section_of
 
 MAX_SEED = 2**31 - 1
 _POLICIES = ("best", "all", "none")
@@ -49,7 +50,7 @@ class Plan:
     Attributes:
         name: the experiment's name, for the run directory.
         context: the context directory (absolute): working directory of the ranks and first on their import path.
-        document: the experiment config with defaults filled in, as ``get_experiment_config()`` shows it.
+        document: the experiment config with defaults filled in, as ``get_experiment_config()`` shows it; no keys.
         slots: how many processes to start on this machine.
         seed: None when the config names none; then one is drawn.
         storage: where checkpoints go; None: into the run directory.
@@ -130,14 +131,14 @@ def make_plan(
         name=root.text("name") or _name_from(entry),
         context=context,
         entrypoint=entry or entrypoint.Entrypoint("module", ""),
-        document=_with_defaults(document, _DEFAULTS),
+        document=masked(_with_defaults(document, _DEFAULTS)),
         hparams=values,
         fit=fit,
         slots=slots,
         seed=root.section("reproducibility").optional_integer("experiment_seed", 0, MAX_SEED),
         searcher_metric=searcher.text("metric"),
         smaller_is_better=searcher.boolean("smaller_is_better", True),
-        storage=read_storage(root.section("checkpoint_storage"), context),
+        storage=read_storage(section_of(root), context),
         aggregation_frequency=optimizations.integer("aggregation_frequency", 1, minimum=1),
         average_aggregated_gradients=optimizations.boolean("average_aggregated_gradients", True),
         max_restarts=root.integer("max_restarts", 0),

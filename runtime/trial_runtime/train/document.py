@@ -22,6 +22,13 @@ def parse_yaml(text: str) -> Any:
     return YAML(typ="safe", pure=True).load(io.StringIO(text))
 
 
+def dump_yaml(document: Any) -> str:
+    """Plain Python values as one YAML 1.2 document."""
+    stream = io.StringIO()
+    YAML(typ="safe", pure=True).dump(document, stream)
+    return stream.getvalue()
+
+
 def load(path: Path) -> dict[str, Any]:
     """The experiment config in the file ``path``.
 

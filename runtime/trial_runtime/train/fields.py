@@ -85,7 +85,25 @@ _SECTIONS: Mapping[str, frozenset[str]] = {
     "reproducibility": frozenset({"experiment_seed"}),
     "environment": frozenset({"environment_variables"}),
     "checkpoint_storage": frozenset(
-        {"type", "host_path", "storage_path", "save_experiment_best", "save_trial_best", "save_trial_latest"}
+        {
+            "type",
+            "host_path",
+            "storage_path",
+            "save_experiment_best",
+            "save_trial_best",
+            "save_trial_latest",
+            "bucket",
+            "prefix",
+            "access_key",
+            "secret_key",
+            "endpoint_url",
+            "container",
+            "connection_string",
+            "account_url",
+            "credential",
+            "url",
+            "options",
+        }
     ),
     "optimizations": frozenset({"aggregation_frequency", "average_aggregated_gradients", "mixed_precision"}),
 }

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib.util
-import shutil
 from pathlib import Path
 from typing import Any
 
 from trial_runtime._cluster_info import ClusterInfo, newest_checkpoint
+from trial_runtime._remote import Location, call, is_url
+from trial_runtime.errors import CheckpointStorageError
 from trial_runtime.train.config import Plan, make_plan
 from trial_runtime.train.document import assign, load, split_assignment
 from trial_runtime.train.problems import ConfigError
@@ -20,6 +22,7 @@ from trial_runtime.train.run_directory import (
     make_checkpoint_directory,
     open_run,
 )
+from trial_runtime.train.secrets import masked_text
 
 
 def plan_from(options: argparse.Namespace) -> Plan:
@@ -58,7 +61,8 @@ def open_directory(options: argparse.Namespace, plan: Plan) -> RunDirectory:
         raise ConfigError(missing)
     run, continued = open_run(options.run_dir, plan.name, plan.seed)
     if not continued:
-        shutil.copyfile(options.config, run.path / "config.yaml")
+        text = options.config.read_text(encoding="utf-8-sig")
+        (run.path / "config.yaml").write_text(masked_text(text, load(options.config)), encoding="utf-8")
     elif plan.seed not in (None, run.seed):
         raise ConfigError(
             f"reproducibility.experiment_seed: the run in {run.path} has the seed {run.seed}, not {plan.seed}; "
@@ -69,15 +73,33 @@ def open_directory(options: argparse.Namespace, plan: Plan) -> RunDirectory:
 
 
 def write_info(options: argparse.Namespace, plan: Plan, run: RunDirectory) -> ClusterInfo:
-    """Describe the run as it is now, with the newest checkpoint, for the ranks that are about to start."""
-    info = describe(plan, run, _checkpoint(options.latest_checkpoint))
+    """Describe the run as it is now, with the newest checkpoint, for the ranks that are about to start.
+
+    Raises:
+        ConfigError: the remote storage does not answer.
+    """
+    given = _checkpoint(options.latest_checkpoint)
+    info = describe(plan, run, given)
+    if info.run.storage is not None and plan.storage.remote is not None:
+        there = _newest_in_storage(Location(info.run.storage, plan.storage.remote.options))
+        if there is not None and info.latest_checkpoint == given:
+            info = dataclasses.replace(info, latest_checkpoint=there)
     (run.path / CLUSTER_INFO_FILE).write_text(info.to_json(), encoding="utf-8")
     return info
 
 
-def _checkpoint(path: Path | None) -> str | None:
-    if path is None:
-        return None
+def _newest_in_storage(location: Location) -> str | None:
+    try:
+        name = call(location, "latest")
+    except CheckpointStorageError as error:
+        raise ConfigError(f"checkpoint_storage: {error}") from error
+    return None if name is None else location.below(name).url
+
+
+def _checkpoint(given: str | None) -> str | None:
+    if given is None or is_url(given):
+        return given
+    path = Path(given)
     if not path.is_dir():
         raise ConfigError(f"--latest-checkpoint {path}: there is no such folder")
     inside = newest_checkpoint(path) or newest_checkpoint(path / "checkpoints")

@@ -123,6 +123,14 @@ class Section:
             return None
         return value
 
+    def secret(self, name: str) -> str | None:
+        """A string that no message shows, or None when absent."""
+        value = self.get(name)
+        if value is not None and not isinstance(value, str):
+            self.problems.say(f"{self.at(name)}: write a string (the value is not shown)")
+            return None
+        return value
+
     def choice(self, name: str, default: str, choices: Sequence[str]) -> str:
         """One of ``choices``."""
         value = self.get(name)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trial_runtime._cluster_info import ClusterInfo, newest_checkpoint
+from trial_runtime._remote import call, with_options_of_environment
 
 _MANIFEST = "manifest.json"
 
@@ -19,33 +20,48 @@ _MANIFEST = "manifest.json"
 def remove_superseded(info: ClusterInfo) -> list[str]:
     """Remove the run's checkpoints that are neither among the best nor among the latest to keep.
 
-    The newest one always stays. Without limits in the config all stay. The best are judged by the searcher's metric in
-    the run's ``metrics.jsonl``; a checkpoint that was not validated is none of them.
+    They go from the checkpoint directory and from the remote storage. The newest one always stays. Without limits in
+    the config all stay. The best are judged by the searcher's metric in the run's ``metrics.jsonl``; a checkpoint that
+    was not validated is none of them.
 
     Returns:
         The names of the removed checkpoints, oldest first.
+
+    Raises:
+        CheckpointStorageError: the remote storage does not answer.
     """
     best, latest = info.run.save_trial_best, info.run.save_trial_latest
     if best is None and latest is None:
         return []
     directory = Path(info.run.checkpoint_directory)
-    found = sorted(
-        (_batches(folder), folder.stat().st_mtime, folder)
-        for folder in directory.iterdir()
-        if (folder / _MANIFEST).is_file()
-    )
+    storage = None if info.run.storage is None else with_options_of_environment(info.run.storage)
+    there: dict[str, int] = {} if storage is None else call(storage, "batches")
+    here = [folder for folder in directory.iterdir() if (folder / _MANIFEST).is_file()]
+    here.sort(key=lambda folder: folder.stat().st_mtime)
+    # By batches; of those at the same batch (after a restart) those that are here are later, in the order of writing.
+    batches = {**there, **{folder.name: _batches(folder) for folder in here}}
+    written = [*sorted(set(there) - {folder.name for folder in here}), *(folder.name for folder in here)]
+    found = sorted(written, key=batches.__getitem__)
     metrics = _metrics(info)
     sign = 1 if info.run.smaller_is_better else -1
     # Of equally good ones the earlier, as the policy "best" keeps the first.
-    judged = sorted((sign * metrics[batches], batches, folder) for batches, _, folder in found if batches in metrics)
-    kept = {folder for *_, folder in judged[: best or 0]}
-    kept.update(folder for *_, folder in found[len(found) - (latest or 0) :])
-    newest = newest_checkpoint(directory)
-    removed = [folder for *_, folder in found if folder not in kept and str(folder) != newest]
-    for folder in removed:
-        (folder / _MANIFEST).unlink()  # first: without it, what is left of the folder counts as no checkpoint
-        shutil.rmtree(folder)
-    return [folder.name for folder in removed]
+    judged = sorted((n for n in found if batches[n] in metrics), key=lambda name: sign * metrics[batches[name]])
+    kept = {*judged[: best or 0], *found[len(found) - (latest or 0) :], _newest(directory, found)}
+    removed = [name for name in found if name not in kept]
+    for name in removed:
+        if storage is not None and name in there:
+            call(storage, "remove", name=name)
+        if (directory / name / _MANIFEST).exists():
+            (directory / name / _MANIFEST).unlink()  # first: without it, the rest counts as no checkpoint
+            shutil.rmtree(directory / name)
+    return removed
+
+
+def _newest(directory: Path, found: list[str]) -> str | None:
+    told = newest_checkpoint(directory)
+    if told is not None:
+        return Path(told).name
+    return found[-1] if found else None
 
 
 def _batches(checkpoint: Path) -> int:

@@ -100,10 +100,12 @@ def describe(plan: Plan, run: RunDirectory, given_checkpoint: str | None) -> Clu
     Args:
         plan: the run's plan.
         run: its directory.
-        given_checkpoint: where to start while the run has no checkpoint of its own; an absolute path.
+        given_checkpoint: where to start while the run has no checkpoint of its own; an absolute path or a URL.
     """
     root = plan.storage.root
-    checkpoints = run.path / "checkpoints" if root is None else root / f"{run.path.name}-{run.id}"
+    own = f"{run.path.name}-{run.id}"
+    checkpoints = run.path / "checkpoints" if root is None else root / own
+    remote = None if plan.storage.remote is None else plan.storage.remote.below(own)
     return ClusterInfo(
         trial=TrialInfo(
             trial_id=run.number,
@@ -116,6 +118,7 @@ def describe(plan: Plan, run: RunDirectory, given_checkpoint: str | None) -> Clu
         run=RunInfo(
             directory=str(run.path),
             checkpoint_directory=str(checkpoints),
+            storage=None if remote is None else remote.url,
             fit=plan.fit,
             searcher_metric=plan.searcher_metric,
             smaller_is_better=plan.smaller_is_better,

@@ -1,0 +1,258 @@
+# ruff: noqa: ARG002 - trials and callbacks have the signatures they have
+"""Checkpoints in a remote storage. Here it is a folder that fsspec's driver for files writes, in its own process."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import toys
+from distributed import run_ranks
+from trial_runtime import _remote, export, pytorch
+from trial_runtime._remote import Location
+from trial_runtime.errors import CheckpointNotFound, CheckpointStorageError
+from trial_runtime.pytorch import deepspeed as det_ds
+from trial_runtime.train.secrets import MASK, masked_text, masked_words
+
+
+def fit(kind: type, folder: Path, url: str, hparams: dict[str, Any] | None = None, **arguments: Any) -> toys.Outcome:
+    """``toys.fit`` with checkpoints at ``url`` too."""
+    exp_conf = {"reproducibility": {"experiment_seed": toys.SEED}, "checkpoint_storage": url}
+    recorder = pytorch.MetricsRecorder()
+    package: Any = det_ds if issubclass(kind, det_ds.DeepSpeedTrial) else pytorch
+    given = {"global_batch_size": 4 * toys.world_size(), **(hparams or {})}
+    with package.init(hparams=given, exp_conf=exp_conf, run_dir=folder) as context:
+        context.add_metrics_sink(recorder)
+        context.set_enable_tensorboard_logging(False)
+        trial = kind(context)
+        package.Trainer(trial, context).fit(**{"checkpoint_policy": "none", **arguments})
+        return toys.Outcome(recorder, trial)
+
+
+def batches(folder: Path) -> list[int]:
+    return sorted(int(path.parent.name.split("-")[0]) for path in folder.glob("*/manifest.json"))
+
+
+def test_every_checkpoint_is_uploaded_and_the_newest_stays_here(tmp_path: Path) -> None:
+    there = tmp_path / "bucket"
+    url = there.as_uri()
+    periods = {"max_length": pytorch.Batch(6), "checkpoint_period": pytorch.Batch(2)}
+    whole = fit(toys.SimplePT, tmp_path / "run", url, **periods)
+    assert batches(there) == [2, 4, 6]
+    assert batches(tmp_path / "run" / "checkpoints") == [6]
+    newest = (there / "latest").read_text().strip()
+    here = tmp_path / "run" / "checkpoints" / newest
+    files = {str(path.relative_to(here)): path.read_bytes() for path in here.rglob("*") if path.is_file()}
+    assert files == {name: (there / newest / name).read_bytes() for name in files}
+    assert len(files) > 3
+    # On another machine: from the newest; and from an older one, by its URL.
+    further = {"max_length": pytorch.Batch(8), "latest_checkpoint": "latest"}
+    there_after = fit(toys.SimplePT, tmp_path / "elsewhere", url, **further)
+    here_after = fit(toys.SimplePT, tmp_path / "run", url, **further)
+    assert toys.difference(there_after.state, here_after.state) == 0.0
+    older = next(path.name for path in there.iterdir() if path.name.startswith("00000004-"))
+    again = toys.fit(
+        toys.SimplePT, {}, tmp_path / "again", max_length=pytorch.Batch(6), latest_checkpoint=f"{url}/{older}"
+    )
+    assert toys.difference(again.state, whole.state) == 0.0
+
+
+def on_this_rank(folder: Path) -> list[int]:
+    url = (folder / "bucket").as_uri()
+    hparams = {"stage": 1}
+    whole = toys.fit(toys.SimpleDS, hparams, folder / "whole", max_length=pytorch.Batch(6))
+    fit(toys.SimpleDS, folder / "run", url, hparams, max_length=pytorch.Batch(3), validation_period=pytorch.Batch(99))
+    torch.distributed.barrier()
+    if torch.distributed.get_rank() == 0:
+        shutil.rmtree(folder / "run")
+    torch.distributed.barrier()
+    rest = fit(toys.SimpleDS, folder / "run", url, hparams, max_length=pytorch.Batch(6), latest_checkpoint="latest")
+    if rest.training:
+        assert len(rest.training) == 3
+        assert rest.training[0]["loss"] != whole.training[0]["loss"]
+    with pytest.raises(CheckpointNotFound, match="no checkpoint 'other'"):
+        fit(toys.SimpleDS, folder / "run", url, hparams, max_length=pytorch.Batch(6), latest_checkpoint="other")
+    return batches(folder / "bucket")
+
+
+def test_ranks_share_uploads_and_downloads(tmp_path: Path) -> None:
+    assert run_ranks(on_this_rank, tmp_path) == [[3, 6], [3, 6]]
+
+
+class Failing:
+    """Uploads that fail while ``broken`` is there."""
+
+    def __init__(self, broken: Path) -> None:
+        self.broken, self.call = broken, _remote.call
+
+    def __call__(self, location: Location, action: str, **arguments: Any) -> Any:
+        if action == "put" and self.broken.exists():
+            raise CheckpointStorageError(f"{location.url}: the network is down")
+        return self.call(location, action, **arguments)
+
+
+def test_what_could_not_be_uploaded_is_uploaded_with_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = tmp_path / "broken"
+    broken.touch()
+    monkeypatch.setattr(_remote, "call", Failing(broken))
+
+    class Repairing(toys.SimplePT):
+        def build_callbacks(self) -> Any:
+            class Repair(pytorch.PyTorchCallback):
+                def on_checkpoint_upload_end(self, uuid: str) -> None:
+                    broken.unlink(missing_ok=True)
+
+            return {"repair": Repair()}
+
+    periods = {"max_length": pytorch.Batch(4), "checkpoint_period": pytorch.Batch(2)}
+    fit(Repairing, tmp_path / "run", (tmp_path / "bucket").as_uri(), **periods)
+    assert batches(tmp_path / "bucket") == [2, 4]
+    assert "was not uploaded" in caplog.text
+
+
+def test_a_run_that_could_not_upload_ends_with_an_error_and_a_repeat_uploads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken, url = tmp_path / "broken", (tmp_path / "bucket").as_uri()
+    broken.touch()
+    monkeypatch.setattr(_remote, "call", Failing(broken))
+    with pytest.raises(CheckpointStorageError, match=r"network is down.*Not uploaded: 00000002-"):
+        fit(toys.SimplePT, tmp_path / "run", url, max_length=pytorch.Batch(2))
+    broken.unlink()
+    assert batches(tmp_path / "run" / "checkpoints") == [2]
+    fit(toys.SimplePT, tmp_path / "run", url, max_length=pytorch.Batch(2), latest_checkpoint="latest")
+    assert batches(tmp_path / "bucket") == [2]
+
+
+def test_an_upload_that_was_cut_off_counts_as_none(tmp_path: Path) -> None:
+    url = (tmp_path / "bucket").as_uri()
+    fit(toys.SimplePT, tmp_path / "run", url, max_length=pytorch.Batch(2))
+    whole = (tmp_path / "bucket" / "latest").read_text().strip()
+    shutil.copytree(tmp_path / "bucket" / whole, tmp_path / "bucket" / "00000009-aaaaaaaa")
+    (tmp_path / "bucket" / "00000009-aaaaaaaa" / "manifest.json").unlink()
+    (tmp_path / "bucket" / "latest").write_text("")  # as a killed writer of files would leave it
+    assert _remote.call(Location(url), "latest") == whole
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("s3://bucket/x", r"pip install 'ds-migrate\[s3\]'"),
+        ("gs://bucket", r"pip install 'ds-migrate\[gcs\]'"),
+        ("az://container", r"pip install 'ds-migrate\[azure\]'"),
+        ("nonsense://x", "no storage of the kind nonsense://"),
+    ],
+)
+def test_a_storage_without_a_driver_is_said_before_training(url: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointStorageError, match=said):
+        fit(toys.SimplePT, tmp_path, url, max_length=pytorch.Batch(1))
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_errors_hold_no_keys(tmp_path: Path) -> None:
+    location = Location("file:///nowhere", {"auto_mkdir": "topsecret"})
+    assert "topsecret" not in repr(location)
+    with pytest.raises(CheckpointStorageError) as error:
+        _remote.call(location, "put", name="x", folder=str(tmp_path), files=["topsecret"])
+    assert "***" in str(error.value)
+    assert "topsecret" not in str(error.value)
+
+
+def test_a_trial_and_its_weights_come_from_a_url(tmp_path: Path) -> None:
+    url = (tmp_path / "bucket").as_uri()
+    state = fit(toys.SimpleDS, tmp_path / "run", url, {"stage": 1}, max_length=pytorch.Batch(2)).state
+    trial = pytorch.load_trial_from_checkpoint_path(url, toys.SimpleDS)
+    assert toys.difference(trial.state(), state) == 0.0
+    assert export.main([url, str(tmp_path / "weights.safetensors")]) == 0
+    assert (tmp_path / "weights.safetensors").is_file()
+
+
+# ds-train
+
+
+CONFIG = """\
+name: remote  # a name
+entrypoint: model_def:Trial
+hyperparameters: {{global_batch_size: 4}}
+searcher: {{name: single, metric: validation_loss, max_length: {{batches: {length}}}}}
+min_checkpoint_period: {{batches: 2}}
+checkpoint_policy: none
+reproducibility: {{experiment_seed: 3}}
+checkpoint_storage:
+  type: url
+  url: {url}
+  options: {{auto_mkdir: true, extra: topsecret}}
+  save_trial_best: 0
+  save_trial_latest: 2
+"""
+
+
+def ds_train(folder: Path, *options: object) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(toys.__file__).parent)}
+    command = [sys.executable, "-m", "trial_runtime.train", "const.yaml", *map(str, options)]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=200)
+
+
+def test_ds_train_keeps_checkpoints_there_and_keys_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "model_def.py").write_text("import toys\nclass Trial(toys.SimplePT):\n    pass\n")
+    url = (tmp_path / "bucket").as_uri()
+    (tmp_path / "const.yaml").write_text(CONFIG.format(url=url, length=6))
+    done = ds_train(tmp_path, "--run-dir", "run")
+    assert done.returncode == 0, done.stderr
+    (own,) = (tmp_path / "bucket").iterdir()
+    assert own.name.startswith("run-")
+    assert batches(own) == [4, 6]  # retention is there too
+    for path in (tmp_path / "run").rglob("*"):
+        assert not path.is_file() or b"topsecret" not in path.read_bytes(), path
+    assert "topsecret" not in done.stdout + done.stderr
+    kept = (tmp_path / "run" / "config.yaml").read_text()
+    assert "# a name" in kept
+    assert MASK in kept
+    # The run directory's checkpoints are lost; the run goes on from the storage.
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    (tmp_path / "const.yaml").write_text(CONFIG.format(url=url, length=8))
+    done = ds_train(tmp_path, "--run-dir", "run")
+    assert done.returncode == 0, done.stderr
+    assert batches(own) == [6, 8]
+    # A new run starts from a checkpoint there.
+    done = ds_train(tmp_path, "--latest-checkpoint", f"{url}/{own.name}", "--config", "checkpoint_storage=null")
+    assert done.returncode == 0, done.stderr
+    reports = [json.loads(line) for line in (tmp_path / "runs" / "remote-1" / "metrics.jsonl").read_text().splitlines()]
+    assert all(report["steps_completed"] >= 8 for report in reports)
+
+
+def test_a_storage_that_cannot_be_reached_is_said_before_anything_starts(tmp_path: Path) -> None:
+    (tmp_path / "model_def.py").write_text("raise SystemExit('started')\n")
+    (tmp_path / "const.yaml").write_text(CONFIG.format(url="s3://bucket", length=2))
+    done = ds_train(tmp_path)
+    assert done.returncode == 2
+    assert "checkpoint_storage: s3://bucket/remote-1-" in done.stderr
+    assert "pip install 'ds-migrate[s3]'" in done.stderr
+
+
+def test_keys_are_masked_in_files_and_command_lines() -> None:
+    document = {"checkpoint_storage": {"type": "s3", "bucket": "b", "access_key": "abc", "secret_key": "p w: #"}}
+    text = 'checkpoint_storage:  # there\n  {type: s3, bucket: b, access_key: abc, secret_key: "p w: #"}\n'
+    masked = masked_text(text, document)
+    assert masked == text.replace("abc", MASK).replace("p w: #", MASK)
+    escaped = text.replace("p w", "p\\x20w")
+    assert "x20" not in masked_text(escaped, document)
+    assert "bucket: b" in masked_text(escaped, document)
+    assert masked_text("name: x  # c\n", {"name": "x"}) == "name: x  # c\n"
+    words = ["c.yaml", "--config", "checkpoint_storage.secret_key=s", "--config=checkpoint_storage.options.t=s", "a=b"]
+    assert masked_words(words) == [
+        "c.yaml",
+        "--config",
+        f"checkpoint_storage.secret_key={MASK}",
+        f"--config=checkpoint_storage.options.t={MASK}",
+        "a=b",
+    ]
