@@ -47,6 +47,7 @@ def test_harmless_lines_leave_it_sharded(line: str, tmp_path: Path) -> None:
         "self.optimizer.add_param_group({'lr': 0.1})",
         "nn.utils.vector_to_parameters(self.average, self.model.parameters())",
         "inputs.register_hook(print)",
+        "self.model.fc.reset_parameters()",
     ],
 )
 def test_lines_that_meet_what_zero_changes_keep_it_whole(line: str, tmp_path: Path) -> None:

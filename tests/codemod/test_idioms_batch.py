@@ -405,6 +405,15 @@ CONTEXT = {
         "def save(self):\n    torch.save(self.model.state_dict(), 'w.pt')\n",
         ("torch.save(self.model.module.state_dict(), 'w.pt')",),
     ),
+    "under a local name": Idiom(
+        "def look(self):\n    net = self.model\n    print(net.training)\n    return net[0], net.state_dict()\n",
+        ("net = self.model", "print(net.training)", "return net.module[0], net.module.state_dict()"),
+    ),
+    "without DistributedDataParallel": Idiom(
+        "def look(self):\n    ddp = isinstance(self.model, nn.parallel.DistributedDataParallel)\n"
+        "    net = self.model.module if ddp else self.model\n    return net.state_dict()\n",
+        ("net = self.model.module if ddp else self.model.module", "return net.state_dict()"),
+    ),
     "deepcopy and isinstance": Idiom(
         "def look(self):\n    assert isinstance(self.model, Net)\n    return copy.deepcopy(self.model)\n",
         ("assert isinstance(self.model.module, Net)", "return copy.deepcopy(self.model.module)"),

@@ -65,6 +65,10 @@ CALLS = {
         with_callback("self.owner.evaluate_batch(torch.ones(2, 4))"),
         ("self.owner.evaluate_batch(iter([torch.ones(2, 4)]))",),
     ),
+    "a callback that looks at the trial's model": Idiom(
+        with_callback("torch.save(self.owner.model.state_dict(), 'weights.pt')"),
+        ("torch.save(self.owner.model.module.state_dict(), 'weights.pt')",),
+    ),
     "something that is no trial": Idiom(
         with_callback("self.server.evaluate_batch(torch.ones(2, 4))"),
         ("self.server.evaluate_batch(torch.ones(2, 4))",),

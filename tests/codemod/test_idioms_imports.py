@@ -134,6 +134,16 @@ IMPORTS = {
               annotation='"PyTorchTrialContext"'),
         ('def __init__(self, context: "DeepSpeedTrialContext") -> None:',),
     ),
+    "quoted annotation with more in it": Idiom(
+        trial("from determined.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext\n",
+              annotation='"Optional[PyTorchTrialContext]"'),
+        ('def __init__(self, context: "Optional[DeepSpeedTrialContext]") -> None:',),
+    ),
+    "quoted part of an annotation": Idiom(
+        trial("from typing import Optional\nfrom determined.pytorch import DataLoader, PyTorchTrial, "
+              "PyTorchTrialContext\n", annotation='Optional["PyTorchTrialContext"]'),
+        ('def __init__(self, context: Optional["DeepSpeedTrialContext"]) -> None:',),
+    ),
     "optional annotation": Idiom(
         trial("from typing import Optional\nfrom determined.pytorch import DataLoader, PyTorchTrial, "
               "PyTorchTrialContext\n", annotation="Optional[PyTorchTrialContext]"),

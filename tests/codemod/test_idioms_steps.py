@@ -404,8 +404,9 @@ PRECISION = {
     ),
     "autocast, switched by a hyperparameter": Idiom(
         train("with torch.cuda.amp.autocast(self.context.get_hparam('amp')):", f"    {LOSS}", BACKWARD, STEP),
-        ('"torch_autocast": {"enabled": self.context.device.type == "cuda" and self.context.get_hparam(\'amp\'), '
-         '"dtype": "float16"},',), review=("DSM340",),
+        ('"torch_autocast": {',
+         '"enabled": self.context.device.type == "cuda" and self.context.get_hparam(\'amp\'),',
+         '"dtype": "float16",'), review=("DSM340",),
     ),
     "autocast, switched by what is set after the optimizer": Idiom(
         with_init("self.amp = torch.cuda.is_available()")

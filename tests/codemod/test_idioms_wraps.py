@@ -173,6 +173,10 @@ WRAPS = {
         ("# twice", "self.optimizer = (", "torch.optim.SGD(self.model.parameters(), lr=0.1)  # plain", ")", *SIMPLE),
         ("backward_passes_per_step", "fp16_compression="), review=("DSM202",),
     ),
+    "TorchScript": Idiom(
+        init("self.model = self.context.wrap_model(torch.jit.script(Net()))", SGD),
+        ("model=EngineModule(self.optimizer, model=self.model), optimizer=self.optimizer, config=ds_config",),
+    ),
     "a frozen teacher without optimizer": Idiom(
         init("self.model = self.context.wrap_model(Net())", "self.teacher = self.context.wrap_model(Net())", SGD),
         ("self.model = Net()", "self.teacher = Net()",

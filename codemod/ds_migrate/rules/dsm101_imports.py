@@ -41,7 +41,7 @@ import libcst as cst
 
 from ds_migrate.plan import Plan
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import dotted, walk
+from ds_migrate.syntax.tree import code, dotted, walk
 from ds_migrate.target import DEEPSPEED_MODULE, MOVED
 
 CODE = "DSM101"
@@ -102,20 +102,31 @@ def _split(qualified: str) -> tuple[str, str]:
 
 
 def _annotations(plan: Plan, file: SourceFile) -> None:
-    """Quoted annotations that are one dotted name."""
+    """Moved names in quoted annotations, and in quoted parts of annotations."""
     for node in file.nodes(cst.Annotation):
-        if not isinstance(node.annotation, cst.SimpleString):
-            continue
-        text = node.annotation
-        try:
-            inner = cst.parse_expression(text.raw_value)
-        except cst.ParserSyntaxError:
-            continue
-        qualified = file.names.qualified(inner)
-        if qualified in MOVED:
-            file.replace(
-                text, cst.SimpleString(f"{text.quote}{plan.deepspeed_name(file, MOVED[qualified])}{text.quote}")
-            )
+        for text in file.nodes(cst.SimpleString, below=node):
+            quoted = _moved_in_quotes(plan, file, text)
+            if quoted is not None:
+                file.replace(text, cst.SimpleString(f"{text.quote}{quoted}{text.quote}"))
+
+
+def _moved_in_quotes(plan: Plan, file: SourceFile, text: cst.SimpleString) -> str | None:
+    """What is in the quotes with its moved names in the target's spelling; None when there are none."""
+    try:
+        inner = cst.parse_expression(text.raw_value)
+    except cst.ParserSyntaxError:
+        return None
+    moved = [n for n in walk(inner) if isinstance(n, (cst.Name, cst.Attribute)) and file.names.qualified(n) in MOVED]
+    for node in moved:
+        new = plan.deepspeed_name(file, MOVED[file.names.qualified(node) or ""])
+        inner = node_replaced(inner, node, cst.parse_expression(new))
+    return code(inner) if moved else None
+
+
+def node_replaced(tree: cst.BaseExpression, old: cst.CSTNode, new: cst.BaseExpression) -> cst.BaseExpression:
+    found = new if tree is old else tree.deep_replace(old, new)
+    assert isinstance(found, cst.BaseExpression)
+    return found
 
 
 def _module_import(plan: Plan, file: SourceFile, node: cst.Import) -> None:

@@ -150,7 +150,8 @@ def _problem(backward: Backward) -> tuple[str, str] | None:
     if gradient is not None and not is_literal(gradient.value, "None"):
         return (
             f"backward(gradient={expression_text(gradient.value)}) has no engine form: its loss is a scalar",
-            "make the loss a scalar, for instance (output * gradient).sum()",
+            "make the loss a scalar, for instance (output * gradient).sum()"
+            + (", or, if that is the trial's context, call it as self.context.backward" if backward.by_hand else ""),
         )
     create = argument(call, first + 2, "create_graph")
     if create is not None and not is_literal(create.value, "False"):

@@ -1,7 +1,8 @@
 """What a trial does with its model, and an engine is not: its ``state_dict``, its type, its items.
 
 What it does
-    Where the model's name now holds an engine, ``state_dict``, ``load_state_dict``, ``named_parameters`` and the like,
+    Where the model's name now holds an engine (in the trial, under a local name, or in a callback that holds the
+    trial), ``state_dict``, ``load_state_dict``, ``named_parameters`` and the like,
     ``isinstance``, ``copy.deepcopy``, ``torch.save``, indexing, and setting attributes go to ``engine.module``.
 
 Why
@@ -35,6 +36,7 @@ from ds_migrate.plan import Plan
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.syntax.tree import argument, dotted, parameters, walk
 from ds_migrate.trial.model import Form
+from ds_migrate.trial.references import references
 
 _TRAINING = ("train_batch", "evaluate_batch", "evaluate_full_dataset")
 
@@ -99,17 +101,14 @@ def apply(plan: Plan) -> None:
         return
     place = trial.place
     early = _early(plan)
-    for part, function in trial.methods():
-        for node in part.file.nodes(cst.Attribute, below=function):
-            if dotted(node) != target:
-                continue
-            if function.name.value == "__init__" and (function is not place.function or node in early):
-                continue
-            if _before_engine(plan, function):
-                continue
-            if _needs_module(plan, part.file, node, function) and part.file.edits.once(node, CODE):
-                part.file.replace(node, f"{target}.module")
-                plan.converted(CODE, part.file, node, f"{target} is an engine here, its module is meant")
+    for file, node, function in references(trial, target):
+        if function.name.value == "__init__" and (function is not place.function or node in early):
+            continue
+        if _before_engine(plan, function):
+            continue
+        if _needs_module(plan, file, node, function) and file.edits.once(node, CODE):
+            file.replace(node, f"{dotted(node)}.module")
+            plan.converted(CODE, file, node, f"{dotted(node)} is an engine here, its module is meant")
 
 
 def _early(plan: Plan) -> set[cst.CSTNode]:
@@ -135,8 +134,10 @@ def _before_engine(plan: Plan, function: cst.FunctionDef) -> bool:
     return everywhere.count(f"self.{function.name.value}") == calls.count(f"self.{function.name.value}")
 
 
-def _needs_module(plan: Plan, file: SourceFile, node: cst.Attribute, function: cst.FunctionDef) -> bool:
+def _needs_module(plan: Plan, file: SourceFile, node: cst.Name | cst.Attribute, function: cst.FunctionDef) -> bool:
     parent = file.parent(node)
+    if isinstance(parent, cst.IfExp):  # model.module if isinstance(model, DistributedDataParallel) else model
+        return f"{dotted(node)}.module" in (dotted(parent.body), dotted(parent.orelse))
     if isinstance(parent, cst.Attribute):
         if parent.attr.value in _NAMES:
             return True

@@ -66,13 +66,13 @@ class BatchCalls:
             if owner not in self.classes:
                 return None
             replaced = False
-        elif self._is_trial(name, owner):
+        elif self.is_trial(name, owner):
             replaced = False
         else:
             return None
         return BatchCall(file, call, method, argument(call, position, "batch"), caller, replaced)
 
-    def _is_trial(self, name: str, owner: cst.ClassDef | None) -> bool:
+    def is_trial(self, name: str, owner: cst.ClassDef | None) -> bool:
         """Whether an object goes by the name of a trial, or is where a class keeps one that it was given."""
         return name.lower().endswith("trial") or name in self._kept.get(owner, ())
 

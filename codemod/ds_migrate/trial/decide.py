@@ -16,7 +16,7 @@ from ds_migrate.trial.hazards import (
     hooks_gradients,
     parameter_hazard,
 )
-from ds_migrate.trial.model import Form, Optimizer, Trial
+from ds_migrate.trial.model import Form, Optimizer, Trial, Wrap
 from ds_migrate.trial.owners import on_every_path
 
 # Elementwise optimizers: stepping shards of them is stepping them (matched by exact type, as DeepSpeed does).
@@ -65,11 +65,22 @@ def _is_simple(trial: Trial, clips: bool) -> bool:
     model, optimizer = trial.models[0], trial.optimizers[0]
     if not all(dotted(_parsed(t)) for t in (model.target, optimizer.target)):
         return False
-    if differentiates(trial):
+    if differentiates(trial) or any(_is_script(wrap) for wrap in model.wraps):
         return False
     if optimizer.covers_model:
         return True
     return not clips and not foreign_parameters(optimizer, model.names)
+
+
+def _is_script(wrap: Wrap) -> bool:
+    """Whether the model is TorchScript, whose forward an engine cannot hook (it can hook an ``EngineModule``'s)."""
+    name = dotted(wrap.argument)
+    made = wrap.file.values_of({name}, wrap.use.function) if name is not None and wrap.use.function is not None else []
+    return any(
+        (wrap.file.names.qualified(call.func) or "").startswith("torch.jit.")
+        for value in (wrap.argument, *made)
+        for call in wrap.file.nodes(cst.Call, below=value)
+    )
 
 
 def _parsed(text: str) -> cst.BaseExpression:

@@ -20,6 +20,7 @@ _TOGGLES = {
     "requires_grad_": "requires_grad changes during training",
     "load_state_dict": "load_state_dict is called after the engine is made",
     "add_param_group": "the optimizer gets parameters during training",
+    "reset_parameters": "parameters are set anew during training",
     "vector_to_parameters": "parameters are replaced during training",
 }
 _HOOKS = frozenset({"register_hook", "register_full_backward_hook", "register_full_backward_pre_hook"})
