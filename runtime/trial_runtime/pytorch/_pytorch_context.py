@@ -98,6 +98,7 @@ class PyTorchTrialContext(TrialContext):
         self._average_default = info.run.average_aggregated_gradients if info is not None else True
         self._average: dict[torch.optim.Optimizer, bool] = {}
         self._managed_training = managed_training
+        self._alone = False
         self._scaler: Any = None
 
     @classmethod
@@ -122,6 +123,9 @@ class PyTorchTrialContext(TrialContext):
             debug_enabled=False,
             enable_tensorboard_logging=enable_tensorboard_logging,
         )
+
+    def _prepare_alone(self) -> None:
+        self._alone = True
 
     def wrap_model(self, model: torch.nn.Module) -> torch.nn.Module:
         """Move a model to the device, share its gradients among the ranks, and save it with checkpoints.
@@ -320,7 +324,7 @@ class PyTorchTrialContext(TrialContext):
 
     def _should_step(self) -> bool:
         """Whether optimizers step on the batch that is being trained."""
-        if not self._managed_training:
+        if not self._managed_training or (self._alone and self._micro_idx is None):
             return True
         if self._micro_idx is None:
             raise InternalException("Training has not started.")
