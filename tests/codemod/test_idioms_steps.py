@@ -548,3 +548,28 @@ EMPTIED = {
 @idioms(EMPTIED)
 def test_branches_that_held_only_what_goes(idiom: Idiom, tmp_path: Path) -> None:
     idiom.check(tmp_path)
+
+
+PAST_THE_WRAPPER = {
+    "a method that makes the loss": Idiom(
+        train("loss = self.model.loss(inputs, targets)", BACKWARD, STEP),
+        ("self.model.backward(loss)",), review=("DSM301",),
+    ),
+    "a part of the model": Idiom(
+        train("loss = self.criterion(self.model.body.first(inputs), targets)", BACKWARD, STEP), review=("DSM301",),
+    ),
+    "the model itself as well": Idiom(
+        train("x = self.model.encode(inputs)", "loss = self.criterion(self.model(x), targets)", BACKWARD, STEP),
+    ),
+    "a helper that may call the model": Idiom(
+        train("hidden = self.model.encode(inputs)", "loss = compute(self.model, hidden, targets)", BACKWARD, STEP),
+    ),
+    "methods that run no forward": Idiom(
+        train("self.model.train()", LOSS, BACKWARD, STEP),
+    ),
+}  # fmt: skip
+
+
+@idioms(PAST_THE_WRAPPER)
+def test_gradients_that_several_ranks_never_averaged_are_said_to_be_averaged_now(idiom: Idiom, tmp_path: Path) -> None:
+    idiom.check(tmp_path)

@@ -25,7 +25,9 @@ After
         return {"loss": loss}
 
 Numbers
-    Unchanged.
+    Unchanged on one rank. On several, a model whose training forwards all go past DistributedDataParallel
+    (``self.model.loss(x)`` instead of ``self.model(x)``) never had its gradients averaged by PyTorchTrial; its engine
+    averages them, and says so (*review*).
 
 References
     PyTorchTrialContext.backward, DeepSpeedEngine.backward
@@ -41,6 +43,7 @@ from ds_migrate.plan import Plan
 from ds_migrate.rules.support import expression_text, trim_comma
 from ds_migrate.syntax.tree import argument, has_star, is_literal
 from ds_migrate.trial.by_hand import steps_of_helpers
+from ds_migrate.trial.bypass import never_averaged
 from ds_migrate.trial.hazards import handles_gradients
 from ds_migrate.trial.model import Backward, Form
 
@@ -86,6 +89,12 @@ def apply(plan: Plan) -> None:
                 for each in engines:
                     file.after(file.statement(call), f"{each}.allreduce_gradients()")
         plan.converted(CODE, file, call, f"{engine} runs the backward pass: it scales the loss and averages gradients")
+    for file, call, text in never_averaged(plan.trial) if plan.trial.backwards else ():
+        plan.review(
+            CODE, file, call,
+            f"{text} goes past DistributedDataParallel: on several ranks PyTorchTrial left each its own gradients, the "
+            "engine averages them",
+        )  # fmt: skip
     for file, call in steps_of_helpers(plan.trial):
         plan.blocked(
             CODE, file, call, f"a helper calls {expression_text(call.func)}() past the context",

@@ -24,7 +24,7 @@ _TOGGLES = {
     "vector_to_parameters": "parameters are replaced during training",
 }
 _HOOKS = frozenset({"register_hook", "register_full_backward_hook", "register_full_backward_pre_hook"})
-_EVALUATION = ("evaluate_batch", "evaluate_full_dataset")
+EVALUATION = ("evaluate_batch", "evaluate_full_dataset")
 _SET_UP = ("__init__", "build_training_data_loader", "build_validation_data_loader")
 
 
@@ -82,7 +82,7 @@ def parameter_hazard(trial: Trial) -> str:
     return ""
 
 
-_NO_FORWARD = frozenset(
+NO_FORWARD = frozenset(
     [
         "train",
         "eval",
@@ -106,7 +106,7 @@ def forward_past_engine(trial: Trial) -> str:
     for file, function in running(trial):
         for node in file.nodes(cst.Call, below=function):
             owner, _, method = (dotted(node.func) or "").rpartition(".")
-            if owner in models and method not in _NO_FORWARD:
+            if owner in models and method not in NO_FORWARD:
                 line = file.position(node)[0]
                 return f"{owner}.{method}() goes past the engine's forward ({file.path.name}, line {line})"
     return ""
@@ -127,7 +127,7 @@ def _hazard(
         if name in ("state", "state_dict") and (dotted(node.value) or "").rpartition(".")[2] in optimizers:
             return "optimizer state is read by the trial"
         in_place = name.endswith("_") and not name.startswith("_") and not name.endswith("__")
-        if in_place and isinstance(around, cst.Call) and around.func is node and function.name.value not in _EVALUATION:
+        if in_place and isinstance(around, cst.Call) and around.func is node and function.name.value not in EVALUATION:
             return f"a tensor is changed in place by {name}()"
     if isinstance(node, cst.SimpleString) and node.evaluated_value == "params":
         return "the optimizer's parameters are read from its groups"
@@ -146,7 +146,7 @@ def _side_effect(file: SourceFile, node: cst.CSTNode, models: set[str]) -> str:
         return ""
     owner, _, method = (dotted(node.func) or "").rpartition(".")
     mine = owner in models or any(owner.startswith(f"{name}.") for name in models)
-    return f"{owner}.{method}() may change parameters" if mine and method not in _NO_FORWARD else ""
+    return f"{owner}.{method}() may change parameters" if mine and method not in NO_FORWARD else ""
 
 
 def _below(text: str, models: set[str]) -> bool:
@@ -156,7 +156,7 @@ def _below(text: str, models: set[str]) -> bool:
 def _without_gradients(file: SourceFile, node: cst.CSTNode) -> bool:
     """Whether it stands in a ``no_grad`` block of a method that trains."""
     function = file.function(node)
-    if function is None or function.name.value in _EVALUATION:
+    if function is None or function.name.value in EVALUATION:
         return False
     blocks = [a for a in file.ancestors(node) if isinstance(a, cst.With)]
     return any("no_grad" in code(item.item) for block in blocks for item in block.items)
