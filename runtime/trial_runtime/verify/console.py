@@ -47,8 +47,12 @@ def show(console: Console, found: Verification) -> None:
     for label, _, reason in found.costs():
         if reason:
             console.print(Text(f"{label} did not train: {visible(reason)}", style="yellow"), soft_wrap=True)
-    for name, reason in _noise(found).items():
-        console.print(Text(f"driven by noise: {name} ({reason})", style="dim"))
+    noise = _noise(found)
+    if noise:
+        most = ", ".join(sorted(noise, key=lambda name: -noise[name])[:_SHOWN])
+        more = f" and {len(noise) - _SHOWN} more" if len(noise) > _SHOWN else ""
+        moved = f"one ulp more in the initial weights moves them by up to {max(noise.values()):.1e}"
+        console.print(Text(f"driven by noise ({moved}): {most}{more}", style="dim"), soft_wrap=True)
     for file, finding in found.explanations:
         console.print(Text(f"may explain it: {file}:{finding.line} {finding.code} {finding.message}", style="yellow"))
     if found.failure is not None:
@@ -111,9 +115,10 @@ def _costs(found: Verification) -> Table:
     return table
 
 
-def _noise(found: Verification) -> dict[str, str]:
+def _noise(found: Verification) -> dict[str, float]:
+    """Final weights that rounding alone decides, with how far the control moved them."""
     spread: dict[str, float] = {}
     for outcome in found.outcomes:
         for name, largest in outcome.noise.items():
             spread[name] = max(largest, spread.get(name, 0.0))
-    return {name: f"one ulp more in the initial weights moves it by {largest:.1e}" for name, largest in spread.items()}
+    return spread

@@ -96,7 +96,7 @@ class Trainings:
         for ranks in self.settings.ranks:
             original = self._order(self.sides.original, f"original-{ranks}ranks", ranks)
             original = replace(original, resumed=not self.settings.oracle)
-            control = replace(original, name=f"control-{ranks}ranks", resumed=False, nudge=True)
+            control = replace(original, name=f"control-{ranks}ranks", nudge=True)
             reference, nudged = self._train([original, control], ranks, self.settings.oracle)
             done = Round(ranks, reference, nudged, Training(f"converted-{ranks}ranks"), self.settings)
             if reference.failure is None:
