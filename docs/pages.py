@@ -6,11 +6,13 @@ import re
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ds_migrate.rules import Rule, all_rules
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
 
 FAMILIES = {
     "0": ("Files and trials", "What is recognised, refused, or left alone"),
@@ -20,7 +22,6 @@ FAMILIES = {
     "4": ("Experiment configs", "The YAML beside the code"),
     "5": ("DeepSpeed configs", "The JSON that is written"),
 }
-_LANGUAGES = {"4": "yaml", "5": "json"}
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -46,6 +47,8 @@ def _pages(page: Any, docs: Path) -> list[Any]:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
+    from mkdocs.structure.files import File
+
     files.append(File.generated(config, "rules/index.md", content=overview()))
     for rule in all_rules():
         files.append(File.generated(config, f"rules/{rule.code}.md", content=page(rule)))
@@ -79,11 +82,16 @@ def page(rule: Rule) -> str:
         text = textwrap.dedent(body).strip("\n")
         parts.append(f"## {heading}\n")
         if heading in ("Before", "After"):
-            language = _LANGUAGES.get(rule.code[3], "python")
-            parts.append(f"```{language}\n{text}\n```\n")
+            parts.append(f"```{_language(rule, text)}\n{text}\n```\n")
         else:
             parts.append(_inline(text) + "\n")
     return "\n".join(parts)
+
+
+def _language(rule: Rule, text: str) -> str:
+    if text.startswith("{"):
+        return "json"
+    return "yaml" if rule.code[3] == "4" else "python"
 
 
 def _inline(text: str) -> str:

@@ -87,6 +87,35 @@ def test_a_review_that_asks_for_an_action_leaves_one_marker_that_fails_a_check_u
     assert run("--check", capsys=capsys)[0] == 0
 
 
+@pytest.mark.parametrize(
+    ("hook", "encoded"),
+    [
+        ("def on_checkpoint_end(self, d): pass", {}),
+        ("@staticmethod\n    def on_checkpoint_end(d):\n        pass", {}),
+        ("# before\n    async def on_checkpoint_end(self, d):  # after\n        pass", {}),
+        ("def on_checkpoint_end(self, d):\r\n        pass", {"newline": ""}),
+        ("name = 'é'\n\n    def on_checkpoint_end(self, d):\n        pass", {"encoding": "latin-1"}),
+    ],
+)
+def test_a_marker_stands_above_its_statement_whatever_that_looks_like(
+    hook: str, encoded: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = TRIAL.format(hook="", above="", on="", step="")
+    before = before.replace("def on_checkpoint_end(self, checkpoint_dir):\n        print(checkpoint_dir)", hook)
+    if "encoding" in encoded:
+        before = "# -*- coding: latin-1 -*-\n" + before
+    if "newline" in encoded:
+        before = before.replace("\r\n", "\n").replace("\n", "\r\n")
+    Path("trial.py").write_text(before, **encoded)  # type: ignore[call-overload]
+    assert run("--write", capsys=capsys)[0] == 0
+    after = Path("trial.py").read_bytes().decode(encoded.get("encoding", "utf-8")).replace("\r\n", "\n")
+    first = hook.replace("\r\n", "\n").split("\n")
+    above = first[0] if first[0].startswith(("def", "@")) else next(line for line in first if "def " in line).strip()
+    (line,) = [number for number, text in enumerate(after.split("\n")) if "TODO(ds-migrate DSM350)" in text]
+    assert after.split("\n")[line + 2].strip() == above
+    compile(after, "trial.py", "exec")
+
+
 def test_a_blocked_trial_gets_no_marker_and_no_byte(capsys: pytest.CaptureFixture[str]) -> None:
     before = write(blocked=True)
     assert run("--write", capsys=capsys)[0] == 1
