@@ -30,7 +30,8 @@ _EXIT_CODES = """\
 exit codes:
   0    nothing is left to do; always for a preview that could read every file
   1    work remains: with --check a trial to convert, a blocked trial or a leftover
-       marker; with --write a trial that stayed blocked
+       marker; with --write a trial that stayed blocked; with --interactive one that
+       was declined
   2    wrong usage, or a file could not be read, parsed or written
   130  interrupted
 """
