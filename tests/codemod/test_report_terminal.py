@@ -194,6 +194,11 @@ def test_a_wide_terminal_shows_both_versions_side_by_side() -> None:
     assert split_rows(shown(report, width=159)) == []
 
 
+def test_a_line_that_only_moved_to_the_side_is_a_change() -> None:
+    report = report_of(changed(Path("a.py"), b"f(\n        a, b)\n", b"g(\n    a, b)\n"))
+    assert ("2 -         a, b)", "2 +     a, b)") in split_rows(shown(report, width=160))
+
+
 def test_the_view_can_be_chosen() -> None:
     report = report_of(changed(Path("a.py"), b"a = 1\n", b"a = 2\n"))
     stream = io.StringIO()

@@ -16,16 +16,13 @@ _MANY = 40  # lines; a block longer than this is a rewrite, and pairing its line
 
 @dataclass(frozen=True)
 class Pair:
-    """Two versions of one line: their indices, and the spans of characters that differ in each (none when equal)."""
+    """Two versions of one line: their indices, and the spans of characters that differ in each, white space aside."""
 
     old: int
     new: int
     old_spans: tuple[Span, ...] = ()
     new_spans: tuple[Span, ...] = ()
-
-    @property
-    def equal(self) -> bool:
-        return not (self.old_spans or self.new_spans)
+    equal: bool = False
 
 
 def paired_lines(old: Sequence[str], new: Sequence[str]) -> list[Pair]:
@@ -79,7 +76,7 @@ def _pair(i: int, j: int, old: Sequence[str], new: Sequence[str]) -> Pair:
     changes = [code for code in SequenceMatcher(None, old, new, autojunk=False).get_opcodes() if code[0] != "equal"]
     old_spans = _spans(old, [(first, last) for _, first, last, _, _ in changes])
     new_spans = _spans(new, [(first, last) for _, _, _, first, last in changes])
-    return Pair(i, j, tuple(old_spans), tuple(new_spans))
+    return Pair(i, j, tuple(old_spans), tuple(new_spans), equal=not changes)
 
 
 def _spans(words: Sequence[str], ranges: Sequence[Span]) -> Iterator[Span]:
