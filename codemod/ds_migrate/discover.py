@@ -73,6 +73,11 @@ class Source:
         return f"Source({self.name!r}, {kept}, error={self.error!r})"
 
 
+def by_parts(name: str) -> list[str]:
+    """The order of paths: folder by folder, so that files of one folder stand together."""
+    return name.split("/")
+
+
 def _path(name: str) -> Path:
     from pathlib import Path
 
@@ -113,7 +118,7 @@ def project_files(root: Path) -> list[Path]:
     names = _files_below(os.path.realpath(root), fail=lambda _name, _error: None)
     folders = _RealFolders()
     real = {os.path.realpath(name) if os.path.islink(name) else folders.real_name(name) for name in names}
-    return sorted(map(_path, real))
+    return [_path(name) for name in sorted(real, key=by_parts)]
 
 
 def read_file(name: str, follow_links: bool = True) -> bytes:

@@ -21,6 +21,7 @@ from ds_migrate.detect import (
     ModuleFacts,
     module_facts,
 )
+from ds_migrate.discover import by_parts
 from ds_migrate.sniff import may_hold_trial
 
 # What only a PyTorchTrialContext is asked, spelled so that prose about it does not count.
@@ -77,10 +78,10 @@ class Project:
     one; ``read`` gives a file's bytes, None when it cannot be read."""
 
     def __init__(
-        self, root: Path, files: Iterable[Path], read: Callable[[Path], bytes | None], concerned: Set[Path]
+        self, root: Path, files: Set[Path], read: Callable[[Path], bytes | None], concerned: Set[Path]
     ) -> None:
         self.root = root
-        self.files = sorted(set(files))
+        self.files = sorted(files, key=lambda path: by_parts(str(path)))
         self._concerned = [path for path in self.files if path in concerned]
         self._read = read
         self._known = {str(path): path for path in self.files}

@@ -63,11 +63,13 @@ def apply_file(file: SourceFile, plans: Sequence[Plan]) -> None:
 def _references(plan: Plan, file: SourceFile) -> None:
     """Every use of a moved name, however it is spelled; every use of a name that the target lacks is blocked."""
     imported = {inner for n in file.names.import_nodes for inner in walk(n)}
-    for node in file.nodes(cst.Name, cst.Attribute):
-        if node in imported or not _whole_chain(file, node):
+    bindings = file.names.bindings
+    for name in file.nodes(cst.Name):
+        if bindings.get(name.value, name.value).split(".")[0] != "determined" or name in imported:
             continue
+        node = _whole_chain(file, name)
         qualified = file.names.qualified(node)
-        if qualified is None or not qualified.startswith("determined."):
+        if node is None or qualified is None or not qualified.startswith("determined."):
             continue
         known, rest = _split(qualified)
         if known in MOVED:
@@ -81,16 +83,19 @@ def _references(plan: Plan, file: SourceFile) -> None:
             )  # fmt: skip
 
 
-def _whole_chain(file: SourceFile, node: cst.CSTNode) -> bool:
-    """Whether the name or attribute is not a part of a longer ``a.b.c``, nor a keyword's or parameter's name."""
+def _whole_chain(file: SourceFile, name: cst.Name) -> cst.CSTNode | None:
+    """All of the ``a.b.c`` that begins with the name; None for the name of an attribute, a keyword or a definition."""
+    node: cst.CSTNode = name
     parent = file.parent(node)
-    if isinstance(parent, cst.Attribute):
-        return False
+    while isinstance(parent, cst.Attribute):
+        if parent.attr is name:
+            return None
+        node, parent = parent, file.parent(parent)
     if isinstance(parent, cst.Arg):
-        return parent.keyword is not node
+        return None if parent.keyword is node else node
     if isinstance(parent, (cst.Param, cst.ClassDef, cst.FunctionDef)):
-        return getattr(parent, "name", None) is not node
-    return True
+        return None if parent.name is node else node
+    return node
 
 
 def _split(qualified: str) -> tuple[str, str]:

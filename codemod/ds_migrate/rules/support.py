@@ -86,6 +86,8 @@ def keep_layout(call: cst.Call, value: cst.BaseExpression, arg: cst.Arg) -> cst.
             lpar=[cst.LeftParen(whitespace_after=opening), *value.lpar],
             rpar=[*value.rpar, cst.RightParen(whitespace_before=closing)],
         )
+    if len(code(value).splitlines()) == 1:
+        return value
     shift = len(opening.last_line.value)
     if isinstance(closing, cst.ParenthesizedWhitespace):
         shift -= len(closing.last_line.value)

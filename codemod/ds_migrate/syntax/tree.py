@@ -139,7 +139,10 @@ def dotted_names(node: cst.CSTNode) -> set[str]:
 
 def code(node: cst.CSTNode) -> str:
     """The source text of an expression or statement, on its own."""
-    return cst.Module(body=()).code_for_node(node)
+    return _PRINTER.code_for_node(node)
+
+
+_PRINTER = cst.Module(body=())
 
 
 def body_of(node: cst.FunctionDef | cst.ClassDef) -> Sequence[cst.BaseStatement | cst.BaseSmallStatement]:
@@ -176,5 +179,6 @@ def comments(*nodes: cst.CSTNode) -> list[str]:
     """Every comment inside the nodes, in source order."""
     collector = _CommentCollector()
     for node in nodes:
-        node.visit(collector)
+        if "#" in code(node):  # nearly never, and looking into white space takes long
+            node.visit(collector)
     return collector.found

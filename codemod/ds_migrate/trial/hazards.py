@@ -58,10 +58,9 @@ def hooks_gradients(trial: Trial) -> bool:
 def differentiates(trial: Trial) -> bool:
     """Whether the trial asks autograd itself: DeepSpeed refuses that on what came out of an engine's forward."""
     return any(
-        isinstance(node, cst.Call)
-        and (file.names.qualified(node.func) or "").startswith(("torch.autograd.grad", "torch.autograd.functional."))
+        (file.names.qualified(node.func) or "").startswith(("torch.autograd.grad", "torch.autograd.functional."))
         for file, function in running(trial)
-        for node in walk(function)
+        for node in file.nodes(cst.Call, below=function)
     )
 
 
@@ -71,7 +70,7 @@ def parameter_hazard(trial: Trial) -> str:
     models = {name for model in trial.models for name in model.names if name.startswith("self.")}
     optimizers = {name.rpartition(".")[2] for optimizer in trial.optimizers for name in optimizer.names}
     for file, function in running(trial):
-        for node in walk(function):
+        for node in file.nodes(below=function):
             reason = (
                 ""
                 if node in given
