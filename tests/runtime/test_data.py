@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trial_runtime import pytorch
 from trial_runtime.pytorch import samplers
+from trial_runtime.pytorch._stream import TrainingData
 
 determined = pytest.importorskip("determined")
 their = importlib.import_module("determined.pytorch")
@@ -164,7 +165,7 @@ class OfItsOwn(UserDict[str, Any]):
         return self
 
 
-def test_batches_of_a_type_of_its_own_train_and_validate(tmp_path: Path) -> None:
+def test_batches_of_a_type_of_its_own_train_and_validate(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     class Own(toys.SimpleDS):
         def loader(self, samples: int) -> Any:
             collate = torch.utils.data.default_collate
@@ -185,9 +186,22 @@ def test_batches_of_a_type_of_its_own_train_and_validate(tmp_path: Path) -> None
         def get_batch_length(self, batch: Any) -> int:
             return len(batch["xy"][0])
 
-    outcome = toys.fit(Own, run_dir=tmp_path, max_length=pytorch.Epoch(1))
+    with caplog.at_level(logging.INFO, "trial_runtime.pytorch"):
+        outcome = toys.fit(Own, run_dir=tmp_path, max_length=pytorch.Epoch(1), reporting_period=pytorch.Batch(1))
     assert len(outcome.training) == 4
     assert "validation_loss" in outcome.validation[-1][1]
+    assert " samples/s)" in caplog.text
+
+
+def test_batches_whose_length_nobody_knows_train_too() -> None:
+    data = TrainingData([OfItsOwn(), OfItsOwn()], samples_of=pytorch.data_length)
+    data.open()
+    assert isinstance(next(data), OfItsOwn)
+    assert data.samples is None
+    known = TrainingData([torch.ones(3), torch.ones(2)], samples_of=pytorch.data_length)
+    known.open()
+    assert [len(next(known)) for _ in range(3)] == [3, 2, 3]
+    assert (known.samples, known.taken) == (8, 3)
 
 
 class Stream(torch.utils.data.IterableDataset[Any]):

@@ -124,11 +124,16 @@ class TrialController:
                 loader = loader.get_data_loader(repeat=endless, num_replicas=shard.size, rank=shard.rank)
             setattr(self, f"{kind}_loader", loader)
 
+    def _samples(self) -> int | None:
+        """Samples that all ranks have trained since this process began; None when the trial cannot tell."""
+        data = self._loop.data
+        return None if data is None or data.samples is None else data.samples * self._strategy.shard.size
+
     def _sinks(self) -> list[MetricsSink]:
         context = self.context
         if context.distributed.rank != 0:
             return []
-        sinks: list[MetricsSink] = [*context._sinks, LoggingSink()]
+        sinks: list[MetricsSink] = [*context._sinks, LoggingSink(self._samples)]
         if context._settings.metrics_path is not None:
             sinks.append(JsonLinesSink(context._settings.metrics_path))
             if context.get_enable_tensorboard_logging():

@@ -174,7 +174,7 @@ class TrainingLoop:
                 loader, "build_training_data_loader", self.context._data_repro_checks_disabled, strategy.unlock
             )
             position = restored.data_position(shard.size, strategy.micro_batches) if restored else None
-            self.data = TrainingData(loader, shard.size, shard.rank, position)
+            self.data = TrainingData(loader, shard.size, shard.rank, position, strategy.trial.get_batch_length)
             lengths = [self.data.length]
         self.validation = Validation(strategy, test_mode=self.plan.test_mode)
         known = [length for rank in self.context.distributed.allgather(lengths) for length in rank]

@@ -6,6 +6,7 @@ import json
 import logging
 import numbers
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -60,19 +61,25 @@ class MetricsRecorder:
 
 
 class LoggingSink:
-    """Says each report in a line of the log, with batches a second since the report before."""
+    """Says each report in a line of the log, with samples (or batches) a second since the report before.
 
-    def __init__(self) -> None:
-        self._since: tuple[int, float] | None = None
+    Args:
+        samples: how many samples all ranks have trained; None where nobody knows.
+    """
+
+    def __init__(self, samples: Callable[[], int | None] = lambda: None) -> None:
+        self._samples = samples
+        self._since: tuple[int, float, str] | None = None
 
     def on_training_metrics(
         self, steps_completed: int, metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]
     ) -> None:
         del batch_metrics
-        now, speed = time.perf_counter(), ""
-        if self._since is not None and now > self._since[1]:
-            speed = f" ({(steps_completed - self._since[0]) / (now - self._since[1]):.3g} batches/s)"
-        self._since = (steps_completed, now)
+        now, speed, samples = time.perf_counter(), "", self._samples()
+        done, unit = (steps_completed, "batches") if samples is None else (samples, "samples")
+        if self._since is not None and now > self._since[1] and unit == self._since[2]:
+            speed = f" ({(done - self._since[0]) / (now - self._since[1]):.3g} {unit}/s)"
+        self._since = (done, now, unit)
         logger.info(f"Trained {steps_completed} batches{speed}: {_in_words(metrics)}")
 
     def on_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from trial_runtime.errors import InvalidExperimentException
@@ -20,14 +20,30 @@ _NOT_OURS = (
 class TrainingData:
     """This rank's batches of training data, without end.
 
+    Args:
+        loader: the trial's.
+        replicas, rank: the number of data-parallel ranks, and this one's.
+        state: :meth:`state_dict` of the data that was read before.
+        samples_of: the trial's ``get_batch_length``.
+
     Attributes:
         taken: batches that were read from the start of training, over all resumes.
+        samples: samples that were read in this process; None when ``samples_of`` cannot tell.
         length: batches an epoch; None when the loader has no length.
     """
 
-    def __init__(self, loader: Any, replicas: int = 1, rank: int = 0, state: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        loader: Any,
+        replicas: int = 1,
+        rank: int = 0,
+        state: dict[str, Any] | None = None,
+        samples_of: Callable[[Any], int] | None = None,
+    ) -> None:
         state = state or {}
         self.taken = int(state.get("taken", 0))
+        self.samples: int | None = None if samples_of is None else 0
+        self._samples_of = samples_of
         self._batches: TrainingBatches | None = None
         self._streams = WorkerStreams(0, self.taken)
         if isinstance(loader, DataLoader):
@@ -77,6 +93,11 @@ class TrainingData:
             batch, stream = batch
             self._streams.note(self.taken, stream)
         self.taken += 1
+        if self.samples is not None and self._samples_of is not None:
+            try:
+                self.samples += self._samples_of(batch)
+            except (TypeError, ValueError):  # a type that data_length() does not know: only the log has fewer words
+                self.samples = None
         return batch
 
     def state_dict(self) -> dict[str, Any]:

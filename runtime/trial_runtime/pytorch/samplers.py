@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch.utils.data
 
-
 __all__ = [
     "DistributedBatchSampler",
     "DistributedSampler",
