@@ -573,3 +573,28 @@ PAST_THE_WRAPPER = {
 @idioms(PAST_THE_WRAPPER)
 def test_gradients_that_several_ranks_never_averaged_are_said_to_be_averaged_now(idiom: Idiom, tmp_path: Path) -> None:
     idiom.check(tmp_path)
+
+
+FREEZE = "self.model.body.requires_grad_(False)"
+THAWED = {
+    "by the trial": Idiom(
+        with_init(FREEZE) + train("if epoch_idx:", "    self.model.body.requires_grad_(True)", LOSS, BACKWARD, STEP),
+        review=("DSM301",),
+    ),
+    "parameter by parameter": Idiom(
+        with_init("for p in self.model.parameters():", "    p.requires_grad = False")
+        + train("for p in self.model.parameters():", "    p.requires_grad = epoch_idx > 2", LOSS, BACKWARD, STEP),
+        review=("DSM301",),
+    ),
+    "never": Idiom(with_init(FREEZE) + train(LOSS, BACKWARD, STEP)),
+    "what was not frozen before": Idiom(
+        train("self.model.requires_grad_(batch_idx % 2 == 0)", LOSS, BACKWARD, STEP),
+    ),
+}  # fmt: skip
+
+
+@idioms(THAWED)
+def test_parameters_that_learn_later_than_they_were_wrapped_are_said_to_be_averaged_now(
+    idiom: Idiom, tmp_path: Path
+) -> None:
+    idiom.check(tmp_path)

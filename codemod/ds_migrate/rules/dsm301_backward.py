@@ -26,8 +26,8 @@ After
 
 Numbers
     Unchanged on one rank. On several, a model whose training forwards all go past DistributedDataParallel
-    (``self.model.loss(x)`` instead of ``self.model(x)``) never had its gradients averaged by PyTorchTrial; its engine
-    averages them, and says so (*review*).
+    (``self.model.loss(x)`` instead of ``self.model(x)``) never had its gradients averaged by PyTorchTrial, nor had
+    parameters that were frozen when it was wrapped and learn later; its engine averages them, and says so (*review*).
 
 References
     PyTorchTrialContext.backward, DeepSpeedEngine.backward
@@ -43,7 +43,7 @@ from ds_migrate.plan import Plan
 from ds_migrate.rules.support import expression_text, trim_comma
 from ds_migrate.syntax.tree import argument, has_star, is_literal
 from ds_migrate.trial.by_hand import steps_of_helpers
-from ds_migrate.trial.bypass import never_averaged
+from ds_migrate.trial.bypass import never_averaged, thawed_late
 from ds_migrate.trial.hazards import handles_gradients
 from ds_migrate.trial.model import Backward, Form
 
@@ -94,6 +94,12 @@ def apply(plan: Plan) -> None:
             CODE, file, call,
             f"{text} goes past DistributedDataParallel: on several ranks PyTorchTrial left each its own gradients, the "
             "engine averages them",
+        )  # fmt: skip
+    thawed = thawed_late(plan.trial) if plan.trial.backwards else None
+    if thawed is not None:
+        plan.review(
+            CODE, *thawed, "parameters that are frozen when the model is wrapped and learn later: on several ranks "
+            "PyTorchTrial never averaged their gradients, the engine does",
         )  # fmt: skip
     for file, call in steps_of_helpers(plan.trial):
         plan.blocked(

@@ -49,3 +49,36 @@ def _calls(trial: Trial, model: Model) -> list[tuple[SourceFile, cst.Call]] | No
             if called and isinstance(around, cst.Call) and outer.attr.value not in NO_FORWARD:
                 found.append((file, around))
     return found
+
+
+def thawed_late(trial: Trial) -> tuple[SourceFile, cst.CSTNode] | None:
+    """Where training lets parameters learn that the set-up froze; None where it does not do both.
+
+    DistributedDataParallel averages only what required gradients when it was made.
+    """
+    runs = {function for _, function in running(trial)}
+    frozen, thawed = False, None
+    for file in trial.files:
+        for node in file.nodes(cst.Call, cst.Assign):
+            value = _requires_grad(node)
+            if value is None:
+                continue
+            function = file.function(node)
+            if isinstance(value, cst.Name) and value.value == "False":
+                frozen |= function not in runs
+            elif function in runs or (function is not None and function.name.value != "__init__"):
+                thawed = thawed or (file, node)
+    return thawed if frozen else None
+
+
+def _requires_grad(node: cst.CSTNode) -> cst.BaseExpression | None:
+    """What requires_grad becomes: the argument of ``requires_grad_()`` or the value that is assigned; else None."""
+    if isinstance(node, cst.Call):
+        if not isinstance(node.func, cst.Attribute) or node.func.attr.value != "requires_grad_":
+            return None
+        return node.args[0].value if node.args else cst.Name("True")
+    if isinstance(node, cst.Assign):
+        targets = [target.target for target in node.targets]
+        toggles = any(isinstance(target, cst.Attribute) and target.attr.value == "requires_grad" for target in targets)
+        return node.value if toggles else None
+    return None

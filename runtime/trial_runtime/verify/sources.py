@@ -163,9 +163,9 @@ def _reference(context: Path, reference: str | None, target: Path) -> Path:
         ["git", "-C", str(context), "archive", "--format=tar", revision, "."], capture_output=True, check=False
     )
     if archive.returncode:
+        said = archive.stderr.decode(errors="replace").strip().splitlines() or ["git failed"]
         raise ConfigError(
-            f"{context}: git has no {revision} of it to compare with "
-            f"({archive.stderr.decode(errors='replace').strip().splitlines()[-1:]}); name the original: "
+            f"{context}: git has no {revision} of it to compare with ({said[-1]}); name the original: "
             f"--original FOLDER or --original REVISION"
         )
     working_copy(context, target)
