@@ -194,6 +194,19 @@ def test_two_engines_of_different_batch_sizes_go_by_the_first(caplog: pytest.Log
     assert "the loop goes by the first engine's: 4 and 1" in caplog.text
 
 
+def test_engines_are_made_from_hyperparameters_as_attributes(tmp_path: Path) -> None:
+    import deepspeed
+
+    (tmp_path / "ds_config.json").write_text(json.dumps(toys.ds_config(stage=1)))
+    hparams = {"deepspeed_config": str(tmp_path / "ds_config.json"), "width": 3}
+    with det_ds.init(hparams=hparams, run_dir=tmp_path) as context:
+        args = det_ds.AttrDict(context.get_hparams())
+        net = nn.Linear(args.width, 1)
+        optimizer = torch.optim.Adam(net.parameters())
+        engine, _, _, _ = deepspeed.initialize(args=args, model=net, optimizer=optimizer)
+        assert context.wrap_model_engine(engine).zero_optimization_stage() == 1
+
+
 # PyTorchTrial's switches
 
 
