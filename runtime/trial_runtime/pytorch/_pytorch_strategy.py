@@ -29,10 +29,13 @@ class PyTorchStrategy(Strategy):
 
     def prepare(self) -> None:
         if not self.context.models:
-            raise InvalidExperimentException("The trial has no model. Wrap one in its __init__: context.wrap_model().")
+            raise InvalidExperimentException(
+                "Must have at least one model; the trial has no model. Wrap one in its __init__: context.wrap_model()."
+            )
         if not self.context.optimizers:
             raise InvalidExperimentException(
-                "The trial has no optimizer. Wrap one in its __init__: context.wrap_optimizer()."
+                "Must have at least one optimizer; the trial has no optimizer. Wrap one in its __init__: "
+                "context.wrap_optimizer()."
             )
         if self.evaluates_batches == overrides(self.trial.evaluate_full_dataset, PyTorchTrial):
             raise InvalidExperimentException(

@@ -32,7 +32,8 @@ class DeepSpeedStrategy(Strategy):
     def prepare(self) -> None:
         if not self.context.models:
             raise InvalidExperimentException(
-                "The trial has no engine. Wrap one in its __init__: context.wrap_model_engine(engine)."
+                "Must have at least one model engine; the trial has no engine. Wrap one in its __init__: "
+                "context.wrap_model_engine(engine)."
             )
         if not self.evaluates_batches and not overrides(self.trial.evaluate_full_dataset, DeepSpeedTrial):
             raise InvalidExperimentException(
