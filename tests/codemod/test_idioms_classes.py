@@ -122,3 +122,18 @@ BASES = {
 @idioms(BASES)
 def test_several_bases(idiom: Idiom, tmp_path: Path) -> None:
     idiom.check(tmp_path)
+
+
+def test_a_trial_and_one_built_on_it_share_the_engines_that_helpers_make(tmp_path: Path) -> None:
+    helper = (
+        "def make(context, model):\n    return context.wrap_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))\n"
+    )
+    init = examples.METHODS["__init__"].splitlines(keepends=True)
+    init[3] = "    self.optimizer = make(self.context, self.model)\n"
+    text = examples.module("".join(init)).replace("class MyTrial", f"{helper}\n\nclass MyTrial", 1)
+    text += "\n\nclass Derived(MyTrial):\n    def __init__(self, context):\n        super().__init__(context)\n"
+    result = examples.convert(tmp_path, text)
+    assert result.after is not None
+    after = result.after.decode()
+    assert after.count("engines.initialize(ds_config)") == 1
+    assert after.index("engines.initialize(ds_config)") < after.index("class Derived")

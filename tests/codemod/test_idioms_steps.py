@@ -598,3 +598,21 @@ def test_parameters_that_learn_later_than_they_were_wrapped_are_said_to_be_avera
     idiom: Idiom, tmp_path: Path
 ) -> None:
     idiom.check(tmp_path)
+
+
+LATER = {
+    "by who holds the trial": "class Loosen:\n    def on_training_epoch_end(self, trial):\n        trial.limit = 2.0",
+    "by name": 'def loosen(trial):\n    setattr(trial, "limit", 2.0)',
+}
+
+
+@pytest.mark.parametrize("code", [pytest.param(case, id=name) for name, case in LATER.items()])
+def test_a_norm_that_changes_later_is_asked_for_at_each_step(code: str, tmp_path: Path) -> None:
+    clip = "clip_grads=lambda params: torch.nn.utils.clip_grad_norm_(params, self.limit)"
+    step = f"self.context.step_optimizer(self.optimizer, {clip})"
+    source = with_init("self.limit = 1.0") + train(LOSS, BACKWARD, step)
+    Idiom(
+        f"{examples.module(source)}\n\n{code}\n",
+        (GATE, "torch.nn.utils.clip_grad_norm_(params, self.limit)", "self.model.step()"),
+        ('"gradient_clipping"',),
+    ).check(tmp_path)

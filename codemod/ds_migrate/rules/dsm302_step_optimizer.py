@@ -215,8 +215,7 @@ def _called(plan: Plan, step: Step, clip: cst.BaseExpression, parameters: str) -
         return [f"if {function} is not None:", f"    {call}"]
     if isinstance(clip, cst.Call) and (step.use.file.names.qualified(clip.func) or "").endswith("partial"):
         return [f"{function}({parameters})"]
-    name = step.use.file.names.fresh("clip", "clip_gradients")
-    step.use.file.names.taken.discard(name)
+    name = step.use.file.names.free("clip", "clip_gradients")
     return [f"{name} = {function}", f"if {name} is not None:", f"    {name}({parameters})"]
 
 
@@ -225,6 +224,8 @@ def _free_parameter(step: Step, clip: cst.Lambda) -> str | None:
     function, params = step.use.function, clip.params.params
     if function is None or len(params) != 1 or params[0].default is not None:
         return None
+    if step.use.file.nodes(cst.Global, cst.Nonlocal, below=function):
+        return None  # what the lambda reads may be declared below it
     name = params[0].name.value
     lambdas = {n for other in walk(function) if isinstance(other, cst.Lambda) for n in walk(other)}
     taken = {n.value for n in walk(function) if isinstance(n, cst.Name) and n not in lambdas}

@@ -145,6 +145,7 @@ def _known_at(
     around = (definition, *file.ancestors(definition)) if definition is not None else ()
     home = next((a for a in around if isinstance(a, cst.FunctionDef)), None)
     set_in_init, set_later = _attribute_writes(trial)
+    changing = {item.name.value for node in file.nodes(cst.Global, cst.Nonlocal) for item in node.names}
     stack: list[cst.CSTNode] = [norm]
     local = {p.name.value for f in (home, step.use.function) if f is not None for p in f.params.params} | {
         n.target.value
@@ -162,7 +163,7 @@ def _known_at(
                 if len(parts) < 2 or parts[1] in set_later or parts[1] not in set_in_init:
                     return False
                 continue
-            if parts[0] in local and home is not engine_function:
+            if (parts[0] in local and home is not engine_function) or parts[0] in changing:
                 return False
             continue
         if isinstance(node, (cst.Await, cst.Yield, cst.NamedExpr, cst.Lambda)):
@@ -175,14 +176,27 @@ def _known_at(
 
 
 def _attribute_writes(trial: Trial) -> tuple[set[str], set[str]]:
-    """Attributes of self set in ``__init__``, and those set anywhere else."""
+    """Attributes of self set in ``__init__``, and those set anywhere else: in other methods, by name, on the trial by
+    whoever holds it."""
     first: set[str] = set()
     later: set[str] = set()
+    own: set[cst.CSTNode] = set()
     for part, function in trial.methods():
         into = first if function.name.value == "__init__" else later
         for node in part.file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign, below=function):
+            own.add(node)
             for target in targets(node):
                 text = dotted(target) or code(target)
                 if text.startswith("self."):
                     into.add(text.split(".")[1].split("[")[0])
+    for file in trial.files:
+        for node in file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign):
+            for target in targets(node) if node not in own else ():
+                holder, _, name = (dotted(target) or "").rpartition(".")
+                if holder not in ("", "self"):
+                    later.add(name)
+        for call in file.nodes(cst.Call):
+            if dotted(call.func) == "setattr" and len(call.args) == 3:
+                name = call.args[1].value
+                later.update([str(name.evaluated_value)] if isinstance(name, cst.SimpleString) else first)
     return first, later

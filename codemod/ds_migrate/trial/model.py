@@ -146,6 +146,12 @@ class Trial:
     def name(self) -> str:
         return self.facts.facts.name
 
+    @property
+    def wraps_all(self) -> bool:
+        """Whether a model and an optimizer are wrapped, by its classes or by helpers."""
+        helped = {use.attr for use in self.helpers}
+        return bool(self.models or "wrap_model" in helped) and bool(self.optimizers or "wrap_optimizer" in helped)
+
     def methods(self, *names: str) -> Iterator[tuple[Part, cst.FunctionDef]]:
         """Every definition of the named methods, the trial's own before its bases' (all methods when none is named)."""
         for part in self.parts:

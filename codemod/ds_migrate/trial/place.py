@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import libcst as cst
 
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import children, code, dotted, targets, walk
+from ds_migrate.syntax.tree import children, code, dotted, parameters, targets, walk
 from ds_migrate.trial.model import Model, Optimizer, Part, Trial, Wrap
 
 
@@ -97,8 +97,12 @@ def bare_name(trial: Trial, owner: Model | Optimizer) -> str:
 
 
 def _end_of_init(trial: Trial) -> Place:
-    """After everything that ``__init__`` does, helpers that wrap included."""
-    for part, function in trial.methods("__init__"):
+    """After everything that ``__init__`` does, helpers that wrap included: in the class whose ``__init__`` has the
+    context do more than go on to ``super()``."""
+    inits = list(trial.methods("__init__"))
+    for part, function in inits:
+        if (part, function) != inits[-1] and _only_hands_on(part, function, trial):
+            continue
         body = [s for s in function.body.body if isinstance(s, cst.BaseStatement)]
         if (
             isinstance(body[-1], cst.SimpleStatementLine)
@@ -108,6 +112,18 @@ def _end_of_init(trial: Trial) -> Place:
             body.pop()
         return Place(part.file, function, body[-1])
     raise NoPlaceError("the trial has no __init__ in this project", None)
+
+
+def _only_hands_on(part: Part, init: cst.FunctionDef, trial: Trial) -> bool:
+    """Whether an ``__init__`` gives its context to ``super().__init__`` and to nothing else, and wraps nothing."""
+    if any(use.function is init for use in trial.uses if use.attr.startswith("wrap_")):
+        return False
+    contexts = {p.name.value for p in parameters(init)[1:2]} | {"self", "self.context"}
+    given = [c for c in part.file.nodes(cst.Call, below=init) if any(dotted(a.value) in contexts for a in c.args)]
+    to_base = [c for c in given if isinstance(c.func, cst.Attribute) and c.func.attr.value == "__init__"]
+    return len(given) == len(to_base) == 1 and not any(
+        (dotted(c.func) or "").startswith("self.") for c in part.file.nodes(cst.Call, below=init)
+    )
 
 
 def _home(trial: Trial, wraps: list[Wrap]) -> tuple[Part, cst.FunctionDef]:
