@@ -88,7 +88,7 @@ class Conversion:
         written: dict[tuple[SourceFile, str], str] = {}
         for member in sorted(self.family.trials, key=lambda t: -len(t.bases)):  # the most derived ones know most
             trial = build_trial(member, self.files, contexts)
-            if member.key in parents and (not trial.wraps_all or self._made_below(member)):
+            if member.key in parents and (trial.abstract or not trial.wraps_all or self._made_below(member)):
                 continue  # a base class that is no trial by itself, or whose engines a class built on it makes
             target = target_named(self.options.target)
             plan = Plan(

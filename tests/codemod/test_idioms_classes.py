@@ -137,3 +137,12 @@ def test_a_trial_and_one_built_on_it_share_the_engines_that_helpers_make(tmp_pat
     after = result.after.decode()
     assert after.count("engines.initialize(ds_config)") == 1
     assert after.index("engines.initialize(ds_config)") < after.index("class Derived")
+
+
+def test_an_abstract_base_is_converted_for_the_trials_that_are_built_on_it(tmp_path: Path) -> None:
+    loaders = {name: text for name, text in METHODS.items() if name.startswith("build")}
+    own = "".join(text for name, text in METHODS.items() if name not in loaders)
+    text = examples.HEADER + own.replace("torch.optim.SGD(self.model.parameters(), lr=0.1)", "self.make_optimizer()")
+    text += "\n\nclass Derived(MyTrial):\n" + "".join(loaders.values())
+    text += "    def make_optimizer(self):\n        return torch.optim.SGD(self.model.parameters(), lr=0.1)\n"
+    Idiom(text, ("class MyTrial(DeepSpeedTrial):", "class Derived(MyTrial):")).check(tmp_path)

@@ -152,6 +152,12 @@ class Trial:
         helped = {use.attr for use in self.helpers}
         return bool(self.models or "wrap_model" in helped) and bool(self.optimizers or "wrap_optimizer" in helped)
 
+    @property
+    def abstract(self) -> bool:
+        """Whether it cannot be made as it is: a method that every trial needs is missing."""
+        needed = ("train_batch", "build_training_data_loader", "build_validation_data_loader")
+        return not all(any(True for _ in self.methods(name)) for name in needed)
+
     def methods(self, *names: str) -> Iterator[tuple[Part, cst.FunctionDef]]:
         """Every definition of the named methods, the trial's own before its bases' (all methods when none is named)."""
         for part in self.parts:
