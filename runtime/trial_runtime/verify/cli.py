@@ -48,6 +48,8 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--original", metavar="DIR|REV", help="the original: a folder or a git revision (default: HEAD)")
     made.add_argument("--zero", type=int, choices=range(4), help="convert to this ZeRO stage")
+    made.add_argument("--precision", choices=("fp32", "bf16", "fp16", "autocast"), help="convert to this precision")
+    made.add_argument("--offload", choices=("none", "optimizer", "parameters"), default="none", help="convert to this")
     made.add_argument("--zero-sweep", type=_numbers, default=[], metavar="0,1,2,3", help="compare these stages as well")
     made.add_argument(
         "--deepspeed",
@@ -82,6 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
+    from ds_migrate.options import Options
     from rich.console import Console
 
     from trial_runtime.verify import console, page
@@ -104,7 +107,8 @@ def _verify(options: argparse.Namespace) -> int:
     talk = Console(stderr=True, highlight=False, markup=False, emoji=False)
     with tempfile.TemporaryDirectory(prefix="ds-verify-") as folder:
         work = Path(folder).resolve()
-        sides = open_sides(context, work, options.against, options.original, options.zero)
+        conversion = Options(zero=options.zero, precision=options.precision, offload=options.offload)
+        sides = open_sides(context, work, options.against, options.original, conversion)
         picks = dict(split_assignment("--hparam", text) for text in options.hparam)
         found = Verification(sides, choose(sides.original, config, options.trial, picks), settings)
         with console.progress_bar(talk) as bar:

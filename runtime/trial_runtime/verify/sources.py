@@ -55,7 +55,7 @@ class Sides:
     changes: list[FileChange] = field(default_factory=list)
 
 
-def open_sides(context: Path, work: Path, against: str | None, reference: str | None, zero: int | None) -> Sides:
+def open_sides(context: Path, work: Path, against: str | None, reference: str | None, options: Options) -> Sides:
     """Make the two working copies below `work`.
 
     Args:
@@ -63,12 +63,12 @@ def open_sides(context: Path, work: Path, against: str | None, reference: str | 
         against: "converted": convert a copy; "working-tree": the files as they are; None: the former when they hold a
             trial that is not converted.
         reference: the original, where it is not the files as they are: a folder, or a git revision (HEAD).
-        zero: the ZeRO stage to convert to; None: the converter's choice.
+        options: of the conversion.
 
     Raises:
         ConfigError: there is no trial, it does not convert, or there is no original to compare with.
     """
-    waiting, converted = _trials(migrate(discover([context]), Options(zero=zero)))
+    waiting, converted = _trials(migrate(discover([context]), options))
     if not waiting and not converted and reference is None:
         raise ConfigError(f"{context}: holds neither a PyTorchTrial nor a DeepSpeedTrial")
     if against is None:
@@ -80,12 +80,12 @@ def open_sides(context: Path, work: Path, against: str | None, reference: str | 
             )
         original, changed = working_copy(context, work / "original"), working_copy(context, work / "converted")
         sides = Sides(original, changed, f"{context}, and a copy that ds-migrate converted")
-        _convert(sides, zero)
+        _convert(sides, options)
     else:
         original = _reference(context, reference, work / "original")
         named = reference or "HEAD"
         sides = Sides(original, working_copy(context, work / "converted"), f"{named}, and {context} as it is")
-        report = migrate(discover([original]), Options(zero=zero))
+        report = migrate(discover([original]), options)
         sides.findings = _findings(report, original)
     sides.changes = list(_changes(sides.original, sides.converted))
     return sides
@@ -129,8 +129,8 @@ def _trials(report: Report) -> tuple[bool, bool]:
     return bool(kinds - {TrialStatus.ALREADY_DEEPSPEED}), TrialStatus.ALREADY_DEEPSPEED in kinds
 
 
-def _convert(sides: Sides, zero: int | None) -> None:
-    report = migrate(discover([sides.converted]), Options(zero=zero))
+def _convert(sides: Sides, options: Options) -> None:
+    report = migrate(discover([sides.converted]), options)
     sides.findings = _findings(report, sides.converted)
     if not any(report.trials(TrialStatus.CONVERTED)):
         reasons = [
