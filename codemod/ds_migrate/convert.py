@@ -33,7 +33,7 @@ class Conversion:
     family: Family
     others: Sequence[TrialClass]
     read: Read
-    named: set[Path]
+    named: Callable[[Path], bool]  # whether a file may be written
     options: Options
     problems: list[tuple[Path, Finding]] = field(default_factory=list)
     files: dict[Path, SourceFile] = field(default_factory=dict)
@@ -119,9 +119,9 @@ class Conversion:
 
     def _whole_family(self) -> None:
         """Every file of the family must be named, and no other trial may need it as it is."""
-        missing = sorted(path for path in self.family.files if path not in self.named)
+        missing = sorted(path for path in self.family.files if not self.named(path))
         for trial in self.family.trials:
-            if trial.path not in self.named:
+            if not self.named(trial.path):
                 continue
             name = trial.facts.name
             for path in missing:
@@ -202,7 +202,7 @@ class Conversion:
             )
             self._problem(plan.trial.facts, "DSM407", message, "use one value in all configs that accumulate")
         for path in config.configs:
-            if path not in self.named:
+            if not self.named(path):
                 message = f"{plan.trial.name} needs {path.name} converted with it: it sets aggregation_frequency"
                 self._problem(plan.trial.facts, "DSM014", message, f"name {path} too, or the folder that holds both")
 
@@ -224,7 +224,7 @@ class Conversion:
             trials = [t for t in self.family.trials if t.path == path]
             found = sorted(by_path.get(path, []), key=lambda f: (f.line, f.column, f.code))
             extra = [f for p, f in self.problems if p == path]
-            if path not in self.named and not extra:
+            if not self.named(path) and not extra:
                 continue
             file = result(path)
             file.kind, file.units = FileKind.PYTHON, file.units | {self.unit}

@@ -110,15 +110,15 @@ def _root_name(path: str | Path) -> str:
     return git.work_tree(folder) or folder
 
 
-def project_files(root: Path) -> list[Path]:
-    """Python files, notebooks and YAML files below ``root``: absolute, links resolved, sorted.
+def project_files(root: Path) -> list[str]:
+    """Names of Python files, notebooks and YAML files below ``root``: absolute, links resolved, sorted.
 
     Only names are read, and nothing is remembered: ask once per run.
     """
     names = _files_below(os.path.realpath(root), fail=lambda _name, _error: None)
     folders = _RealFolders()
     real = {os.path.realpath(name) if os.path.islink(name) else folders.real_name(name) for name in names}
-    return [_path(name) for name in sorted(real, key=by_parts)]
+    return sorted(real, key=by_parts)
 
 
 def read_file(name: str, follow_links: bool = True) -> bytes:

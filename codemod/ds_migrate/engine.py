@@ -13,7 +13,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ds_migrate.discover import CONFIG_SUFFIXES, Source, project_files, read_file
+from ds_migrate.discover import CONFIG_SUFFIXES, Source, by_parts, project_files, read_file
 from ds_migrate.experiment import ConfigFile
 from ds_migrate.experiment.names import may_be_started, words_of
 from ds_migrate.options import Options
@@ -54,7 +54,7 @@ def migrate(
 
     ``progress`` is told (done, all) families of trials of a project as it goes.
     """
-    run = _Run({s.real: s for s in sources}, options, progress)
+    run = _Run({s.real_name: s for s in sources}, options, progress)
     roots: dict[str, list[Source]] = {}
     for source in sources:
         if source.data is not None or source.name.endswith(_PYTHON):
@@ -70,9 +70,9 @@ def migrate(
 
 @dataclass
 class _Run:
-    """The results of one run by real path, and every file read so far."""
+    """The named files by their real names, the results by real path, and every file read so far."""
 
-    sources: dict[Path, Source]
+    sources: dict[str, Source]
     options: Options
     progress: Callable[[int, int], None]
     results: dict[Path, FileResult] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class _Run:
         """The bytes of a file. Only those of files that may hold a trial are kept: memory stays flat."""
         if path in self._data:
             return self._data[path]
-        source = self.sources.get(path)
+        source = self.source(path)
         try:
             data = source.read() if source is not None else read_file(str(path))
         except OSError:
@@ -104,7 +104,7 @@ class _Run:
             self.notebooks[path] = Notebook.parse(data)
         except NotebookError as error:
             self._data[path] = None
-            if path in self.sources and b"PyTorchTrial" in data:
+            if self.named(path) and b"PyTorchTrial" in data:
                 result = self.result(path, FileKind.NOTEBOOK)
                 result.status = FileStatus.ERROR
                 result.findings.append(Finding("DSM001", Severity.ERROR, 1, f"{path.name} {error}"))
@@ -114,7 +114,7 @@ class _Run:
     def _as_notebook(self, path: Path, result: FileResult) -> None:
         """Turn the result of a notebook's module into the notebook's own."""
         notebook = self.notebooks[path]
-        source = self.sources.get(path)
+        source = self.source(path)
         result.kind = FileKind.NOTEBOOK
         result.before = source.read() if source is not None else read_file(str(path))
         if result.after is not None:
@@ -126,17 +126,24 @@ class _Run:
     def result(self, path: Path, kind: FileKind = FileKind.PYTHON) -> FileResult:
         """The result of a file, named as the user named it."""
         if path not in self.results:
-            source = self.sources.get(path)
+            source = self.source(path)
             self.results[path] = FileResult(source.path if source is not None else path, kind, before=self.read(path))
         return self.results[path]
 
+    def source(self, path: Path) -> Source | None:
+        return self.sources.get(str(path))
+
+    def named(self, path: Path) -> bool:
+        """Whether the file may be written: it was named, or lies in a folder that was."""
+        return str(path) in self.sources
+
     def project(self, root: Path, members: Sequence[Source]) -> None:
         files = project_files(root)
-        python = {f for f in files if f.suffix in _PYTHON} | {s.real for s in members if s.name.endswith(_PYTHON)}
-        yaml = [f for f in files if f.suffix in CONFIG_SUFFIXES]
+        python = {f for f in files if f.endswith(_PYTHON)} | {s.real_name for s in members if s.name.endswith(_PYTHON)}
+        yaml = [Path(f) for f in files if f.endswith(CONFIG_SUFFIXES)]
         configs = self._config_files([*yaml, *(s.real for s in members if s.name.endswith(CONFIG_SUFFIXES))])
         words = words_of(config.data for config in configs)
-        concerned = {path for path in python if self._speaks(path) or may_be_started(path, words)}
+        concerned = [Path(f) for f in sorted(python, key=by_parts) if self._speaks(f) or may_be_started(f, words)]
         project = Project(root, python, self.read, concerned)
         self._unparsable(project, members)
         self._recognised(project)
@@ -144,17 +151,17 @@ class _Run:
         self._still_determined(project, members, conversions)
         self._convert(project, configs, conversions)
 
-    def _speaks(self, path: Path) -> bool:
+    def _speaks(self, name: str) -> bool:
         """Whether a file holds a word of a migration; the walk has looked into those that were named."""
-        source = self.sources.get(path)
+        source = self.sources.get(name)
         if source is not None and source.name.endswith(_PYTHON):
             return source.data is not None
-        return may_hold_trial(self.read(path) or b"")
+        return may_hold_trial(self.read(Path(name)) or b"")
 
     def _config_files(self, paths: Iterable[Path]) -> list[ConfigFile]:
         """Those that may be experiment configs, read."""
         return [
-            ConfigFile(path, data, path in self.sources)
+            ConfigFile(path, data, self.named(path))
             for path in dict.fromkeys(paths)
             if (data := self.read(path)) is not None and b"entrypoint" in data
         ]
@@ -174,7 +181,7 @@ class _Run:
         """Trials that are not for converting, said so where they stand."""
         for (path, name), trial in project.trials.items():
             status = _KINDS.get(trial.kind)
-            if status is None or path not in self.sources:
+            if status is None or not self.named(path):
                 continue
             result = self.result(path)
             result.trials.append(TrialResult(name, trial.facts.line, status))
@@ -203,7 +210,7 @@ class _Run:
         for family in families:
             for trial in family.trials:
                 for path in project.importers(trial):
-                    if path in self.sources and project.talks_to_cluster(path):
+                    if self.named(path) and project.talks_to_cluster(path):
                         name = trial.facts.name
                         message = f"it hands {name} to a Determined cluster; ds-train CONFIG.yaml runs it without one"
                         self.result(path).findings.append(
@@ -212,7 +219,7 @@ class _Run:
 
     def _conversions(self, project: Project) -> list[Conversion]:
         """One for each family with a trial in a named file; nothing is parsed yet."""
-        families = [f for f in project.families() if any(t.path in self.sources for t in f.trials)]
+        families = [f for f in project.families() if any(self.named(t.path) for t in f.trials)]
         if not families:
             return []
         from ds_migrate.convert import Conversion
@@ -221,7 +228,7 @@ class _Run:
         conversions = []
         for family in families:
             others = [t for t in project.trials.values() if t.kind in _STAYING and t.path in family.files]
-            conversions.append(Conversion(family, others, self.read, set(self.sources), self.options))
+            conversions.append(Conversion(family, others, self.read, self.named, self.options))
         return conversions
 
     def _convert(self, project: Project, configs: list[ConfigFile], conversions: Sequence[Conversion]) -> None:
@@ -245,7 +252,7 @@ class _Run:
             for path, result in conversion.results(self.result):
                 self.results[path] = result
         trials = [facts for conversion in conversions for facts in decided[conversion.unit]]
-        trials += _deepspeed_facts(project, self.sources)
+        trials += _deepspeed_facts(project, self.source)
         if configs:
             for result in experiment.plan(configs, trials, scripts, target=self.options.target, root=project.root):
                 self._add(result, conversions)
@@ -256,7 +263,7 @@ class _Run:
         trials = {f.trial for f in result.findings}
         concerned = [c.unit for c in conversions if trials & {t.facts.name for t in c.family.trials}]
         result.units = frozenset(concerned or [c.unit for c in conversions])
-        source = self.sources.get(result.path)
+        source = self.source(result.path)
         self.results[result.path] = result
         if source is not None:
             result.path = source.path
@@ -285,14 +292,13 @@ def _by_folder(conversions: Sequence[Conversion]) -> list[list[Conversion]]:
     return [members for _, members in groups]
 
 
-def _deepspeed_facts(project: Project, sources: dict[Path, Source]) -> Iterable[TrialFacts]:
+def _deepspeed_facts(project: Project, source_of: Callable[[Path], Source | None]) -> Iterable[TrialFacts]:
     """Trials that an earlier run converted: configs that were not named then may follow now."""
     from ds_migrate.experiment import TrialFacts
 
     for (path, name), trial in project.trials.items():
-        data = b""
-        if trial.kind == "deepspeed" and path in sources:
-            data = sources[path].data or b""
+        source = source_of(path) if trial.kind == "deepspeed" else None
+        data = (source.data if source is not None else None) or b""
         if b'"deepspeed_config"' in data:
             written = re.search(rb'with_name\("([^"]+\.json)"\)', data)
             target = path.with_name(written.group(1).decode() if written else "ds_config.json")

@@ -7,7 +7,7 @@ and the scripts that run it. Such a group is a ``Family``.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Set
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -74,17 +74,16 @@ class Family:
 
 
 class Project:
-    """``files`` are the Python files of the project, ``concerned`` those of them that ``may_hold_trial`` or may run
-    one; ``read`` gives a file's bytes, None when it cannot be read."""
+    """``files`` are the names of the project's Python files, ``concerned`` those of them that ``may_hold_trial`` or may
+    run one; ``read`` gives a file's bytes, None when it cannot be read."""
 
     def __init__(
-        self, root: Path, files: Set[Path], read: Callable[[Path], bytes | None], concerned: Set[Path]
+        self, root: Path, files: Set[str], read: Callable[[Path], bytes | None], concerned: Sequence[Path]
     ) -> None:
         self.root = root
-        self.files = sorted(files, key=lambda path: by_parts(str(path)))
-        self._concerned = [path for path in self.files if path in concerned]
+        self._files = files
+        self._concerned = concerned
         self._read = read
-        self._known = {str(path): path for path in self.files}
         self._facts: dict[Path, ModuleFacts | None] = {}
         self._resolved: dict[tuple[str, str, int], Path | None] = {}
         self._importers: dict[Path, set[Path]] | None = None
@@ -123,7 +122,8 @@ class Project:
 
     def _module_file(self, folder: str, module: str) -> Path | None:
         base = f"{folder}/{module}" if module else folder
-        return (self._known.get(f"{base}.py") if module else None) or self._known.get(f"{base}/__init__.py")
+        names = [f"{base}.py", f"{base}/__init__.py"] if module else [f"{base}/__init__.py"]
+        return next((Path(name) for name in names if name in self._files), None)
 
     def imported_file(self, importer: Path, imported: ImportFacts) -> Path | None:
         """The project file an import statement reaches: the submodule when the name is one, else the module."""
@@ -144,14 +144,15 @@ class Project:
             asked |= grown
             # A name like MyTrial stands in concerned files only; for any other one every file is searched.
             anywhere = {name for name in grown if not may_hold_trial(name)}
-            queue = sorted({*self._mentioning(grown, self._concerned), *self._mentioning(anywhere, self.files)})
+            files = map(Path, sorted(self._files, key=by_parts)) if anywhere else ()
+            queue = sorted({*self._mentioning(grown, self._concerned), *self._mentioning(anywhere, files)})
         for key, trial in self.trials.items():
             self.trials[key] = replace(trial, bases=tuple(self._lineage(key)[1:]))
 
     def _mentioning(self, words: Collection[bytes], paths: Iterable[Path]) -> list[Path]:
         """Of the paths, the files that hold one of the words; nothing of the others is kept."""
         found = []
-        for path in paths if words else ():
+        for path in paths:
             data = self._read(path)
             if data is not None and any(word in data for word in words):
                 found.append(path)

@@ -42,9 +42,10 @@ def words_of(configs: Iterable[bytes]) -> frozenset[str]:
     return frozenset(word for data in configs for word in re.findall(r"\w+", _text(data)))
 
 
-def may_be_started(script: Path, words: frozenset[str]) -> bool:
+def may_be_started(script: str, words: frozenset[str]) -> bool:
     """Whether YAML files with these words may name the script (``__main__`` goes by the name of its package)."""
-    return bool(words) and (script.stem.startswith("__") or _longest_word(script.stem) in words)
+    stem = script.rpartition("/")[2].rpartition(".")[0]
+    return bool(words) and (stem.startswith("__") or _longest_word(stem) in words)
 
 
 def _longest_word(name: str) -> str:
