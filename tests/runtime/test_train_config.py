@@ -159,7 +159,6 @@ def test_every_search_space_without_a_value_is_named_in_one_error() -> None:
         ("{type: log, minval: -4, maxval: -1}", 0.2),
         ("{type: categorical, vals: [1, 2]}", 3),
         ("{type: categorical, vals: [1, 2]}", True),
-        ("{type: int}", 1),
     ],
 )
 def test_a_pick_outside_of_its_space_is_refused(space: str, value: object) -> None:
@@ -194,6 +193,25 @@ def test_an_unknown_pick_is_refused_with_a_near_name() -> None:
         ("searcher: {max_length: {batches: 1, epochs: 1}}", "searcher.max_length"),
         ("searcher: {max_length: {epochs: -1}}", "searcher.max_length"),
         ("searcher: {max_length: {epochs: 1.5}}", "searcher.max_length"),
+        (
+            "searcher: {max_length: {records: 0}}",
+            "searcher.max_length: {'records': 0} is not allowed: write for how long",
+        ),
+        ("searcher: {name: sinlge}", "searcher.name: 'sinlge' is not allowed: write single (did you mean 'single'?)"),
+        (
+            "hyperparameters: {lr: {type: lgo, minval: -4, maxval: -1}}",
+            "hyperparameters.lr.type: 'lgo' is not allowed: write one of int, double, log, categorical, const (did you",
+        ),
+        ("hyperparameters: {a: {lr: {type: log, minval: -4}}}", "hyperparameters.a.lr.maxval: None is not allowed"),
+        ("hyperparameters: {n: {type: int, minval: 1.5, maxval: 2}}", "hyperparameters.n.minval: 1.5 is not allowed"),
+        ("hyperparameters: {n: {type: double, minval: 3, maxval: 2}}", "not above maxval (2)"),
+        ("hyperparameters: {n: {type: log, minval: 1, maxval: 2, base: 0}}", "hyperparameters.n.base: 0 is not"),
+        ("hyperparameters: {n: {type: categorical, vals: []}}", "hyperparameters.n.vals: [] is not allowed"),
+        ("hyperparameters: {n: {type: const}}", "hyperparameters.n.val: None is not allowed"),
+        (
+            "environment: {environment_variables: {cdua: [A=1]}}",
+            "environment.environment_variables.cdua: ['A=1'] is not allowed: write lists under cpu, cuda, rocm (did",
+        ),
         ("searcher: {max_length: true}", "searcher.max_length: True is not allowed"),
         ("searcher: {max_steps: 5}", "write max_length: {batches: 500}"),
         ("searcher: {name: adaptive_asha, max_length: 3}", "'adaptive_asha' runs many trials, ds-train runs one"),
@@ -241,6 +259,22 @@ def test_a_bad_value_is_one_error_with_field_value_and_what_is_allowed(text: str
 
     assert found.startswith("c.yaml: ")
     assert message in found
+
+
+def test_optimizations_count_where_determined_made_the_context(tmp_path: Path) -> None:
+    text = "optimizations: {aggregation_frequency: 2, average_aggregated_gradients: false}"
+    (tmp_path / "train.py").touch()
+
+    by_class, by_script = plan(text), plan(f"{text}\nentrypoint: python3 train.py", context=tmp_path)
+
+    assert (by_class.aggregation_frequency, by_class.average_aggregated_gradients) == (2, False)
+    assert (by_script.aggregation_frequency, by_script.average_aggregated_gradients) == (1, True)
+    assert "the script gives its own" in dict(by_script.notices)["optimizations.aggregation_frequency"]
+    assert by_class.notices == []
+
+
+def test_a_group_with_a_type_is_no_search_space() -> None:
+    assert plan("hyperparameters: {opt: {type: adam, lr: 2}}").hparams == {"opt": {"type": "adam", "lr": 2}}
 
 
 def test_all_problems_are_told_at_once() -> None:

@@ -14,7 +14,27 @@ pytestmark = pytest.mark.skipif(find_spec("deepspeed") is None, reason="needs pi
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 CONFIGS = sorted(FIXTURES.glob("*/*/*.yaml"))
+ORIGINAL = [path for path in CONFIGS if path.parent.name == "before"]
+CONVERTED = [path for path in CONFIGS if path.parent.name == "after"]
 PICKS = ["learning_rate=0.5", "n_filters1=4", "n_filters2=4", "dropout1=0.5"]
+
+
+def name_of(config: Path) -> str:
+    return str(config.relative_to(FIXTURES))
+
+
+def options_for(config: Path, run: Path) -> list[str]:
+    options = ["--test", "--run-dir", str(run)]
+    if config.stem == "adaptive":
+        options += ["--config", "searcher.name=single", *(word for pick in PICKS for word in ("--hparam", pick))]
+    return options
+
+
+def check(run: Path, slots: int) -> None:
+    groups = [json.loads(line)["group"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert groups == ["training", "validation"]
+    assert (run / "checkpoints" / "latest").is_file()
+    assert len(list((run / "log").iterdir())) == slots
 
 
 def launch(command: list[str], cwd: Path) -> subprocess.Popen[str]:
@@ -29,20 +49,44 @@ def launch(command: list[str], cwd: Path) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.parametrize("config", CONFIGS, ids=[str(path.relative_to(FIXTURES)) for path in CONFIGS])
-def test_each_config_of_each_fixture_runs(config: Path, tmp_path: Path) -> None:
-    options = ["--test", "--run-dir", str(tmp_path / "run")]
-    if config.stem == "adaptive":
-        options += ["--config", "searcher.name=single", *(word for pick in PICKS for word in ("--hparam", pick))]
+def train_on_two_nodes(arguments: list[str], cwd: Path) -> None:
+    """Two torchrun agents on this machine, which find each other as those of two machines do."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    torchrun = ["-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d"]
+    torchrun += [f"--rdzv-endpoint=localhost:{port}", "-m", "trial_runtime.train", *arguments]
+    children = [launch(torchrun, cwd), launch(torchrun, cwd)]
+    outs = [child.communicate(timeout=200)[0] for child in children]
+    assert [child.returncode for child in children] == [0, 0], outs
 
-    child = launch(["-m", "trial_runtime.train", str(config), *options], tmp_path)
+
+def run_once(config: Path, run: Path, *options: str) -> None:
+    child = launch(["-m", "trial_runtime.train", str(config), *options_for(config, run), *options], run.parent)
     out, _ = child.communicate(timeout=200)
-
     assert child.returncode == 0, out
-    assert f"finished; metrics: {Path('run/metrics.jsonl')}; curves: tensorboard --logdir run\n" in out
-    groups = [json.loads(line)["group"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert groups == ["training", "validation"]
-    assert (tmp_path / "run" / "checkpoints" / "latest").is_file()
+
+
+@pytest.mark.parametrize("config", ORIGINAL, ids=name_of)
+def test_each_original_config_runs(config: Path, tmp_path: Path) -> None:
+    run_once(config, tmp_path / "run")
+
+    check(tmp_path / "run", 2 if config.stem == "distributed" else 1)
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+@pytest.mark.parametrize("config", CONVERTED, ids=name_of)
+def test_each_converted_config_runs(config: Path, slots: int, tmp_path: Path) -> None:
+    run_once(config, tmp_path / "run", "--slots", str(slots))
+
+    check(tmp_path / "run", slots)
+
+
+@pytest.mark.parametrize("config", CONVERTED, ids=name_of)
+def test_each_converted_config_runs_on_two_nodes(config: Path, tmp_path: Path) -> None:
+    train_on_two_nodes([str(config), *options_for(config, tmp_path / "run")], tmp_path)
+
+    check(tmp_path / "run", 2)
 
 
 def test_two_nodes_train_as_two_slots_of_one(tmp_path: Path) -> None:
@@ -54,15 +98,8 @@ def test_two_nodes_train_as_two_slots_of_one(tmp_path: Path) -> None:
         "--config",
         "searcher.max_length.batches=12",
     ]
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    torchrun = ["-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d"]
-    torchrun += [f"--rdzv-endpoint=localhost:{port}", "-m", "trial_runtime.train", *options, "--run-dir", "nodes"]
 
-    children = [launch(torchrun, tmp_path), launch(torchrun, tmp_path)]
-    outs = [child.communicate(timeout=200)[0] for child in children]
-    assert [child.returncode for child in children] == [0, 0], outs
+    train_on_two_nodes([*options, "--run-dir", "nodes"], tmp_path)
     child = launch(["-m", "trial_runtime.train", *options, "--run-dir", "slots", "--slots", "2"], tmp_path)
     out, _ = child.communicate(timeout=200)
     assert child.returncode == 0, out

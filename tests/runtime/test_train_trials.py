@@ -8,6 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ds_migrate.discover import discover
+from ds_migrate.engine import migrate
+from ds_migrate.options import Options
+from ds_migrate.write import apply
 
 pytestmark = pytest.mark.skipif(find_spec("deepspeed") is None, reason="needs pip install 'ds-migrate[runtime]'")
 
@@ -176,6 +180,43 @@ def test_a_killed_rank_is_started_again_and_ends_with_the_same_numbers(
     assert "(restart 1 of max_restarts 1)" in err
     for group in ("training", "validation"):
         assert after_the_crash(run, group) == after_the_crash(whole, group)
+
+
+@pytest.fixture
+def converted(experiment: Path) -> Path:
+    """The experiment as ds-migrate leaves it, accumulating over 2 batches."""
+    (experiment / "c.yaml").write_text(CONFIG + "optimizations: {aggregation_frequency: 2}\n")
+    apply(migrate(discover([str(experiment)]), Options()), experiment)
+    assert "DeepSpeedTrial" in (experiment / "model_def.py").read_text()
+    return experiment
+
+
+def test_a_converted_trial_killed_on_two_ranks_and_started_again_ends_with_the_same_numbers(
+    converted: Path, tmp_path: Path
+) -> None:
+    undisturbed, run = tmp_path / "undisturbed", tmp_path / "run"
+    code, err = ds_train(converted / "c.yaml", undisturbed, "--slots", "2")
+    assert code == 0, err
+    options = ("--slots", "2", "--hparam", f"crash={tmp_path / 'crashed'}")
+
+    code, err = ds_train(converted / "c.yaml", run, *options)
+    assert code == 128 + 9, err
+    code, err = ds_train(converted / "c.yaml", run, *options)
+    assert code == 0, err
+
+    assert {path.name for path in (run / "checkpoints").iterdir()} > {"latest"}
+    for group in ("training", "validation"):
+        lines = reported(undisturbed, group)
+        assert lines[-1]["at"] == 6  # 2 epochs of 6 batches, 2 a step
+        assert reported(run, group)[-2:] == lines[-2:]
+
+
+def test_accumulation_that_a_deepspeed_trial_does_not_read_is_an_error(converted: Path, tmp_path: Path) -> None:
+    code, err = ds_train(converted / "c.yaml", tmp_path / "run", "--config", "optimizations.aggregation_frequency=2")
+
+    assert code == 2
+    assert "optimizations.aggregation_frequency: 2 is for a PyTorchTrial" in err
+    assert "overwrite_deepspeed_args.gradient_accumulation_steps" in err
 
 
 def test_another_run_starts_from_a_checkpoint_and_saves_to_shared_storage(

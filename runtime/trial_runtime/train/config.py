@@ -12,13 +12,17 @@ from typing import Any
 
 from trial_runtime._cluster_info import FitDefaults, Length
 from trial_runtime.train import entrypoint, fields, hparams
-from trial_runtime.train.problems import ConfigError, Problems, Section, whole
+from trial_runtime.train.problems import ConfigError, Problems, Section, did_you_mean, whole
 from trial_runtime.train.secrets import masked
 from trial_runtime.train.storage import Storage, read_storage, section_of
 
 MAX_SEED = 2**31 - 1
 _POLICIES = ("best", "all", "none")
 _SINGLE = "single"
+_SEARCHERS = (
+    "random", "grid", "adaptive_asha", "async_halving", "custom", "adaptive", "adaptive_simple", "sync_halving", "pbt"
+)  # fmt: skip
+_DEVICES = ("cpu", "cuda", "rocm", "gpu")
 _DEFAULTS: Mapping[str, Any] = {
     "data": {},
     "debug": False,
@@ -110,12 +114,9 @@ def make_plan(
     _check_searcher(searcher)
     lengths = _Lengths(values, context)
     max_length = lengths.read(searcher, "max_length", bare=True)
-    if max_length is None and entry is not None and entry.kind == "class" and not test_mode:
+    if not searcher.has("max_length") and entry is not None and entry.kind == "class" and not test_mode:
         problems.say("searcher.max_length: is missing: write for how long to train, e.g. max_length: {epochs: 10}")
-    optimizations = root.section("optimizations")
-    precision = optimizations.get("mixed_precision")
-    if precision not in (None, "O0"):
-        optimizations.bad("mixed_precision", "apex is not run here; use torch.autocast in the trial, and remove it")
+    optimizations = _Optimizations(root.section("optimizations"), entry)
     fit = FitDefaults(
         max_length=max_length,
         validation_period=lengths.read(root, "min_validation_period"),
@@ -139,8 +140,8 @@ def make_plan(
         searcher_metric=searcher.text("metric"),
         smaller_is_better=searcher.boolean("smaller_is_better", True),
         storage=read_storage(section_of(root), context),
-        aggregation_frequency=optimizations.integer("aggregation_frequency", 1, minimum=1),
-        average_aggregated_gradients=optimizations.boolean("average_aggregated_gradients", True),
+        aggregation_frequency=optimizations.aggregation_frequency,
+        average_aggregated_gradients=optimizations.average_aggregated_gradients,
         max_restarts=root.integer("max_restarts", 0),
         environment=_environment(root.section("environment"), accelerator),
         debug=root.boolean("debug", False),
@@ -149,7 +150,7 @@ def make_plan(
     _mapping(root, "data")
     problems.raise_any(source)
     dropped = [("entrypoint", f"not used: {words}") for words in plan.entrypoint.dropped]
-    return dataclasses.replace(plan, notices=dropped + plan.notices)
+    return dataclasses.replace(plan, notices=dropped + optimizations.notices + plan.notices)
 
 
 def _entrypoint(root: Section, context: Path) -> entrypoint.Entrypoint | None:
@@ -192,7 +193,9 @@ def _reporting_period(root: Section) -> Length | None:
 
 def _check_searcher(searcher: Section) -> None:
     name = searcher.get("name")
-    if name not in (None, _SINGLE):
+    if name not in (None, _SINGLE, *_SEARCHERS):
+        searcher.bad("name", f"write {_SINGLE}{did_you_mean(str(name), [_SINGLE, *_SEARCHERS])}")
+    elif name not in (None, _SINGLE):
         length = "" if searcher.has("max_length") else " --config searcher.max_length.batches=N"
         searcher.problems.say(
             f"searcher.name: {name!r} runs many trials, ds-train runs one: start it once for each trial, with "
@@ -215,6 +218,23 @@ def _check_batch_size(values: Mapping[str, Any], slots: int, problems: Problems)
         problems.add(
             "hyperparameters.global_batch_size", size, f"write a whole number of at least slots_per_trial ({slots})"
         )
+
+
+class _Optimizations:
+    """``optimizations``, which counts where Determined itself made the context: not where a script calls ``init``."""
+
+    def __init__(self, section: Section, entry: entrypoint.Entrypoint | None) -> None:
+        self.aggregation_frequency = section.integer("aggregation_frequency", 1, minimum=1)
+        self.average_aggregated_gradients = section.boolean("average_aggregated_gradients", True)
+        self.notices: list[tuple[str, str]] = []
+        if section.get("mixed_precision") not in (None, "O0"):
+            section.bad("mixed_precision", "apex is not run here; use torch.autocast in the trial, and remove it")
+        if entry is None or entry.kind == "class":
+            return
+        for name in ("aggregation_frequency", "average_aggregated_gradients"):
+            if section.has(name):
+                self.notices.append((section.at(name), "not read, as on a cluster: the script gives its own to init()"))
+        self.aggregation_frequency, self.average_aggregated_gradients = 1, True
 
 
 class _Lengths:
@@ -241,6 +261,8 @@ class _Lengths:
             section.bad(name, f"{allowed}, where N is a whole number")
             return None
         if number == 0:
+            if bare:
+                section.bad(name, "write for how long to train, e.g. {epochs: 10}")
             return None
         if unit != "records":
             return Length(number, "batches" if unit == "batches" else "epochs")
@@ -264,6 +286,9 @@ def _steps_in_file(config: object, context: Path) -> int | None:
 def _environment(section: Section, accelerator: str) -> dict[str, str]:
     value = section.get("environment_variables")
     if isinstance(value, Mapping):
+        for device in value.keys() - set(_DEVICES):
+            known = f"write lists under {', '.join(_DEVICES[:-1])}{did_you_mean(str(device), _DEVICES)}"
+            section.problems.add(f"{section.at('environment_variables')}.{device}", value[device], known)
         value = value.get("cpu") if accelerator == "cpu" else value.get("cuda") or value.get("gpu")
     allowed = "write a list of NAME=value strings, or one such list under each of cpu and cuda"
     settings: dict[str, str] = {}

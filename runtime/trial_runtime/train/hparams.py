@@ -9,6 +9,7 @@ from typing import Any
 from trial_runtime.train.problems import Problems, did_you_mean, shown, whole
 
 _SPACES = ("int", "double", "log", "categorical", "const")
+_BOUNDS = frozenset({"minval", "maxval", "vals", "val"})
 
 
 def resolve(tree: Mapping[str, Any], picks: Mapping[str, Any], problems: Problems) -> dict[str, Any]:
@@ -43,6 +44,11 @@ def names(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
             yield name
 
 
+def _is_meant_as_space(value: Mapping[str, Any]) -> bool:
+    """Whether a mapping that is no search space looks like one whose type is misspelt."""
+    return isinstance(value.get("type"), str) and bool(value.keys() & _BOUNDS)
+
+
 def is_space(value: object) -> bool:
     """Whether ``value`` describes a search space or a typed constant, rather than a group of hyperparameters."""
     return isinstance(value, Mapping) and value.get("type") in _SPACES
@@ -54,12 +60,17 @@ def _group(
     values: dict[str, Any] = {}
     for key, value in tree.items():
         name = f"{prefix}{key}"
-        if name in picks and is_space(value):
+        if isinstance(value, Mapping) and (wrong := _wrong(value)) is not None:
+            field, allowed = wrong
+            problems.add(f"hyperparameters.{name}.{field}", value.get(field), allowed)
+            picks.pop(name, None)
+            values[key] = None
+        elif name in picks and is_space(value):
             values[key] = _picked(name, value, picks.pop(name), problems)
         elif name in picks:
             values[key] = picks.pop(name)
         elif is_space(value):
-            values[key] = _only_value(name, value, missing, problems)
+            values[key] = _only_value(name, value, missing)
         elif isinstance(value, Mapping):
             values[key] = _group(value, name + ".", picks, missing, problems)
         else:
@@ -67,12 +78,36 @@ def _group(
     return values
 
 
-def _only_value(name: str, space: Mapping[str, Any], missing: list[str], problems: Problems) -> Any:
+def _wrong(space: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The field of a search space that is wrong, and what is allowed there; None for a right one and for a group."""
+    if not is_space(space):
+        if not _is_meant_as_space(space):
+            return None
+        return "type", f"write one of {', '.join(_SPACES)}{did_you_mean(str(space['type']), _SPACES)}"
+    kind = space["type"]
+    if kind == "const":
+        return None if "val" in space else ("val", "write the value of the constant")
+    if kind == "categorical":
+        given = isinstance(space.get("vals"), list) and space["vals"]
+        return None if given else ("vals", "write a list of values to choose from")
+    for bound in ("minval", "maxval"):
+        if not _is_number(space.get(bound)) or (kind == "int" and whole(space[bound]) is None):
+            return bound, f"write {'a whole number' if kind == 'int' else 'a number'}"
+    if kind == "log" and (not _is_number(space.get("base", 10)) or space.get("base", 10) <= 0):
+        return "base", "write a number above 0"
+    if space["minval"] > space["maxval"]:
+        return "minval", f"write a number that is not above maxval ({space['maxval']})"
+    return None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _only_value(name: str, space: Mapping[str, Any], missing: list[str]) -> Any:
     if space["type"] == "const":
-        if "val" not in space:
-            problems.say(f"hyperparameters.{name}: a const needs 'val'")
-        return space.get("val")
-    if space["type"] == "categorical" and isinstance(space.get("vals"), list) and len(space["vals"]) == 1:
+        return space["val"]
+    if space["type"] == "categorical" and len(space["vals"]) == 1:
         return space["vals"][0]
     missing.append(f"--hparam {name}=VALUE  ({_described(space)})")
     return None

@@ -149,6 +149,12 @@ def train_class(info: ClusterInfo, trial_class: Any) -> None:
     from trial_runtime.pytorch import deepspeed
 
     if is_class and issubclass(trial_class, deepspeed.DeepSpeedTrial):
+        if (k := info.run.aggregation_frequency) > 1:
+            raise ConfigError(
+                f"optimizations.aggregation_frequency: {k} is for a PyTorchTrial: a DeepSpeedTrial accumulates by "
+                f"hyperparameters.overwrite_deepspeed_args.gradient_accumulation_steps, {k} batches counted as one "
+                "in lengths and periods. ds-migrate writes that, or write it and remove this field"
+            )
         with deepspeed.init(**settings) as context:
             deepspeed.Trainer(trial_class(context), context).fit()
         return
