@@ -169,8 +169,6 @@ def init(
             the directory that the experiment config names), and nothing else is written.
     """
     settings = RunSettings.collect(hparams, exp_conf, run_dir)
-    if settings.info is not None and aggregation_frequency == 1:
-        aggregation_frequency = settings.info.run.aggregation_frequency
     with _launch.session(distributed, settings) as ranks:
         context = PyTorchTrialContext._of(
             core.Context(ranks, settings),
