@@ -23,6 +23,7 @@ from trial_runtime.errors import CheckpointStorageError
 OPTIONS_VARIABLE = "DS_TRAIN_STORAGE_OPTIONS"
 """Environment variable by which ``ds-train`` hands the driver's options (JSON), keys among them, to the ranks."""
 
+_NO_KEYS = ("endpoint_url", "account_name", "account_host")
 _URL = re.compile(r"[A-Za-z][\w+.-]*://")
 
 
@@ -120,7 +121,7 @@ def resolve(location: Location) -> tuple[Location, str]:
 
 
 def _without_keys(text: str, location: Location) -> str:
-    for value in texts_in(location.options):
+    for value in texts_in({name: value for name, value in location.options.items() if name not in _NO_KEYS}):
         text = text.replace(value, "***")
     return text
 

@@ -29,6 +29,7 @@ class Storage:
         import fsspec
 
         scheme = url.partition("://")[0]
+        self.has_buckets = scheme in _EXTRAS  # no folders then: making one would make a bucket
         try:
             self.files_of_url, self.root = fsspec.core.url_to_fs(url, **options)
         except ImportError as error:
@@ -43,6 +44,8 @@ class Storage:
     def names(self) -> list[str]:
         """The checkpoints, oldest first."""
         found = self.files_of_url.glob(f"{self.root}/*/{_MANIFEST}")
+        if not found and self.has_buckets and not self.files_of_url.exists(self.root.partition("/")[0]):
+            raise FileNotFoundError(f"there is no bucket {self.root.partition('/')[0]}, or it may not be listed")
         return sorted(str(path).rstrip("/").split("/")[-2] for path in found)
 
     def latest(self) -> str | None:
@@ -68,7 +71,8 @@ class Storage:
         """Upload files of the local checkpoint in ``folder``."""
         for file in files:
             target = f"{self.root}/{name}/{file}"
-            self.files_of_url.makedirs(target.rpartition("/")[0], exist_ok=True)
+            if not self.has_buckets:
+                self.files_of_url.makedirs(target.rpartition("/")[0], exist_ok=True)
             self.files_of_url.put_file(str(Path(folder, file)), target)
 
     def commit(self, name: str, folder: str) -> None:

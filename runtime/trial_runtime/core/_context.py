@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trial_runtime._remote import is_url, with_options_of_environment
 from trial_runtime.core._distributed import DistributedContext, DummyDistributedContext
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ def _dummy_init(
 
     Args:
         distributed: its ranks; by default this process alone.
-        checkpoint_storage: directory for checkpoints, or a dict as in an experiment config. By default ``checkpoints``.
+        checkpoint_storage: directory for checkpoints, a URL of a storage, or a dict as in an experiment config. By default
+            ``checkpoints``.
         tensorboard_path: directory for TensorBoard files. By default ``tensorboard``.
         preempt_mode: accepted and not used.
     """
@@ -61,6 +63,9 @@ def _dummy_init(
     settings = RunSettings.collect(None, {"checkpoint_storage": config} if config else None, None)
     if config is None and checkpoint_storage is not None:
         assert not isinstance(checkpoint_storage, dict)
-        settings.checkpoint_directory = Path(checkpoint_storage)
+        if is_url(str(checkpoint_storage)):
+            settings.remote = with_options_of_environment(str(checkpoint_storage))
+        else:
+            settings.checkpoint_directory = Path(checkpoint_storage)
     settings.tensorboard = tensorboard_path
     return Context(distributed or DummyDistributedContext(), settings)
