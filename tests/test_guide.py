@@ -1,0 +1,49 @@
+"""The guide's table of fields: every field that the tools know, and what they really do with it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from ds_migrate.experiment import lengths, options
+from ds_migrate.experiment.tree import Node
+from trial_runtime.train import fields
+
+GUIDE = Path(__file__).parents[1] / "docs/guide.md"
+
+
+def table() -> dict[str, tuple[str, str]]:
+    """Field -> (what ds-migrate does, what ds-train does)."""
+    text = GUIDE.read_text(encoding="utf-8").partition("## Every field of an experiment config")[2]
+    rows = re.findall(r"^\| `([\w.]+)` \| (.*) \| (.*) \|$", text, re.M)
+    assert len(rows) == len({name for name, *_ in rows})
+    return {name: (migrate, train) for name, migrate, train in rows}
+
+
+def test_it_has_every_field_and_no_other() -> None:
+    sections = {f"{section}.{name}" for section, names in fields._SECTIONS.items() for name in names}
+    whole = fields.USED - fields._SECTIONS.keys()
+
+    assert table().keys() == whole | sections | fields.IGNORED.keys()
+
+
+@pytest.mark.parametrize("name", fields.IGNORED)
+def test_what_is_not_acted_on_is_said_as_at_start(name: str) -> None:
+    assert table()[name][1] == fields.IGNORED[name]
+
+
+def test_lengths_in_batches_are_those_that_divide() -> None:
+    said = {name for name, (migrate, _) in table().items() if "DSM404" in migrate}
+    divided = {".".join(path[:-1] if path[-1].endswith(("batches", "_batch")) else path) for path in lengths._FIELDS}
+
+    assert said == divided | {"searcher.max_time"}
+
+
+@pytest.mark.parametrize("value", ["true", "false", "O1", "O0", "2"])
+@pytest.mark.parametrize("name", [name for name in table() if name.startswith("optimizations.")])
+def test_optimizations_go_with_the_rule_that_is_named(name: str, value: str) -> None:
+    outcome = options.option(name.partition(".")[2], Node("scalar", 0, 0, 1, 1, value=value), k=2, effective=True)
+
+    assert outcome is not None, "it stays"
+    assert outcome[0].code in table()[name][0]
