@@ -51,8 +51,8 @@ def _dummy_init(
 
     Args:
         distributed: its ranks; by default this process alone.
-        checkpoint_storage: directory for checkpoints, a URL of a storage, or a dict as in an experiment config. By default
-            ``checkpoints``.
+        checkpoint_storage: directory for checkpoints, a URL of a storage, or a dict as in an experiment config. By
+            default ``checkpoints``.
         tensorboard_path: directory for TensorBoard files. By default ``tensorboard``.
         preempt_mode: accepted and not used.
     """
