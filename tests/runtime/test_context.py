@@ -227,14 +227,14 @@ def test_tensorboard_gets_each_batch_at_its_step() -> None:
             self.scalars.append((name, step))
 
     writer = Writer()
-    sink = TensorBoardSink(writer, Progress(micro_batches=2))
+    sink = TensorBoardSink(writer, Progress(last_report=3))
     sink.on_training_metrics(5, {"loss": 2.5, "own": 1.0}, [{"loss": float(i)} for i in range(4)])
     sink.on_validation_metrics(5, {"accuracy": 1.0, "val_loss": 2.0, "matrix": [[1]]})
     assert writer.scalars == [
-        ("Determined/loss", 4),
-        ("Determined/loss", 4),
         ("Determined/loss", 3),
         ("Determined/loss", 3),
+        ("Determined/loss", 4),
+        ("Determined/loss", 4),
         ("Determined/own", 5),
         ("Determined/val_accuracy", 5),
         ("Determined/val_loss", 5),

@@ -59,8 +59,10 @@ class TrainingLoop:
         self.data: TrainingData | None = None
         self.validation: Validation
         self.interruption: Interruption
+        self._periods = (plan.reporting_period, plan.validation_period, plan.checkpoint_period)
         self._batch_metrics: list[dict[str, Any]] = []
         self._fresh = True
+        self._look = 0
 
     def run(self) -> None:
         """Train until the length is reached or a stop is requested.
@@ -113,10 +115,10 @@ class TrainingLoop:
             if self.plan.step_zero_validation and self.progress.batches == 0:
                 self._validate(first=True)
             try:
-                while not self.progress.reached(self.plan.length):
+                while self.progress.batches < self._look or not self.progress.reached(self.plan.length):
                     self._train_batch()
                     signalled = self.interruption.stops(self.progress.batches)
-                    if not (signalled or self._boundary()):
+                    if not (signalled or (self.progress.batches == self._look and self._boundary())):
                         continue
                     self._report()
                     self.snapshots.settle(wait=False)
@@ -189,22 +191,21 @@ class TrainingLoop:
             self.strategy.train_mode()
             self.context.reset_reducers()
             self._began, self._fresh = time.perf_counter(), False
-        if progress.at_epoch_start:
-            self._epoch_start(progress.epoch_of(progress.batches))
-        metrics = self.strategy.train_batch(self.data)
+        if progress.batches >= self._look:
+            if progress.at_epoch_start:
+                self._epoch_start(progress.epoch_of(progress.batches))
+            self._look = progress.next_look(self.plan.length, *self._periods)
+        self._batch_metrics += self.strategy.train_batch(self.data)
         if self.context.profiler is not None:
             self.context.profiler.step()
-        if self.strategy.shard.reports:
-            self._batch_metrics.extend(metrics)
         progress.batches += 1
-        if progress.at_epoch_end:
+        if progress.batches == self._look and progress.at_epoch_end:
             self._call("on_training_epoch_end", progress.epoch_of(progress.batches - 1))
 
     def _boundary(self) -> bool:
         """Whether something is due after this batch."""
-        plan, progress = self.plan, self.progress
-        periods = (plan.reporting_period, plan.validation_period, plan.checkpoint_period)
-        return progress.reached(plan.length) or any(progress.due(period) for period in periods)
+        progress = self.progress
+        return progress.reached(self.plan.length) or any(progress.due(period) for period in self._periods)
 
     def _report(self) -> None:
         progress, context = self.progress, self.context
@@ -220,6 +221,7 @@ class TrainingLoop:
             sink.on_training_metrics(progress.batches, averages, batch_metrics)
         for callback in self.strategy.callbacks.values():
             callback.on_training_workload_end(avg_metrics=averages, batch_metrics=batch_metrics)
+        progress.last_report = progress.batches
 
     def _validate(self, first: bool = False) -> None:
         progress = self.progress

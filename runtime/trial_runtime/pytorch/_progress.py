@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from typing import Any
 
 from trial_runtime.pytorch._units import Batch, Epoch, TrainUnit
@@ -19,7 +20,7 @@ class Progress:
 
     Attributes:
         batches: batches trained since the start of training, over all resumes.
-        last_validation, last_checkpoint: ``batches`` at the latest validation and checkpoint.
+        last_validation, last_checkpoint, last_report: ``batches`` at the latest of each.
         micro_batches: loader batches a batch.
         epoch_length: loader batches an epoch on the chief; None when the loader has no length: all is epoch 0.
     """
@@ -27,6 +28,7 @@ class Progress:
     batches: int = 0
     last_validation: int = 0
     last_checkpoint: int = 0
+    last_report: int = 0
     micro_batches: int = 1
     epoch_length: int | None = None
 
@@ -54,6 +56,26 @@ class Progress:
     def at_epoch_end(self) -> bool:
         """Whether the latest batch was the last of an epoch."""
         return self.batches > 0 and self.at_epoch_start
+
+    @property
+    def epoch_end(self) -> int | None:
+        """``batches`` at the end of the epoch that the next batch belongs to; None when there is none."""
+        if self.epoch_length is None:
+            return None
+        # The smallest count b with epoch_of(b) > epoch_of(batches).
+        return -(-((self.epochs + 1) * self.epoch_length + 1) // self.micro_batches) - 1
+
+    def next_look(self, *units: TrainUnit | None) -> int:
+        """The next count of ``batches``, after the present one, at which an epoch ends or one of ``units`` may be due
+        or reached. Until then nothing of them need be asked."""
+        looks = [self.epoch_end or sys.maxsize]
+        for unit in units:
+            if isinstance(unit, Batch) and isinstance(unit.value, int):
+                period = max(1, unit.value)
+                looks.append(self.batches + period - self.batches % period)
+            elif isinstance(unit, Batch):  # a schedule
+                looks.append(self.batches + 1)
+        return min(looks)
 
     def due(self, period: TrainUnit | None) -> bool:
         """Whether this is a point of ``period``. None: never."""
@@ -83,6 +105,6 @@ class Progress:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from counts that :meth:`state_dict` gave."""
-        self.batches = int(state["batches"])
+        self.batches = self.last_report = int(state["batches"])
         self.last_validation = int(state.get("last_validation", 0))
         self.last_checkpoint = int(state.get("last_checkpoint", 0))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import numbers
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 
 from trial_runtime.pytorch._metrics import jsonable
 from trial_runtime.pytorch._progress import Progress
+from trial_runtime.pytorch._scalars import Scalar, write_scalars
 
 logger = logging.getLogger("trial_runtime.pytorch")
 
@@ -114,7 +114,18 @@ class JsonLinesSink:
     def _write(self, group: str, steps_completed: int, metrics: dict[str, Any], **more: Any) -> None:
         line = {"group": group, "steps_completed": steps_completed, "metrics": metrics, **more}
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(jsonable(line)) + "\n")
+            file.write(_json(line) + "\n")
+
+
+def _json(line: dict[str, Any]) -> str:
+    try:
+        return json.dumps(line, default=_plain, allow_nan=False)
+    except (ValueError, TypeError):  # numbers that are none, or keys that are no strings: slower
+        return json.dumps(jsonable(line))
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else jsonable(value)
 
 
 class TensorBoardSink:
@@ -122,7 +133,7 @@ class TensorBoardSink:
 
     Args:
         writer: a ``SummaryWriter``.
-        progress: knows how many micro-batches a batch has; those of a batch share its step.
+        progress: knows the last report; the metrics since then are those of the batches since then.
     """
 
     def __init__(self, writer: Any, progress: Progress) -> None:
@@ -133,18 +144,26 @@ class TensorBoardSink:
         self, steps_completed: int, metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]
     ) -> None:
         seen: set[str] = set()
-        for back, batch in enumerate(reversed(batch_metrics)):
+        scalars: list[Scalar] = []
+        first = self.progress.last_report
+        each = max(1, len(batch_metrics) // max(1, steps_completed - first))  # metrics a batch
+        for index, batch in enumerate(batch_metrics):
             seen.update(batch)
-            self._scalars(batch, steps_completed - 1 - back // self.progress.micro_batches)
-        self._scalars({name: value for name, value in metrics.items() if name not in seen}, steps_completed)
+            scalars += _scalars(batch, first + index // each)
+        scalars += _scalars({name: value for name, value in metrics.items() if name not in seen}, steps_completed)
+        write_scalars(self.writer, scalars)
 
     def on_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:
         named = {name if name.startswith("val") else f"val_{name}": value for name, value in metrics.items()}
-        self._scalars(named, steps_completed)
+        write_scalars(self.writer, _scalars(named, steps_completed))
 
-    def _scalars(self, metrics: dict[str, Any], step: int) -> None:
-        for name, value in metrics.items():
-            if isinstance(value, np.ndarray) and value.size == 1:
-                value = value.item()
-            if isinstance(value, numbers.Number) and not isinstance(value, complex):
-                self.writer.add_scalar(f"Determined/{name}", value, step)
+
+def _scalars(metrics: dict[str, Any], step: int) -> list[Scalar]:
+    """Those metrics that are one number each."""
+    found: list[Scalar] = []
+    for name, value in metrics.items():
+        if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.size == 1):
+            value = value.item()
+        if isinstance(value, float | int):
+            found.append((f"Determined/{name}", float(value), step))
+    return found

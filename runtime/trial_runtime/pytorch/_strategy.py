@@ -74,7 +74,8 @@ class Strategy(abc.ABC):
 
     @abc.abstractmethod
     def train_batch(self, data: TrainingData | None) -> list[dict[str, Any]]:
-        """Train one batch; the metrics of each call of the trial's ``train_batch``."""
+        """Train one batch; the metrics of each call of the trial's ``train_batch``, none where this rank's do not
+        count."""
 
     @abc.abstractmethod
     def evaluate_batch(self, data: Any, batch_idx: int) -> Any:

@@ -46,7 +46,9 @@ class EngineGuard:
         self.engines = engines
         self.distributed = distributed
         self._backwards = 0
+        self._managed = is_managed(engine)
         self._reached: set[int] | None = None
+        self._parameters = list(engine.module.parameters())  # walking a large module's tree takes longer than a step
         self._backward, self._step, self._reduce = engine.backward, engine.step, engine.allreduce_gradients
         engine.backward, engine.step = self.backward, self.step
         if leaves_untouched_alone(engine, distributed):
@@ -86,7 +88,7 @@ class EngineGuard:
         which changes nothing.
         """
         engine = self.engine
-        if not is_managed(engine) and not engine._running_engine_step:
+        if not self._managed and not engine._running_engine_step:
             engine._running_engine_step = True  # what makes it a boundary
             try:
                 return self.allreduce_gradients(*args, **kwargs)
@@ -94,27 +96,27 @@ class EngineGuard:
                 engine._running_engine_step = False
         if not engine.is_gradient_accumulation_boundary():
             return self._reduce(*args, **kwargs)
-        parameters = [p for p in self.engine.module.parameters() if p.requires_grad]
-        reached = [p.grad is not None for p in parameters]
         if self.distributed.size > 1:
-            reached = self._reached_anywhere(reached)
+            untouched = self._untouched_everywhere()
+        else:
+            untouched = [p for p in self._parameters if p.grad is None and p.requires_grad]
         result = self._reduce(*args, **kwargs)
-        for parameter, was_reached in zip(parameters, reached, strict=True):
-            if not was_reached:
-                parameter.grad = None
+        for parameter in untouched:
+            parameter.grad = None
         return result
 
-    def _reached_anywhere(self, reached: list[bool]) -> list[bool]:
+    def _untouched_everywhere(self) -> list[torch.Tensor]:
+        parameters = [p for p in self._parameters if p.requires_grad]
         # On the host, among gloo ranks: the device is not waited for.
-        bits = torch.tensor(reached, dtype=torch.uint8)
-        dist.all_reduce(bits, dist.ReduceOp.MAX, group=self.distributed.group())
-        return [bool(bit) for bit in bits.tolist()]
+        bits = torch.tensor([p.grad is None for p in parameters], dtype=torch.uint8)
+        dist.all_reduce(bits, dist.ReduceOp.MIN, group=self.distributed.group())
+        return [parameter for parameter, bit in zip(parameters, bits.tolist(), strict=True) if bit]
 
     def _loses_gradients(self) -> bool:
         engine = self.engine
         return (
             int(engine.zero_optimization_stage()) in (1, 2)
-            and is_managed(engine)
+            and self._managed
             and engine._is_gradient_accumulation_boundary is None  # not told by the trial
             and not engine.inside_no_sync_ctxt  # nor coalescing
         )

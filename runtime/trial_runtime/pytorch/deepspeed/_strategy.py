@@ -42,6 +42,9 @@ class DeepSpeedStrategy(Strategy):
         self.micro_batches = self.context.get_num_micro_batches_per_slot()
         once = self.context.use_pipeline_parallel or self.context._manual_grad_accumulation
         self._calls = 1 if once else self.micro_batches
+        self._reports = self.shard.reports
+        first = self.context.models[0]
+        self._counts_steps = not isinstance(first, deepspeed.PipelineEngine) and is_managed(first)
         self._passes_batch_idx = self.evaluates_batches and takes(self.trial.evaluate_batch, "batch_idx", 1)
 
     @property
@@ -71,7 +74,8 @@ class DeepSpeedStrategy(Strategy):
             micro_idx = progress.batches * self.micro_batches + (call if self._calls > 1 else self.micro_batches - 1)
             context._micro_idx = micro_idx
             metrics = self.trial.train_batch(data, progress.epoch_of_micro_batch(micro_idx), progress.batches)
-            every.append(as_dict(metrics, "train_batch()") if self.shard.reports else {})
+            if self._reports:
+                every.append(as_dict(metrics, "train_batch()"))
             for scheduler in context.lr_schedulers:
                 for _ in range(scheduler.steps_due(micro_idx, self.micro_batches, progress)):
                     scheduler.step()
@@ -84,8 +88,7 @@ class DeepSpeedStrategy(Strategy):
         Raises:
             AssertionError: as Determined did.
         """
-        engine = self.context.models[0]
-        if isinstance(engine, deepspeed.PipelineEngine) or not is_managed(engine):
+        if not self._counts_steps:
             return
         if self._calls > 1 and micro_steps == self.micro_batches**2:
             raise InvalidExperimentException(
