@@ -357,6 +357,11 @@ def _recognition(trial: TrialClass) -> Finding | None:
             help="drop the adapter: lightning.Trainer(strategy='deepspeed') drives DeepSpeed itself",
         )  # fmt: skip
     bases = ", ".join(b for b in trial.facts.bases if b)
+    if "PyTorchTrial" in {base.rpartition(".")[2] for base in trial.facts.bases}:
+        return Finding(
+            "DSM013", Severity.BLOCKED, line, f"{name} does not take PyTorchTrial from determined itself", trial=name,
+            help="write from determined.pytorch import PyTorchTrial in its file, and so for all names of determined",
+        )  # fmt: skip
     return Finding(
         "DSM013", Severity.BLOCKED, line, f"{name} is built on {bases}, which is not in this project", trial=name,
         help="convert the base class where it is, or copy it into the project, and run again on both",

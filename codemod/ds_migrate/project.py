@@ -195,6 +195,8 @@ class Project:
                 return TrialClass(path, cls, "deepspeed")
             if base == LIGHTNING_ADAPTER or (base.startswith("determined.") and base.endswith("LightningAdapter")):
                 return TrialClass(path, cls, "lightning")
+            if self._passed_on(path, base) == PYTORCH_TRIAL:
+                return TrialClass(path, cls, "foreign-base")
             parent = self.parent_class(path, base)
             if parent is not None and parent in self.trials:
                 above = self.trials[parent]
@@ -229,6 +231,14 @@ class Project:
         if facts is not None and name in facts.aliases and facts.aliases[name] != base:
             return self.parent_class(target, facts.aliases[name])
         return None
+
+    def _passed_on(self, path: Path, base: str) -> str:
+        """What another file of the project imports under the name by which this one takes it from there."""
+        level = len(base) - len(base.lstrip("."))
+        module, _, name = base[level:].rpartition(".")
+        target = self.resolve(path, module, level) if module else None
+        facts = self.facts(target) if target is not None else None
+        return facts.aliases.get(name, "") if facts is not None else ""
 
     def _lineage(
         self, key: tuple[Path, str], below: frozenset[tuple[Path, str]] = frozenset()

@@ -299,3 +299,22 @@ def test_what_is_not_converted_does_not_stop_its_neighbour(source: str, tmp_path
     report = examples.run(tmp_path)
     assert statuses(report)["BaseTrial"] is TrialStatus.CONVERTED
     assert {name for name in changed(report) if name.endswith(".py")} == {"model_def.py"}
+
+
+@pytest.mark.parametrize(
+    ("facade", "taken"),
+    [("from determined.pytorch import PyTorchTrial, DataLoader\n", "from facade import PyTorchTrial\n"),
+     ("", "from determined.pytorch import *\n")],
+    ids=["passed on by another file", "star import"],
+)  # fmt: skip
+def test_a_base_class_that_is_not_taken_from_determined_itself_is_said_to_be_so(
+    facade: str, taken: str, tmp_path: Path
+) -> None:
+    (tmp_path / "facade.py").write_text(facade)
+    source = examples.module().replace(
+        "from determined.pytorch import DataLoader, LRScheduler, PyTorchTrial", "from x import DataLoader, LRScheduler"
+    )
+    result = examples.convert(tmp_path, taken + source)
+    assert [(f.code, f.message) for f in result.findings if f.severity is Severity.BLOCKED] == [
+        ("DSM013", "MyTrial does not take PyTorchTrial from determined itself")
+    ]
