@@ -11,6 +11,7 @@ import sys
 
 from ds_migrate.discover import Source, project_root
 from ds_migrate.sniff import may_hold_trial
+from ds_migrate.talk import say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,29 +20,29 @@ if TYPE_CHECKING:
 
 def convert(arguments: Namespace) -> int:
     """Read, convert, print; the exit code."""
-    from ds_migrate import cli
+    from ds_migrate.run import migrate_sources, report_of, selection
 
     data = sys.stdin.buffer.read()
     source = _source(arguments.stdin_filename or "stdin.py", data)
     prints_source = not (arguments.diff or arguments.check or arguments.format != "text")
-    left_out = not cli.selection(arguments)(source.real_name)
+    left_out = not selection(arguments)(source.real_name)
     if prints_source and (source.data is None or left_out):
         _print(data)
         return 0
     sources = [] if left_out else [source]
     if not prints_source:
-        return cli.migrate_sources(sources, arguments)
+        return migrate_sources(sources, arguments)
 
     from ds_migrate.report import plain
     from ds_migrate.report.summary import Mode, exit_code
 
-    report = cli.report_of(sources, arguments)
+    report = report_of(sources, arguments)
     own = next((file for file in report.files if file.path == source.path), None)
     _print(data if own is None or own.after is None else own.after)
-    cli.say(*plain.finding_lines(report, plain.ORDER[:-1]))
+    say(*plain.finding_lines(report, plain.ORDER[:-1]))
     others = [str(file.path) for file in report.files if file is not own and file.to_write]
     if others:
-        cli.say(f"note: the conversion needs {' and '.join(others)} too, which --write on the file itself makes")
+        say(f"note: the conversion needs {' and '.join(others)} too, which --write on the file itself makes")
     return exit_code(report, Mode.WRITE)
 
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ds_migrate.arguments import parse
-from ds_migrate.cli import options_of
 from ds_migrate.discover import discover
 from ds_migrate.engine import migrate
 from ds_migrate.options import Options
 from ds_migrate.result import FileResult, Report
+from ds_migrate.run import options_of
 
 HEADER = """\
 import copy

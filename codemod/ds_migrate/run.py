@@ -1,0 +1,136 @@
+"""One run: files to a report, the report to disk where it is to be written, and the exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+
+from ds_migrate.talk import here, relative, say
+
+TYPE_CHECKING = False  # typing's own name for it costs 2 ms of every run
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from ds_migrate.discover import Source
+    from ds_migrate.options import Options
+    from ds_migrate.result import Report
+
+
+def selection(arguments: Namespace) -> Callable[[str], bool]:
+    """Whether a file (absolute, links resolved) belongs to the run."""
+    if not arguments.patterns:
+        return lambda _name: True
+    from ds_migrate.selection import Selection
+
+    parts = [
+        Selection(os.path.realpath(base), include or (), exclude or ()) for base, include, exclude in arguments.patterns
+    ]
+    return lambda name: all(part(name) for part in parts)
+
+
+def concerned(sources: list[Source]) -> bool:
+    """Whether anything that could be read may hold a trial, or may follow one and was named alone."""
+    from ds_migrate.discover import CONFIG_SUFFIXES
+
+    readable = [source for source in sources if source.error is None]
+    python = [source for source in readable if not source.name.endswith(CONFIG_SUFFIXES)]
+    return any(source.data is not None for source in python or readable)
+
+
+def migrate_sources(sources: list[Source], arguments: Namespace) -> int:
+    """Convert, ask and write as the command line says, show what came of it; the exit code."""
+    from contextlib import suppress
+
+    from ds_migrate.present import present
+    from ds_migrate.report.summary import Command, Mode, exit_code
+
+    if arguments.interactive and not _asking():
+        say("ds-migrate: --interactive asks on a terminal, and this is none; --write applies everything")
+        return 2
+    mode = Mode.WRITE if arguments.write or arguments.interactive else Mode.CHECK if arguments.check else Mode.PREVIEW
+    report = report_of(sources, arguments)
+    if mode is Mode.WRITE:
+        _write(report, arguments)
+    code = exit_code(report, mode)
+    with suppress(BrokenPipeError):  # the reader has seen enough; what was done is done
+        present(report, mode, Command(arguments.paths, arguments.repeated), arguments)
+    return code
+
+
+def options_of(arguments: Namespace) -> Options:
+    """How to convert, as the command line says."""
+    from ds_migrate.options import Options
+
+    return Options(
+        arguments.target,
+        arguments.zero,
+        arguments.precision,
+        arguments.offload or "none",
+        arguments.optimizer_in_config or False,
+    )
+
+
+def report_of(sources: list[Source], arguments: Namespace) -> Report:
+    """What the engine makes of the sources that could be read, and the news of the others."""
+    from ds_migrate.result import FileResult, FileStatus, Finding, Report, Severity
+
+    report = Report()
+    if concerned(sources):
+        from ds_migrate.control import apply_comments
+        from ds_migrate.engine import migrate
+        from ds_migrate.markers import add_markers
+
+        readable = [source for source in sources if source.error is None]
+        options = options_of(arguments)
+        report = _with_progress(readable, options) if sys.stderr.isatty() else migrate(readable, options)
+        add_markers(report, readable)
+        apply_comments(report, readable)
+    report.searched = len(sources)
+    for source in sources:
+        if source.error is not None:
+            finding = Finding("DSM001", Severity.ERROR, 0, f"cannot be read: {source.error}")
+            report.files.append(FileResult(source.path, status=FileStatus.ERROR, findings=[finding]))
+    return report
+
+
+def _with_progress(sources: list[Source], options: Options) -> Report:
+    from ds_migrate.engine import migrate
+    from ds_migrate.progress import Progress
+
+    progress = Progress(sys.stderr)
+    try:
+        return migrate(sources, options, progress)
+    finally:
+        progress.clear()
+
+
+def _asking() -> bool:
+    from ds_migrate.interactive import on_terminal
+
+    return on_terminal()
+
+
+def _write(report: Report, arguments: Namespace) -> None:
+    from ds_migrate import write
+    from ds_migrate.report.display import visible
+
+    if not any(file.to_write for file in report.files):
+        return
+    at_risk = [visible(relative(path)) for path in write.uncommitted(report)]
+    if at_risk:
+        files = "a file that has" if len(at_risk) == 1 else f"{len(at_risk)} files that have"
+        more = ", ..." if len(at_risk) > 3 else ""
+        say(f"note: writing to {files} changes not committed to git: {', '.join(at_risk[:3])}{more}")
+    if arguments.interactive:
+        _decide(report, arguments)
+    write.apply(report, here())
+
+
+def _decide(report: Report, arguments: Namespace) -> None:
+    from ds_migrate.interactive import Dialogue, ask, decide, open_editor
+    from ds_migrate.report.summary import Mode
+    from ds_migrate.report.terminal import Screen, terminal_console
+
+    screen = Screen(terminal_console(sys.stdout, arguments.color), Mode.PREVIEW, arguments.view)
+    decide(report, Dialogue(screen.conversion, ask, print, open_editor))
