@@ -414,6 +414,15 @@ CONTEXT = {
         "    net = self.model.module if ddp else self.model\n    return net.state_dict()\n",
         ("net = self.model.module if ddp else self.model.module", "return net.state_dict()"),
     ),
+    "what train() and eval() return": Idiom(
+        "def look(self):\n    self.model.eval()\n    net = self.model.eval()\n    return net\n",
+        ("self.model.eval()", "net = self.model.module.eval()"),
+    ),
+    "the attribute bound anew": Idiom(
+        "def look(self):\n    self.model = self.model.eval()\n",
+        ("model=EngineModule(self.optimizer, model=self.model)", "self.engine.backward(loss)",
+         "self.model = self.model.eval()"),
+    ),
     "deepcopy and isinstance": Idiom(
         "def look(self):\n    assert isinstance(self.model, Net)\n    return copy.deepcopy(self.model)\n",
         ("assert isinstance(self.model.module, Net)", "return copy.deepcopy(self.model.module)"),

@@ -75,6 +75,7 @@ _NAMES = frozenset(
         "save_pretrained",
     ]
 )
+_SWITCHES = ("train", "eval")
 _WHOLE = frozenset(
     {
         "isinstance",
@@ -139,7 +140,7 @@ def _needs_module(plan: Plan, file: SourceFile, node: cst.Name | cst.Attribute, 
     if isinstance(parent, cst.IfExp):  # model.module if isinstance(model, DistributedDataParallel) else model
         return f"{dotted(node)}.module" in (dotted(parent.body), dotted(parent.orelse))
     if isinstance(parent, cst.Attribute):
-        if parent.attr.value in _NAMES:
+        if parent.attr.value in _NAMES or (parent.attr.value in _SWITCHES and _value_used(file, parent)):
             return True
         return isinstance(file.parent(parent), (cst.AssignTarget, cst.AugAssign)) and parent.value is node
     if isinstance(parent, cst.Subscript):
@@ -150,6 +151,12 @@ def _needs_module(plan: Plan, file: SourceFile, node: cst.Name | cst.Attribute, 
         call = file.parent(parent)
         return isinstance(call, cst.Call) and not _forwards(plan, file, call, parent, function)
     return False
+
+
+def _value_used(file: SourceFile, method: cst.Attribute) -> bool:
+    """Whether what ``model.eval()`` returns is used: an engine returns nothing there."""
+    call = file.parent(method)
+    return isinstance(call, cst.Call) and call.func is method and not isinstance(file.parent(call), cst.Expr)
 
 
 def _forwards(plan: Plan, file: SourceFile, call: cst.Call, arg: cst.Arg, function: cst.FunctionDef) -> bool:

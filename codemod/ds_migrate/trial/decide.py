@@ -6,7 +6,7 @@ import libcst as cst
 
 from ds_migrate.options import Options
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import dotted, walk
+from ds_migrate.syntax.tree import dotted, targets, walk
 from ds_migrate.trial.calls import BatchCalls
 from ds_migrate.trial.flow import runs_once
 from ds_migrate.trial.hazards import (
@@ -16,7 +16,7 @@ from ds_migrate.trial.hazards import (
     hooks_gradients,
     parameter_hazard,
 )
-from ds_migrate.trial.model import Form, Optimizer, Trial, Wrap
+from ds_migrate.trial.model import Form, Model, Optimizer, Trial, Wrap
 from ds_migrate.trial.owners import on_every_path
 
 # Elementwise optimizers: stepping shards of them is stepping them (matched by exact type, as DeepSpeed does).
@@ -65,11 +65,23 @@ def _is_simple(trial: Trial, clips: bool) -> bool:
     model, optimizer = trial.models[0], trial.optimizers[0]
     if not all(dotted(_parsed(t)) for t in (model.target, optimizer.target)):
         return False
-    if differentiates(trial) or any(_is_script(wrap) for wrap in model.wraps):
+    if differentiates(trial) or _rebinds(trial, model) or any(_is_script(wrap) for wrap in model.wraps):
         return False
     if optimizer.covers_model:
         return True
     return not clips and not foreign_parameters(optimizer, model.names)
+
+
+def _rebinds(trial: Trial, model: Model) -> bool:
+    """Whether a method gives the model's attribute another value later (``self.model = self.model.train()``)."""
+    makers = {wrap.use.function for wrap in model.wraps}
+    return any(
+        dotted(target) == model.target and model.target.startswith("self.")
+        for part, function in trial.methods()
+        if function.name.value != "__init__" and function not in makers
+        for node in part.file.nodes(cst.Assign, cst.AnnAssign, below=function)
+        for target in targets(node)
+    )
 
 
 def _is_script(wrap: Wrap) -> bool:
