@@ -420,7 +420,8 @@ CONTEXT = {
     ),
     "the attribute bound anew": Idiom(
         "def look(self):\n    self.model = self.model.eval()\n",
-        ("model=EngineModule(self.optimizer, model=self.model)", "self.engine.backward(loss)",
+        ("model=EngineModule(self.optimizer, model=self.model), optimizer=self.optimizer, config=ds_config",
+         "self.engine.backward(loss)",
          "self.model = self.model.eval()"),
     ),
     "deepcopy and isinstance": Idiom(

@@ -340,15 +340,20 @@ CONTEXTS = {
                  "            print('on a cluster')\n        self.optimizer ="),
         blocked=("DSM390", "asks whether its context has"),
     ),
-    "old spelling": Idiom(
-        trial("from determined.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext\n")
-        .replace("wrap_model(Net())", "Model(Net())"),
-        blocked=("DSM205", "wraps no model"),
+    "early spellings": Idiom(
+        trial("from determined.pytorch import DataLoader, LRScheduler, PyTorchTrial, PyTorchTrialContext\n")
+        .replace("wrap_model(", "_Model(").replace("wrap_optimizer(", "_Optimizer(")
+        .replace("context.backward(", "context._backward(").replace("step_optimizer(", "_step_optimizer(")
+        .replace("    def train_batch", "        self.schedule = self.context._LRScheduler(torch.optim.lr_scheduler."
+                 "StepLR(self.optimizer, 1), LRScheduler.StepMode.STEP_EVERY_EPOCH)\n\n    def train_batch", 1),
+        ("self.model = Net()", "self.schedule = self.context.wrap_lr_scheduler(torch.optim.lr_scheduler.StepLR("
+         "self.optimizer, 1), LRScheduler.StepMode.STEP_EVERY_EPOCH)", "self.model.backward(loss)",
+         "self.model.step()"),
     ),
-    "private spelling beside": Idiom(
+    "early spellings, without the underscore": Idiom(
         trial("from determined.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext\n")
-        .replace("        self.optimizer =", "        self.b = self.context._Model(Net())\n        self.optimizer ="),
-        blocked=("DSM390", "_Model"),
+        .replace("wrap_model(", "Model(").replace("wrap_optimizer(", "Optimizer("),
+        ("self.model = Net()", "self.model.backward(loss)", "self.model.step()"),
     ),
     "registries": Idiom(
         trial("from determined.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext\n")

@@ -64,6 +64,9 @@ NAME = "wrap-lr-scheduler"
 
 def apply(plan: Plan) -> None:
     callbacks: list[str] = []
+    for use in plan.trial.uses_of("wrap_lr_scheduler"):
+        if use.node.attr.value != use.attr and use.file.edits.once(use.node, CODE):  # its name in Determined 0.12
+            use.file.replace(use.node.attr, use.attr)
     inside = {part.node for part in plan.trial.parts}
     for use in plan.trial.uses_of("wrap_lr_scheduler"):
         if use.owner not in inside and use.call is not None and plan.target.ships_helpers:

@@ -18,9 +18,24 @@ _USUAL = frozenset({"context", "trial_context"})
 _ANNOTATIONS = ("TrialContext", "CheckpointLoadContext", "PyTorchExperimentalContext")
 
 
+# What Determined 0.12 and 0.13 called them.
+EARLY_NAMES = {
+    "_Model": "wrap_model",
+    "Model": "wrap_model",
+    "_Optimizer": "wrap_optimizer",
+    "Optimizer": "wrap_optimizer",
+    "_LRScheduler": "wrap_lr_scheduler",
+    "LRScheduler": "wrap_lr_scheduler",
+    "_backward": "backward",
+    "_step_optimizer": "step_optimizer",
+    "_configure_apex_amp": "configure_apex_amp",
+}
+
+
 @dataclass(frozen=True, eq=False)
 class ContextUse:
-    """``<context>.attr`` (``experimental.`` included in ``attr``); ``call`` when it is called at once."""
+    """``<context>.attr`` (``experimental.`` included in ``attr``, early names given as today's); ``call`` when it is
+    called at once."""
 
     file: SourceFile
     node: cst.Attribute
@@ -80,7 +95,7 @@ class Contexts:
         """Every attribute taken from the context, in source order."""
         found: list[ContextUse] = []
         for node in self.file.nodes(cst.Attribute):
-            attr = node.attr.value
+            attr = EARLY_NAMES.get(node.attr.value, node.attr.value)
             value = node.value
             if isinstance(value, cst.Attribute) and value.attr.value == "experimental" and self.is_context(value.value):
                 attr = f"experimental.{attr}"
