@@ -145,20 +145,28 @@ def optimizations(draw: st.DrawFn, k: int, comment: str) -> Part:
 
 
 @st.composite
-def configs(draw: st.DrawFn) -> tuple[bytes, bytes]:
-    """A config, and what it has to become."""
+def documents(draw: st.DrawFn) -> tuple[list[str], list[str]]:
+    """The lines of a config, and what they have to become."""
     k = draw(st.sampled_from([1, 2, 4, 7]))
     comment = draw(st.sampled_from(["", "  # fits"]))
     hparams = draw(hyperparameters(k, comment))
     parts = [draw(entries()), hparams, draw(lengths(k)), draw(optimizations(k, comment))]
     parts += draw(st.lists(NOISE, unique=True))
     parts = draw(st.permutations(parts))
+    return [line for part in parts for line in part.before], [line for part in parts for line in part.after]
+
+
+@st.composite
+def configs(draw: st.DrawFn, most: int = 1) -> tuple[bytes, bytes]:
+    """A file of up to so many configs, and what it has to become."""
+    found = draw(st.lists(documents(), min_size=1, max_size=most))
     newline = draw(st.sampled_from(["\n", "\r\n"]))
-    head = draw(st.sampled_from(["", "---\n", "# head\n\n", "%YAML 1.2\n---\n"])).replace("\n", newline)
+    head = draw(st.sampled_from(["", "---\n", "# head\n\n", "%YAML 1.2\n---\n"]))
     bom = draw(st.sampled_from([b"", b"\xef\xbb\xbf"]))
-    end = newline if draw(st.booleans()) else ""
-    whole = [newline.join(line for part in parts for line in getattr(part, side)) for side in ("before", "after")]
-    before, after = (bom + (head + text + end).encode() for text in whole)
+    end = "\n" if draw(st.booleans()) else ""
+    between = draw(st.sampled_from(["\n---\n", "\n...\n---\n", "\n--- # the next\n", "\n\n---\n# above\n"]))
+    sides = (between.join("\n".join(lines[side]) for lines in found) for side in (0, 1))
+    before, after = (bom + (head + side + end).replace("\n", newline).encode() for side in sides)
     return before, after
 
 
@@ -170,6 +178,25 @@ def test_every_byte_is_the_one_intended(here: Project, texts: tuple[bytes, bytes
     assert result.status is FileStatus.CHANGED, result.findings
     assert result.after == after
     assert not any(again.to_write for again in here.results(after))
+
+
+@settings(max_examples=150, deadline=None)
+@given(texts=configs(most=3))
+def test_every_byte_of_every_document_is_the_one_intended(here: Project, texts: tuple[bytes, bytes]) -> None:
+    before, after = texts
+    assert here.result(before).after == after
+    assert not any(again.to_write for again in here.results(after))
+
+
+@settings(max_examples=100, deadline=None)
+@given(texts=configs(), key=st.sampled_from(["entrypoint", "hyperparameters", "'entrypoint'"]))
+def test_a_key_that_stands_twice_is_an_error_and_every_byte_stays(
+    here: Project, texts: tuple[bytes, bytes], key: str
+) -> None:
+    text = texts[0].rstrip(b"\r\n") + b"\n" + key.encode() + b": {a: 1}\n"
+    result = here.result(text)
+    assert (result.status, result.after) == (FileStatus.ERROR, None)
+    assert "stands twice" in result.findings[0].message
 
 
 def load(data: bytes) -> Any:

@@ -107,7 +107,7 @@ def _unreadable(
     """A finding when the file seems to be the config of a trial; nothing when it merely has such a word in it."""
 
     utf16 = config.data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-    text = config.data.decode("utf-16" if utf16 else "utf-8", errors="replace")
+    text = config.data.decode("utf-16" if utf16 else "utf-8-sig", errors="replace")
     if textually_names(text, names) is None:
         return None
     severity = Severity.ERROR if config.named else Severity.REVIEW

@@ -2,7 +2,8 @@
 
 What it does
     ``init(..., aggregation_frequency=K)`` moves K to ``overwrite_deepspeed_args`` of the hyperparameters, where the
-    converted trial reads it, and divides the batch-unit lengths and periods of ``fit`` by it.
+    converted trial reads it, and divides the batch-unit lengths and periods of ``fit`` by it. Hyperparameters that are
+    written out in the script get ``deepspeed_config``, as those of an experiment config do.
     ``trainer.configure_profiler(...)`` goes.
 
 Why
@@ -19,11 +20,13 @@ References
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import libcst as cst
 
 from ds_migrate.plan import Plan
 from ds_migrate.rules.support import expression_text, remove_statement, trim_comma
+from ds_migrate.syntax.literals import add_pairs
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.syntax.tree import argument, number
 
@@ -62,27 +65,75 @@ def aggregation_of(file: SourceFile) -> int | float | None:
 
 
 def _init(plan: Plan, file: SourceFile, call: cst.Call) -> int | None:
-    """Move ``aggregation_frequency`` to the hyperparameters; returns it."""
-    given = argument(call, None, "aggregation_frequency")
-    if given is None:
-        return None
-    value = number(given.value)
+    """Let literal hyperparameters name the DeepSpeed config, and move ``aggregation_frequency`` there; returns it."""
     hparams = argument(call, None, "hparams")
-    if value == 1:
-        _remove(file, call, given)
-        return 1
-    if not isinstance(value, int) or hparams is None:
+    literal = None if hparams is None else _literal(file, call, hparams.value)
+    pairs: dict[str, str] = {}
+    if literal is not None and (path := _beside(plan, file)) and not _has(literal, "deepspeed_config"):
+        pairs["deepspeed_config"] = path
+        plan.converted(CODE, file, literal, "these hyperparameters name the DeepSpeed config, as experiment configs do")
+    given = argument(call, None, "aggregation_frequency")
+    value = None if given is None else number(given.value)
+    if given is not None and value != 1 and (not isinstance(value, int) or hparams is None):
         plan.blocked(
             CODE, file, given, f"aggregation_frequency={expression_text(given.value)} must move to the hyperparameters",
             'pass init(hparams={..., "overwrite_deepspeed_args": {"gradient_accumulation_steps": K}}), '
             "and divide batch periods by K",
         )  # fmt: skip
         return None
-    _remove(file, call, given)
-    addition = f'"overwrite_deepspeed_args": {{"gradient_accumulation_steps": {value}}}'
-    file.replace(hparams.value, f"{{**{expression_text(hparams.value)}, {addition}}}")
-    plan.converted(CODE, file, given, f"accumulation over {value} micro-batches is gradient_accumulation_steps")
-    return value
+    if given is not None:
+        _remove(file, call, given)
+    if given is not None and value != 1 and hparams is not None:
+        accumulation = f'{{"gradient_accumulation_steps": {value}}}'
+        if literal is None:
+            merged = f'{{**{expression_text(hparams.value)}, "overwrite_deepspeed_args": {accumulation}}}'
+            file.replace(hparams.value, merged)
+        else:
+            pairs["overwrite_deepspeed_args"] = accumulation
+        plan.converted(CODE, file, given, f"accumulation over {value} micro-batches is gradient_accumulation_steps")
+    if literal is not None and pairs and file.edits.once(literal, CODE):
+        file.change(literal, partial(add_pairs, pairs=pairs))
+    return value if isinstance(value, int) else None
+
+
+def _literal(file: SourceFile, call: cst.Call, value: cst.BaseExpression) -> cst.Dict | None:
+    """The dict literal that ``value`` is or names, when nothing else than hyperparameters is read from it."""
+    if isinstance(value, cst.Dict):
+        return value
+    if not isinstance(value, cst.Name):
+        return None
+    scope: cst.CSTNode = file.function(call) or file.module
+    assigned = file.values_of({value.value}, scope) or file.values_of({value.value}, file.module)
+    if len(assigned) != 1 or not isinstance(assigned[0], cst.Dict):
+        return None
+    for name in file.nodes(cst.Name):
+        parent = file.parent(name)
+        if name.value != value.value or parent is None or isinstance(parent, cst.AssignTarget):
+            continue
+        given = isinstance(parent, cst.Arg) and parent.keyword is not None and parent.keyword.value == "hparams"
+        read = isinstance(parent, (cst.Subscript, cst.Attribute)) and parent.value is name
+        if not (given or read):
+            return None
+    return assigned[0]
+
+
+def _has(literal: cst.Dict, key: str) -> bool:
+    return any(
+        isinstance(element, cst.DictElement)
+        and isinstance(element.key, cst.SimpleString)
+        and element.key.evaluated_value == key
+        for element in literal.elements
+    )
+
+
+def _beside(plan: Plan, file: SourceFile) -> str:
+    """The DeepSpeed config of the trial as an expression; "" where it lies in another folder, which the trial's own
+    code knows."""
+    if plan.trial.facts.path.parent != file.path.parent:
+        return ""
+    if file.path.suffix == ".ipynb":  # it has no __file__, it runs in its folder
+        return f'"{plan.ds_config_name}"'
+    return f'str({file.imports.name("pathlib", "Path")}(__file__).with_name("{plan.ds_config_name}"))'
 
 
 def _remove(file: SourceFile, call: cst.Call, given: cst.Arg) -> None:

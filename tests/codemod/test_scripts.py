@@ -1,0 +1,79 @@
+"""Scripts with literal hyperparameters: they name the DeepSpeed config and carry the accumulation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import examples
+import pytest
+from ds_migrate.result import Report, Severity
+
+PATH = 'str(Path(__file__).with_name("ds_config.json"))'
+SCRIPT = """
+
+{constant}if __name__ == "__main__":
+    with pytorch.init({arguments}) as context:
+        pytorch.Trainer(MyTrial(context), context).fit(max_length=pytorch.Batch(8))
+"""
+
+
+def convert(folder: Path, arguments: str, constant: str = "") -> str:
+    text = examples.module() + SCRIPT.format(arguments=arguments, constant=constant)
+    result = examples.convert(folder, text)
+    assert examples.problems(result) == []
+    assert result.after is not None
+    (folder / "model_def.py").write_bytes(result.after)
+    assert not any(file.to_write for file in examples.run(folder).files if file.path.suffix == ".py")
+    return result.after.decode()
+
+
+def test_hyperparameters_in_the_call_name_the_config(tmp_path: Path) -> None:
+    after = convert(tmp_path, 'hparams={"global_batch_size": 4}')
+
+    assert f'hparams={{"global_batch_size": 4, "deepspeed_config": {PATH}}}' in after
+
+
+def test_accumulation_joins_them_and_every_comment_stays(tmp_path: Path) -> None:
+    constant = 'HPARAMS = {\n    "global_batch_size": 4,  # over all slots\n    # tuned\n    "lr": 0.1,\n}\n\n'
+
+    after = convert(tmp_path, "hparams=HPARAMS, aggregation_frequency=2", constant)
+
+    assert after.count("HPARAMS") == 2
+    assert (
+        'HPARAMS = {\n    "global_batch_size": 4,  # over all slots\n    # tuned\n    "lr": 0.1,\n'
+        f'    "deepspeed_config": {PATH},\n'
+        '    "overwrite_deepspeed_args": {"gradient_accumulation_steps": 2},\n}\n'
+    ) in after
+    assert "init(hparams=HPARAMS)" in after
+    assert "max_length=pytorch.Batch(4)" in after
+
+
+@pytest.mark.parametrize(
+    ("arguments", "constant"),
+    [
+        ("hparams=HPARAMS", 'HPARAMS = {"global_batch_size": 4}\nprint(dict(**HPARAMS))\n\n'),
+        ("hparams=HPARAMS", 'HPARAMS = load("x.json")\n\n'),
+        ("hparams=HPARAMS", 'HPARAMS = {"deepspeed_config": {}, "global_batch_size": 4}\n\n'),
+        ("", ""),
+    ],
+    ids=["read elsewhere", "not literal", "named already", "none"],
+)
+def test_other_hyperparameters_stay_as_they_are(arguments: str, constant: str, tmp_path: Path) -> None:
+    after = convert(tmp_path, arguments, constant)
+
+    assert constant in after and f"init({arguments})" in after
+
+
+def test_a_script_in_another_folder_leaves_it_to_the_trials_own_code(tmp_path: Path) -> None:
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "__init__.py").touch()
+    (tmp_path / "pkg" / "model_def.py").write_text(examples.module())
+    script = "from determined import pytorch\nfrom pkg.model_def import MyTrial\n"
+    script += SCRIPT.format(arguments='hparams={"global_batch_size": 4}', constant="")
+    (tmp_path / "train.py").write_text(script)
+
+    report: Report = examples.run(tmp_path)
+
+    assert not list(report.findings(Severity.BLOCKED, Severity.ERROR))
+    (after,) = [file.after for file in report.files if file.path.name == "train.py"]
+    assert after is not None and b'hparams={"global_batch_size": 4})' in after
