@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -73,6 +74,14 @@ def options_of(arguments: Namespace) -> Options:
 
 def report_of(sources: list[Source], arguments: Namespace) -> Report:
     """What the engine makes of the sources that could be read, and the news of the others."""
+    gc.disable()  # a parsed file is let go without the collector, which would only visit all its nodes time and again
+    try:
+        return _report_of(sources, arguments)
+    finally:
+        gc.enable()
+
+
+def _report_of(sources: list[Source], arguments: Namespace) -> Report:
     from ds_migrate.result import FileResult, FileStatus, Finding, Report, Severity
 
     report = Report()
