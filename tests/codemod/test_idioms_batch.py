@@ -431,6 +431,7 @@ CONTEXT = {
     "a custom method of the model": Idiom(
         train("x, y = batch", "loss = self.model.parse_losses(x)['loss']", "self.model.encoder.eval()"),
         ("loss = self.model.parse_losses(x)['loss']", "self.model.encoder.eval()"),
+        review=("DSM301",),
     ),
     "an item of the model": Idiom(
         "def look(self):\n    return self.model[0].weight, len(self.model)\n",

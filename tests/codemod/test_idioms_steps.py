@@ -616,3 +616,24 @@ def test_a_norm_that_changes_later_is_asked_for_at_each_step(code: str, tmp_path
         (GATE, "torch.nn.utils.clip_grad_norm_(params, self.limit)", "self.model.step()"),
         ('"gradient_clipping"',),
     ).check(tmp_path)
+
+
+FROM_LISTS = {
+    "step_optimizer": Idiom(
+        train(LOSS, BACKWARD, "self.context.step_optimizer(self.context.optimizers[0])"),
+        ("self.context.engines[self.context.engines.optimizers[0]].step()",),
+    ),
+    "step_optimizer with a kept clip function": Idiom(
+        train(
+            LOSS, BACKWARD,
+            "self.context.step_optimizer(self.context.optimizers[0],",
+            "    clip_grads=lambda params: torch.nn.utils.clip_grad_value_(params, 0.1))",
+        ),
+        ("self.context.engines[self.context.engines.optimizers[0]].step()",), ("self.context.optimizers",),
+    ),
+}  # fmt: skip
+
+
+@idioms(FROM_LISTS)
+def test_an_optimizer_from_the_contexts_list_is_found_in_the_new_list(idiom: Idiom, tmp_path: Path) -> None:
+    idiom.check(tmp_path)

@@ -58,9 +58,9 @@ def apply(plan: Plan) -> None:
         if problem is not None:
             plan.blocked(CODE, file, call, *problem)
             continue
-        engine = _engine(plan, step)
+        engine = _engine(plan, step, step.optimizer)
         if file.edits.once(call, CODE):
-            _rewrite(plan, step, engine)
+            _rewrite(plan, step)
         plan.converted(CODE, file, call, f"{engine} steps: it clips, updates and clears the gradients")
 
 
@@ -74,10 +74,10 @@ def _helpers(plan: Plan) -> Iterator[Step]:
             yield Step(use, use.call, given.value, None, kept)
 
 
-def _engine(plan: Plan, step: Step) -> str:
+def _engine(plan: Plan, step: Step, optimizer: cst.BaseExpression) -> str:
     if plan.trial.form is Form.COLLECTED:
         context = plan.context_attribute() if step.by_hand else expression_text(step.use.receiver)
-        return f"{context}.engines[{expression_text(step.optimizer)}]"
+        return f"{context}.engines[{expression_text(optimizer)}]"
     assert step.owner is not None
     return step.owner.engine
 
@@ -146,31 +146,45 @@ def keeps_function(plan: Plan, step: Step) -> bool:
     return clipping is None or clipping.max_norm is None
 
 
-def _rewrite(plan: Plan, step: Step, engine: str) -> None:
+def _rewrite(plan: Plan, step: Step) -> None:
     file = step.use.file
     file.keep_comments(step.call, step.call)
     averages = plan.averages_late and not step.by_hand
     if not _gated(plan, step) and not averages:
-        file.replace(step.call, f"{engine}.step()")
+        file.change(
+            step.call,
+            lambda updated: file.edits.expression(f"{_engine(plan, step, _optimizer_in(step, updated))}.step()"),
+        )
         return
     small = file.parent(step.call)
     assert isinstance(small, cst.Expr)
-    file.expand(small, lambda updated: "\n".join(_lines(plan, step, engine, _clip_in(step, updated), averages)))
+    file.expand(small, lambda updated: "\n".join(_lines(plan, step, updated, averages)))
 
 
-def _clip_in(step: Step, updated: cst.CSTNode) -> cst.BaseExpression | None:
-    """The step's clipping function as the other rules left it."""
-    assert isinstance(updated, cst.Expr) and isinstance(updated.value, cst.Call)
+def _optimizer_in(step: Step, updated: cst.CSTNode) -> cst.BaseExpression:
+    """The step's optimizer as the other rules left it."""
+    assert isinstance(updated, cst.Call)
     at = [arg.value for arg in step.call.args]
-    return updated.value.args[at.index(step.clip)].value if step.clip is not None else None
+    if step.optimizer in at:
+        return updated.args[at.index(step.optimizer)].value
+    assert isinstance(updated.func, cst.Attribute)
+    return updated.func.value
 
 
-def _lines(plan: Plan, step: Step, engine: str, clip: cst.BaseExpression | None, averages: bool) -> list[str]:
+def _clip_in(step: Step, updated: cst.Call) -> cst.BaseExpression | None:
+    """The step's clipping function as the other rules left it."""
+    at = [arg.value for arg in step.call.args]
+    return updated.args[at.index(step.clip)].value if step.clip is not None else None
+
+
+def _lines(plan: Plan, step: Step, updated: cst.CSTNode, averages: bool) -> list[str]:
     """What stands in the place of ``context.step_optimizer(...)``."""
-    context = expression_text(step.use.receiver)
+    assert isinstance(updated, cst.Expr) and isinstance(updated.value, cst.Call)
+    optimizer, clip = _optimizer_in(step, updated.value), _clip_in(step, updated.value)
+    engine, context = _engine(plan, step, optimizer), expression_text(step.use.receiver)
     body = [f"{context}.average_gradients({engine})"] if averages else []
     if clip is not None and keeps_function(plan, step):
-        body += _kept_clip(plan, step, engine, clip)
+        body += _kept_clip(plan, step, engine, optimizer, clip)
     step_line = f"{engine}.step()"
     if plan.target.ships_helpers:
         gate = f"if {context}.is_gradient_accumulation_boundary():"
@@ -183,16 +197,16 @@ def _lines(plan: Plan, step: Step, engine: str, clip: cst.BaseExpression | None,
     return [*body, *reduce, step_line]
 
 
-def _kept_clip(plan: Plan, step: Step, engine: str, clip: cst.BaseExpression) -> list[str]:
+def _kept_clip(
+    plan: Plan, step: Step, engine: str, optimizer: cst.BaseExpression, clip: cst.BaseExpression
+) -> list[str]:
     """The trial's own function, called on the optimizer's parameters as PyTorchTrial called it."""
     # such an engine reduces in step() only, and every rank must clip the same gradients
     reduce = [] if plan.trial.managed else [f"{engine}.allreduce_gradients()"]
     names = step.use.file.names
     group = names.fresh("group", "param_group")
     param = names.fresh("p", "param")
-    parameters = (
-        f'[{param} for {group} in {expression_text(step.optimizer)}.param_groups for {param} in {group}["params"]]'
-    )
+    parameters = f'[{param} for {group} in {expression_text(optimizer)}.param_groups for {param} in {group}["params"]]'
     names.taken -= {group, param}
     return [*reduce, *_called(plan, step, clip, parameters)]
 
