@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import examples
 import pytest
 from ds_migrate import ds_config
 from ds_migrate.experiment import TrialFacts
+from ds_migrate.options import Options
 from ds_migrate.result import FileKind, FileResult, FileStatus, TrialStatus
 
 EXACT = {"zero_allow_untested_optimizer": True, "zero_optimization": {"stage": 1}, "gradient_clipping": 0.0}
@@ -126,6 +128,23 @@ def test_paths_are_shared_only_by_equal_configs(tmp_path: Path) -> None:
         (tmp_path / "sub" / "c.py", "D"): tmp_path / "sub" / "ds_config.json",
     }
     assert ds_config.choose_paths(trials) == ds_config.choose_paths(reversed(trials)) == expected
+
+
+@pytest.mark.parametrize("precision", [None, "fp32", "bf16", "fp16", "autocast"])
+@pytest.mark.parametrize("offload", ["none", "optimizer", "parameters"])
+@pytest.mark.parametrize("optimizer_in_config", [False, True])
+def test_every_key_that_a_conversion_writes_is_explained_and_deepspeed_has_it(
+    precision: str | None, offload: str, optimizer_in_config: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "model_def.py").write_text(examples.module())
+    options = Options(zero=3, precision=precision, offload=offload, optimizer_in_config=optimizer_in_config)
+    (data,) = [f.after for f in examples.run(tmp_path, options=options).files if f.path.name == ds_config.NAME]
+    config = json.loads(data or b"")
+
+    reasons = dict(ds_config.explain(config))
+    for key, value in config.items():
+        assert key in reasons or all(f"{key}.{inner}" in reasons for inner in value), key
+    assert not config.keys() & ds_config._REMOVED
 
 
 def test_nothing_that_deepspeed_removed_is_explained() -> None:
