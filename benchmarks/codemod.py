@@ -1,14 +1,17 @@
-"""What a run of the codemod costs: on one trial, and on trees with and without trials, split by stage.
+"""What a run of the codemod costs: on trials, on trees with and without trials, and where the time goes.
 
     python benchmarks/codemod.py [--files 2000] [--trials 20]
 
-Trees are generated: modules of ordinary code, and copies of the fixtures' trials. Each tree is measured in a process of
-its own (wall, CPU, peak memory, best of three), the split in one more.
+Trees are generated: modules of ordinary code, and copies of the fixtures' trials. Each is measured in a process of its
+own (wall, CPU, peak memory, best of five), beside a Python that only imports ``argparse`` and ``json``, and beside the
+limit: a process that reads every file, searches it for the words, and parses and prints with libcst, once, each that
+has them. The split by stage is taken in one more process and adds up to all of its CPU time.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import platform
@@ -19,12 +22,32 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
 TRIAL = (ROOT / "fixtures/schedule_clip_reducers/before/model_def.py").read_text()
+
+LIMIT = """
+import argparse, json, os, sys
+found, waiting = [], [sys.argv[1]]
+while waiting:
+    with os.scandir(waiting.pop()) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                waiting.append(entry.path)
+            elif entry.name.endswith(".py"):
+                descriptor = os.open(entry.path, os.O_RDONLY)
+                data = os.read(descriptor, os.fstat(descriptor).st_size)
+                os.close(descriptor)
+                if b"determined" in data or b"Trial" in data:
+                    found.append(data)
+if found:
+    import libcst
+    for data in found:
+        libcst.parse_module(data).bytes
+"""
 
 _FUNCTION = '''
 
@@ -64,14 +87,16 @@ def write_tree(folder: Path, files: int, trials: int) -> int:
     return size
 
 
-def measured(folder: Path) -> dict[str, float]:
-    """A preview of the folder in a process of its own: the best of three."""
+def measured(code: str, *arguments: object) -> dict[str, float]:
+    """A Python process of its own: the best of five, the first of which also compiles what it imports."""
     best: dict[str, float] = {}
-    for _ in range(3):
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    for _ in range(5):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         start = time.perf_counter()
-        command = [sys.executable, "-c", _CHILD, str(folder)]
-        output = subprocess.run(command, check=True, stdout=subprocess.PIPE, env={**os.environ, "PYTHONHASHSEED": "0"})
+        command = [sys.executable, "-c", code + _PEAK, *map(str, arguments)]
+        output = subprocess.run(command, check=True, capture_output=True, env=environment)
         wall = time.perf_counter() - start
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
@@ -80,81 +105,136 @@ def measured(folder: Path) -> dict[str, float]:
     return best
 
 
-# The command line itself, its patch thrown away; then the process's own peak.
-_CHILD = """
-import os, resource, sys
+_PEAK = """
+import resource
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+_NOTHING = "import argparse, json"
+# The command line itself, its patch and its talk thrown away.
+_RUN = """
+import os, sys
 from ds_migrate.cli import main
-out = os.dup(1)
-null = os.open(os.devnull, os.O_WRONLY)
-os.dup2(null, 1); os.dup2(null, 2)
-main([sys.argv[1]])
+out, null = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+os.dup2(null, 1), os.dup2(null, 2)
+main(sys.argv[1:])
 sys.stdout.flush()
-os.write(out, b"%d\\n" % resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+os.dup2(out, 1)
 """
 
 
-def stages(folder: Path) -> dict[str, float]:
-    """CPU seconds by stage, in this process, imports not counted."""
-    from ds_migrate import convert, discover, engine, options, project
-    from ds_migrate.report import patch
-    from ds_migrate.syntax import source
+class Clock:
+    """CPU seconds of this process by stage; a stage within another counts for itself alone."""
 
-    spent: dict[str, float] = defaultdict(float)
+    def __init__(self) -> None:
+        self.spent: dict[str, float] = defaultdict(float)
+        self._stages = ["interpreter"]
+        self._since = 0.0
 
-    def timed(owner: Any, name: str, stage: str) -> None:
-        inner: Callable[..., Any] = getattr(owner, name)
+    def time(self, stage: str, work: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        self._change()
+        self._stages.append(stage)
+        try:
+            return work(*arguments, **keywords)
+        finally:
+            self._change()
+            self._stages.pop()
 
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            start = time.process_time()
-            try:
-                return inner(*args, **kwargs)
-            finally:
-                spent[stage] += time.process_time() - start
+    def _change(self) -> None:
+        now = time.process_time()
+        self.spent[self._stages[-1]] += now - self._since
+        self._since = now
 
-        setattr(owner, name, wrapper)
+    def watch(self, stage: str, owner: Any, *names: str) -> None:
+        """Have each call of the owner's functions count for the stage."""
+        for name in names:
+            setattr(owner, name, self._watched(stage, getattr(owner, name)))
 
-    timed(source.SourceFile, "__init__", "parse and round-trip check")
-    timed(convert.Conversion, "model", "model (parse included)")
-    timed(convert.Conversion, "plan", "rules, render, check")
-    timed(project.Project, "__init__", "project (read, search, ast)")
-    start = time.process_time()
-    found = discover.discover([folder])
-    spent["discover"] = time.process_time() - start
-    start = time.process_time()
-    report = engine.migrate(found, options.Options())
-    spent["engine, all of it"] = time.process_time() - start
-    start = time.process_time()
-    patch.patch(report, folder)
-    spent["patch"] = time.process_time() - start
-    return dict(spent)
+    def _watched(self, stage: str, inner: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *arguments, **keywords: self.time(stage, inner, *arguments, **keywords)
+
+
+def stages(folder: str) -> dict[str, float]:
+    """A preview of the folder in this process, which must be a fresh one."""
+    clock = Clock()
+    modules = ["cli", "convert", "discover", "ds_config", "engine", "experiment", "project", "run", "rules"]
+    modules += ["report.patch", "report.plain", "syntax.source"]
+    libcst = clock.time("import libcst", importlib.import_module, "libcst")
+    loaded = clock.time("import ds_migrate", lambda: {m: importlib.import_module(f"ds_migrate.{m}") for m in modules})
+    clock.time("import ds_migrate", loaded["rules"].conversion_rules)
+    source = loaded["syntax.source"]
+    clock.watch("discover: list, read, search", loaded["discover"], "discover")
+    clock.watch("project: list, ast", loaded["engine"], "project_files")
+    clock.watch("project: list, ast", loaded["project"].Project, "__init__", "families", "importers", "facts")
+    clock.watch("libcst: parse", libcst, "parse_module", "parse_expression")
+    clock.watch("libcst: print, positions", source, "Printed")
+    clock.watch("index of nodes", source, "Index")
+    clock.watch("model and decisions", loaded["convert"].Conversion, "model")
+    clock.watch("rules", loaded["convert"].Conversion, "plan")
+    clock.watch("render", source.SourceFile, "render")
+    clock.watch("check", loaded["convert"], "check")
+    clock.watch("configs, results", loaded["engine"], "migrate")
+    clock.watch("patch", loaded["report.patch"], "patch")
+    quiet = os.open(os.devnull, os.O_WRONLY)
+    out, talk = os.dup(1), os.dup(2)
+    os.dup2(quiet, 1), os.dup2(quiet, 2)
+    clock.time("command line, findings", loaded["cli"].main, [folder])
+    os.dup2(out, 1), os.dup2(talk, 2)
+    return dict(clock.spent)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", type=int, default=2000)
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
+    parser.add_argument("--stages", metavar="FOLDER", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.stages:
+        print(json.dumps(stages(arguments.stages)))
+        return
     figures: dict[str, Any] = {"python": platform.python_version(), "cores": os.cpu_count()}
     with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        cases = {"no file": (0, 0), "one trial": (1, 1), "no trial": (arguments.files, 0)}
-        cases["trials"] = (arguments.files, arguments.trials)
-        print(f"{'tree':<12}{'files':>7}{'trials':>8}{'MB':>7}{'wall s':>9}{'CPU s':>8}{'MiB':>7}")
-        for name, (files, trials) in cases.items():
-            tree = root / name.replace(" ", "_")
-            tree.mkdir()
-            size = write_tree(tree, files, trials)
-            row = measured(tree)
-            figures[name] = {"files": files, "trials": trials, "bytes": size, **row}
-            cost = f"{row['wall_s']:>9.3f}{row['cpu_s']:>8.3f}{row['peak_mib']:>7.0f}"
-            print(f"{name:<12}{files:>7}{trials:>8}{size / 1e6:>7.1f}{cost}")
-        figures["stages"] = stages(root / "trials")
-        print("\nCPU seconds by stage, tree with trials:")
-        for stage, seconds in figures["stages"].items():
-            print(f"  {stage:<30}{seconds:.3f}")
+        compare(Path(folder), arguments.files, arguments.trials, figures)
     if arguments.out is not None:
         arguments.out.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+def compare(folder: Path, files: int, trials: int, figures: dict[str, Any]) -> None:
+    """Print the tables, and keep their figures."""
+    print(f"{'run':<24}{'files':>7}{'trials':>8}{'MB':>7}{'wall s':>9}{'CPU s':>8}{'MiB':>7}")
+
+    def run(name: str, code: str, tree: Path, counts: Sequence[int]) -> float:
+        row = measured(code, tree)
+        size = sum(file.stat().st_size for file in tree.rglob("*.py"))
+        figures[name] = {"files": counts[0], "trials": counts[1], "bytes": size, **row}
+        cost = f"{row['wall_s']:>9.3f}{row['cpu_s']:>8.3f}{row['peak_mib']:>7.0f}"
+        print(f"{name:<24}{counts[0]:>7}{counts[1]:>8}{size / 1e6:>7.1f}{cost}", flush=True)
+        return row["cpu_s"]
+
+    cases = {"nothing": (0, 0), "one trial": (1, 1), "trials": (trials, trials)}
+    cases |= {"tree": (files, 0), "tree with trials": (files, trials)}
+    for name, counts in cases.items():
+        (folder / name).mkdir()
+        write_tree(folder / name, *counts)
+    python = run("argparse, json", _NOTHING, folder / "nothing", (0, 0))
+    cpu = {name: run(f"ds-migrate, {name}", _RUN, folder / name, counts) for name, counts in cases.items()}
+    limits = {name: run(f"limit, {name}", LIMIT, folder / name, cases[name]) for name in ("tree", "tree with trials")}
+
+    more = (cpu["trials"] - cpu["one trial"]) / (trials - 1)
+    figures["one more trial"] = {"cpu_s": more, "bytes": len(TRIAL)}
+    print(f"\none more trial of {len(TRIAL) / 1e3:.1f} kB: {more * 1e3:.0f} ms of CPU")
+    print(
+        f"tree: {cpu['tree'] / python:.1f} times argparse and json, {cpu['tree'] / limits['tree']:.1f} times the limit"
+    )
+    print(f"tree with trials: {cpu['tree with trials'] / limits['tree with trials']:.1f} times the limit")
+
+    command = [sys.executable, __file__, "--stages", str(folder / "tree with trials")]
+    split: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    figures["stages"] = split
+    print("\nCPU seconds by stage, tree with trials:")
+    for stage, seconds in split.items():
+        print(f"  {stage:<30}{seconds:.3f}")
+    print(f"  {'all of it':<30}{sum(split.values()):.3f}")
 
 
 if __name__ == "__main__":

@@ -29,27 +29,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from codemod import write_tree
-
-_LIMIT = """
-import argparse, json, os, sys
-found, waiting = [], [sys.argv[1]]
-while waiting:
-    with os.scandir(waiting.pop()) as entries:
-        for entry in entries:
-            if entry.is_dir():
-                waiting.append(entry.path)
-            elif entry.name.endswith(".py"):
-                descriptor = os.open(entry.path, os.O_RDONLY)
-                data = os.read(descriptor, os.fstat(descriptor).st_size)
-                os.close(descriptor)
-                if b"determined" in data or b"Trial" in data:
-                    found.append(data)
-if found:
-    import libcst
-    for data in found:
-        libcst.parse_module(data).bytes
-"""
+from codemod import LIMIT, write_tree
 
 
 @dataclass(frozen=True)
@@ -76,7 +56,7 @@ def tools(folder: Path | None) -> Iterator[Tool]:
 
     ruff, sg, torchfix, django = map(found, ("ruff", "ast-grep", "torchfix", "django-upgrade"))
     python = found("python") or sys.executable
-    yield Tool("limit", lambda tree: [sys.executable, "-c", _LIMIT, str(tree)])
+    yield Tool("limit", lambda tree: [sys.executable, "-c", LIMIT, str(tree)])
     yield Tool("ds-migrate", lambda tree: [sys.executable, "-m", "ds_migrate", str(tree)])
     rules = ["check", "--isolated", "--no-cache", "--select", "UP", "--quiet", "--exit-zero"]
     yield Tool("ruff", ruff and (lambda tree: [ruff, *rules, str(tree)]))
