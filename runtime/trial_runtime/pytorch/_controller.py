@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
 
 from trial_runtime.pytorch import _rng
+from trial_runtime.pytorch._bar import ProgressBar, terminal_for_bar
 from trial_runtime.pytorch._checkpoint import CheckpointStore
 from trial_runtime.pytorch._context import TrialContext
 from trial_runtime.pytorch._data import DataLoader
 from trial_runtime.pytorch._loop import Plan, TrainingLoop
+from trial_runtime.pytorch._pace import Pace
 from trial_runtime.pytorch._pytorch_strategy import PyTorchStrategy
 from trial_runtime.pytorch._recorder import JsonLinesSink, LoggingSink, MetricsSink, TensorBoardSink
 from trial_runtime.pytorch._snapshot import CheckpointPolicy, Snapshots
@@ -70,7 +73,10 @@ class TrialController:
         settings = self.context._settings
         store = CheckpointStore(settings.checkpoint_directory, self.context.distributed, settings.remote)
         self._strategy = self._strategy_class(trial_inst, self.context)
-        self._loop = TrainingLoop(self._strategy, plan, Snapshots(self._strategy, store, policy, self._sinks()))
+        self._pace = Pace(self.context._progress, plan.length, self._samples)
+        self._bar = ProgressBar(self._pace)
+        snapshots = Snapshots(self._strategy, store, policy, self._sinks())
+        self._loop = TrainingLoop(self._strategy, plan, snapshots, self._pace)
 
     @classmethod
     def pre_execute_hook(cls, trial_seed: int, distributed_backend: Any) -> None:
@@ -85,7 +91,9 @@ class TrialController:
 
     def run(self) -> None:
         """Train until the length is reached, or a stop is requested."""
-        self._loop.run()
+        terminal = terminal_for_bar() if self.context.distributed.rank == 0 else None
+        with self._bar.shown(terminal) if terminal is not None else contextlib.nullcontext():
+            self._loop.run()
 
     @property
     def state(self) -> _TrialState:
@@ -133,9 +141,9 @@ class TrialController:
         context = self.context
         if context.distributed.rank != 0:
             return []
-        sinks: list[MetricsSink] = [*context._sinks, LoggingSink(self._samples)]
+        sinks: list[MetricsSink] = [*context._sinks, self._bar, LoggingSink(self._pace)]
         if context._settings.metrics_path is not None:
-            sinks.append(JsonLinesSink(context._settings.metrics_path))
+            sinks.append(JsonLinesSink(context._settings.metrics_path, self._pace))
             if context.get_enable_tensorboard_logging():
                 sinks.append(TensorBoardSink(context.get_tensorboard_writer(), context._progress))
         return sinks

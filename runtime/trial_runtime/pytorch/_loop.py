@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import inspect
 import logging
-import time
 from typing import Any
 
 import torch
@@ -14,6 +13,7 @@ import torch
 from trial_runtime.errors import InvalidHP
 from trial_runtime.pytorch import _snapshot
 from trial_runtime.pytorch._metrics import average_over_batches, average_over_ranks, to_numpy
+from trial_runtime.pytorch._pace import Pace
 from trial_runtime.pytorch._signals import Interruption
 from trial_runtime.pytorch._snapshot import CheckpointPolicy, Snapshots
 from trial_runtime.pytorch._strategy import Strategy
@@ -50,8 +50,9 @@ class Plan:
 class TrainingLoop:
     """Trains a trial; see :meth:`run`."""
 
-    def __init__(self, strategy: Strategy, plan: Plan, snapshots: Snapshots) -> None:
+    def __init__(self, strategy: Strategy, plan: Plan, snapshots: Snapshots, pace: Pace) -> None:
         self.strategy = strategy
+        self.pace = pace
         self.plan = plan
         self.snapshots = snapshots
         self.context = strategy.context
@@ -190,7 +191,8 @@ class TrainingLoop:
         if self._fresh:
             self.strategy.train_mode()
             self.context.reset_reducers()
-            self._began, self._fresh = time.perf_counter(), False
+            self.pace.begin(self.strategy.skipped_steps())
+            self._fresh = False
         if progress.batches >= self._look:
             if progress.at_epoch_start:
                 self._epoch_start(progress.epoch_of(progress.batches))
@@ -211,6 +213,7 @@ class TrainingLoop:
         progress, context = self.progress, self.context
         mine = [to_numpy(metrics) for metrics in self._batch_metrics]
         gathered = context.distributed.allgather((self.strategy.shard.reports, mine))
+        self.pace.report(self.strategy.skipped_steps())
         batch_metrics = average_over_ranks([metrics for reports, metrics in gathered if reports])
         averages: dict[str, Any] = dict(average_over_batches(batch_metrics))
         averages.update(to_numpy(context.reduce_metrics(for_training=True)))
@@ -228,6 +231,7 @@ class TrainingLoop:
         if progress.last_validation == progress.batches and not first:
             return
         self._fresh = True
+        self.pace.doing = "validating"
         with torch.no_grad():
             metrics = self.validation.run()
         progress.last_validation = progress.batches
@@ -239,7 +243,9 @@ class TrainingLoop:
 
     def _checkpoint(self) -> None:
         if self.progress.last_checkpoint != self.progress.batches:
+            self.pace.doing, former = "saving", self.pace.doing
             self.snapshots.save()
+            self.pace.doing = former
 
     def _stop_agreed(self) -> bool:
         return self.interruption.stops(self.progress.batches, self.context.get_stop_requested(), now=True)

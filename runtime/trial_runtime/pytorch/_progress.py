@@ -60,10 +60,14 @@ class Progress:
     @property
     def epoch_end(self) -> int | None:
         """``batches`` at the end of the epoch that the next batch belongs to; None when there is none."""
+        return self.batches_of_epochs(self.epochs + 1)
+
+    def batches_of_epochs(self, epochs: int) -> int | None:
+        """``batches`` at the end of this many epochs; None when an epoch's length is not known."""
         if self.epoch_length is None:
             return None
-        # The smallest count b with epoch_of(b) > epoch_of(batches).
-        return -(-((self.epochs + 1) * self.epoch_length + 1) // self.micro_batches) - 1
+        # The smallest count b with epoch_of(b) >= epochs.
+        return max(0, -(-(epochs * self.epoch_length + 1) // self.micro_batches) - 1)
 
     def next_look(self, *units: TrainUnit | None) -> int:
         """The next count of ``batches``, after the present one, at which an epoch ends or one of ``units`` may be due

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from trial_runtime.pytorch._metrics import jsonable
+from trial_runtime.pytorch._pace import Pace
 from trial_runtime.pytorch._progress import Progress
 from trial_runtime.pytorch._scalars import Scalar, write_scalars
 
@@ -61,29 +60,23 @@ class MetricsRecorder:
 
 
 class LoggingSink:
-    """Says each report in a line of the log, with samples (or batches) a second since the report before.
+    """Says each report in a line of the log.
 
     Args:
-        samples: how many samples all ranks have trained; None where nobody knows.
+        pace: speed and time left.
     """
 
-    def __init__(self, samples: Callable[[], int | None] = lambda: None) -> None:
-        self._samples = samples
-        self._since: tuple[int, float, str] | None = None
+    def __init__(self, pace: Pace) -> None:
+        self.pace = pace
 
     def on_training_metrics(
         self, steps_completed: int, metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]
     ) -> None:
         del batch_metrics
-        now, speed, samples = time.perf_counter(), "", self._samples()
-        done, unit = (steps_completed, "batches") if samples is None else (samples, "samples")
-        if self._since is not None and now > self._since[1] and unit == self._since[2]:
-            speed = f" ({(done - self._since[0]) / (now - self._since[1]):.3g} {unit}/s)"
-        self._since = (done, now, unit)
-        logger.info(f"Trained {steps_completed} batches{speed}: {_in_words(metrics)}")
+        of = f" of {self.pace.total}" if self.pace.total is not None else ""
+        logger.info(f"Trained {steps_completed}{of} batches ({self.pace.in_words()}): {_in_words(metrics)}")
 
     def on_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:
-        self._since = None  # a validation is not training time
         logger.info(f"Validated after {steps_completed} batches: {_in_words(metrics)}")
 
 
@@ -96,17 +89,23 @@ class JsonLinesSink:
     """Appends one JSON object a report to a file.
 
     ``{"group": "training" | "validation", "steps_completed": n, "metrics": {...}}``, for training also
-    ``"batch_metrics": [...]``, one entry a micro-batch.
+    ``"batch_metrics": [...]``, one entry a micro-batch, and ``"pace"``: ``batches_per_second``, ``samples_per_second``
+    (null where it is not known) and ``skipped_steps`` since the last report.
+
+    Args:
+        path: the file; its folder is made.
+        pace: the speed.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, pace: Pace) -> None:
         self.path = path
+        self.pace = pace
         path.parent.mkdir(parents=True, exist_ok=True)
 
     def on_training_metrics(
         self, steps_completed: int, metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]
     ) -> None:
-        self._write("training", steps_completed, metrics, batch_metrics=batch_metrics)
+        self._write("training", steps_completed, metrics, batch_metrics=batch_metrics, pace=self.pace.as_dict())
 
     def on_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:
         self._write("validation", steps_completed, metrics)

@@ -85,6 +85,10 @@ class Strategy(abc.ABC):
         """How many calls of ``evaluate_batch`` a validation loader of this length takes."""
         return length
 
+    def skipped_steps(self) -> int:
+        """Optimizer steps that were left out so far, because gradients overflowed; without waiting for a device."""
+        return 0
+
     def train_mode(self) -> None:
         """Set the models to train."""
         for model in self.context.models:

@@ -21,7 +21,7 @@ class Tee(io.TextIOBase):
     """
 
     def __init__(self, console: TextIO, log: TextIO, prefix: str = "") -> None:
-        self._console = console
+        self.console = console
         self._log = log
         self._prefix = prefix
         self._pending = ""
@@ -30,29 +30,29 @@ class Tee(io.TextIOBase):
         """Write ``text`` to both; the number of characters."""
         self._log.write(text)
         if not self._prefix:
-            return self._console.write(text)
+            return self.console.write(text)
         # Whole lines only, so that lines of several ranks do not mix.
         lines = (self._pending + text).splitlines(keepends=True)
         self._pending = lines.pop() if lines and not lines[-1].endswith(("\n", "\r")) else ""
         for line in lines:
-            self._console.write(self._prefix + line)
+            self.console.write(self._prefix + line)
         return len(text)
 
     def flush(self) -> None:
         """Flush both, an unfinished line too."""
         self._log.flush()
         if self._pending:
-            self._console.write(self._prefix + self._pending)
+            self.console.write(self._prefix + self._pending)
             self._pending = ""
-        self._console.flush()
+        self.console.flush()
 
     def isatty(self) -> bool:
         """Whether the console is a terminal."""
-        return self._console.isatty()
+        return self.console.isatty()
 
     def fileno(self) -> int:
         """The console's file descriptor; what is written to it directly does not reach the log file."""
-        return self._console.fileno()
+        return self.console.fileno()
 
     def writable(self) -> bool:
         """True."""
@@ -61,12 +61,12 @@ class Tee(io.TextIOBase):
     @property
     def encoding(self) -> str:  # type: ignore[override]
         """The console's encoding."""
-        return self._console.encoding
+        return self.console.encoding
 
     @property
     def buffer(self) -> Any:
         """The console's byte stream; what is written to it directly does not reach the log file."""
-        return self._console.buffer
+        return self.console.buffer
 
 
 def record_output(directory: Path, rank: int, size: int) -> None:

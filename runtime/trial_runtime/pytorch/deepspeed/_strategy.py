@@ -123,6 +123,9 @@ class DeepSpeedStrategy(Strategy):
             logger.warning(f"The last {left} validation micro-batches do not fill a pipeline batch; they are left out.")
         return calls
 
+    def skipped_steps(self) -> int:
+        return sum(int(engine.skipped_steps) for engine in self.context.models)
+
     def eval_mode(self) -> None:
         super().eval_mode()
         for sync in self.context._buffer_syncs.values():
