@@ -36,7 +36,7 @@ p { margin: 4px 0; } .soft, .none { color: var(--soft); }
 .wide { overflow-x: auto; } table { border-collapse: collapse; min-width: 60%; font-variant-numeric: tabular-nums; }
 th { text-align: left; font-weight: 500; color: var(--soft); } th, td { padding: 4px 16px 4px 0;
   border-bottom: 1px solid var(--line); vertical-align: top; } td.n, th.n { text-align: right; }
-code, pre { font: 13px/1.45 ui-monospace, monospace; } td code { overflow-wrap: anywhere; }
+code, pre { font: 13px/1.45 ui-monospace, monospace; } td code, td.n, td:first-child { white-space: nowrap; }
 .charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(440px, 1fr)); gap: 20px; }
 @media (max-width: 560px) { .charts { grid-template-columns: 1fr; } }
 .chart { background: var(--panel); padding: 12px; } svg { width: 100%; height: auto; display: block; }
