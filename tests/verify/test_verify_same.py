@@ -33,6 +33,7 @@ def test_a_fixture_and_its_conversion_are_the_same(name: str, capsys: pytest.Cap
     printed = capsys.readouterr()
     assert code == SAME, printed.out + printed.err
     assert printed.out.splitlines()[-1].startswith("same: 12 batches with 1 and 2 ranks")
+    assert printed.err.splitlines()[-1] == f"next: ds-migrate --write {FIXTURES / name / 'before'}"
     page = Path("report.html").read_text()
     assert "<svg" in page and "src=" not in page and "http" not in page.replace("http://www.w3.org", "")
     assert sorted(FIXTURES.glob(f"{name}/before/*")) == before, "the sources were written to"

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import os
+import shlex
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trial_runtime.train.document import split_assignment
 from trial_runtime.train.problems import ConfigError
 from trial_runtime.train.requirements import missing_runtime
+
+if TYPE_CHECKING:
+    from trial_runtime.verify.report import Verification
 
 SAME, DIFFERENT, NOT_RUN = 0, 1, 2
 
@@ -127,9 +133,24 @@ def _verify(options: argparse.Namespace) -> int:
             path = options.report or Path(f"ds-verify-{found.choice.trial.rpartition(':')[2].replace('/', '-')}.html")
             path.write_text(page.render(found), encoding="utf-8")
             talk.print(f"report: {path}", soft_wrap=True)
+        if step := _next(options, context, found):
+            talk.print(f"next: {step}", soft_wrap=True)
     if found.failure is not None:
         return NOT_RUN
     return SAME if found.same else DIFFERENT
+
+
+def _next(options: argparse.Namespace, context: Path, found: Verification) -> str:
+    """What to type now; nothing where the sides differ for no known reason: the report says what is known."""
+    if found.failure is not None:
+        return ""
+    if not found.same:
+        codes = sorted({finding.code for _, finding in found.explanations})
+        return f"ds-migrate --explain {codes[0]}" if codes else ""
+    if found.sides.waiting:
+        return shlex.join(["ds-migrate", "--write", str(options.path if options.path.is_dir() else context)])
+    config = options.path if options.path.is_file() else found.choice.config and context / found.choice.config
+    return shlex.join(["ds-train", os.path.relpath(config)]) if config else ""
 
 
 def _place(options: argparse.Namespace) -> tuple[Path, Path | None]:

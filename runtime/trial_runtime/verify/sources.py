@@ -43,7 +43,7 @@ class Sides:
 
     Attributes:
         original, converted: working copies of the context directory.
-        how: where they come from, in words.
+        how: where they come from, in words. waiting: whether the user's own files are not converted yet.
         findings: what the conversion said, each with its file's name relative to the context directory.
         changes: the files that differ.
     """
@@ -51,6 +51,7 @@ class Sides:
     original: Path
     converted: Path
     how: str
+    waiting: bool = False
     findings: list[tuple[str, Finding]] = field(default_factory=list)
     changes: list[FileChange] = field(default_factory=list)
 
@@ -79,7 +80,7 @@ def open_sides(context: Path, work: Path, against: str | None, reference: str | 
                 f"{context}: holds no trial that is not converted; leave --against out to compare with git HEAD"
             )
         original, changed = working_copy(context, work / "original"), working_copy(context, work / "converted")
-        sides = Sides(original, changed, f"{context}, and a copy that ds-migrate converted")
+        sides = Sides(original, changed, f"{context}, and a copy that ds-migrate converted", waiting=True)
         _convert(sides, options)
     else:
         original = _reference(context, reference, work / "original")
