@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from bisect import bisect_left
 from collections.abc import Iterator
 
@@ -41,11 +40,13 @@ class Index:
         end = self._ends[first]
         if not kinds:
             return self._nodes[first:end]
-        ranges = []
+        found: list[int] = []
         for kind in kinds:
             numbers = self._of_kind.get(kind, [])
-            ranges.append(numbers[bisect_left(numbers, first) : bisect_left(numbers, end)])
-        return [self._nodes[number] for number in heapq.merge(*ranges)]
+            found += numbers[bisect_left(numbers, first) : bisect_left(numbers, end)]
+        if len(kinds) > 1:
+            found.sort()
+        return [self._nodes[number] for number in found]
 
     def ancestors(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         """From the node's parent up to the root; nothing for a node of another tree."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
 import libcst as cst
 from libcst._nodes.internal import CodegenState
+
+from ds_migrate.syntax.printing import NOTHING, PlainState
 
 _NEWLINE = re.compile("\r\n|\r|\n")
 
@@ -39,7 +41,7 @@ class Printed:
         printed again: its tokens are copied."""
         copies: dict[int, _Copy] = {}
         self._collect(copies, self._module, None, [])
-        state = CodegenState(default_indent=module.default_indent, default_newline=module.default_newline)
+        state = PlainState(default_indent=module.default_indent, default_newline=module.default_newline)
         _with_copies(copies, module)._codegen(state)
         return "".join(state.tokens)
 
@@ -84,7 +86,7 @@ def _with_copies(copies: dict[int, _Copy], block: Any) -> Any:
 
 
 @dataclass
-class _State(CodegenState):
+class _State(PlainState):
     """By the identity of a node, the number of tokens before it: ``begins`` with its comments and parentheses,
     ``starts`` without, where that makes a difference."""
 
@@ -96,17 +98,7 @@ class _State(CodegenState):
         self.begins[id(node)] = len(self.tokens)
 
     def record_syntactic_position(  # type: ignore[override]  # any context manager does
-        self,
-        node: cst.CSTNode,
-        *,
-        start_node: cst.CSTNode | None = None,
-        end_node: cst.CSTNode | None = None,
+        self, node: cst.CSTNode, **_: object
     ) -> AbstractContextManager[None]:
-        """Called where a node's own text begins."""
-        del start_node, end_node
         self.starts[id(node)] = len(self.tokens)
-        return _NOTHING
-
-
-# One object for thousands of calls: entering a generator each time costs more than all the printing.
-_NOTHING = nullcontext()
+        return NOTHING

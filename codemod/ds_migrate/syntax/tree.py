@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
+from ds_migrate.syntax.printing import PlainState
+
 # Fields that never hold an expression or a statement.
 _LAYOUT = (
     "whitespace",
@@ -79,10 +81,10 @@ def walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
 def dotted(node: cst.CSTNode | None) -> str | None:
     """``a.b.c`` for a name or a chain of attributes of one, else None."""
     parts: list[str] = []
-    while isinstance(node, cst.Attribute):
+    while type(node) is cst.Attribute:  # asked of nearly every node: isinstance() runs ABCMeta's Python code each time
         parts.append(node.attr.value)
         node = node.value
-    if not isinstance(node, cst.Name):
+    if type(node) is not cst.Name:
         return None
     parts.append(node.value)
     return ".".join(reversed(parts))
@@ -139,10 +141,9 @@ def dotted_names(node: cst.CSTNode) -> set[str]:
 
 def code(node: cst.CSTNode) -> str:
     """The source text of an expression or statement, on its own."""
-    return _PRINTER.code_for_node(node)
-
-
-_PRINTER = cst.Module(body=())
+    state = PlainState(default_indent="    ", default_newline="\n")
+    node._codegen(state)
+    return "".join(state.tokens)
 
 
 def body_of(node: cst.FunctionDef | cst.ClassDef) -> Sequence[cst.BaseStatement | cst.BaseSmallStatement]:

@@ -6,7 +6,7 @@ wrong at stage 1, and is right at stage 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
@@ -161,14 +161,20 @@ def _without_gradients(file: SourceFile, node: cst.CSTNode) -> bool:
     return any("no_grad" in code(item.item) for block in blocks for item in block.items)
 
 
-def running(trial: Trial) -> Iterator[tuple[SourceFile, cst.FunctionDef]]:
+def running(trial: Trial) -> Sequence[tuple[SourceFile, cst.FunctionDef]]:
     """Functions that run while training goes on: the trial's methods, callbacks, and what is given the trial, a model
     or an optimizer by those."""
+    if trial.running is None:
+        trial.running = list(_running(trial))
+    return trial.running
+
+
+def _running(trial: Trial) -> Iterator[tuple[SourceFile, cst.FunctionDef]]:
     seen: set[cst.FunctionDef] = set()
     queue: list[tuple[SourceFile, cst.FunctionDef]] = [
         (part.file, function) for part, function in trial.methods() if function.name.value not in _SET_UP
     ]
-    files = {part.file for part in trial.parts} | set(trial.files)
+    files = dict.fromkeys([*(part.file for part in trial.parts), *trial.files])
     functions: dict[str, list[tuple[SourceFile, cst.FunctionDef]]] = {}
     for file in files:
         for statement in file.module.body:
@@ -181,6 +187,7 @@ def running(trial: Trial) -> Iterator[tuple[SourceFile, cst.FunctionDef]]:
                 for method in methods:
                     if statement not in {part.node for part in trial.parts}:
                         functions.setdefault(method.name.value, []).append((file, method))
+    owned = {n for m in trial.models for n in m.names} | {n for o in trial.optimizers for n in o.names}
     clips = _clips(trial)  # called where step_optimizer called them, between reduction and step
     while queue:
         file, function = queue.pop(0)
@@ -189,7 +196,7 @@ def running(trial: Trial) -> Iterator[tuple[SourceFile, cst.FunctionDef]]:
         seen.add(function)
         yield file, function
         for node in file.nodes(cst.Call, below=function):
-            if node not in clips and any(_is_owned(arg, trial) for arg in node.args):
+            if node not in clips and any(_is_owned(arg, owned) for arg in node.args):
                 called = (dotted(node.func) or "").rpartition(".")[2]
                 queue += [f for f in functions.get(called, []) if len(parameters(f[1])) > 0]
 
@@ -199,10 +206,9 @@ def _clips(trial: Trial) -> set[cst.CSTNode]:
     return {node for step in trial.steps if step.clip is not None for node in walk(step.clip)}
 
 
-def _is_owned(arg: cst.Arg, trial: Trial) -> bool:
+def _is_owned(arg: cst.Arg, owned: set[str]) -> bool:
     """Whether the argument is the trial, something it holds, or one of its models or optimizers."""
     name = dotted(arg.value) or ""
-    owned = {n for m in trial.models for n in m.names} | {n for o in trial.optimizers for n in o.names}
     return name == "self" or name.startswith("self.") or name in owned
 
 

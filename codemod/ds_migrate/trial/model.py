@@ -141,6 +141,7 @@ class Trial:
     precision: Precision = None  # type: ignore[assignment]  # set by the decisions
     asked: Asked = field(default_factory=Asked)
     ds_config: dict[str, object] = field(default_factory=dict)
+    running: list[tuple[SourceFile, cst.FunctionDef]] | None = None  # what `hazards.running` found
 
     @property
     def name(self) -> str:
