@@ -1,0 +1,1 @@
+"""``python -m trial_runtime.doctor``: what this machine has, and what a DeepSpeed config would need."""
