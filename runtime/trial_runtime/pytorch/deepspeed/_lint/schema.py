@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pydantic
-from pydantic_core import PydanticUndefined
 
 MISSING: Any = type("Missing", (), {"__repr__": lambda _: "(unknown)"})()
 """The default of a key that is read without one."""
@@ -171,8 +170,8 @@ def _modelled(model: type[pydantic.BaseModel]) -> Block:
     for name, field in model.model_fields.items():
         names = {name, field.alias} - {None}
         for key in typing.cast("set[str]", names):
-            default = field.get_default(call_default_factory=False)
-            defaults[key] = MISSING if default is PydanticUndefined else default
+            made = field.is_required() or field.default_factory is not None
+            defaults[key] = MISSING if made else field.default
             for part in (field.annotation, *typing.get_args(field.annotation)):
                 if isinstance(part, type) and issubclass(part, pydantic.BaseModel):
                     blocks[key] = _modelled(part)
