@@ -340,6 +340,11 @@ CONTEXTS = {
                  "            print('on a cluster')\n        self.optimizer ="),
         blocked=("DSM390", "asks whether its context has"),
     ),
+    "packages only": Idiom(
+        trial("import torch\nfrom determined.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext\n")
+        .replace("def train_batch(self, batch,", "def train_batch(self, batch: dict,"),
+        ("from collections.abc import Iterator", "from pathlib import Path", "", "import deepspeed", "import torch"),
+    ),
     "early spellings": Idiom(
         trial("from determined.pytorch import DataLoader, LRScheduler, PyTorchTrial, PyTorchTrialContext\n")
         .replace("wrap_model(", "_Model(").replace("wrap_optimizer(", "_Optimizer(")

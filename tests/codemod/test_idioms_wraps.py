@@ -165,6 +165,13 @@ WRAPS = {
              "self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)"),
         blocked=("DSM205", "wraps no optimizer"),
     ),
+    "a wrapped model that is a dictionary of parameters": Idiom(
+        init("self.model = self.context.wrap_model(Net())",
+             "self.weights = self.context.wrap_model(nn.ParameterDict({'a': nn.Parameter(torch.zeros(()))}))",
+             "parameters = [*self.model.parameters(), *self.weights.parameters()]",
+             "self.optimizer = self.context.wrap_optimizer(torch.optim.SGD(parameters, lr=0.1))"),
+        ("model=EngineModule(self.optimizer, model=self.model, weights=self.weights),",),
+    ),
     "horovod options": Idiom(
         init("self.model = self.context.wrap_model(Net())", "self.optimizer = self.context.wrap_optimizer(",
              "    torch.optim.SGD(self.model.parameters(), lr=0.1),  # plain",

@@ -62,10 +62,17 @@ class Edits:
         """Drop a statement (a line, or one small statement of a line); its comments stay."""
         self._gone.add(statement)
 
-    def before(self, statement: cst.BaseStatement, code: str, above_comments: bool = False) -> None:
-        """Insert lines before a statement: between it and its comments, or above those."""
+    def before(
+        self, statement: cst.BaseStatement, code: str, above_comments: bool = False, instead_of: str = ""
+    ) -> None:
+        """Insert lines before a statement, between it and its comments or above those; ``instead_of`` lines that were
+        inserted there already."""
         into = self._above if above_comments else self._before
-        into.setdefault(statement, []).append(code)
+        lines = into.setdefault(statement, [])
+        if instead_of in lines:
+            lines[lines.index(instead_of)] = code
+        else:
+            lines.append(code)
 
     def after(self, statement: cst.BaseStatement, code: str) -> None:
         self._after.setdefault(statement, []).append(code)

@@ -20,6 +20,7 @@ class Imports:
     def __init__(self, file: SourceFile) -> None:
         self._file = file
         self._wanted: dict[str, str] = {}
+        self._above: dict[cst.SimpleStatementLine, list[tuple[int, tuple[bool, str], str]]] = {}
 
     def module(self, name: str, alias: str | None = None) -> str:
         """The name by which the file can use a module, imported if it is not."""
@@ -66,7 +67,7 @@ class Imports:
 
         later = [k for k in same if order(*k[2]) > order(is_from, module)]
         if later:
-            self._file.before(later[0][0], text)
+            self._before(later[0][0], section, order(is_from, module), text)
         elif same:
             self._file.after(same[-1][0], text)
         elif section == 0 and lines:
@@ -74,11 +75,19 @@ class Imports:
             if after_future:
                 self._file.after(after_future[-1][0], text)
             else:
-                self._file.before(lines[0], text)
+                self._before(lines[0], section, order(is_from, module), text)
         elif lines:
             self._file.after(lines[-1], text)
         else:
             self._top(text)
+
+    def _before(self, line: cst.SimpleStatementLine, section: int, order: tuple[bool, str], text: str) -> None:
+        """Among what else comes before that import: sorted, an empty line between sections."""
+        above = self._above.setdefault(line, [])
+        known = _block(above, _key(line)[0])
+        above.append((section, order, text))
+        above.sort()
+        self._file.before(line, _block(above, _key(line)[0]), instead_of=known)
 
     def _top(self, text: str) -> None:
         """A file without imports: after its docstring."""
@@ -89,6 +98,15 @@ class Imports:
         else:
             assert isinstance(first, cst.BaseStatement)
             self._file.before(first, text)
+
+
+def _block(imports: list[tuple[int, tuple[bool, str], str]], following: int) -> str:
+    """Sorted imports as lines. The empty line at the top is for the import that follows, when its section differs."""
+    lines = ["\n" if imports and imports[-1][0] != following else ""]
+    for index, (section, _, text) in enumerate(imports):
+        parted = index and imports[index - 1][0] != section
+        lines.append(("\n\n" if parted else "\n" if index else "") + text)
+    return "".join(lines)
 
 
 def _imported(line: cst.SimpleStatementLine) -> str | None:

@@ -165,9 +165,12 @@ class SourceFile:
     def _comments(self) -> tuple[Comment, ...]:
         return comments_in(self.data)
 
-    def before(self, statement: cst.BaseStatement, code: str, above_comments: bool = False) -> None:
+    def before(
+        self, statement: cst.BaseStatement, code: str, above_comments: bool = False, instead_of: str = ""
+    ) -> None:
         self._claim(statement)
-        self.edits.before(statement, self._folded(statement, code), above_comments)
+        folded = self._folded(statement, code)
+        self.edits.before(statement, folded, above_comments, self._folded(statement, instead_of))
 
     def after(self, statement: cst.BaseStatement, code: str) -> None:
         self._claim(statement)

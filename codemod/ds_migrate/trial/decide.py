@@ -129,8 +129,11 @@ def foreign_parameters(optimizer: Optimizer, names: set[str]) -> bool:
 
 def bare_parameters(optimizer: Optimizer) -> bool:
     """Whether the optimizer is given a parameter or tensor that lies in no module."""
+    wrapped = {node for model in optimizer.models for wrap in model.wraps for node in walk(wrap.call)}
     for expression in optimizer.built_by:
         for node in walk(expression):
+            if node in wrapped:
+                continue
             if isinstance(node, cst.Call) and (dotted(node.func) or "").rpartition(".")[2] == "Parameter":
                 return True
             if isinstance(node, cst.Arg) and node.keyword is not None and node.keyword.value == "requires_grad":
