@@ -17,7 +17,7 @@ from ds_migrate.prepare import agree, prepare
 from ds_migrate.project import Family, TrialClass
 from ds_migrate.result import FileKind, FileResult, FileStatus, Finding, Severity, TrialResult, TrialStatus
 from ds_migrate.rules import conversion_rules
-from ds_migrate.rules.dsm330_launch import aggregation_of
+from ds_migrate.rules.dsm330_launch import aggregations_of
 from ds_migrate.syntax.source import SourceError, SourceFile
 from ds_migrate.target import target_named
 from ds_migrate.trial.build import build_trial, class_node
@@ -101,7 +101,7 @@ class Conversion:
         agree(self.plans)
 
     def _configure(self, plan: Plan, config: ConfigFacts | None) -> None:
-        frequencies = {*(config.aggregation if config is not None else ()), *map(aggregation_of, self.files.values())}
+        frequencies = {*(config.aggregation if config is not None else ()), *self._scripts_aggregations()}
         plan.configured = config
         plan.experiment_average = config is None or config.averages != frozenset({False})
         plan.accumulates = not frequencies <= {1}
@@ -145,6 +145,8 @@ class Conversion:
 
         status = TrialStatus.BLOCKED if self.blocked else TrialStatus.CONVERTED
         planned = {plan.trial.facts.key: plan for plan in self.plans}
+        given = self._scripts_aggregations()
+        accumulates = next(iter(given)) if len(given) == 1 else None  # scripts that disagree say it themselves
         for trial in self.family.trials:
             plan = planned.get(trial.key)
             config = static_config(plan.trial, plan.target) if plan is not None else {}
@@ -155,8 +157,12 @@ class Conversion:
                 status,
                 config,
                 path,
+                aggregation=accumulates if isinstance(accumulates, int) and accumulates > 1 else None,
                 sums_gradients=plan is not None and not plan.experiment_average,
             )
+
+    def _scripts_aggregations(self) -> set[int | float | None]:
+        return {k for file in self.files.values() for k in aggregations_of(file)}
 
     # -- convert --------------------------------------------------------------------------------------------------
 

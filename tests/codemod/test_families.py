@@ -170,7 +170,8 @@ def test_a_script_that_trains_is_converted_along(tmp_path: Path) -> None:
     before = tree(tmp_path, {"model_def.py": WHOLE, "train.py": SCRIPT, "net.py": NET})
     assert_converted(examples.run(tmp_path), before, tmp_path, {"model_def.py", "train.py"})
     assert_lines((tmp_path / "train.py").read_text(), ("from trial_runtime import pytorch",
-        'with det_ds.init(hparams={"global_batch_size": 4}) as context:',
+        "with det_ds.init(hparams={", '"global_batch_size": 4,',
+        '"deepspeed_config": str(Path(__file__).with_name("ds_config.json")),', "}) as context:",
         "det_ds.Trainer(BaseTrial(context), context).fit(max_length=pytorch.Batch(4))"))  # fmt: skip
 
 

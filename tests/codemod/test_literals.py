@@ -7,6 +7,13 @@ import pytest
 from ds_migrate.syntax.literals import add_pairs
 
 
+def test_a_dict_whose_line_gets_too_long_is_spread_over_lines() -> None:
+    found = add_pairs(cst.parse_expression("{'a': 1, **b}"), {"k": "1"}, room=5)
+
+    statement = cst.SimpleStatementLine([cst.Expr(cst.ensure_type(found, cst.Dict))])
+    assert cst.Module([statement]).code == "{\n    'a': 1,\n    **b,\n    \"k\": 1,\n}\n"
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [

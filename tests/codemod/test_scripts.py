@@ -30,7 +30,13 @@ def convert(folder: Path, arguments: str, constant: str = "") -> str:
 def test_hyperparameters_in_the_call_name_the_config(tmp_path: Path) -> None:
     after = convert(tmp_path, 'hparams={"global_batch_size": 4}')
 
-    assert f'hparams={{"global_batch_size": 4, "deepspeed_config": {PATH}}}' in after
+    lines = [
+        "hparams={",
+        '        "global_batch_size": 4,',
+        f'        "deepspeed_config": {PATH},',
+        "    }) as context:",
+    ]
+    assert "\n".join(lines) in after
 
 
 def test_accumulation_joins_them_and_every_comment_stays(tmp_path: Path) -> None:
@@ -62,6 +68,22 @@ def test_other_hyperparameters_stay_as_they_are(arguments: str, constant: str, t
     after = convert(tmp_path, arguments, constant)
 
     assert constant in after and f"init({arguments})" in after
+
+
+def test_the_experiment_config_of_a_script_counts_in_its_accumulation_too(tmp_path: Path) -> None:
+    arguments = "hparams=get_cluster_info().trial.hparams, aggregation_frequency=2"
+    script = "from determined import get_cluster_info\n" + SCRIPT.format(arguments=arguments, constant="")
+    (tmp_path / "model_def.py").write_text(examples.module() + script)
+    config = "entrypoint: python3 model_def.py\nsearcher: {name: single, max_length: {batches: 8}}\n"
+    (tmp_path / "const.yaml").write_text(config + "hyperparameters: {global_batch_size: 4}\n")
+
+    report = examples.run(tmp_path)
+
+    after = {file.path.name: (file.after or b"").decode() for file in report.files}
+    steps = '"overwrite_deepspeed_args": {"gradient_accumulation_steps": 2}'
+    assert f"hparams={{**get_cluster_info().trial.hparams, {steps}}}" in after["model_def.py"].replace("\n", "")
+    assert "max_length: {batches: 4}" in after["const.yaml"]
+    assert "overwrite_deepspeed_args: {gradient_accumulation_steps: 2}" in after["const.yaml"]
 
 
 def test_a_script_in_another_folder_leaves_it_to_the_trials_own_code(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def train_on_two_nodes(arguments: list[str], cwd: Path) -> None:
     torchrun += [f"--rdzv-endpoint=localhost:{port}", "-m", "trial_runtime.train", *arguments]
     children = [launch(torchrun, cwd), launch(torchrun, cwd)]
     outs = [child.communicate(timeout=200)[0] for child in children]
-    assert [child.returncode for child in children] == [0, 0], outs
+    assert [child.returncode for child in children] == [0, 0], "\n\n".join(outs)
 
 
 def run_once(config: Path, run: Path, *options: str) -> None:

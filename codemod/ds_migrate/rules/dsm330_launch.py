@@ -32,6 +32,7 @@ from ds_migrate.syntax.tree import argument, number
 
 CODE = "DSM330"
 NAME = "launch"
+_WIDTH = 120
 
 _BATCHED = ("checkpoint_period", "validation_period", "max_length", "reporting_period")
 
@@ -55,13 +56,14 @@ def apply_file(file: SourceFile, plans: Sequence[Plan]) -> None:
             _shorten(plan, file, call, accumulation)
 
 
-def aggregation_of(file: SourceFile) -> int | float | None:
-    """The ``aggregation_frequency`` that a script gives to ``init``: 1 when it gives none, None for no number."""
+def aggregations_of(file: SourceFile) -> set[int | float | None]:
+    """The ``aggregation_frequency`` of each call of ``init``: 1 where it gives none, None for no number."""
+    found: set[int | float | None] = set()
     for call in file.nodes(cst.Call):
-        given = argument(call, None, "aggregation_frequency")
-        if given is not None and file.names.qualified(call.func) == "determined.pytorch.init":
-            return number(given.value)
-    return 1
+        if file.names.qualified(call.func) == "determined.pytorch.init":
+            given = argument(call, None, "aggregation_frequency")
+            found.add(1 if given is None else number(given.value))
+    return found
 
 
 def _init(plan: Plan, file: SourceFile, call: cst.Call) -> int | None:
@@ -92,7 +94,7 @@ def _init(plan: Plan, file: SourceFile, call: cst.Call) -> int | None:
             pairs["overwrite_deepspeed_args"] = accumulation
         plan.converted(CODE, file, given, f"accumulation over {value} micro-batches is gradient_accumulation_steps")
     if literal is not None and pairs and file.edits.once(literal, CODE):
-        file.change(literal, partial(add_pairs, pairs=pairs))
+        file.change(literal, partial(add_pairs, pairs=pairs, room=_WIDTH - _line_length(file, literal)))
     return value if isinstance(value, int) else None
 
 
@@ -115,6 +117,10 @@ def _literal(file: SourceFile, call: cst.Call, value: cst.BaseExpression) -> cst
         if not (given or read):
             return None
     return assigned[0]
+
+
+def _line_length(file: SourceFile, node: cst.CSTNode) -> int:
+    return len(file.module.code.splitlines()[file.position(node)[0] - 1])
 
 
 def _has(literal: cst.Dict, key: str) -> bool:

@@ -6,15 +6,21 @@ from collections.abc import Mapping
 
 import libcst as cst
 
+from ds_migrate.syntax.tree import code
 
-def add_pairs(node: cst.CSTNode, pairs: Mapping[str, str]) -> cst.CSTNode:
+
+def add_pairs(node: cst.CSTNode, pairs: Mapping[str, str], room: int = 1000) -> cst.CSTNode:
     """A dict display with pairs at its end, each on a line of its own where the others are.
 
     Args:
         node: the dict.
         pairs: expressions by key.
+        room: characters that its line has left; a dict on one line that needs more gets a line for each pair.
     """
     assert isinstance(node, cst.Dict)
+    needed = sum(len(f', "{key}": {value}') for key, value in pairs.items())
+    if needed > room and node.elements and "\n" not in code(node):
+        node = _on_lines(node)
     added = [cst.DictElement(cst.SimpleString(f'"{key}"'), cst.parse_expression(value)) for key, value in pairs.items()]
     if not node.elements:
         return node.with_changes(elements=_joined(added, cst.SimpleWhitespace(" "), cst.MaybeSentinel.DEFAULT))
@@ -30,6 +36,18 @@ def add_pairs(node: cst.CSTNode, pairs: Mapping[str, str]) -> cst.CSTNode:
     new = _joined(added, between, cst.Comma() if trailing else cst.MaybeSentinel.DEFAULT)
     rbrace = node.rbrace.with_changes(whitespace_before=_plain(closing))
     return node.with_changes(elements=[*others, last, *new], rbrace=rbrace)
+
+
+def _on_lines(node: cst.Dict) -> cst.Dict:
+    """A dict on one line with a line for each pair."""
+    inside = cst.ParenthesizedWhitespace(indent=True, last_line=cst.SimpleWhitespace("    "))
+    *others, last = node.elements
+    return node.with_changes(
+        lbrace=cst.LeftCurlyBrace(whitespace_after=inside),
+        elements=[*(e.with_changes(comma=cst.Comma(whitespace_after=inside)) for e in others),
+                  last.with_changes(comma=cst.Comma())],
+        rbrace=cst.RightCurlyBrace(whitespace_before=cst.ParenthesizedWhitespace(indent=True)),
+    )  # fmt: skip
 
 
 def _joined(
