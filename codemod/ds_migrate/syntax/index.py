@@ -19,20 +19,21 @@ class Index:
     def __init__(self, root: cst.CSTNode) -> None:
         self._nodes: list[cst.CSTNode] = []
         self._parents: list[int] = []
+        self._ends: list[int] = []
+        self._numbers: dict[int, int] = {}
         self._of_kind: dict[type[cst.CSTNode], list[int]] = {}
-        stack = [(root, -1)]
-        while stack:
-            node, parent = stack.pop()
-            number = len(self._nodes)
-            self._nodes.append(node)
-            self._parents.append(parent)
-            self._of_kind.setdefault(type(node), []).append(number)
-            stack += [(child, number) for child in reversed(children(node))]
-        self._numbers = {id(node): number for number, node in enumerate(self._nodes)}
-        self._ends = [number + 1 for number in range(len(self._nodes))]
-        for number in range(len(self._nodes) - 1, 0, -1):
-            parent = self._parents[number]
-            self._ends[parent] = max(self._ends[parent], self._ends[number])
+        self._add(root, -1)
+
+    def _add(self, node: cst.CSTNode, parent: int) -> None:
+        number = len(self._nodes)
+        self._nodes.append(node)
+        self._parents.append(parent)
+        self._ends.append(number)
+        self._numbers[id(node)] = number
+        self._of_kind.setdefault(type(node), []).append(number)
+        for child in children(node):
+            self._add(child, number)
+        self._ends[number] = len(self._nodes)
 
     def below(self, node: cst.CSTNode, kinds: tuple[type[cst.CSTNode], ...]) -> list[cst.CSTNode]:
         """The node and all below it of exactly these kinds (of all when none is given), in source order."""
