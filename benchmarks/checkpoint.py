@@ -1,20 +1,26 @@
 """How long training stops for a checkpoint: the runtime's, and ``engine.save_checkpoint`` alone, in turns.
 
-    python benchmarks/checkpoint.py [--mib 64 1100] [--rounds 7] [--folder DIR] [--json FILE]
+    python benchmarks/checkpoint.py [--mib 64 1100] [--rounds 7] [--folder DIR ...] [--json FILE]
 
 One engine on a CPU (ZeRO stage 0, AdamW) whose checkpoint has about this size; both write to the same disk, in the same
 process, into new folders. The runtime's save is the whole of ``fit()``'s: generators, data position, code, callbacks,
 and the start of the commit. What goes on in the thread (hashing, fsync, rename) is measured apart. The best round of
 each counts.
+
+Wall time says little on a machine that does other things as well. What it does not sway: the CPU time of the training
+thread (medians), and how much of a stop is the runtime's own, beside the engine's writing in the very same save.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import platform
 import shutil
+import statistics
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable
@@ -31,6 +37,7 @@ from trial_runtime.pytorch._snapshot import Snapshots
 
 BYTES_A_PARAMETER = 12  # its value and two moments, fp32
 WIDTH = 1024
+FIGURES = ("engine", "engine_cpu", "runtime", "runtime_cpu", "runtime_own", "until_committed")
 
 
 class Wide(det_ds.DeepSpeedTrial):
@@ -59,6 +66,11 @@ class Wide(det_ds.DeepSpeedTrial):
         self.model.step()
         return {"loss": loss}
 
+    def save(self, context: det_ds.DeepSpeedTrialContext, path: Path) -> None:
+        began = time.perf_counter()
+        super().save(context, path)
+        self.engine_part = time.perf_counter() - began
+
     def evaluate_batch(self, dataloader_iter: Any) -> Any:
         (inputs,) = next(dataloader_iter)
         return {"loss": self.model(inputs).square().mean()}
@@ -75,7 +87,7 @@ class Measuring:
 
     def __init__(self, save: Callable[[Snapshots], None]) -> None:
         self.save = save
-        self.figures: dict[str, list[float]] = {"engine": [], "runtime": [], "until_committed": []}
+        self.figures: dict[str, list[float]] = {name: [] for name in FIGURES}
         self.bytes = 0
 
     def __call__(self, snapshots: Snapshots) -> None:
@@ -88,6 +100,7 @@ class Measuring:
         began = self.start()
         snapshots.context.models[0].save_checkpoint(str(folder), tag="model0")
         self.note("engine", began)
+        self.figures["engine_cpu"].append(time.thread_time() - self.cpu)
         self.clear(folder)
 
     def by_runtime(self, snapshots: Snapshots) -> None:
@@ -95,6 +108,8 @@ class Measuring:
         began = self.start()
         self.save(snapshots)
         self.note("runtime", began)
+        self.figures["runtime_cpu"].append(time.thread_time() - self.cpu)
+        self.figures["runtime_own"].append(self.figures["runtime"][-1] - snapshots.strategy.trial.engine_part)
         snapshots.settle()
         self.note("until_committed", began)
         self.bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
@@ -102,6 +117,7 @@ class Measuring:
 
     def start(self) -> float:
         os.sync()
+        self.cpu = time.thread_time()
         return time.perf_counter()
 
     def note(self, what: str, began: float) -> None:
@@ -125,33 +141,44 @@ def measure(size: int, rounds: int, folder: Path) -> dict[str, Any]:
             )
     figures = {name: values[1:] for name, values in measuring.figures.items()}  # the first one warms up
     best = {name: min(values) for name, values in figures.items()}  # the rest is what else the machine does
+    middle = {name: statistics.median(values) for name, values in figures.items()}
     return {
+        "filesystem": filesystem(folder),
         "checkpoint_mib": round(measuring.bytes / 2**20, 1),
         "rounds": rounds,
         "engine_save_checkpoint_s": round(best["engine"], 4),
         "runtime_stop_s": round(best["runtime"], 4),
         "runtime_until_committed_s": round(best["until_committed"], 4),
         "stop_longer_percent": round(100 * (best["runtime"] / best["engine"] - 1), 1),
-        "every_round_s": {name: [round(v, 4) for v in figures[name]] for name in ("engine", "runtime")},
+        "cpu_longer_percent": round(100 * (middle["runtime_cpu"] / middle["engine_cpu"] - 1), 1),
+        "own_part_of_stop_percent": round(100 * middle["runtime_own"] / middle["runtime"], 1),
+        "every_round_s": {name: [round(v, 4) for v in figures[name]] for name in FIGURES},
     }
+
+
+def filesystem(folder: Path) -> str:
+    """What kind it is on, as ``stat`` names it."""
+    command = ["stat", "--file-system", "--format=%T", str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mib", type=int, nargs="+", default=[64], help="sizes of the checkpoint")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--folder", type=Path, help="where to write checkpoints, for its disk")
+    parser.add_argument("--folder", type=Path, nargs="+", default=[None], help="where to write checkpoints")
     parser.add_argument("--json", type=Path, help="write the figures there too")
     options = parser.parse_args()
     results = []
-    for mib in options.mib:
-        with tempfile.TemporaryDirectory(prefix="checkpoint-", dir=options.folder) as folder:
+    for where, mib in itertools.product(options.folder, options.mib):
+        with tempfile.TemporaryDirectory(prefix="checkpoint-", dir=where) as folder:
             results.append(measure(mib << 20, options.rounds, Path(folder)))
         done = results[-1]
         print(
-            f"{done['checkpoint_mib']:8.1f} MiB: training stops {done['runtime_stop_s']:.3f} s, engine.save_checkpoint "
-            f"alone {done['engine_save_checkpoint_s']:.3f} s ({done['stop_longer_percent']:+.1f}%); committed after "
-            f"{done['runtime_until_committed_s']:.3f} s"
+            f"{done['checkpoint_mib']:8.1f} MiB, {done['filesystem']}: training stops {done['runtime_stop_s']:.3f} s, "
+            f"engine.save_checkpoint alone {done['engine_save_checkpoint_s']:.3f} s "
+            f"({done['stop_longer_percent']:+.1f}%; CPU {done['cpu_longer_percent']:+.1f}%; the runtime's own part "
+            f"{done['own_part_of_stop_percent']:.1f}%); committed after {done['runtime_until_committed_s']:.3f} s"
         )
     versions = {
         "python": platform.python_version(),
