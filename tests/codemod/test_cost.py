@@ -7,10 +7,13 @@ import weakref
 from collections import Counter
 from pathlib import Path
 
+import libcst as cst
 import pytest
 from ds_migrate import discover, engine
 from ds_migrate.options import Options
 from ds_migrate.result import Report, TrialStatus
+from ds_migrate.syntax import index
+from ds_migrate.syntax import tree as syntax_tree
 from ds_migrate.syntax.source import SourceFile
 
 FIXTURE = Path(__file__).parents[2] / "fixtures/schedule_clip_reducers/before/model_def.py"
@@ -81,3 +84,22 @@ def test_a_file_without_a_word_of_a_trial_is_read_once(tree: Path, monkeypatch: 
     monkeypatch.setattr(engine, "read_file", counted)
     migrate(tree)
     assert read["data.py"] == 3  # one in each folder
+
+
+def test_a_file_is_walked_less_than_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rules ask for ``file.nodes(kind, below=node)``, which one walk prepares."""
+    visited = 0
+    inner = syntax_tree.children
+
+    def counted(node: cst.CSTNode) -> list[cst.CSTNode]:
+        nonlocal visited
+        visited += 1
+        return inner(node)
+
+    monkeypatch.setattr(syntax_tree, "children", counted)
+    monkeypatch.setattr(index, "children", counted)
+    (tmp_path / "model_def.py").write_bytes(FIXTURE.read_bytes())
+    migrate(tmp_path)
+    nodes = len(SourceFile(FIXTURE, FIXTURE.read_bytes()).nodes())
+    visited -= nodes  # this last file
+    assert nodes <= visited < 2 * nodes
