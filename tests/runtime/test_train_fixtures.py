@@ -7,6 +7,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,9 +31,15 @@ def options_for(config: Path, run: Path) -> list[str]:
     return options
 
 
+def reported(run: Path) -> list[dict[str, Any]]:
+    """What the trial reported; not how fast it was."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    named = ("group", "steps_completed", "metrics", "batch_metrics")
+    return [{name: line[name] for name in named if name in line} for line in lines]
+
+
 def check(run: Path, slots: int) -> None:
-    groups = [json.loads(line)["group"] for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert groups == ["training", "validation"]
+    assert [line["group"] for line in reported(run)] == ["training", "validation"]
     assert (run / "checkpoints" / "latest").is_file()
     assert len(list((run / "log").iterdir())) == slots
 
@@ -104,4 +111,4 @@ def test_two_nodes_train_as_two_slots_of_one(tmp_path: Path) -> None:
     out, _ = child.communicate(timeout=200)
     assert child.returncode == 0, out
 
-    assert (tmp_path / "nodes" / "metrics.jsonl").read_text() == (tmp_path / "slots" / "metrics.jsonl").read_text()
+    assert reported(tmp_path / "nodes") == reported(tmp_path / "slots") != []
