@@ -62,7 +62,7 @@ def test_the_codemod_alone_needs_four_packages_and_before_3_11_a_fifth() -> None
 
 
 def third_party(folder: Path) -> set[str]:
-    """Top-level modules that the sources of a package import, lazily or not, from neither the package nor Python."""
+    """Top-level modules that the sources of a package import, lazily or not, from neither the distribution nor Python."""
     found: set[str] = set()
     for path in folder.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_bytes())):
@@ -70,7 +70,7 @@ def third_party(folder: Path) -> set[str]:
                 found.update(alias.name.partition(".")[0] for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and node.level == 0:
                 found.add(str(node.module).partition(".")[0])
-    return found - set(sys.stdlib_module_names) - {folder.name}
+    return found - set(sys.stdlib_module_names) - {"ds_migrate", "trial_runtime"}
 
 
 def declared(*extras: str) -> set[str]:
