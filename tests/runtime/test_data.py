@@ -190,7 +190,7 @@ def test_batches_of_a_type_of_its_own_train_and_validate(tmp_path: Path, caplog:
         outcome = toys.fit(Own, run_dir=tmp_path, max_length=pytorch.Epoch(1), reporting_period=pytorch.Batch(1))
     assert len(outcome.training) == 4
     assert "validation_loss" in outcome.validation[-1][1]
-    assert " samples/s)" in caplog.text
+    assert " samples/s, " in caplog.text
 
 
 def test_batches_whose_length_nobody_knows_train_too() -> None:

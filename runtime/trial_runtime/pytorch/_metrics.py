@@ -29,12 +29,21 @@ def as_dict(metrics: Any, what: str) -> dict[str, Any]:
         raise InvalidExperimentException(
             f"{what} must return a dictionary of metrics or a scalar tensor, got {type(metrics).__name__}."
         )
-    kept = dict(metrics)
+    kept: dict[str, Any] = {}
     for name, value in metrics.items():
-        if isinstance(value, torch.Tensor):
-            at_hand = value.is_cpu and value.ndim == 0
-            kept[name] = _numpy_type(value.dtype)(value.item()) if at_hand else value.detach().clone()
+        if not isinstance(value, torch.Tensor):
+            kept[name] = value
+        elif value.is_cpu and value.ndim == 0:
+            kept[name] = _Number((value.item(), value.dtype))
+        else:
+            kept[name] = value.detach().clone()
     return kept
+
+
+class _Number(tuple[Any, torch.dtype]):
+    """The value of a tensor with one element, and its type. A number of numpy takes longer to make between batches."""
+
+    __slots__ = ()
 
 
 @functools.cache
@@ -47,7 +56,9 @@ def to_numpy(metrics: dict[str, Any]) -> dict[str, Any]:
     """The same metrics with tensors as numpy arrays."""
     converted = {}
     for name, value in metrics.items():
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, _Number):
+            value = _numpy_type(value[1])(value[0])
+        elif isinstance(value, torch.Tensor):
             value = value.detach()
             value = (value.float() if value.dtype == torch.bfloat16 else value).cpu().numpy()
         converted[name] = value

@@ -47,19 +47,22 @@ class EngineGuard:
         self.distributed = distributed
         self._backwards = 0
         self._managed = is_managed(engine)
+        self._keeps_last_only = self._managed and int(engine.zero_optimization_stage()) in (1, 2)
         self._reached: set[int] | None = None
         self._parameters = list(engine.module.parameters())  # walking a large module's tree takes longer than a step
         self._backward, self._step, self._reduce = engine.backward, engine.step, engine.allreduce_gradients
-        engine.backward, engine.step = self.backward, self.step
+        engine.backward = self.backward
         if leaves_untouched_alone(engine, distributed):
             engine.allreduce_gradients = self.allreduce_gradients
         else:
+            engine.step = self.step
             self._watch_parameters()
 
     def backward(self, loss: Any, *args: Any, **kwargs: Any) -> Any:
         """The engine's backward, refused where it would lose gradients. Returns ``loss`` as it is."""
-        self._backwards += 1
-        if self._backwards > 1 and self._loses_gradients():
+        if self._keeps_last_only:
+            self._backwards += 1
+        if self._backwards > 1 and not self._told():
             raise InvalidExperimentException(
                 f"Engine {self.index}: backward() was called {self._backwards} times before step(), at ZeRO stage "
                 f"{int(self.engine.zero_optimization_stage())}, where DeepSpeed keeps only the last call's gradients. "
@@ -112,14 +115,9 @@ class EngineGuard:
         dist.all_reduce(bits, dist.ReduceOp.MIN, group=self.distributed.group())
         return [parameter for parameter, bit in zip(parameters, bits.tolist(), strict=True) if bit]
 
-    def _loses_gradients(self) -> bool:
-        engine = self.engine
-        return (
-            int(engine.zero_optimization_stage()) in (1, 2)
-            and self._managed
-            and engine._is_gradient_accumulation_boundary is None  # not told by the trial
-            and not engine.inside_no_sync_ctxt  # nor coalescing
-        )
+    def _told(self) -> bool:
+        """Whether the trial says where the boundary is, or has gradients coalesced: then none are lost."""
+        return self.engine._is_gradient_accumulation_boundary is not None or bool(self.engine.inside_no_sync_ctxt)
 
     def _watch_parameters(self) -> None:
         """Note which parameters backwards reach, until there is something to say."""
