@@ -172,7 +172,11 @@ def child(options: argparse.Namespace) -> None:
 def start(name: str, arguments: list[str], folder: str) -> subprocess.Popen[str]:
     environment = {
         **os.environ,
-        **dict(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT="0"),
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+        "LOCAL_RANK": "0",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "0",
         "OMP_NUM_THREADS": "1",
         "DS_ACCELERATOR": "cpu",
     }

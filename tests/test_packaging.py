@@ -62,7 +62,7 @@ def test_the_codemod_alone_needs_four_packages_and_before_3_11_a_fifth() -> None
 
 
 def third_party(folder: Path) -> set[str]:
-    """Top-level modules that the sources of a package import, lazily or not, from neither the distribution nor Python."""
+    """Top-level modules that the sources of a package import, from neither this distribution nor Python."""
     found: set[str] = set()
     for path in folder.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_bytes())):

@@ -14,6 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from trial_runtime.verify.record import Record
+
 from equivalence.scenario import Scenario
 
 # A scenario takes about a second; this bounds one that hangs.

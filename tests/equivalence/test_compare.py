@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from trial_runtime.verify.compare import compare, largest_gap, table
 from trial_runtime.verify.record import Key, Record
 

@@ -6,10 +6,10 @@ import itertools
 from dataclasses import replace
 
 import pytest
-
 from trial_runtime.verify.compare import Difference, compare, table
-from equivalence.launch import Runs
 from trial_runtime.verify.record import Record
+
+from equivalence.launch import Runs
 from equivalence.scenario import NAMES, Case
 
 ORIGINAL = [

@@ -14,10 +14,10 @@ from ds_migrate.discover import discover
 from ds_migrate.engine import migrate
 from ds_migrate.options import Options
 from ds_migrate.result import Report, Severity, TrialStatus
-
 from trial_runtime.verify.compare import compare, table
-from equivalence.launch import Runs
 from trial_runtime.verify.record import Key, Record
+
+from equivalence.launch import Runs
 from equivalence.scenario import NAMES, Scenario
 
 # This trial reads epoch_idx (from epoch 2 on it adds no noise) and counts epoch starts: Determined's loop gives it
