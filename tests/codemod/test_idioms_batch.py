@@ -484,14 +484,19 @@ LAUNCH = {
     ),
     "aggregation_frequency": Idiom(
         script("hparams=hparams, aggregation_frequency=2"),
-        ('with init(hparams={**hparams, "overwrite_deepspeed_args": {"gradient_accumulation_steps": 2}}) '
-         "as train_context:",
+        ('"overwrite_deepspeed_args": {"gradient_accumulation_steps": 2},',
+         "with init(hparams=hparams) as train_context:",
          'trainer.fit(max_length=pytorch.Batch(50), validation_period=pytorch.Batch(5), checkpoint_policy="none")'),
         ("aggregation_frequency",),
     ),
     "aggregation_frequency over several lines": Idiom(
         script("\n        aggregation_frequency=2,  # two\n        hparams=hparams,\n    "),
-        ("# two", 'hparams={**hparams, "overwrite_deepspeed_args": {"gradient_accumulation_steps": 2}},'),
+        ('"overwrite_deepspeed_args": {"gradient_accumulation_steps": 2},', "# two", "hparams=hparams,"),
+    ),
+    "aggregation_frequency with hyperparameters known later": Idiom(
+        script("hparams=read(), aggregation_frequency=2"),
+        ('with init(hparams={**read(), "overwrite_deepspeed_args": {"gradient_accumulation_steps": 2}}) '
+         "as train_context:",),
     ),
     "aggregation_frequency of 1": Idiom(
         script("hparams=hparams, aggregation_frequency=1"), ("with init(hparams=hparams) as train_context:",)
