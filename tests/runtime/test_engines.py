@@ -106,11 +106,12 @@ def test_parameters_that_a_backward_reached_on_one_rank_move_on_all() -> None:
     run_ranks(unreached_parameters_stay)
 
 
+@pytest.mark.parametrize("stage", [1, 2, 3])
 def test_where_they_cannot_stay_they_are_named_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    stage: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    toys.fit(BranchingDS, {"stage": 1}, max_length=pytorch.Batch(6))
+    toys.fit(BranchingDS, {"stage": stage}, max_length=pytorch.Batch(6))
     told = [record.getMessage() for record in caplog.records if "no backward reached" in record.getMessage()]
     assert len(told) == 1
     assert "1.weight, 1.bias" in told[0]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,9 +9,7 @@ import torch.distributed as dist
 
 from trial_runtime import core
 from trial_runtime.errors import InvalidExperimentException
-
-logger = logging.getLogger("trial_runtime.pytorch.deepspeed")
-
+from trial_runtime.pytorch.deepspeed._untouched import UntouchedWatch
 
 _THROUGH_ANOTHER = (
     "Engine {index}: backward() failed: {error}\nWith several engines the reason is mostly a loss that went through "
@@ -48,7 +44,6 @@ class EngineGuard:
         self._backwards = 0
         self._managed = is_managed(engine)
         self._keeps_last_only = self._managed and int(engine.zero_optimization_stage()) in (1, 2)
-        self._reached: set[int] | None = None
         self._parameters = list(engine.module.parameters())  # walking a large module's tree takes longer than a step
         self._backward, self._step, self._reduce = engine.backward, engine.step, engine.allreduce_gradients
         engine.backward = self.backward
@@ -56,7 +51,7 @@ class EngineGuard:
             engine.allreduce_gradients = self.allreduce_gradients
         else:
             engine.step = self.step
-            self._watch_parameters()
+            self._watch = UntouchedWatch(engine, self.index)
 
     def backward(self, loss: Any, *args: Any, **kwargs: Any) -> Any:
         """The engine's backward, refused where it would lose gradients. Returns ``loss`` as it is."""
@@ -81,7 +76,7 @@ class EngineGuard:
         """The engine's step."""
         result = self._step(*args, **kwargs)
         self._backwards = 0
-        self._name_untouched()
+        self._watch.stepped()
         return result
 
     def allreduce_gradients(self, *args: Any, **kwargs: Any) -> Any:
@@ -118,38 +113,6 @@ class EngineGuard:
     def _told(self) -> bool:
         """Whether the trial says where the boundary is, or has gradients coalesced: then none are lost."""
         return self.engine._is_gradient_accumulation_boundary is not None or bool(self.engine.inside_no_sync_ctxt)
-
-    def _watch_parameters(self) -> None:
-        """Note which parameters backwards reach, until there is something to say."""
-        self._names = {id(p): name for name, p in self.engine.module.named_parameters() if p.requires_grad}
-        reached: set[int] = set()
-        self._reached = reached
-
-        def note(key: int) -> Callable[[torch.Tensor], None]:
-            return lambda _: reached.add(key)
-
-        self._hooks = [
-            p.register_post_accumulate_grad_hook(note(id(p)))
-            for p in self.engine.module.parameters()
-            if p.requires_grad
-        ]
-
-    def _name_untouched(self) -> None:
-        if self._reached is None or not self.engine.was_step_applied():
-            return
-        untouched = [name for key, name in self._names.items() if key not in self._reached]
-        self._reached.clear()
-        if untouched:
-            logger.warning(
-                f"Engine {self.index}: no backward reached {', '.join(untouched[:10])}"
-                + (f" and {len(untouched) - 10} more" if len(untouched) > 10 else "")
-                + " before a step. DeepSpeed steps such parameters with gradients of zero, so weight decay or momentum "
-                f"move them; torch and ZeRO stage 0 would not. (Stage {int(self.engine.zero_optimization_stage())}, "
-                "said once.)"
-            )
-            self._reached = None
-            for hook in self._hooks:
-                hook.remove()
 
 
 def leaves_untouched_alone(engine: Any, distributed: core.DistributedContext) -> bool:
