@@ -67,13 +67,18 @@ def records(contents: Sequence[bytes]) -> list[bytes]:
     for index, content in enumerate(contents):
         by_length.setdefault(len(content), []).append(index)
     for length, indices in by_length.items():  # checksums of equal lengths at once
-        header = length.to_bytes(8, "little")
-        header += _masked_crc32c(np.frombuffer(header, np.uint8)[None])[0].tobytes()
+        header = _header(length)
         rows = np.frombuffer(b"".join(contents[index] for index in indices), np.uint8).reshape(len(indices), length)
         footers = _masked_crc32c(rows).tobytes()
         for row, index in enumerate(indices):
             made[index] = header + contents[index] + footers[4 * row : 4 * row + 4]
     return made
+
+
+@functools.cache
+def _header(length: int) -> bytes:
+    header = length.to_bytes(8, "little")
+    return header + _masked_crc32c(np.frombuffer(header, np.uint8)[None])[0].tobytes()
 
 
 def _masked_crc32c(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
