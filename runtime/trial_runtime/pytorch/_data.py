@@ -227,8 +227,10 @@ def to_device(data: Any, device: torch.device, warned_types: set[type] | None = 
     warned = set() if warned_types is None else warned_types
     if isinstance(data, dict):
         return {key: to_device(value, device, warned) for key, value in data.items()}
-    if isinstance(data, list):
-        return [to_device(value, device, warned) for value in data]
+    if isinstance(data, list):  # most batches are lists of tensors
+        return [
+            value.to(device) if isinstance(value, torch.Tensor) else to_device(value, device, warned) for value in data
+        ]
     if isinstance(data, tuple):
         return tuple(to_device(value, device, warned) for value in data)
     if isinstance(data, np.ndarray) and data.dtype.kind in "fciub":

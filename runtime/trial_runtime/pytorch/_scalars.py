@@ -78,7 +78,8 @@ def records(contents: Sequence[bytes]) -> list[bytes]:
 @functools.cache
 def _header(length: int) -> bytes:
     header = length.to_bytes(8, "little")
-    return header + _masked_crc32c(np.frombuffer(header, np.uint8)[None])[0].tobytes()
+    checksum: bytes = _masked_crc32c(np.frombuffer(header, np.uint8)[None]).tobytes()
+    return header + checksum
 
 
 def _masked_crc32c(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:

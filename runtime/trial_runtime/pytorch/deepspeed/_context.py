@@ -57,6 +57,7 @@ class DeepSpeedTrialContext(TrialContext):
         self._buffer_syncs: dict[int, _buffers.BufferSync] = {}
         self._warned_of_clipping = False
         self._engines: Engines | None = None
+        self._guards: list[EngineGuard] = []
         self._alone = contextlib.ExitStack()
 
     @classmethod
@@ -130,7 +131,7 @@ class DeepSpeedTrialContext(TrialContext):
                 f"{self._num_micro_batches_per_slot}."
             )
         if not isinstance(model, deepspeed.PipelineEngine):
-            EngineGuard(model, self.models, self.distributed)
+            EngineGuard(model, self._guards, self.distributed)
         self.models.append(model)
         return model
 

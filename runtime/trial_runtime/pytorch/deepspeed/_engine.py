@@ -32,21 +32,24 @@ class EngineGuard:
 
     Args:
         engine: the engine; its methods are replaced.
-        engines: all wrapped engines; this one is about to become the last.
+        guards: those of the engines that were wrapped before; this one is added.
         distributed: the ranks.
     """
 
-    def __init__(self, engine: Any, engines: list[Any], distributed: core.DistributedContext) -> None:
+    def __init__(self, engine: Any, guards: list[EngineGuard], distributed: core.DistributedContext) -> None:
         self.engine = engine
-        self.index = len(engines)
-        self.engines = engines
+        self.index = len(guards)
+        self.guards = guards
         self.distributed = distributed
         self._backwards = 0
         self._managed = is_managed(engine)
         self._keeps_last_only = self._managed and int(engine.zero_optimization_stage()) in (1, 2)
         self._parameters = list(engine.module.parameters())  # walking a large module's tree takes longer than a step
         self._backward, self._step, self._reduce = engine.backward, engine.step, engine.allreduce_gradients
-        engine.backward = self.backward
+        guards.append(self)
+        for guard in guards:
+            if len(guards) > 1 or self._keeps_last_only or int(engine.gradient_accumulation_steps()) > 1:
+                guard.engine.backward = guard.backward  # elsewhere it is right as it is
         if leaves_untouched_alone(engine, distributed):
             engine.allreduce_gradients = self.allreduce_gradients
         else:
@@ -67,7 +70,7 @@ class EngineGuard:
         try:
             self._backward(loss, *args, **kwargs)
         except (AssertionError, RuntimeError) as error:
-            if len(self.engines) > 1:
+            if len(self.guards) > 1:
                 raise InvalidExperimentException(_THROUGH_ANOTHER.format(index=self.index, error=error)) from error
             raise
         return loss
