@@ -237,6 +237,6 @@ def test_review_findings_that_change_numbers_may_explain_a_difference_and_others
     findings = [
         ("m.py", Finding("DSM340", Severity.REVIEW, 3, "autocast becomes the engine's")),
         ("m.py", Finding("DSM340", Severity.CONVERTED, 4, "converted")),
-        ("m.py", Finding("DSM301", Severity.REVIEW, 5, "its page says Unchanged.")),
+        ("m.py", Finding("DSM302", Severity.REVIEW, 5, "its page says Unchanged.")),
     ]
     assert [found.line for _, found in explanations(findings)] == [3]
