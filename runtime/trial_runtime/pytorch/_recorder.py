@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import weakref
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -98,9 +99,10 @@ class JsonLinesSink:
     """
 
     def __init__(self, path: Path, pace: Pace) -> None:
-        self.path = path
         self.pace = pace
         path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("a", encoding="utf-8", buffering=1)  # a line is there as soon as it is written
+        weakref.finalize(self, self._file.close)
 
     def on_training_metrics(
         self, steps_completed: int, metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]
@@ -117,8 +119,7 @@ class JsonLinesSink:
                 for batch in more["batch_metrics"]
             ]
         line = {"group": group, "steps_completed": steps_completed, "metrics": metrics, **more}
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(_json(line) + "\n")
+        self._file.write(_json(line) + "\n")
 
 
 def _json(line: dict[str, Any]) -> str:
