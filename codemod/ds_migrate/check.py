@@ -31,7 +31,8 @@ def check(before: bytes, after: bytes) -> Problem | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes in other people's strings
-            compile(after, "converted", "exec", dont_inherit=True)  # finds what parsing does not: a keyword given twice
+            # Finds what parsing does not: a keyword given twice. Cells of a notebook may await.
+            compile(after, "converted", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
     except (SyntaxError, ValueError) as error:
         return Problem(f"the converted file does not compile: {error}")
     # Each of these looks at the bytes first: nearly always that settles it, at a hundredth of the cost.

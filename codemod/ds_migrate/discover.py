@@ -145,6 +145,7 @@ class _Walk:
         self.sources: list[Source] = []
         self.named_themselves: list[Source] = []
         self._seen: set[str] = set()
+        self._links: list[str] = []  # of the folder at hand: a file found under its own name goes by that one
         self._folders = _RealFolders()
         self._roots: dict[str, str] = {}
         self._root = ""
@@ -163,10 +164,13 @@ class _Walk:
         if is_folder:
             for file in sorted(_files_below(name, self._fail)):
                 self._add(file, named_itself=False)
+            links, self._links = self._links, []
+            for link in links:
+                self._add(link, named_itself=False, follow=True)
         else:
             self._add(name, named_itself=True)
 
-    def _add(self, name: str, named_itself: bool) -> None:
+    def _add(self, name: str, named_itself: bool, follow: bool = False) -> None:
         real = self._folders.real_name(name)
         if real in self._seen or not self._chosen(real):
             return
@@ -176,6 +180,9 @@ class _Walk:
             except OSError as error:
                 if error.errno != errno.ELOOP:
                     raise
+                if not (named_itself or follow):
+                    self._links.append(name)
+                    return
                 real = os.path.realpath(name)
                 if real in self._seen:
                     return

@@ -62,6 +62,7 @@ def migrate(
     for root, members in roots.items():
         if any(s.data is not None and s.name.endswith(_PYTHON) for s in members):
             run.project(Path(root), members)
+    run._written_by_cells()
     for path, result in run.results.items():
         if path in run.notebooks:
             run._as_notebook(path, result)
@@ -188,6 +189,14 @@ class _Run:
             finding = _recognition(trial)
             if finding is not None:
                 result.findings.append(finding)
+
+    def _written_by_cells(self) -> None:
+        """Trials in cells that write files: the notebook does not run them, so they are left and said to be."""
+        for path, notebook in self.notebooks.items():
+            for line, magic in notebook.written_trials() if self.named(path) else ():
+                message = f"a PyTorchTrial stands in a {magic} cell, which stays as it is"
+                advice = "convert the file that the cell writes, or make it a cell of Python"
+                self.result(path).findings.append(Finding("DSM017", Severity.REVIEW, line, message, help=advice))
 
     def _still_determined(self, project: Project, members: Sequence[Source], done: Sequence[Conversion]) -> None:
         """Files that import Determined and belong to no trial: they stay, and are said to."""

@@ -46,17 +46,29 @@ class Notebook:
                 ),
             )
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise NotebookError(f"is not a notebook: {error}") from error
+            reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+            raise NotebookError(f"is not a notebook of format 4: {reason}") from error
 
     def module(self) -> bytes:
         """The code cells as one module; each begins with a marker line."""
         parts: list[str] = []
         for cell in self.cells:
             lines = [_hidden(line) for line in cell.source.split("\n")]
-            if cell.source.startswith("%%") and not _PYTHON_CELL.match(cell.source):
-                lines = [_LINE + line for line in cell.source.split("\n")]  # another language's cell
+            if cell.foreign:
+                lines = [_LINE + line for line in cell.source.split("\n")]
             parts.append(f"{_CELL}{cell.index}\n" + "\n".join(lines) + "\n")
         return "".join(parts).encode()
+
+    def written_trials(self) -> list[tuple[int, str]]:
+        """Cells whose magic makes something else of a PyTorchTrial than code that runs here (``%%writefile model.py``):
+        their first line in the module, and the magic."""
+        found: list[tuple[int, str]] = []
+        at = 1
+        for cell in self.cells:
+            if cell.foreign and "PyTorchTrial" in cell.source:
+                found.append((at + 1, cell.source.split(maxsplit=1)[0]))
+            at += cell.source.count("\n") + 2
+        return found
 
     def with_module(self, module: bytes) -> bytes:
         """The notebook with its cells taken from a rewritten module. Raises ValueError when a cell got lost."""
@@ -87,6 +99,11 @@ class Cell:
     index: int
     source: str
     span: tuple[int, int]
+
+    @property
+    def foreign(self) -> bool:
+        """Whether the kernel does not run the cell as Python: another language's, or one that writes a file."""
+        return self.source.startswith("%%") and _PYTHON_CELL.match(self.source) is None
 
 
 def _joined(source: str | list[str]) -> str:

@@ -120,13 +120,20 @@ def test_a_file_is_searched_once_however_often_it_is_named(tree: Path) -> None:
     assert len(discover([tree / "a.py", tree, tree / "a.py", f"{tree}/./a.py"])) == 1
 
 
+def test_a_file_goes_by_its_own_name_where_a_link_to_it_comes_first(tree: Path) -> None:
+    make(tree, "z.py")
+    (tree / "a.py").symlink_to("z.py")
+    assert [source.path.name for source in discover([tree])] == ["z.py"]
+    assert [source.path.name for source in discover([tree / "a.py"])] == ["a.py"]
+
+
 def test_a_loop_of_links_is_one_error_and_stops_nothing(tree: Path) -> None:
     make(tree, "z.py")
     (tree / "loop.py").symlink_to("pool.py")
     (tree / "pool.py").symlink_to("loop.py")
     (tree / "folder").symlink_to(tree)
     sources = discover([tree])
-    assert [source.path.name for source in sources] == ["loop.py", "z.py"]
+    assert [source.path.name for source in sources] == ["z.py", "loop.py"]
     assert "symbolic links" in errors(sources)["loop.py"]
 
 

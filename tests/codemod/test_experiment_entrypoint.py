@@ -39,6 +39,7 @@ def entry(here: Project, text: str, target: str = "runtime", rest: str = REST) -
         (f"{DDP} --trial=model_def:MyTrial", "model_def:MyTrial", f"{DS} --trial=model_def:MyTrial"),
         (f"'{DDP} -- --trial model_def:MyTrial'", "'model_def:MyTrial'", f"'{DS} --trial model_def:MyTrial'"),
         (f">-\n  {DDP}\n  --trial model_def:MyTrial", "model_def:MyTrial", f">-\n  {DS}\n  --trial model_def:MyTrial"),
+        (f"{DDP} --nnodes 1 -- {HARNESS} model_def:MyTrial", "model_def:MyTrial", f"{DS} --trial model_def:MyTrial"),
         (f"{HARNESS} model_def:MyTrial", "model_def:MyTrial", f"{DS} --trial model_def:MyTrial"),
         (f"{DDP} python3 train.py --lr 1e-4", "python3 train.py --lr 1e-4", f"{DS} python3 train.py --lr 1e-4"),
         (f"|\n  {DDP} \\\n    python3 train.py", "|\n  python3 train.py", f"|\n  {DS} \\\n    python3 train.py"),

@@ -101,6 +101,24 @@ def test_lines_that_only_ipython_understands_stay(tmp_path: Path) -> None:
     assert new[len(magics)].startswith("%load_ext x\n")
 
 
+def test_cells_may_await(tmp_path: Path) -> None:
+    waits = "import asyncio\nawait asyncio.sleep(0)"
+    result = examples.convert(tmp_path, notebook(cell(lines(TRIAL)), cell(lines(waits))), "trial.ipynb")
+    assert [t.status for t in result.trials] == [TrialStatus.CONVERTED]
+    assert result.after is not None
+    assert sources(result.after)[1] == waits
+
+
+@pytest.mark.parametrize("others", [[], [cell(lines(IMPORTS)), cell(lines(CLASS))]])
+def test_a_trial_that_a_cell_writes_to_a_file_is_left_and_said_to_be(others: list[Any], tmp_path: Path) -> None:
+    writes = "%%writefile model_def.py\n" + TRIAL
+    result = examples.convert(tmp_path, notebook(cell("# Title", "markdown"), *others, cell(writes)), "trial.ipynb")
+    [found] = [f for f in result.findings if f.code == "DSM017"]
+    assert (found.severity, found.cell, found.line) == (Severity.REVIEW, 2 + len(others), 1)
+    assert "%%writefile" in found.message
+    assert result.after is None or sources(result.after)[-1] == writes
+
+
 def test_findings_name_the_cell_and_its_line(tmp_path: Path) -> None:
     broken = CLASS.replace("step_optimizer(self.optimizer)", "step_optimizer(self.optimizer, **{})")
     trial = cell(lines("\n" + broken))

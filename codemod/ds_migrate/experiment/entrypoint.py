@@ -34,7 +34,8 @@ class Command:
     ``trial``: ``module:Class`` given to a launch layer. ``script``: the Python file that runs, as written;
     ``module``: the same for ``python3 -m module``. ``launcher``: ``torch_distributed``, ``horovod``, ..., or ``""``;
     it stands at ``launcher_at``, and its own arguments end before ``inner``, where the script's command begins.
-    ``directory``: where a leading ``cd`` went.
+    ``directory``: where a leading ``cd`` went. ``harness``: where the module stands through which a launch layer runs
+    ``trial``, 0 when it takes the trial itself.
     """
 
     start: int
@@ -47,6 +48,7 @@ class Command:
     script: str | None = None
     module: str | None = None
     directory: str = ""
+    harness: int = 0
 
 
 def is_legacy(text: str) -> bool:
@@ -147,6 +149,8 @@ def _launch(segment: Sequence[str], offset: int, first: int, at: int, directory:
     if len(rest) >= 2 and rest[0] == "--trial":
         return Command(*shared, trial=rest[1], directory=directory)
     script = _command(rest, offset + inner, directory)
+    if script is not None and script.launcher == "harness":
+        return Command(*shared, trial=script.trial, directory=directory, harness=script.launcher_at)
     if script is None or script.launcher:
         return Command(*shared, directory=directory)
     return Command(*shared, script=script.script, module=script.module, directory=directory)

@@ -84,6 +84,8 @@ def _for_determined(command: Command) -> list[_Change]:
     if command.launcher == "harness":
         return [_Change(command.launcher_at, command.launcher_at + 1, (DEEPSPEED_LAYER, "--trial"))]
     after = command.launcher_at + 1
+    if command.harness:
+        return [_Change(after - 1, command.harness + 1, (DEEPSPEED_LAYER, "--trial"))]
     changes = [] if command.launcher == "deepspeed" else [_Change(after - 1, after, (DEEPSPEED_LAYER,))]
     return [*changes, *([_Change(after, command.inner, ())] if command.inner > after else [])]
 

@@ -181,7 +181,8 @@ FILE_CODES = (
         "still-determined",
         _doc(
             "The file imports determined and belongs to no trial.",
-            "Points at files beside converted trials that still need the determined package.",
+            "Points at files beside converted trials that still need the determined package, and at cells of notebooks "
+            "that write a trial into a file (``%%writefile``).",
             "They have no part in training, so no trial needs them converted; they fail without the package.",
             "Delete what only a cluster needed; load checkpoints of converted trials through trial_runtime.",
         ),
