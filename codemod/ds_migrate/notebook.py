@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 _CELL = "# %% ds-migrate cell "
@@ -53,7 +54,7 @@ class Notebook:
         """The code cells as one module; each begins with a marker line."""
         parts: list[str] = []
         for cell in self.cells:
-            lines = [_hidden(line) for line in cell.source.split("\n")]
+            lines = _hidden(cell.source.split("\n"))
             if cell.foreign:
                 lines = [_LINE + line for line in cell.source.split("\n")]
             parts.append(f"{_CELL}{cell.index}\n" + "\n".join(lines) + "\n")
@@ -162,12 +163,20 @@ def _value_like(old: str, source: str) -> str:
     return "[" + first + between.join(dump(line) for line in source.splitlines(keepends=True)) + last + "]"
 
 
-def _hidden(line: str) -> str:
-    if not _MAGIC.match(line):
-        return line
-    if _STATEMENT.match(line):
-        return line[: len(line) - len(line.lstrip())] + _PASS + line
-    return _LINE + line
+def _hidden(lines: Sequence[str]) -> list[str]:
+    """The lines of a cell with IPython's own as comments, those that a backslash continues included."""
+    result: list[str] = []
+    continued = False
+    for line in lines:
+        magic = _MAGIC.match(line) is not None
+        if not (continued or magic):
+            result.append(line)
+        elif _STATEMENT.match(line) and not continued:
+            result.append(line[: len(line) - len(line.lstrip())] + _PASS + line)
+        else:
+            result.append(_LINE + line)
+        continued = (continued or magic) and line.endswith("\\")
+    return result
 
 
 def _shown(line: str) -> str:

@@ -91,7 +91,8 @@ def test_a_trial_in_cells_is_converted_and_nothing_else_changes(layout: Any, spl
 def test_lines_that_only_ipython_understands_stay(tmp_path: Path) -> None:
     magics = ["%matplotlib inline", "!pip install determined  # PyTorchTrial", "%%bash\necho hello\nif then",
               "files = !ls", "?print", "print?", "%%time\nx = 1",
-              "for _ in range(2):\n    %timeit -n1 print(1)  # twice"]  # fmt: skip
+              "for _ in range(2):\n    %timeit -n1 print(1)  # twice",
+              "!pip install \\\n    torch \\\n  determined\nx = 1", "if x:\n    !ls \\\n  -l"]  # fmt: skip
     before = notebook(*(cell(lines(m)) for m in magics), cell(lines("%load_ext x\n" + IMPORTS)), cell(lines(CLASS)))
     result = examples.convert(tmp_path, before, "trial.ipynb")
     assert examples.problems(result) == []
@@ -149,7 +150,7 @@ def test_what_is_no_notebook_is_said_so(data: bytes) -> None:
 code_lines = st.one_of(
     st.sampled_from(["x = 1", "", "    y", "%magic", "!ls -l", "print?", "z = %who", "# %% cell", "# ds-migrate",
                      "%%bash", "    !ls", "  %x  # y", "pass  # z",
-                     "s = '\\u00e9\u00e9'", 'a = "quoted\\\\"', "[{}],:", "\u2028", "\x0c"]),
+                     "s = '\\u00e9\u00e9'", "!ls \\", 'a = "quoted\\\\"', "[{}],:", "\u2028", "\x0c"]),
     st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\r"), max_size=12),
 )  # fmt: skip
 texts = st.lists(code_lines, max_size=5).map("\n".join)
