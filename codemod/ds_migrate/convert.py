@@ -118,12 +118,17 @@ class Conversion:
         return False
 
     def _whole_family(self) -> None:
-        """Every file of the family must be named, and no other trial may need it as it is."""
+        """Every file of the family must be named, no other trial may need it as it is, and a name means one class."""
         missing = sorted(path for path in self.family.files if not self.named(path))
         for trial in self.family.trials:
             if not self.named(trial.path):
                 continue
             name = trial.facts.name
+            if trial.again:
+                message = (
+                    f"line {trial.again} gives the name {name} to another class: which one is meant cannot be told"
+                )
+                self._problem(trial, "DSM015", message, "give each class a name of its own, or keep one of them")
             for path in missing:
                 message = f"{name} needs {path.name} converted with it, which was not named"
                 self._problem(trial, "DSM014", message, f"name {path} too, or the folder that holds both")

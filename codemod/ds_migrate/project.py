@@ -37,12 +37,13 @@ _CLIENTS = ("determined.experimental", "determined.common", "determined.cli", "d
 @dataclass(frozen=True)
 class TrialClass:
     """A class that is a PyTorchTrial. ``bases`` are its base classes in this project, mixins included, in the order in
-    which Python looks into them."""
+    which Python looks into them. ``again``: the line where its file gives its name to another class, else 0."""
 
     path: Path
     facts: ClassFacts
     kind: str  # "pytorch", "deepspeed", "lightning", "old-api", "foreign-base", "skipped", "skipped-base"
     bases: tuple[tuple[Path, str], ...] = ()
+    again: int = 0
 
     @property
     def key(self) -> tuple[Path, str]:
@@ -147,7 +148,10 @@ class Project:
             files = map(Path, sorted(self._files, key=by_parts)) if anywhere else ()
             queue = sorted({*self._mentioning(grown, self._concerned), *self._mentioning(anywhere, files)})
         for key, trial in self.trials.items():
-            self.trials[key] = replace(trial, bases=tuple(self._lineage(key)[1:]))
+            facts = self.facts(trial.path)
+            same = [c.line for c in facts.classes if c.name == trial.facts.name] if facts is not None else []
+            again = next((line for line in same if line != trial.facts.line), 0)
+            self.trials[key] = replace(trial, bases=tuple(self._lineage(key)[1:]), again=again)
 
     def _mentioning(self, words: Collection[bytes], paths: Iterable[Path]) -> list[Path]:
         """Of the paths, the files that hold one of the words; nothing of the others is kept."""

@@ -319,3 +319,12 @@ def test_a_base_class_that_is_not_taken_from_determined_itself_is_said_to_be_so(
     assert [(f.code, f.message) for f in result.findings if f.severity is Severity.BLOCKED] == [
         ("DSM013", "MyTrial does not take PyTorchTrial from determined itself")
     ]
+
+
+def test_a_name_that_two_classes_of_a_file_share_is_blocked(tmp_path: Path) -> None:
+    once = examples.module()
+    line = once.count("\n") + once[: once.index("class MyTrial")].count("\n") + 1
+    result = examples.convert(tmp_path, once + once)
+    assert [(f.code, f.severity) for f in result.findings] == [("DSM015", Severity.BLOCKED)]
+    assert f"line {line} " in result.findings[0].message
+    assert not result.to_write

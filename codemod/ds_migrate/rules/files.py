@@ -161,7 +161,8 @@ FILE_CODES = (
         "moves-with-blocked",
         _doc(
             "The trial shares files with one that is blocked.",
-            "Blocks a trial whose files, or base class, a blocked or skipped trial needs as they are.",
+            "Blocks a trial whose files, or base class, a blocked or skipped trial needs as they are, and one whose "
+            "name its file gives to two classes.",
             "Converting the shared file would break the other trial.",
             "Unblock the other trial, part the two, or accept both with ``# ds-migrate: skip``.",
         ),
