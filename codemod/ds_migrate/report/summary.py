@@ -155,12 +155,12 @@ def _config(report: Report) -> str | None:
 
 def _memory(report: Report) -> Iterator[str]:
     """What training takes, once for all trials of which the same is to be said."""
-    trials: dict[str, list[str]] = {}
+    trials: dict[str, dict[str, None]] = {}
     for _, finding in report.findings(Severity.CONVERTED):
         if finding.code == MEMORY_CODE:
-            trials.setdefault(finding.message, []).append(finding.trial or "")
+            trials.setdefault(finding.message, {})[finding.trial or ""] = None
     for message, names in list(trials.items())[:_MANY_TRIALS]:
-        whose = f" of {visible(', '.join(names[:_MANY_TRIALS]))}" if len(trials) > 1 else ""
+        whose = f" of {visible(', '.join(list(names)[:_MANY_TRIALS]))}" if len(trials) > 1 else ""
         yield f"Memory{whose}, {message}."
 
 
