@@ -219,6 +219,17 @@ def test_accumulation_that_a_deepspeed_trial_does_not_read_is_an_error(converted
     assert "overwrite_deepspeed_args.gradient_accumulation_steps" in err
 
 
+def test_mistakes_in_a_deepspeed_config_are_one_error_and_exit_code_2(converted: Path, tmp_path: Path) -> None:
+    (converted / "wrong.json").write_text('{"zero_optimization": {"stge": 1}, "amp": {"enabled": false}}')
+    code, err = ds_train(
+        converted / "c.yaml", tmp_path / "run", "--config", "hyperparameters.deepspeed_config=wrong.json"
+    )
+
+    assert code == 2
+    assert "ds-train: The DeepSpeed config (wrong.json) has 2 problems:" in err
+    assert "Traceback" not in err
+
+
 def test_another_run_starts_from_a_checkpoint_and_saves_to_shared_storage(
     experiment: Path, whole: Path, tmp_path: Path
 ) -> None:
