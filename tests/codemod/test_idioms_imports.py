@@ -234,9 +234,9 @@ BASES = {
     ),
     "nested in a function": Idiom(
         "def make():\n    from determined.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext\n"
-        + "\n".join("    " + line if line else "" for line in trial("").splitlines())
-        + "\n    return MyTrial\n",
-        ("def make():", "from trial_runtime.pytorch import DataLoader", "class MyTrial(DeepSpeedTrial):"),
+        + "\n".join("    " + line if line else "" for line in trial("").replace("MyTrial", "Inner").splitlines())
+        + "\n    return Inner\n",
+        ("def make():", "from trial_runtime.pytorch import DataLoader", "class Inner(DeepSpeedTrial):"),
     ),
     "name that says nothing": Idiom(
         trial("from determined.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext\n").replace(
