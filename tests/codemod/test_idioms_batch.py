@@ -534,3 +534,20 @@ def test_comments_above_the_first_statement_stay_below_the_batch(gone: str, tmp_
     block = HEAD + f"\n    {gone}loss = self.model(batch[0]).mean()\n" + END
     wanted = (TAKES, KEEPS, *(line.strip() for line in gone.strip().splitlines()), "loss = self.model(batch[0]).mean()")
     Idiom(block, wanted).check(tmp_path)
+
+
+PUT_ON = {
+    "the class": Idiom(
+        examples.module("") + "\n\ndef train(self, batch, epoch_idx, batch_idx):\n    return {}\n\n\n"
+        "MyTrial.train_batch = train\n",
+        blocked=("DSM310", "MyTrial.train_batch"),
+    ),
+    "the trial": Idiom(
+        "def choose(self):\n    self.train_batch = self.other\n", blocked=("DSM310", "self.train_batch")
+    ),
+}  # fmt: skip
+
+
+@idioms(PUT_ON)
+def test_a_batch_method_that_is_assigned_instead_of_defined_blocks(idiom: Idiom, tmp_path: Path) -> None:
+    idiom.check(tmp_path)

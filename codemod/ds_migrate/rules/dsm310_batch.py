@@ -45,7 +45,7 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
@@ -63,6 +63,11 @@ _ORDER = {"train_batch": ("batch", "epoch_idx", "batch_idx"), "evaluate_batch": 
 
 
 def apply(plan: Plan) -> None:
+    for file, node, text in _put_on(plan):
+        plan.blocked(
+            CODE, file, node, f"{text} gets another function: what takes the batch there cannot be told",
+            "define the method in the class, and let it call that function with the batch",
+        )  # fmt: skip
     moved = not any(True for _ in plan.trial.uses_of("experimental.disable_auto_to_device"))
     for part, function in plan.trial.methods(*_ORDER):
         if not part.file.edits.once(function, CODE):
@@ -307,3 +312,13 @@ def _calls(plan: Plan) -> None:
 def _as_iterator(updated: cst.CSTNode) -> cst.CSTNode:
     assert isinstance(updated, cst.BaseExpression)
     return cst.Call(cst.Name("iter"), [cst.Arg(cst.List([cst.Element(updated)]))])
+
+
+def _put_on(plan: Plan) -> Iterator[tuple[SourceFile, cst.Assign, str]]:
+    """Where a method that takes a batch is assigned, to the class or to the trial, instead of defined."""
+    for file in plan.trial.files:
+        for node in file.nodes(cst.Assign):
+            for target in node.targets:
+                owner, _, name = (dotted(target.target) or "").rpartition(".")
+                if name in ("train_batch", "evaluate_batch") and owner in ("self", plan.trial.facts.facts.name):
+                    yield file, node, f"{owner}.{name}"
