@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +10,7 @@ from unittest import mock
 
 import pytest
 from distributed import run_ranks
+from ports import free_port
 from trial_runtime import core
 
 
@@ -30,12 +30,6 @@ def in_threads(size: int, work: Callable[[int], Any]) -> list[Any]:
     for thread in threads:
         thread.join(60)
     return results
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def context(rank: int, nodes: int, local_size: int, port: int) -> core.DistributedContext:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import toys
+from ports import free_port
 from trial_runtime.pytorch import deepspeed as det_ds
 
 SCRIPT = """
@@ -47,17 +47,11 @@ def results(launcher: str, folder: Path) -> list[list[str]]:
         "PATH": "/nonexistent",  # no compiler, no MPI
         "OMP_NUM_THREADS": "1",
     }
-    port = [f"--master_port={_free_port()}"] if launcher == "deepspeed" else []
+    port = [f"--master_port={free_port()}"] if launcher == "deepspeed" else []
     command = [sys.executable, *LAUNCHERS[launcher], *port, str(folder / "script.py"), str(folder)]
     done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return [line.split("RESULT")[1].split() for line in done.stdout.splitlines() if "RESULT" in line]
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def test_plain_python(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 import trial_runtime
+from ports import free_port
 from trial_runtime import core, pytorch
 from trial_runtime.pytorch import deepspeed as det_ds
 from trial_runtime.pytorch import samplers
@@ -52,12 +52,6 @@ def write_first_trial(folder: Path) -> Path:
     file = folder / "first_trial.py"
     file.write_text(snippets(FOLDER / "README.md")[0][1], encoding="utf-8")
     return file
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def public(holder: Any) -> list[str]:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ports import free_port
 
 pytestmark = pytest.mark.skipif(find_spec("deepspeed") is None, reason="needs pip install 'ds-migrate[runtime]'")
 
@@ -58,11 +58,8 @@ def launch(command: list[str], cwd: Path) -> subprocess.Popen[str]:
 
 def train_on_two_nodes(arguments: list[str], cwd: Path) -> None:
     """Two torchrun agents on this machine, which find each other as those of two machines do."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     torchrun = ["-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d"]
-    torchrun += [f"--rdzv-endpoint=localhost:{port}", "-m", "trial_runtime.train", *arguments]
+    torchrun += [f"--rdzv-endpoint=localhost:{free_port()}", "-m", "trial_runtime.train", *arguments]
     children = [launch(torchrun, cwd), launch(torchrun, cwd)]
     outs = [child.communicate(timeout=200)[0] for child in children]
     assert [child.returncode for child in children] == [0, 0], "\n\n".join(outs)

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ports import free_port
 from trial_runtime._cluster_info import ENV_VAR
 from trial_runtime.train.join import slurm_environment
 
@@ -38,6 +40,14 @@ report = {
 (Path(info.run.directory) / f"report_{os.environ.get('RANK', 0)}.json").write_text(json.dumps(report))
 print("trained")
 """
+JOINED = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+ones = torch.ones(1)
+dist.all_reduce(ones)
+print(int(ones), "of", dist.get_world_size())
+dist.destroy_process_group()
+"""
 
 
 class Experiment:
@@ -54,15 +64,24 @@ class Experiment:
         mine = {name: value for name, value in os.environ.items() if name not in (ENV_VAR, "RANK", "WORLD_SIZE")}
         return {**mine, "OMP_NUM_THREADS": "1"}
 
-    def start(self, *options: str, command: tuple[str, ...] = ("-m", "trial_runtime.train")) -> subprocess.Popen[str]:
+    def start(
+        self, *options: str, command: tuple[str, ...] = ("-m", "trial_runtime.train"), **variables: str
+    ) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, *command, "exp/c.yaml", "--hparam", "width=4", *options],
             cwd=self.folder,
-            env=self.environment(),
+            env={**self.environment(), **variables},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
+
+    def start_rank(self, rank: int, port: int) -> subprocess.Popen[str]:
+        """One of two ranks, as the ``deepspeed`` launcher starts it."""
+        return self.start(
+            f"--local_rank={rank}", RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank), LOCAL_SIZE="2",
+            CROSS_RANK="0", CROSS_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
+        )  # fmt: skip
 
     def run(self, *options: str, command: tuple[str, ...] = ("-m", "trial_runtime.train")) -> tuple[int, str, str]:
         child = self.start(*options, command=command)
@@ -132,28 +151,32 @@ def test_under_torchrun_the_ranks_found_are_joined(nodes: int, tmp_path: Path) -
 
 
 def test_ranks_of_a_launcher_without_a_store_agree_too(tmp_path: Path) -> None:
-    """The deepspeed launcher's variables, and the argument that it appends."""
-    experiment = Experiment(tmp_path, REPORT)
+    """The deepspeed launcher's variables, and the argument that it appends; the script makes a process group."""
+    experiment = Experiment(tmp_path, REPORT + JOINED)
     port = free_port()
-    ranks = []
-    for rank in range(2):
-        variables = {
-            "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_SIZE": "2", "CROSS_RANK": "0",
-            "CROSS_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-        }  # fmt: skip
-        command = [
-            sys.executable,
-            "-m",
-            "trial_runtime.train",
-            f"--local_rank={rank}",
-            "exp/c.yaml",
-            "--hparam",
-            "width=4",
-        ]
-        ranks.append(subprocess.Popen(command, cwd=tmp_path, env={**experiment.environment(), **variables}))
 
-    assert [rank.wait(timeout=100) for rank in ranks] == [0, 0]
+    ranks = [experiment.start_rank(rank, port) for rank in range(2)]
+    ends = [(rank.communicate(timeout=100), rank.returncode) for rank in ranks]
+
+    assert [code for _, code in ends] == [0, 0], ends
+    assert ["2 of 2" in out for (out, _), _ in ends] == [True, True]
     assert [(report["rank"], report["slots"]) for report in experiment.reports()] == [("0", [0, 1]), ("1", [0, 1])]
+
+
+def test_a_port_that_is_taken_is_one_clear_error(tmp_path: Path) -> None:
+    experiment = Experiment(tmp_path, REPORT)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+
+        rank = experiment.start_rank(0, port)
+        _, err = rank.communicate(timeout=100)
+
+    assert rank.returncode == 2
+    assert f"rank 0: MASTER_ADDR=127.0.0.1 MASTER_PORT={port}: " in err
+    assert "address already in use; choose a free port" in err
+    assert "Traceback" not in err
 
 
 @pytest.mark.parametrize(
@@ -318,11 +341,3 @@ def test_a_second_run_in_a_used_directory_is_refused(tmp_path: Path) -> None:
 
     assert code == 2
     assert f"the process {ready.split()[1]} is training there" in err
-
-
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -65,12 +65,15 @@ class StoreLink:
         self._round += 1
         store.set(f"{now}/{self._rank}", pickle.dumps(stuff))
         gathered = [pickle.loads(store.get(f"{now}/{rank}")) for rank in range(self._size)]
-        # Nobody goes on before all have read: the rank that serves the store may go away after the last round.
-        if store.add(f"{now}/read", 1) == self._size:
-            store.set(f"{now}/done", b"")
-        store.wait([f"{now}/done"])
-        if now > 0:  # a round that all have left
+        if now > 0:  # a round that all have left, as all came to this one
             store.delete_key(f"{now - 1}/{self._rank}")
+            store.delete_key(f"{now - 1}/left/{self._rank}")
+        # The rank that serves the store may go away after any round: it leaves last. A store answers no set, so that
+        # nothing is on its way to the others then.
+        if self._rank > 0:
+            store.set(f"{now}/left/{self._rank}", b"")
+        else:
+            store.wait([f"{now}/left/{rank}" for rank in range(1, self._size)])
         return gathered
 
     def broadcast(self, stuff: Any) -> Any:

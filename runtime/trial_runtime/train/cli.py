@@ -150,7 +150,11 @@ def _join(options: argparse.Namespace, speaks: bool) -> int:
         return write_info(options, plan, run).to_json()
 
     # Also with a wrong config: a rank that left early would make the launcher stop rank 0 before it has said why.
-    decision, addresses = join.agree(decide)
+    try:
+        decision, addresses = join.agree(decide)
+    except ConfigError as error:  # each rank's own: the others may wait on other machines
+        _say(str(error))
+        return USAGE_EXIT
     if plan is None or not decision:
         if decision and wrong:  # rank 0 had no such problem: a file that this machine lacks, say
             _say(f"rank {os.environ['RANK']}: {wrong}")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _TIMEOUT = timedelta(minutes=5)
 _KEY = "ds-train/run"
+_kept: list[Store] = []  # ends with the process, as torchrun's ends with its agent
 
 
 def launched(environment: Mapping[str, str]) -> bool:
@@ -80,23 +81,24 @@ def agree(decide: Callable[[str | None], str]) -> tuple[str, list[str]]:
     """Let rank 0 decide, and tell the others.
 
     Under torchrun the store outlives the ranks, so that ranks it starts again after a crash find the first decision
-    there and continue the same run.
+    there and continue the same run. Of other launchers' ranks, rank 0 serves the store at ``MASTER_PORT``, the one port
+    that is known to be this run's, and the environment says, as torchrun's does, that process groups are to use it.
 
     Args:
         decide: called on rank 0 only, with its decision of the first start if this is not the first.
 
     Returns:
         Rank 0's decision, and one address a node, ordered by node rank.
+
+    Raises:
+        ConfigError: another process listens at ``MASTER_PORT``, or no rank 0 is found there.
     """
-    from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
+    from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     node, nodes = int(os.environ["GROUP_RANK"]), int(os.environ["GROUP_WORLD_SIZE"])
-    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     shared = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    # Without the agent's store rank 0 offers one, next to the port that the process group is going to take.
-    server = TCPStore(host, port if shared else port + 1, None, not shared and rank == 0, _TIMEOUT)
-    store = PrefixStore("ds-train", server)
+    store = PrefixStore("ds-train", _store(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), rank, shared))
     start = f"{_KEY}/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
     if rank == 0:
         former = store.get(_KEY).decode() if store.check([_KEY]) else None
@@ -110,12 +112,26 @@ def agree(decide: Callable[[str | None], str]) -> tuple[str, list[str]]:
     addresses = [store.get(f"{_KEY}/address/{index}").decode() for index in range(nodes)]
     if not shared:
         _wait_for_all(store, rank, size)
+        os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
+        os.environ.setdefault("TORCHELASTIC_RESTART_COUNT", "0")
     return decision, addresses
+
+
+def _store(host: str, port: int, rank: int, shared: bool) -> Store:
+    from torch.distributed import DistNetworkError, TCPStore  # type: ignore[attr-defined]
+
+    try:
+        store = TCPStore(host, port, None, not shared and rank == 0, _TIMEOUT)
+    except DistNetworkError as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"rank {rank}: MASTER_ADDR={host} MASTER_PORT={port}: {reason}; choose a free port") from None
+    _kept.append(store)
+    return store
 
 
 def _wait_for_all(store: Store, rank: int, size: int) -> None:
     """Hold rank 0, whose process serves the store, until every rank has read from it."""
-    if store.add(f"{_KEY}/read", 1) == size:
-        store.set(f"{_KEY}/all-read", "1")
-    if rank == 0:
-        store.wait([f"{_KEY}/all-read"])
+    if rank > 0:
+        store.set(f"{_KEY}/read/{rank}", "1")  # the last word: a store answers no set, and may go away after it
+    else:
+        store.wait([f"{_KEY}/read/{other}" for other in range(1, size)])
