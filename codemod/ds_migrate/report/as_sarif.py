@@ -63,7 +63,8 @@ def _rules(codes: Sequence[str]) -> list[dict[str, Any]]:
             "id": rule.code,
             "name": "".join(word.capitalize() for word in rule.name.split("-")),
             "shortDescription": {"text": rule.summary},
-            "help": {"text": rule.doc.strip()},
+            "fullDescription": {"text": " ".join(rule.doc.strip().split("\n\n")[0].split())},
+            "help": {"text": rule.doc.strip(), "markdown": rule.doc.strip()},
         }
         for rule in all_rules()
         if rule.code in codes
