@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from shutil import which
 
 import pytest
 from ds_migrate.cli import main
@@ -261,6 +262,22 @@ def test_bash_completes_options_values_codes_and_files() -> None:
     assert completed("ds-migrate", "--zero", "=", "1") == ["1"]
     assert completed("ds-migrate", "--explain", "DSM20") == ["DSM201", "DSM202", "DSM203", "DSM204", "DSM205"]
     assert completed("ds-migrate", "tr") == ["train.py"]
+
+
+@pytest.mark.skipif(which("fish") is None, reason="fish is not installed")
+def test_fish_completes_what_bash_does() -> None:
+    touch("completions/none", "train.py")
+    Path("completions/ds-migrate.fish").write_text(script("fish"))
+
+    def offered(line: str) -> set[str]:
+        code = "set -p fish_complete_path completions; complete -C $argv[1]"
+        done = subprocess.run(["fish", "-c", code, line], capture_output=True, text=True, check=True)
+        return {row.split("\t")[0] for row in done.stdout.splitlines()}
+
+    assert offered("ds-migrate --tar") == {"--target"}
+    assert offered("ds-migrate --target ") == {"runtime", "determined"}
+    assert offered("ds-migrate --explain DSM20") == {"DSM201", "DSM202", "DSM203", "DSM204", "DSM205"}
+    assert offered("ds-migrate tr") == {"train.py"}
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
