@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 import logging
 import warnings
@@ -94,9 +93,24 @@ class TrialContext(_PyTorchReducerContext):
         return context
 
     @classmethod
-    @abc.abstractmethod
-    def _of(cls, run: core.Context, hparams: dict[str, Any] | None, exp_conf: dict[str, Any] | None) -> Self:
-        """The context of a trial in this run, with what the run says about everything else."""
+    def _of(
+        cls, run: core.Context, hparams: dict[str, Any] | None, exp_conf: dict[str, Any] | None, **own: Any
+    ) -> Self:
+        """The context of a trial in this run, with what the run says about everything else.
+
+        Args:
+            own: what the kind of context takes beside that.
+        """
+        asked: dict[str, Any] = {
+            "core_context": run,
+            "trial_seed": run.settings.seed,
+            "hparams": hparams,
+            "slots_per_trial": run.distributed.size,
+            "num_gpus": torch.cuda.device_count(),
+            "exp_conf": exp_conf,
+            "steps_completed": 0,
+        }
+        return cls(**asked, **own)
 
     def _prepare_alone(self) -> None:
         """Bring up what a trial needs in a process that ``init()`` did not see."""

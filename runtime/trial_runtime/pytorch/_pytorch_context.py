@@ -103,26 +103,10 @@ class PyTorchTrialContext(TrialContext):
 
     @classmethod
     def _of(
-        cls,
-        run: core.Context,
-        hparams: dict[str, Any] | None,
-        exp_conf: dict[str, Any] | None,
-        enable_tensorboard_logging: bool = True,
-        aggregation_frequency: int = 1,
+        cls, run: core.Context, hparams: dict[str, Any] | None, exp_conf: dict[str, Any] | None, **own: Any
     ) -> Self:
-        return cls(
-            core_context=run,
-            trial_seed=run.settings.seed,
-            hparams=hparams,
-            slots_per_trial=run.distributed.size,
-            num_gpus=torch.cuda.device_count(),
-            exp_conf=exp_conf,
-            aggregation_frequency=aggregation_frequency,
-            steps_completed=0,
-            managed_training=True,
-            debug_enabled=False,
-            enable_tensorboard_logging=enable_tensorboard_logging,
-        )
+        defaults = {"aggregation_frequency": 1, "managed_training": True, "debug_enabled": False}
+        return super()._of(run, hparams, exp_conf, **{**defaults, **own})
 
     def _prepare_alone(self) -> None:
         self._alone = True

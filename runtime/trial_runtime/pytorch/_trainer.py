@@ -174,8 +174,8 @@ def init(
             core.Context(ranks, settings),
             settings.hparams,
             settings.exp_conf,
-            enable_tensorboard_logging,
-            aggregation_frequency,
+            enable_tensorboard_logging=enable_tensorboard_logging,
+            aggregation_frequency=aggregation_frequency,
         )
         with closing(context):
             yield context

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import deepspeed
 import torch
@@ -20,9 +20,6 @@ from trial_runtime.pytorch.deepspeed._engine import EngineGuard, is_managed
 from trial_runtime.pytorch.deepspeed._engine_module import EngineModule
 from trial_runtime.pytorch.deepspeed._engines import Engines
 from trial_runtime.pytorch.deepspeed._mpu import ModelParallelUnit, make_data_parallel_mpu, make_deepspeed_mpu
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 logger = logging.getLogger("trial_runtime.pytorch.deepspeed")
 
@@ -59,25 +56,6 @@ class DeepSpeedTrialContext(TrialContext):
         self._engines: Engines | None = None
         self._guards: list[EngineGuard] = []
         self._alone = contextlib.ExitStack()
-
-    @classmethod
-    def _of(
-        cls,
-        run: core.Context,
-        hparams: dict[str, Any] | None,
-        exp_conf: dict[str, Any] | None,
-        enable_tensorboard_logging: bool = True,
-    ) -> Self:
-        return cls(
-            core_context=run,
-            trial_seed=run.settings.seed,
-            hparams=hparams,
-            slots_per_trial=run.distributed.size,
-            num_gpus=torch.cuda.device_count(),
-            exp_conf=exp_conf,
-            steps_completed=0,
-            enable_tensorboard_logging=enable_tensorboard_logging,
-        )
 
     def _prepare_alone(self) -> None:
         self._alone.enter_context(_setup.started(self.distributed))

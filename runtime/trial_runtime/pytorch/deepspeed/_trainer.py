@@ -58,7 +58,9 @@ def init(
     with _launch.session(distributed, settings) as ranks, _setup.started(ranks):
         _initialize.check_named(settings.hparams, ranks.size)
         run = core.Context(ranks, settings)
-        context = DeepSpeedTrialContext._of(run, settings.hparams, settings.exp_conf, enable_tensorboard_logging)
+        context = DeepSpeedTrialContext._of(
+            run, settings.hparams, settings.exp_conf, enable_tensorboard_logging=enable_tensorboard_logging
+        )
         with closing(context):
             yield context
 
