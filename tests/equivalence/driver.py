@@ -12,8 +12,6 @@ import importlib
 import inspect
 import json
 import os
-import random
-import socket
 import sys
 import traceback
 from collections.abc import Iterator
@@ -22,22 +20,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from ruamel.yaml import YAML
+from trial_runtime.verify.observe import seed_everything
+from trial_runtime.verify.oracle import distributed_context
 from trial_runtime.verify.record import Key, Record
 
 from equivalence.scenario import Periods, Scenario
 
 RANK, WORLD_SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-
-
-def seed_everything(seed: int) -> None:
-    """The same seed on every rank, as a Determined cluster does."""
-    random.seed(seed)
-    np.random.seed(seed)
-    torch.manual_seed(seed)
 
 
 def recorder_class(callback_base: type) -> type:
@@ -140,23 +132,6 @@ def trial_class(module: ModuleType, base: type) -> type:
     return found[0]
 
 
-def distributed_context(core: ModuleType) -> Any:
-    """Determined's own channel between the ranks, on ports that are free now, so that two sessions never meet."""
-    if WORLD_SIZE == 1:
-        return None
-    ports: list[int] = [0, 0]
-    if RANK == 0:
-        with socket.socket() as one, socket.socket() as other:
-            one.bind(("", 0))
-            other.bind(("", 0))
-            ports = [one.getsockname()[1], other.getsockname()[1]]
-    dist.broadcast_object_list(ports)
-    return core.DistributedContext(
-        rank=RANK, size=WORLD_SIZE, local_rank=RANK, local_size=WORLD_SIZE, cross_rank=0, cross_size=1,
-        pub_port=ports[0], pull_port=ports[1],
-    )  # fmt: skip
-
-
 def determined_deepspeed_on_cpu() -> ModuleType:
     """Determined's DeepSpeedTrial refuses to start without a GPU; nothing else of it is changed."""
     import deepspeed.ops
@@ -205,7 +180,7 @@ def fit(
         package, base, batch = pytorch, pytorch.PyTorchTrial, 1
         init_args["aggregation_frequency"] = scenario.accumulation
     if scenario.side == "oracle":
-        init_args["distributed"] = distributed_context(importlib.import_module("determined.core"))
+        init_args["distributed"] = distributed_context()
 
     with package.init(**init_args) as context:
         cls = trial_class(module, base)

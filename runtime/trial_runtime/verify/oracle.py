@@ -44,15 +44,15 @@ def run_entrypoint(info: ClusterInfo, kind: str, target: str, args: Sequence[str
     with pytorch.init(
         hparams=info.trial.hparams,
         exp_conf=info.trial._config,
-        distributed=_distributed(),
+        distributed=distributed_context(),
         aggregation_frequency=info.run.aggregation_frequency,
         enable_tensorboard_logging=False,
     ) as context:
         pytorch.Trainer(trial_class(context), context).fit()
 
 
-def _distributed() -> Any:
-    """Determined's own channel between the ranks, on ports that are free now."""
+def distributed_context() -> Any:
+    """Determined's own channel between the ranks, on ports that are free now, so that two sessions never meet."""
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return None
     core = importlib.import_module("determined.core")
