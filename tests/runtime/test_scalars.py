@@ -27,7 +27,7 @@ def scalars_in(folder: Path) -> list[tuple[str, float, int]]:
 def test_tensorboard_reads_them_beside_those_of_the_trial(tmp_path: Path) -> None:
     writer = SummaryWriter(str(tmp_path))
     writer.add_scalar("mine", 1.0, 0)
-    write_scalars(writer, [("Determined/loss", 0.5, 0), ("Determined/accuracy", 0.25, 0), ("Determined/loss", 0.75, 1)])
+    write_scalars(writer, [(0, {"Determined/loss": 0.5, "Determined/accuracy": 0.25}), (1, {"Determined/loss": 0.75})])
     writer.add_scalar("mine", 2.0, 1)
     writer.close()
     assert scalars_in(tmp_path) == [
@@ -48,7 +48,7 @@ def test_any_other_writer_gets_them_one_by_one() -> None:
             self.seen.append(scalar)
 
     writer = Other()
-    write_scalars(writer, [("a", 1.0, 0), ("b", 2.0, 1)])
+    write_scalars(writer, [(0, {"a": 1.0}), (1, {"b": 2.0})])
     assert writer.seen == [("a", 1.0, 0), ("b", 2.0, 1)]
 
 
@@ -66,7 +66,7 @@ def _crc(data: bytes) -> bytes:
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_numbers_that_are_none_are_written_too(value: float, tmp_path: Path) -> None:
     writer = SummaryWriter(str(tmp_path))
-    write_scalars(writer, [("x", value, 0)])
+    write_scalars(writer, [(0, {"x": value})])
     writer.close()
     ((_, read, _),) = scalars_in(tmp_path)
     assert repr(read) == repr(value)

@@ -13,7 +13,7 @@ import numpy as np
 from trial_runtime.pytorch._metrics import jsonable
 from trial_runtime.pytorch._pace import Pace
 from trial_runtime.pytorch._progress import Progress
-from trial_runtime.pytorch._scalars import Scalar, write_scalars
+from trial_runtime.pytorch._scalars import Scalars, write_scalars
 
 logger = logging.getLogger("trial_runtime.pytorch")
 
@@ -149,26 +149,29 @@ class TensorBoardSink:
         self, steps_completed: int, metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]
     ) -> None:
         seen: set[str] = set()
-        scalars: list[Scalar] = []
+        steps: list[Scalars] = []
         first = self.progress.last_report
         each = max(1, len(batch_metrics) // max(1, steps_completed - first))  # metrics a batch
         for index, batch in enumerate(batch_metrics):
             seen.update(batch)
-            scalars += _scalars(batch, first + index // each)
-        scalars += _scalars({name: value for name, value in metrics.items() if name not in seen}, steps_completed)
-        write_scalars(self.writer, scalars)
+            steps.append((first + index // each, _scalars(batch)))
+        others = {name: value for name, value in metrics.items() if name not in seen}
+        write_scalars(self.writer, [*steps, (steps_completed, _scalars(others))])
 
     def on_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:
         named = {name if name.startswith("val") else f"val_{name}": value for name, value in metrics.items()}
-        write_scalars(self.writer, _scalars(named, steps_completed))
+        write_scalars(self.writer, [(steps_completed, _scalars(named))])
 
 
-def _scalars(metrics: dict[str, Any], step: int) -> list[Scalar]:
-    """Those metrics that are one number each."""
-    found: list[Scalar] = []
+def _scalars(metrics: dict[str, Any]) -> dict[str, float]:
+    """Those metrics that are one number each, by their names in TensorBoard."""
+    found = {}
     for name, value in metrics.items():
         if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.size == 1):
             value = value.item()
-        if isinstance(value, float | int):
-            found.append((f"Determined/{name}", float(value), step))
+        if isinstance(value, _NUMBERS):
+            found[f"Determined/{name}"] = float(value)
     return found
+
+
+_NUMBERS = (float, int)  # written out here: a union made in a call takes longer than the check

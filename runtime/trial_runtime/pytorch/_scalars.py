@@ -10,8 +10,6 @@ little-endian. The checksum is CRC-32C, rotated and shifted by a constant (the T
 from __future__ import annotations
 
 import functools
-import itertools
-import operator
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -19,28 +17,29 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Scalar = tuple[str, float, int]
-"""Name, value, step."""
+Scalars = tuple[int, dict[str, float]]
+"""A step, and its numbers by name."""
 
 
-def write_scalars(writer: Any, scalars: Sequence[Scalar]) -> None:
+def write_scalars(writer: Any, steps: Sequence[Scalars]) -> None:
     """Write scalars through a ``SummaryWriter``, or whatever else has its ``add_scalar``.
 
     Args:
         writer: the writer; what was written before comes before these in its file.
-        scalars: those of a step stand together.
+        steps: the scalars, step by step.
     """
     events = getattr(getattr(writer, "_get_file_writer", lambda: None)(), "event_writer", None)
     file = getattr(events, "_general_file_writer", None)
     if file is None or events is None:
-        for name, value, step in scalars:
-            writer.add_scalar(name, value, step)
+        for step, numbers in steps:
+            for name, number in numbers.items():
+                writer.add_scalar(name, number, step)
         return
     events.flush()
-    file.write(b"".join(records(_events(scalars))))
+    file.write(b"".join(records(_events(steps))))
 
 
-def _events(scalars: Iterable[Scalar]) -> list[bytes]:
+def _events(steps: Iterable[Scalars]) -> list[bytes]:
     """An event for each step, serialized. One object is filled again and again: making it takes longer."""
     from tensorboard.compat.proto.event_pb2 import Event
 
@@ -48,13 +47,13 @@ def _events(scalars: Iterable[Scalar]) -> list[bytes]:
     values: list[Any] = []
     names: list[str] = []
     made = []
-    for event.step, group in itertools.groupby(scalars, key=operator.itemgetter(2)):
-        numbers = list(group)
-        if [name for name, _, _ in numbers] != names:
-            names = [name for name, _, _ in numbers]
+    for step, numbers in steps:
+        if list(numbers) != names:
+            names = list(numbers)
             event.summary.ClearField("value")
             values = [event.summary.value.add(tag=name) for name in names]
-        for value, (_, number, _) in zip(values, numbers, strict=True):
+        event.step = step
+        for value, number in zip(values, numbers.values(), strict=True):
             value.simple_value = number
         made.append(event.SerializeToString())
     return made

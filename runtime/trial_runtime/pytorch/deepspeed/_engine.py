@@ -97,21 +97,20 @@ class EngineGuard:
                 engine._running_engine_step = False
         if not engine.is_gradient_accumulation_boundary():
             return self._reduce(*args, **kwargs)
-        if self.distributed.size > 1:
-            untouched = self._untouched_everywhere()
-        else:
+        if self.distributed.size == 1:
             untouched = [p for p in self._parameters if p.grad is None and p.requires_grad]
-        result = self._reduce(*args, **kwargs)
+            result = self._reduce(*args, **kwargs)
+        else:
+            parameters = [p for p in self._parameters if p.requires_grad]
+            bits = torch.tensor([p.grad is None for p in parameters], dtype=torch.uint8)
+            # On the host, among gloo ranks, and beside the gradients: the device is not waited for.
+            told = dist.all_reduce(bits, dist.ReduceOp.MIN, group=self.distributed.group(), async_op=True)
+            result = self._reduce(*args, **kwargs)
+            told.wait()
+            untouched = [p for p, bit in zip(parameters, bits.tolist(), strict=True) if bit]
         for parameter in untouched:
             parameter.grad = None
         return result
-
-    def _untouched_everywhere(self) -> list[torch.Tensor]:
-        parameters = [p for p in self._parameters if p.requires_grad]
-        # On the host, among gloo ranks: the device is not waited for.
-        bits = torch.tensor([p.grad is None for p in parameters], dtype=torch.uint8)
-        dist.all_reduce(bits, dist.ReduceOp.MIN, group=self.distributed.group())
-        return [parameter for parameter, bit in zip(parameters, bits.tolist(), strict=True) if bit]
 
     def _told(self) -> bool:
         """Whether the trial says where the boundary is, or has gradients coalesced: then none are lost."""
