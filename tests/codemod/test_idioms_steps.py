@@ -359,7 +359,8 @@ ENABLED = '"torch_autocast": {"enabled": self.context.device.type == "cuda", "dt
 PRECISION = {
     "use_amp": Idiom(
         with_init("self.context.experimental.use_amp()") + train(LOSS, BACKWARD, STEP),
-        (ENABLED,), ("use_amp",), review=("DSM340",),
+        (ENABLED, "self.model = self.context.wrap_model_engine(float32_outside(engine))"), ("use_amp",),
+        review=("DSM340",),
     ),
     "use_amp under an if": Idiom(
         with_init("if self.context.get_hparam('amp'):", "    self.context.experimental.use_amp()")
@@ -415,6 +416,33 @@ PRECISION = {
          '"torch_autocast": {"enabled": self.context.device.type == "cuda" and self.amp, "dtype": "float16"},'),
         review=("DSM340",),
     ),
+    "scaler and autocast, switched": Idiom(
+        with_init("self.amp = self.context.get_hparam('amp')",
+                  "self.scaler = self.context.wrap_scaler(torch.cuda.amp.GradScaler(enabled=self.amp))")
+        + train("with torch.cuda.amp.autocast(enabled=self.amp):", f"    {LOSS}",
+                "self.context.backward(self.scaler.scale(loss))",
+                "self.context.step_optimizer(self.optimizer, scaler=self.scaler)", "self.scaler.update()"),
+        ('"torch_autocast": {"enabled": self.context.device.type == "cuda" and self.amp, "dtype": "float16"},',),
+        review=("DSM340",),
+    ),
+    "scaler alone, switched": Idiom(
+        with_init("amp = self.context.get_hparam('amp')", "scaler = torch.cuda.amp.GradScaler(enabled=amp)",
+                  "self.scaler = self.context.wrap_scaler(scaler)")
+        + train(LOSS, "self.context.backward(self.scaler.scale(loss))",
+                "self.context.step_optimizer(self.optimizer, scaler=self.scaler)", "self.scaler.update()"),
+        ('"torch_autocast": {"enabled": self.context.device.type == "cuda" and amp, "dtype": "float16"},',),
+        review=("DSM340",),
+    ),
+    "autocast in a branch": Idiom(
+        with_init("self.amp = self.context.get_hparam('amp')")
+        + train("if self.amp:", f"    {AUTOCAST}", f"        {LOSS}", "else:", f"    {LOSS}", BACKWARD, STEP),
+        ('"torch_autocast": {"enabled": self.context.device.type == "cuda" and self.amp, "dtype": "float16"},',),
+        review=("DSM340",),
+    ),
+    "autocast in a branch of some batches": Idiom(
+        train("if batch_idx > 1:", f"    {AUTOCAST}", f"        {LOSS}", "else:", f"    {LOSS}", BACKWARD, STEP),
+        (ENABLED,), review=("DSM340",),
+    ),
     "autocast, switched off": Idiom(
         train("with torch.cuda.amp.autocast(enabled=False):", f"    {LOSS}", BACKWARD, STEP),
         ("with torch.cuda.amp.autocast(enabled=False):",), ("torch_autocast",),
@@ -458,6 +486,12 @@ def test_clipping_that_no_config_can_say_is_kept(idiom: Idiom, tmp_path: Path) -
 @idioms(PRECISION)
 def test_mixed_precision(idiom: Idiom, tmp_path: Path) -> None:
     idiom.check(tmp_path)
+
+
+def test_evaluation_without_autocast_is_said_to_have_it_now(tmp_path: Path) -> None:
+    block = train(AUTOCAST, f"    {LOSS}", BACKWARD, STEP)
+    result = examples.convert(tmp_path, examples.module(block))
+    assert [f.code for f in result.findings if "evaluation was float32 here" in f.message] == ["DSM340"]
 
 
 HELPED = {

@@ -24,6 +24,17 @@ def init(*lines: str) -> str:
 
 
 WRAPS = {
+    "in a function inside": Idiom(
+        init("def create(frozen=False):", "    model = self.context.wrap_model(Net())", "    return model", "",
+             "self.model = create()", "self.average = create(frozen=True)", SGD, "self.losses = []"),
+        ("model = self.context.engines.add_model(Net())", "self.average = create(frozen=True)",
+         "self.optimizer = self.context.engines.add_optimizer(torch.optim.SGD(self.model.parameters(), lr=0.1))",
+         COLLECTED, "self.losses = []"),
+    ),
+    "in a function inside that nothing calls": Idiom(
+        init("def create():", "    self.model = self.context.wrap_model(Net())", "self.model = Net()", SGD),
+        blocked=("DSM205", "wrapped in create(), which __init__() does not call"),
+    ),
     "inline": Idiom(init("self.model = self.context.wrap_model(Net())", SGD), ("self.model = Net()", *SIMPLE)),
     "keyword": Idiom(init("self.model = self.context.wrap_model(model=Net())", SGD), ("self.model = Net()", *SIMPLE)),
     "a name": Idiom(

@@ -193,7 +193,7 @@ def _simple_engine(names: _Names) -> list[str]:
     trial = names.plan.trial
     model, optimizer = trial.models[0], trial.optimizers[0]
     engine = names.engine
-    if trial.asked.casts:
+    if trial.asked.casts or (trial.precision.condition is not None and names.plan.target.ships_helpers):
         engine = f"{names.plan.deepspeed_name(names.file, 'float32_outside')}({engine})"
     return [
         *names.initialize(model.raw or model.target, optimizer.raw or optimizer.target, names.config, optimizer.target),

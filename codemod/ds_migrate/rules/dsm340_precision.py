@@ -3,8 +3,9 @@
 What it does
     ``use_amp()``, ``wrap_scaler(GradScaler())`` and apex become ``"torch_autocast": {"enabled": ..., "dtype":
     "float16"}``, merged into the config where the trial runs on a GPU. ``autocast`` blocks stay. A scaler that the
-    trial keeps is made with ``enabled=False``: it passes losses through, and the engine scales them. With several
-    engines, ``use_amp`` puts autocast around each model's forward, as it did.
+    trial keeps is made with ``enabled=False``: it passes losses through, and the engine scales them. What such an
+    engine returns comes back in float32 (``float32_outside``), as ``use_amp`` did it. With several engines, ``use_amp``
+    puts autocast around each model's forward, as it did.
 
 Why
     DeepSpeed scales the loss, unscales the gradients before it clips, and skips steps that overflow, all inside
@@ -44,7 +45,7 @@ After
         engine, self.optimizer, _, _ = deepspeed.initialize(
             model=self.model, optimizer=self.optimizer, config=ds_config
         )
-        self.model = self.context.wrap_model_engine(engine)
+        self.model = self.context.wrap_model_engine(float32_outside(engine))
 
     def train_batch(self, dataloader_iter: Iterator[TorchData], epoch_idx: int, batch_idx: int) -> Dict[str, Any]:
         inputs, targets = self.context.to_device(next(dataloader_iter))
@@ -96,12 +97,29 @@ def apply(plan: Plan) -> None:
         scaler = argument(step.call, 3, "scaler") if not step.by_hand else None
         if scaler is not None:
             plan.review(CODE, step.use.file, scaler, "the engine scales and unscales, the scaler is not needed", None)
+    _evaluation(plan)
     for block in plan.trial.precision.blocks:
         asked = plan.trial.asked.precision
         said = (
             _NEAREST if asked is None else f"the engine's forward is --precision {asked}, this is for what is around it"
         )
         plan.review(CODE, block[0], block[1], f"autocast: {said}")
+
+
+def _evaluation(plan: Plan) -> None:
+    """One engine is autocast in all its forwards: say so where the trial's own blocks leave evaluation in float32."""
+    trial = plan.trial
+    whole = any(use.attr in AMP_CALLS for use in trial.uses)
+    if trial.form is not Form.SIMPLE or not trial.precision.blocks or whole or trial.asked.precision is not None:
+        return
+    around = {file.function(block) for file, block in trial.precision.blocks}
+    if {function.name.value for function in around if function is not None} != {"train_batch"}:
+        return  # evaluation has blocks of its own, or the helper may be evaluation's too
+    for part, function in trial.methods("evaluate_batch", "evaluate_full_dataset"):
+        plan.review(
+            CODE, part.file, function.name,
+            "evaluation was float32 here; the engine is autocast in every forward where it is in training",
+        )  # fmt: skip
 
 
 def _drop(plan: Plan, use: ContextUse) -> None:

@@ -164,6 +164,8 @@ def _top_statement(part: Part, function: cst.FunctionDef, wrap: Wrap) -> cst.Bas
         return found
     if holder is None:
         raise NoPlaceError("it is wrapped outside any function", wrap)
+    if function in part.file.ancestors(holder):
+        return _last_call(function, holder, wrap)
     spelled = "__init__" if holder.name.value == "__init__" else holder.name.value
     for statement in function.body.body:
         for node in walk(statement):
@@ -181,6 +183,16 @@ def _top_statement(part: Part, function: cst.FunctionDef, wrap: Wrap) -> cst.Bas
                     continue
                 return statement
     raise NoPlaceError(f"it is wrapped in {holder.name.value}(), which {function.name.value}() does not call", wrap)
+
+
+def _last_call(function: cst.FunctionDef, inner: cst.FunctionDef, wrap: Wrap) -> cst.BaseStatement:
+    """The last statement of ``function``'s body that names a function which is defined inside of it."""
+    for statement in reversed(function.body.body):
+        below = list(walk(statement))
+        named = any(isinstance(n, cst.Name) and n.value == inner.name.value for n in below)
+        if named and inner not in below and isinstance(statement, cst.BaseStatement):
+            return statement
+    raise NoPlaceError(f"it is wrapped in {inner.name.value}(), which {function.name.value}() does not call", wrap)
 
 
 def _scheduled_elsewhere(trial: Trial) -> bool:

@@ -30,8 +30,10 @@ def wrap_of(use: ContextUse) -> Wrap | None:
     if discarded:
         target = dotted(given.value)
     around: list[cst.CSTNode] = []
+    nested = False
     for ancestor in use.file.ancestors(use.call):
         if isinstance(ancestor, cst.FunctionDef):
+            nested = use.file.function(ancestor) is not None
             break
         around.append(ancestor)
     return Wrap(
@@ -41,7 +43,7 @@ def wrap_of(use: ContextUse) -> Wrap | None:
         target=target,
         discarded=discarded,
         conditional=any(isinstance(a, _BRANCHES) for a in around),
-        repeated=any(isinstance(a, _LOOPS) for a in around),
+        repeated=nested or any(isinstance(a, _LOOPS) for a in around),  # a function inside may be called again
     )
 
 
