@@ -43,6 +43,11 @@ def entry(here: Project, text: str, target: str = "runtime", rest: str = REST) -
         (f"{HARNESS} model_def:MyTrial", "model_def:MyTrial", f"{DS} --trial model_def:MyTrial"),
         (f"{DDP} python3 train.py --lr 1e-4", "python3 train.py --lr 1e-4", f"{DS} python3 train.py --lr 1e-4"),
         (f"|\n  {DDP} \\\n    python3 train.py", "|\n  python3 train.py", f"|\n  {DS} \\\n    python3 train.py"),
+        (
+            f'[{ITEMS}torch_distributed, python3, train.py, -n, "3", 4]',
+            '[python3, train.py, -n, "3", 4]',
+            f'[{ITEMS}deepspeed, python3, train.py, -n, "3", 4]',
+        ),
         ("python3 train.py", None, f"{DS} python3 train.py"),
         ("python3 -u ./train.py", None, f"{DS} python3 -u ./train.py"),
         ("python3 -m train --lr 1", None, f"{DS} python3 -m train --lr 1"),

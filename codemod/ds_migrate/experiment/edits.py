@@ -186,9 +186,12 @@ def _equal(one: object, other: object) -> bool:
 
 
 def _normal(meaning: object) -> object:
-    """A folded entrypoint may break at another place: its words count, not the blanks between them."""
+    """An entrypoint is a command: its words count, not the blanks between them (a folded one may break at another
+    place), and in a list not whether a word is quoted (``"3"``)."""
     if isinstance(meaning, dict):
         entry = meaning.get(("str", "entrypoint"))
         if isinstance(entry, tuple) and isinstance(entry[1], str):
             return {**meaning, ("str", "entrypoint"): ("words", *entry[1].split())}
+        if isinstance(entry, list):
+            return {**meaning, ("str", "entrypoint"): [item[1] if isinstance(item, tuple) else item for item in entry]}
     return meaning
