@@ -266,11 +266,11 @@ def test_bash_completes_options_values_codes_and_files() -> None:
 
 @pytest.mark.skipif(which("fish") is None, reason="fish is not installed")
 def test_fish_completes_what_bash_does() -> None:
-    touch("completions/none", "train.py")
-    Path("completions/ds-migrate.fish").write_text(script("fish"))
+    touch("train.py")
+    Path("ds-migrate.fish").write_text(script("fish"))
 
     def offered(line: str) -> set[str]:
-        code = "set -p fish_complete_path completions; complete -C $argv[1]"
+        code = "source ds-migrate.fish; complete -C $argv[1]"
         done = subprocess.run(["fish", "-c", code, line], capture_output=True, text=True, check=True)
         return {row.split("\t")[0] for row in done.stdout.splitlines()}
 
