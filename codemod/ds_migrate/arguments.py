@@ -113,6 +113,17 @@ def _typed(name: str, value: object) -> list[str]:
     return [f"--{name}", str(value)]
 
 
+def _count(word: str) -> int:
+    """A number from 1 on."""
+    number = int(word)
+    if number < 1:
+        raise ValueError
+    return number
+
+
+_count.__name__ = "number"  # argparse: invalid number value
+
+
 def suggestion(word: str, known: Iterable[str]) -> str:
     """`` (did you mean ...?)``, or nothing when nothing is close."""
     import difflib
@@ -219,6 +230,13 @@ def make_parser() -> argparse.ArgumentParser:
     which.add_argument("--include", metavar="PATTERN", action="append", help="only files that match, as in .gitignore")
     which.add_argument("--exclude", metavar="PATTERN", action="append", help="no file that matches, as in .gitignore")
     which.add_argument("--stdin-filename", metavar="FILE", help="the file that - reads, to know its project")
+
+    which.add_argument(
+        "--jobs",
+        type=_count,
+        metavar="N",
+        help="processes that convert (default: one for each core, as far as there are trials enough)",
+    )
 
     output = parser.add_argument_group("output")
     output.add_argument(

@@ -9,7 +9,7 @@ import ast
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,13 +48,17 @@ _STAYING = ("old-api", "foreign-base", "skipped", "skipped-base")  # they need t
 
 
 def migrate(
-    sources: Sequence[Source], options: Options, progress: Callable[[int, int], None] = lambda _done, _total: None
+    sources: Sequence[Source],
+    options: Options,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
+    jobs: int | None = 1,
 ) -> Report:
     """Plan the conversion of every trial in the named sources. Raises nothing for what a file may hold.
 
-    ``progress`` is told (done, all) families of trials of a project as it goes.
+    ``progress`` is told (done, all) families of trials of a project as it goes. ``jobs`` is how many processes convert,
+    None for as many as pay.
     """
-    run = _Run({s.real_name: s for s in sources}, options, progress)
+    run = _Run({s.real_name: s for s in sources}, options, progress, jobs)
     roots: dict[str, list[Source]] = {}
     for source in sources:
         if source.data is not None or source.name.endswith(_PYTHON):
@@ -76,6 +80,7 @@ class _Run:
     sources: dict[str, Source]
     options: Options
     progress: Callable[[int, int], None]
+    jobs: int | None
     results: dict[Path, FileResult] = field(default_factory=dict)
     notebooks: dict[Path, Notebook] = field(default_factory=dict)
     _data: dict[Path, bytes | None] = field(default_factory=dict)
@@ -247,20 +252,14 @@ class _Run:
         scripts = _scripts(project) if configs else {}
         trials = [facts for conversion in conversions for facts in conversion.facts()]
         said = experiment.facts_for(configs, trials, scripts, root=project.root) if configs else {}
-        decided: dict[str, list[TrialFacts]] = {}
-        for neighbours in _by_folder(conversions):  # parsed files are large: they are held for one group at a time
-            for conversion in neighbours:
-                conversion.attempt(partial(conversion.model, said))
-            paths = ds_config.choose_paths((f.path, f.name, f.ds_config) for c in neighbours for f in c.facts())
-            for conversion in neighbours:
-                conversion.attempt(partial(conversion.plan, paths))
-                decided[conversion.unit] = list(conversion.facts(paths))
-                conversion.close()
-                self.progress(len(decided), len(conversions))
+        trials = []
+        if conversions:
+            from ds_migrate.side_by_side import convert_all
+
+            trials = convert_all(conversions, said, self.jobs, self.progress)
         for conversion in conversions:
             for path, result in conversion.results(self.result):
                 self.results[path] = result
-        trials = [facts for conversion in conversions for facts in decided[conversion.unit]]
         trials += _deepspeed_facts(project, self.source)
         if configs:
             for result in experiment.plan(configs, trials, scripts, target=self.options.target, root=project.root):
@@ -288,17 +287,6 @@ class _Run:
         for source in self.sources.values():
             found.setdefault(source.real_name.rpartition("/")[0] or "/", source)
         return found
-
-
-def _by_folder(conversions: Sequence[Conversion]) -> list[list[Conversion]]:
-    """Conversions in groups: those with trials in one folder choose the names of their DeepSpeed configs together."""
-    groups: list[tuple[set[Path], list[Conversion]]] = []
-    for conversion in conversions:
-        folders = {trial.path.parent for trial in conversion.family.trials}
-        near = [group for group in groups if group[0] & folders]
-        groups = [group for group in groups if group not in near]
-        groups.append((folders.union(*(f for f, _ in near)), [*(c for _, cs in near for c in cs), conversion]))
-    return [members for _, members in groups]
 
 
 def _deepspeed_facts(project: Project, source_of: Callable[[Path], Source | None]) -> Iterable[TrialFacts]:

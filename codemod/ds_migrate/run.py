@@ -91,8 +91,9 @@ def _report_of(sources: list[Source], arguments: Namespace) -> Report:
         from ds_migrate.markers import add_markers
 
         readable = [source for source in sources if source.error is None]
-        options = options_of(arguments)
-        report = _with_progress(readable, options) if sys.stderr.isatty() else migrate(readable, options)
+        options, jobs = options_of(arguments), arguments.jobs
+        shown = sys.stderr.isatty()
+        report = _with_progress(readable, options, jobs) if shown else migrate(readable, options, jobs=jobs)
         add_markers(report, readable)
         apply_comments(report, readable)
     report.searched = len(sources)
@@ -103,13 +104,13 @@ def _report_of(sources: list[Source], arguments: Namespace) -> Report:
     return report
 
 
-def _with_progress(sources: list[Source], options: Options) -> Report:
+def _with_progress(sources: list[Source], options: Options, jobs: int | None) -> Report:
     from ds_migrate.engine import migrate
     from ds_migrate.progress import Progress
 
     progress = Progress(sys.stderr)
     try:
-        return migrate(sources, options, progress)
+        return migrate(sources, options, progress, jobs)
     finally:
         progress.clear()
 

@@ -22,6 +22,7 @@ CHOICES: Mapping[str, tuple[object, ...]] = {
     "color": ("auto", "always", "never"),
 }
 PATTERNS = ("include", "exclude")
+JOBS = "jobs"
 
 
 class SettingsError(ValueError):
@@ -86,10 +87,13 @@ def _checked(file: str, table: Mapping[str, Any]) -> Mapping[str, Any]:
         elif key in PATTERNS:
             if not isinstance(value, list) or not all(isinstance(pattern, str) for pattern in value):
                 raise SettingsError(f"{file}: {key} in [tool.ds-migrate] must be a list of patterns, not {value!r}")
+        elif key == JOBS:
+            if type(value) is not int or value < 1:
+                raise SettingsError(f"{file}: {key} in [tool.ds-migrate] is {value!r}; it can be a number from 1 on")
         else:
             from ds_migrate.arguments import suggestion
 
-            keys = [*CHOICES, *PATTERNS]
+            keys = [*CHOICES, *PATTERNS, JOBS]
             meant = suggestion(key, keys) or f"; it can have {', '.join(keys)}"
             raise SettingsError(f"{file}: [tool.ds-migrate] has no key {key!r}{meant}")
     return table

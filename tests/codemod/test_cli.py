@@ -48,7 +48,8 @@ class Engine:
         self.sources: Sequence[Source] = []
         self.options = Options()
 
-    def migrate(self, sources: Sequence[Source], options: Options) -> Report:
+    def migrate(self, sources: Sequence[Source], options: Options, jobs: int | None = None) -> Report:
+        assert jobs is None
         self.sources, self.options = sources, options
         return self.report
 
@@ -136,7 +137,7 @@ def test_a_marker_in_an_experiment_config_counts(here: Path) -> None:
 
 
 def test_an_interrupt_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object) -> Report:
+    def interrupted(*_: object, **__: object) -> Report:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(ds_migrate.engine, "migrate", interrupted)
@@ -146,7 +147,7 @@ def test_an_interrupt_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_fault_of_the_tool_is_2_and_not_taken_for_work_that_remains(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def broken(*_: object) -> Report:
+    def broken(*_: object, **__: object) -> Report:
         raise RuntimeError("no such luck")
 
     monkeypatch.setattr(ds_migrate.engine, "migrate", broken)
@@ -413,7 +414,7 @@ def test_a_locale_without_the_characters_is_no_error(empty: Path) -> None:
 def test_a_signal_in_the_middle_of_a_run_ends_it_with_130(empty: Path) -> None:
     code = (
         "import os, signal, ds_migrate.engine, ds_migrate.cli\n"
-        "ds_migrate.engine.migrate = lambda *_: os.kill(os.getpid(), signal.SIGINT)\n"
+        "ds_migrate.engine.migrate = lambda *_, jobs: os.kill(os.getpid(), signal.SIGINT)\n"
         "raise SystemExit(ds_migrate.cli.main(['--write', '.']))\n"
     )
     (empty / "trial.py").write_bytes(TRIAL)
