@@ -22,6 +22,7 @@ from ds_migrate.syntax.source import SourceError, SourceFile
 from ds_migrate.target import target_named
 from ds_migrate.trial.build import build_trial, class_node
 from ds_migrate.trial.context import Contexts, link
+from ds_migrate.trial.model import Trial
 
 Read = Callable[[Path], "bytes | None"]
 
@@ -88,8 +89,11 @@ class Conversion:
         written: dict[tuple[SourceFile, str], str] = {}
         for member in sorted(self.family.trials, key=lambda t: -len(t.bases)):  # the most derived ones know most
             trial = build_trial(member, self.files, contexts)
-            if member.key in parents and (trial.abstract or not trial.wraps_all or self._made_below(member)):
-                continue  # a base class that is no trial by itself, or whose engines a class built on it makes
+            if member.key in parents and (trial.abstract or not trial.wraps_all):
+                continue  # a base class that is no trial by itself
+            if member.key in parents and (below := self._made_below(member)):
+                self._no_engine_of_its_own(trial, below, said.get(member.key))
+                continue
             target = target_named(self.options.target)
             plan = Plan(
                 trial, self.options, target, self.findings,
@@ -107,15 +111,34 @@ class Conversion:
         plan.accumulates = not frequencies <= {1}
         self._configs_that_bind(plan, config)
 
-    def _made_below(self, base: TrialClass) -> bool:
-        """Whether a class built on ``base`` makes its engines elsewhere: made in the base too, there would be two."""
+    def _made_below(self, base: TrialClass) -> Plan | None:
+        """The class built on ``base`` that makes its engines elsewhere: made in the base too, there would be two."""
         for plan in self.plans:
             place = plan.trial.place
             if base.key in plan.trial.facts.bases and place is not None:
                 own = next((p for p in plan.trial.parts if p.node.name.value == base.facts.name), None)
                 if own is not None and place.function not in own.methods.values():
-                    return True
-        return False
+                    return plan
+        return None
+
+    def _no_engine_of_its_own(self, base: Trial, below: Plan, config: ConfigFacts | None) -> None:
+        """A trial in full whose engines a class built on it makes: blocked where it is trained itself."""
+        own, derived = base.parts[0], below.trial
+        steps = any(step.use.function not in {s.use.function for s in derived.steps} for step in base.steps)
+        trained = config is not None and bool(config.configs)
+        if steps or trained:
+            how = "a config names it" if trained else f"it steps in methods that {derived.name} replaces"
+            below.blocked(
+                "DSM205", own.file, own.node.name,
+                f"{base.name} would have no engine: {derived.name}, built on it, makes them in its own __init__, "
+                f"and {how}",
+                f"wrap everything in one __init__, or do not build {derived.name} on {base.name}",
+            )  # fmt: skip
+        else:
+            below.review(
+                "DSM205", own.file, own.node.name,
+                f"{base.name} has no engine of its own any more, {derived.name} makes it: it trains only as that",
+            )  # fmt: skip
 
     def _whole_family(self) -> None:
         """Every file of the family must be named, no other trial may need it as it is, and a name means one class."""

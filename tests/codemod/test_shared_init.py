@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import examples
@@ -50,3 +51,63 @@ def test_trials_that_clip_differently_cannot_share_an_engine(tmp_path: Path) -> 
     (result,) = [f for f in examples.run(tmp_path).files if f.trials]
     assert {trial.status for trial in result.trials} == {TrialStatus.BLOCKED}
     assert any("share their __init__" in problem for problem in examples.problems(result))
+
+
+def test_what_a_derived_init_does_to_the_model_it_does_to_the_engines_module(tmp_path: Path) -> None:
+    derived = """
+
+class OtherTrial(MyTrial):
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        super().__init__(context)
+        self.model.load_state_dict(torch.load("weights.pt"), strict=False)
+"""
+    result = examples.convert(tmp_path, examples.module() + derived)
+    assert b"self.model.module.load_state_dict(" in (result.after or b"")
+    configs = [json.loads(f.after or b"") for f in examples.run(tmp_path).files if f.kind is FileKind.DS_CONFIG]
+    assert [config["zero_optimization"]["stage"] for config in configs] == [0]
+
+
+def test_an_engine_is_made_after_what_init_does_behind_its_helper(tmp_path: Path) -> None:
+    init = """def __init__(self, context: PyTorchTrialContext) -> None:
+    self.context = context
+    self.build()
+    self.model.load_state_dict(torch.load("weights.pt"), strict=False)
+    self.losses = []
+
+def build(self) -> None:
+    self.model = self.context.wrap_model(Net())
+    self.optimizer = self.context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=0.1))
+"""
+    after = (examples.convert(tmp_path, examples.module(init)).after or b"").decode()
+    load, engine = after.index("self.model.load_state_dict("), after.index("deepspeed.initialize(")
+    assert load < engine < after.index("self.losses = []")
+
+
+MORE = """
+
+class OtherTrial(MyTrial):
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        super().__init__(context)
+        self.head = self.context.wrap_model(nn.Linear(1, 1))
+        self.head_optimizer = self.context.wrap_optimizer(torch.optim.SGD(self.head.parameters(), lr=0.1))
+"""
+
+
+def test_a_trial_whose_engine_a_derived_one_makes_is_said_to_train_only_as_that(tmp_path: Path) -> None:
+    result = examples.convert(tmp_path, examples.module() + MORE)
+    assert result.after is not None
+    assert len([f for f in result.findings if "MyTrial has no engine of its own any more" in f.message]) == 1
+
+
+def test_a_trial_that_steps_by_itself_cannot_leave_its_engine_to_a_derived_one(tmp_path: Path) -> None:
+    train = """
+    def train_batch(self, batch, epoch_idx, batch_idx):
+        loss = self.head(self.model(batch[0])).mean()
+        self.context.backward(loss)
+        self.context.step_optimizer(self.optimizer)
+        self.context.step_optimizer(self.head_optimizer)
+        return {"loss": loss}
+"""
+    result = examples.convert(tmp_path, examples.module() + MORE + train)
+    assert result.after is None
+    assert any("MyTrial would have no engine" in problem for problem in examples.problems(result))

@@ -36,6 +36,7 @@ from ds_migrate.plan import Plan
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.syntax.tree import argument, dotted, parameters, walk
 from ds_migrate.trial.model import Form
+from ds_migrate.trial.place import after_place
 from ds_migrate.trial.references import references
 
 _TRAINING = ("train_batch", "evaluate_batch", "evaluate_full_dataset")
@@ -100,10 +101,11 @@ def apply(plan: Plan) -> None:
     target = trial.models[0].target
     if not target.startswith("self."):
         return
-    place = trial.place
     early = _early(plan)
     for file, node, function in references(trial, target):
-        if function.name.value == "__init__" and (function is not place.function or node in early):
+        if function.name.value == "__init__" and not after_place(trial, file, function, node):
+            continue
+        if node in early:
             continue
         if _before_engine(plan, function):
             continue

@@ -69,7 +69,7 @@ def parameter_hazard(trial: Trial) -> str:
     given = _clips(trial)
     models = {name for model in trial.models for name in model.names if name.startswith("self.")}
     optimizers = {name.rpartition(".")[2] for optimizer in trial.optimizers for name in optimizer.names}
-    for file, function in running(trial):
+    for file, function in (*running(trial), *_inits_above(trial)):
         for node in file.nodes(below=function):
             reason = (
                 ""
@@ -79,6 +79,15 @@ def parameter_hazard(trial: Trial) -> str:
             if reason:
                 return f"{reason} ({file.path.name}, line {file.position(node)[0]})"
     return ""
+
+
+def _inits_above(trial: Trial) -> Iterator[tuple[SourceFile, cst.FunctionDef]]:
+    """``__init__`` of classes built on the one whose ``__init__`` makes the engine: they go on when it is made."""
+    inits = [(part.file, init) for part, init in trial.methods("__init__")]
+    for file, init in inits:
+        if trial.place is None or init is trial.place.function or all(i is not trial.place.function for _, i in inits):
+            return
+        yield file, init
 
 
 NO_FORWARD = frozenset(

@@ -133,8 +133,11 @@ def _home(trial: Trial, wraps: list[Wrap]) -> tuple[Part, cst.FunctionDef]:
         function = next(iter(holders))
         part = next((p for p in trial.parts if function in p.methods.values()), None)
         if part is not None and function is not None:
-            if function.name.value == "__init__" or _called_in_init(trial, function.name.value):
+            if function.name.value == "__init__":
                 return part, function
+            caller = _called_in_init(trial, function.name.value)
+            if caller is not None:
+                return caller[:2] if _wanted_raw_later(trial, *caller[1:]) else (part, function)
             raise NoPlaceError(f"it is wrapped in {function.name.value}(), which __init__ does not call", wraps[0])
     for part in trial.parts:
         init = part.methods.get("__init__")
@@ -143,16 +146,48 @@ def _home(trial: Trial, wraps: list[Wrap]) -> tuple[Part, cst.FunctionDef]:
     raise NoPlaceError("the trial has no __init__ in this project", wraps[0])
 
 
-def _called_in_init(trial: Trial, name: str) -> bool:
-    """Whether ``__init__`` calls the method once, directly in its body (not in a loop or a branch)."""
-    calls = 0
+def _called_in_init(trial: Trial, name: str) -> tuple[Part, cst.FunctionDef, cst.BaseStatement] | None:
+    """Where ``__init__`` calls the method: once, directly in its body (not in a loop or a branch)."""
+    found: list[tuple[Part, cst.FunctionDef, cst.BaseStatement]] = []
     for part, init in trial.methods("__init__"):
         for node in walk(init):
             if isinstance(node, cst.Call) and dotted(node.func) == f"self.{name}":
                 top = part.file.statement_in(node, init)
                 if isinstance(top, cst.SimpleStatementLine):
-                    calls += 1
-    return calls == 1
+                    found.append((part, init, top))
+    return found[0] if len(found) == 1 else None
+
+
+def _wanted_raw_later(trial: Trial, init: cst.FunctionDef, call: cst.BaseStatement) -> bool:
+    """Whether ``__init__`` still needs the raw model or optimizer after its helper has wrapped them."""
+    names = {n for m in trial.models for n in m.names} | {n for o in trial.optimizers for n in o.names}
+    lasting = {n for n in names if n.startswith("self.")}
+    kept = {m.target for m in trial.models} | {o.target for o in trial.optimizers} <= lasting
+    body = list(init.body.body)
+    return kept and any(_needs_raw(statement, lasting, trial) for statement in body[body.index(call) + 1 :])
+
+
+def after_place(trial: Trial, file: SourceFile, function: cst.FunctionDef, node: cst.CSTNode) -> bool:
+    """Whether a statement of an ``__init__`` runs when the engine is there: behind its place, or in a class built on
+    the one that makes it, once ``super().__init__`` has run."""
+    place = trial.place
+    assert place is not None
+    top = file.statement_in(node, function)
+    body = list(function.body.body)
+    if top is None:
+        return False
+    if function is place.function:
+        return body.index(top) > body.index(place.statement)
+    inits = [init for _, init in trial.methods("__init__")]
+    if place.function not in inits or inits.index(function) > inits.index(place.function):
+        return False
+    calls = [n for n in walk(function) if isinstance(n, cst.Call) and _is_init_of_base(n)]
+    return bool(calls) and file.position(calls[0]) < file.position(node)
+
+
+def _is_init_of_base(call: cst.Call) -> bool:
+    """``super().__init__(...)`` or ``Base.__init__(self, ...)``."""
+    return isinstance(call.func, cst.Attribute) and call.func.attr.value == "__init__"
 
 
 def _top_statement(part: Part, function: cst.FunctionDef, wrap: Wrap) -> cst.BaseStatement:
