@@ -99,3 +99,33 @@ def test_a_script_in_another_folder_leaves_it_to_the_trials_own_code(tmp_path: P
     assert not list(report.findings(Severity.BLOCKED, Severity.ERROR))
     (after,) = [file.after for file in report.files if file.path.name == "train.py"]
     assert after is not None and b'hparams={"global_batch_size": 4})' in after
+
+
+def test_lengths_under_a_name_count_accumulated_batches_too(tmp_path: Path) -> None:
+    script = """
+
+def main(args, debug):
+    length = pytorch.Batch(8) if debug else pytorch.Epoch(2)
+    period = pytorch.Batch(args.period + 2)
+    with pytorch.init(hparams={"global_batch_size": 4}, aggregation_frequency=2) as context:
+        trainer = pytorch.Trainer(MyTrial(context), context)
+        trainer.fit(max_length=length, validation_period=period, reporting_period=args.r)
+"""
+    result = examples.convert(tmp_path, examples.module() + script)
+    after = (result.after or b"").decode()
+    assert "length = pytorch.Batch(4) if debug else pytorch.Epoch(2)" in after
+    assert "period = pytorch.Batch(max((args.period + 2) // 2, 1))" in after
+    assert [f.line for f in result.findings if "reporting_period is args.r" in f.message]
+
+
+def test_accumulation_that_only_the_run_knows_moves_along(tmp_path: Path) -> None:
+    script = """
+
+def main(args, hparams):
+    with pytorch.init(hparams=hparams, aggregation_frequency=args.accumulate) as context:
+        pytorch.Trainer(MyTrial(context), context).fit(max_length=pytorch.Batch(8))
+"""
+    after = (examples.convert(tmp_path, examples.module() + script).after or b"").decode()
+    steps = '"overwrite_deepspeed_args": {"gradient_accumulation_steps": args.accumulate}'
+    assert f"hparams={{**hparams, {steps}}}" in after.replace("\n", "")
+    assert "max_length=pytorch.Batch(max(8 // args.accumulate, 1))" in after

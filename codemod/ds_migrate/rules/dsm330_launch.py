@@ -2,7 +2,8 @@
 
 What it does
     ``init(..., aggregation_frequency=K)`` moves K to ``overwrite_deepspeed_args`` of the hyperparameters, where the
-    converted trial reads it, and divides the batch-unit lengths and periods of ``fit`` by it. Hyperparameters that are
+    converted trial reads it, and divides the batch-unit lengths and periods of ``fit`` by it, where they are given and
+    under the names that they have before. Hyperparameters that are
     written out in the script get ``deepspeed_config``, as those of an experiment config do.
     ``trainer.configure_profiler(...)`` goes.
 
@@ -28,18 +29,20 @@ from ds_migrate.plan import Plan
 from ds_migrate.rules.support import expression_text, remove_statement, trim_comma
 from ds_migrate.syntax.literals import add_pairs
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import argument, number
+from ds_migrate.syntax.tree import argument, dotted, number, walk
 
 CODE = "DSM330"
 NAME = "launch"
 _WIDTH = 120
 
+_STEPS = "gradient_accumulation_steps of the hyperparameters"
+_OTHER_UNITS = ("determined.pytorch.Epoch", "determined.pytorch.Record")
 _BATCHED = ("checkpoint_period", "validation_period", "max_length", "reporting_period")
 
 
 def apply_file(file: SourceFile, plans: Sequence[Plan]) -> None:
     plan = plans[0]
-    accumulation = 1
+    accumulation: cst.BaseExpression | None = None
     calls = file.nodes(cst.Call)
     for call in calls:
         if file.names.qualified(call.func) == "determined.pytorch.init":
@@ -52,7 +55,7 @@ def apply_file(file: SourceFile, plans: Sequence[Plan]) -> None:
                 plan.converted(CODE, file, call, "configure_profiler did nothing; fit(profiling_enabled=True) profiles")
             else:
                 plan.blocked(CODE, file, call, "the value of configure_profiler() is used", "take the call out")
-        elif call.func.attr.value == "fit" and accumulation > 1 and any(argument(call, None, n) for n in _BATCHED):
+        elif call.func.attr.value == "fit" and accumulation is not None:
             _shorten(plan, file, call, accumulation)
 
 
@@ -66,8 +69,9 @@ def aggregations_of(file: SourceFile) -> set[int | float | None]:
     return found
 
 
-def _init(plan: Plan, file: SourceFile, call: cst.Call) -> int | None:
-    """Let literal hyperparameters name the DeepSpeed config, and move ``aggregation_frequency`` there; returns it."""
+def _init(plan: Plan, file: SourceFile, call: cst.Call) -> cst.BaseExpression | None:
+    """Let literal hyperparameters name the DeepSpeed config, and move ``aggregation_frequency`` there; returns it where
+    it may be more than 1."""
     hparams = argument(call, None, "hparams")
     literal = None if hparams is None else _literal(file, call, hparams.value)
     pairs: dict[str, str] = {}
@@ -76,26 +80,40 @@ def _init(plan: Plan, file: SourceFile, call: cst.Call) -> int | None:
         plan.converted(CODE, file, literal, "these hyperparameters name the DeepSpeed config, as experiment configs do")
     given = argument(call, None, "aggregation_frequency")
     value = None if given is None else number(given.value)
-    if given is not None and value != 1 and (not isinstance(value, int) or hparams is None):
+    steps = given.value if given is not None and value != 1 else None
+    if steps is not None and (hparams is None or not (isinstance(value, int) or _is_plain(steps))):
         plan.blocked(
-            CODE, file, given, f"aggregation_frequency={expression_text(given.value)} must move to the hyperparameters",
+            CODE, file, steps, f"aggregation_frequency={expression_text(steps)} must move to the hyperparameters",
             'pass init(hparams={..., "overwrite_deepspeed_args": {"gradient_accumulation_steps": K}}), '
             "and divide batch periods by K",
         )  # fmt: skip
         return None
     if given is not None:
         _remove(file, call, given)
-    if given is not None and value != 1 and hparams is not None:
-        accumulation = f'{{"gradient_accumulation_steps": {value}}}'
-        if literal is None:
+    if steps is not None and hparams is not None:
+        accumulation = f'{{"gradient_accumulation_steps": {expression_text(steps)}}}'
+        if literal is None or (value is None and literal is not hparams.value):  # its names may not be known there yet
             merged = f'{{**{expression_text(hparams.value)}, "overwrite_deepspeed_args": {accumulation}}}'
             file.replace(hparams.value, merged)
         else:
             pairs["overwrite_deepspeed_args"] = accumulation
-        plan.converted(CODE, file, given, f"accumulation over {value} micro-batches is gradient_accumulation_steps")
+        plan.converted(CODE, file, steps, f"accumulation over {expression_text(steps)} micro-batches: {_STEPS}")
+        if value is None and plan.configured is not None and plan.configured.configs:
+            plan.review(
+                CODE, file, steps,
+                f"lengths in batches of experiment configs stay: what {expression_text(steps)} is, is not known",
+                f"divide them by {expression_text(steps)}",
+            )  # fmt: skip
     if literal is not None and pairs and file.edits.once(literal, CODE):
         file.change(literal, partial(add_pairs, pairs=pairs, room=_WIDTH - _line_length(file, literal)))
-    return value if isinstance(value, int) else None
+    return steps
+
+
+def _is_plain(value: cst.BaseExpression) -> bool:
+    """Whether an expression may be written down a second time: it reads, and calls nothing."""
+    return isinstance(value, (cst.Name, cst.Attribute, cst.Subscript)) and not any(
+        isinstance(node, cst.Call) for node in walk(value)
+    )
 
 
 def _literal(file: SourceFile, call: cst.Call, value: cst.BaseExpression) -> cst.Dict | None:
@@ -148,23 +166,48 @@ def _remove(file: SourceFile, call: cst.Call, given: cst.Arg) -> None:
     file.change(call, trim_comma)
 
 
-def _shorten(plan: Plan, file: SourceFile, call: cst.Call, accumulation: int) -> None:
+def _shorten(plan: Plan, file: SourceFile, call: cst.Call, steps: cst.BaseExpression) -> None:
+    """Divide every length in batches that ``fit`` is given."""
     for name in _BATCHED:
         arg = argument(call, None, name)
-        inner = arg.value if arg is not None else None
-        if (
-            not isinstance(inner, cst.Call)
-            or file.names.qualified(inner.func) != "determined.pytorch.Batch"
-            or not inner.args
-        ):
-            continue
-        length = inner.args[0]
-        value = number(length.value)
-        if isinstance(value, int):
-            file.replace(length.value, str(max(value // accumulation, 1)))
-            if value % accumulation:
-                plan.review(CODE, file, inner, f"{value} micro-batches are not whole batches of {accumulation}")
-        else:
-            plan.blocked(CODE, file, inner, f"{name} counts micro-batches", f"divide it by {accumulation}")
-            continue
-        plan.converted(CODE, file, inner, f"{name} counts batches of {accumulation} micro-batches")
+        for value in _values(file, call, arg.value) if arg is not None else ():
+            unit = file.names.qualified(value.func) if isinstance(value, cst.Call) else None
+            if isinstance(value, cst.Call) and unit == "determined.pytorch.Batch" and value.args:
+                _divide(plan, file, value, name, steps, call)
+            elif unit not in _OTHER_UNITS and dotted(value) != "None":
+                plan.review(
+                    CODE, file, value, f"{name} is {expression_text(value)}: whether that is in batches is not known",
+                    f"divide it by {expression_text(steps)} where it is in batches",
+                )  # fmt: skip
+
+
+def _values(file: SourceFile, call: cst.Call, value: cst.BaseExpression) -> list[cst.BaseExpression]:
+    """What an argument of ``fit`` may be, through branches and the names that the same function gives a value."""
+    if isinstance(value, cst.IfExp):
+        return [v for branch in (value.body, value.orelse) for v in _values(file, call, branch)]
+    if isinstance(value, cst.Name) and value.value != "None":
+        given = file.values_of({value.value}, file.function(call) or file.module)
+        return [v for one in given if dotted(one) != value.value for v in _values(file, call, one)] or [value]
+    return [value]
+
+
+def _divide(
+    plan: Plan, file: SourceFile, batches: cst.Call, name: str, steps: cst.BaseExpression, call: cst.Call
+) -> None:
+    if not file.edits.once(batches, CODE):
+        return
+    length = batches.args[0].value
+    value, divisor = number(length), number(steps)
+    text = expression_text(steps)
+    if isinstance(value, int) and isinstance(divisor, int):
+        file.replace(length, str(max(value // divisor, 1)))
+        if value % divisor:
+            plan.review(CODE, file, batches, f"{value} micro-batches are not whole batches of {divisor}")
+    elif isinstance(divisor, int) or file.function(batches) is file.function(call):
+        plain = isinstance(length, (cst.Integer, cst.Name, cst.Attribute, cst.Subscript, cst.Call))
+        whole = expression_text(length) if plain else f"({expression_text(length)})"
+        file.replace(length, f"max({whole} // {text}, 1)")
+    else:
+        plan.blocked(CODE, file, batches, f"{name} counts micro-batches", f"divide it by {text}")
+        return
+    plan.converted(CODE, file, batches, f"{name} counts batches of {text} micro-batches")
