@@ -178,7 +178,7 @@ def test_an_unknown_pick_is_refused_with_a_near_name() -> None:
     [
         ("entrypoint: null", "entrypoint: is missing"),
         ("entrypoint: bash x.sh", "entrypoint: 'bash x.sh' is not allowed: write 'module:Class'"),
-        ("entrypoint: python3 train.py", "entrypoint: there is no file 'train.py' in the context directory /nowhere"),
+        ("entrypoint: python3 train.py", "entrypoint: there is no file 'train.py' in /nowhere"),
         ("hyperparameters: 3", "hyperparameters: 3 is not allowed: write a mapping"),
         ("hyperparameters: {global_batch_size: 1.5}", "hyperparameters.global_batch_size: 1.5 is not allowed"),
         (
@@ -210,7 +210,8 @@ def test_an_unknown_pick_is_refused_with_a_near_name() -> None:
         ("hyperparameters: {n: {type: const}}", "hyperparameters.n.val: None is not allowed"),
         (
             "environment: {environment_variables: {cdua: [A=1]}}",
-            "environment.environment_variables.cdua: ['A=1'] is not allowed: write lists under cpu, cuda, rocm (did",
+            "environment.environment_variables.cdua: ['A=1'] is not allowed: write a list of NAME=value "
+            "strings, or such lists under cpu, cuda, rocm (did",
         ),
         ("searcher: {max_length: true}", "searcher.max_length: True is not allowed"),
         ("searcher: {max_steps: 5}", "write max_length: {batches: 500}"),
@@ -381,6 +382,7 @@ def test_an_assignment_that_is_none_is_refused(text: str) -> None:
     [
         (b"a: [1\nb: 2\n", "is not valid YAML"),
         (b"a: 1\na: 2\n", "is not valid YAML: found duplicate key"),
+        (b"a: 1\n---\na: 2\n", ":2: holds several documents"),
         (b"- 1\n", "is not an experiment config"),
         (b"", "is not an experiment config"),
         (b"a: \xff\n", "is not UTF-8"),

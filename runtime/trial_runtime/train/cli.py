@@ -44,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
         nargs="?",
         metavar="DIR",
         help="the folder with the trial's code: working directory and first on the import path "
-        "(default: the config's folder)",
+        "(default: the config's folder, or the nearest above it that the entrypoint is found from)",
     )
     made.add_argument(
         "--hparam",
@@ -203,6 +203,8 @@ def _show(plan: Plan, run: RunDirectory | None = None) -> None:
         _say("test: one batch is trained and one validated")
     for field, note in plan.notices:
         _say(f"{field}: {note}")
+    if (plan.context / "startup-hook.sh").is_file():
+        _say("startup-hook.sh: not run, a cluster did in its containers: run 'source startup-hook.sh' before ds-train")
     if run is None:
         print(json.dumps({"hparams": plan.hparams}, indent=2, default=str))
 

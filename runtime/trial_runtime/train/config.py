@@ -164,7 +164,10 @@ def _entrypoint(root: Section, context: Path) -> entrypoint.Entrypoint | None:
         root.bad("entrypoint", str(error))
         return None
     if entry.kind == "script" and not (context / entry.target).is_file():
-        root.problems.say(f"entrypoint: there is no file {entry.target!r} in the context directory {context}")
+        root.problems.say(
+            f"entrypoint: there is no file {entry.target!r} in {context}; "
+            f"if it is elsewhere, name its folder: ds-train CONFIG.yaml DIR"
+        )
     return entry
 
 
@@ -287,7 +290,10 @@ def _environment(section: Section, accelerator: str) -> dict[str, str]:
     value = section.get("environment_variables")
     if isinstance(value, Mapping):
         for device in value.keys() - set(_DEVICES):
-            known = f"write lists under {', '.join(_DEVICES[:-1])}{did_you_mean(str(device), _DEVICES)}"
+            known = (
+                "write a list of NAME=value strings, or such lists under "
+                f"{', '.join(_DEVICES[:-1])}{did_you_mean(str(device), _DEVICES)}"
+            )
             section.problems.add(f"{section.at('environment_variables')}.{device}", value[device], known)
         value = value.get("cpu") if accelerator == "cpu" else value.get("cuda") or value.get("gpu")
     allowed = "write a list of NAME=value strings, or one such list under each of cpu and cuda"

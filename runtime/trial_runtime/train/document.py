@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import warnings
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.composer import ComposerError
+from ruamel.yaml.error import MantissaNoDotYAML1_1Warning, MarkedYAMLError, YAMLError
 
 from trial_runtime.train.problems import ConfigError
 
@@ -19,7 +21,11 @@ def parse_yaml(text: str) -> Any:
         YAMLError: the text is not one well-formed YAML document.
     """
     # The C loader speaks YAML 1.1, where 1e-4 is a string.
-    return YAML(typ="safe", pure=True).load(io.StringIO(text))
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", MantissaNoDotYAML1_1Warning
+        )  # after "%YAML 1.1", where 1e-4 is read all the same
+        return YAML(typ="safe", pure=True).load(io.StringIO(text))
 
 
 def dump_yaml(document: Any) -> str:
@@ -44,7 +50,11 @@ def load(path: Path) -> dict[str, Any]:
     try:
         document = parse_yaml(text)
     except YAMLError as error:
-        raise ConfigError(f"{path}{_where(error)}: is not valid YAML: {_what(error)}") from error
+        if isinstance(error, ComposerError) and error.problem == "but found another document":
+            wrong = "holds several documents (---), a run has one config: write each to a file of its own"
+        else:
+            wrong = f"is not valid YAML: {_what(error)}"
+        raise ConfigError(f"{path}{_where(error)}: {wrong}") from error
     if not isinstance(document, dict):
         raise ConfigError(f"{path}: is not an experiment config: it must hold 'key: value' lines")
     return document

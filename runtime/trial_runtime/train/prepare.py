@@ -13,6 +13,7 @@ from trial_runtime._remote import Location, call, is_url
 from trial_runtime.errors import CheckpointStorageError
 from trial_runtime.train.config import Plan, make_plan
 from trial_runtime.train.document import assign, load, split_assignment
+from trial_runtime.train.place import context_of
 from trial_runtime.train.problems import ConfigError
 from trial_runtime.train.requirements import missing_runtime
 from trial_runtime.train.run_directory import (
@@ -36,7 +37,7 @@ def plan_from(options: argparse.Namespace) -> Plan:
         assign(document, *split_assignment("--config", text))
     if options.slots is not None:
         assign(document, "resources.slots_per_trial", options.slots)
-    context: Path = options.context or options.config.parent
+    context: Path = options.context or context_of(options.config, document)
     if not context.is_dir():
         raise ConfigError(f"{context}: is not a folder; DIR is the folder with the trial's code")
     picks = dict(split_assignment("--hparam", text) for text in options.hparam)

@@ -20,6 +20,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from trial_runtime import _deepspeed_messages
 from trial_runtime._cluster_info import ClusterInfo, get_cluster_info
 from trial_runtime.errors import InvalidDeepSpeedConfigException, InvalidExperimentException
 from trial_runtime.train import alias
@@ -60,6 +61,7 @@ def run(info: ClusterInfo, context: Path, kind: str, target: str, args: Sequence
     os.chdir(context)
     _import_from(context)
     alias.install()
+    _deepspeed_messages.expect_cpu()
     with ExitStack() as stack:
         status = "failed"
         try:
@@ -85,7 +87,8 @@ def run(info: ClusterInfo, context: Path, kind: str, target: str, args: Sequence
             if rank == 0:
                 _record_status(directory, status)
             if rank == 0 and status == "completed" and (removed := remove_superseded(info)):
-                print(f"ds-train: {len(removed)} checkpoints removed, as checkpoint_storage says", file=sys.stderr)
+                count = f"{len(removed)} checkpoint{'' if len(removed) == 1 else 's'}"
+                print(f"ds-train: {count} removed, as checkpoint_storage says", file=sys.stderr)
             sys.stdout.flush()
             sys.stderr.flush()
     return 0

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trial_runtime.train.document import split_assignment
+from trial_runtime.train.document import load, split_assignment
+from trial_runtime.train.place import context_of
 from trial_runtime.train.problems import ConfigError
 from trial_runtime.train.requirements import missing_runtime
 
@@ -163,13 +164,19 @@ def _place(options: argparse.Namespace) -> tuple[Path, Path | None]:
     if not path.exists():
         raise ConfigError(f"{path}: there is no such file or folder")
     config = path if path.suffix in (".yaml", ".yml") else options.config
-    context = (options.context or (path if path.is_dir() else path.parent)).resolve()
+    context = (options.context or _folder_of(path)).resolve()
     if config is None:
         return context, None
     place = (config if config.exists() else context / config).resolve()
     if not place.is_file() or not place.is_relative_to(context):
         raise ConfigError(f"{config}: is not a file below {context}; name the folder with --context")
     return context, place.relative_to(context)
+
+
+def _folder_of(path: Path) -> Path:
+    if path.suffix in (".yaml", ".yml"):
+        return context_of(path, load(path))
+    return path if path.is_dir() else path.parent
 
 
 def _device(asked: str | None, ranks: int) -> str:

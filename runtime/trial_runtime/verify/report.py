@@ -57,7 +57,8 @@ class Verification:
     @property
     def explanations(self) -> list[tuple[str, Finding]]:
         """Review findings that may be the reason of a difference; none when there is no difference."""
-        return [] if self.same else explanations(self.sides.findings)
+        parted = any(not each.same for each in self.outcomes)
+        return explanations(self.sides.findings) if parted else []
 
     def costs(self) -> Iterator[tuple[str, dict[str, Any], str]]:
         """Label, figures and, where there are none, the reason, of each run that was not a control."""

@@ -1,0 +1,45 @@
+"""Messages of DeepSpeed that tell a user nothing are left out; all others stay. Needs neither torch nor DeepSpeed."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+_LOGGER = "DeepSpeed"
+_NO_ACCELERATOR = "Setting accelerator to CPU."
+_DEVICE_FILES = ("nvidia[0-9]*", "kfd", "davinci[0-9]*", "accel*", "xdxct*")
+UNTESTED_OPTIMIZER = "You are using ZeRO with an untested optimizer"
+
+
+class _Without(logging.Filter):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._text = text
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return self._text not in str(record.msg)
+
+
+def expect_cpu(devices: Path = Path("/dev")) -> None:
+    """Where there is no accelerator, or the user has hidden it, DeepSpeed need not say that it found none.
+
+    Where there is one that cannot be used (a torch without CUDA, a driver too old), its warning is the only hint.
+    """
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    if hidden or not any(found for name in _DEVICE_FILES for found in devices.glob(name)):
+        logging.getLogger(_LOGGER).addFilter(_Without(_NO_ACCELERATOR))
+
+
+@contextlib.contextmanager
+def without(text: str, when: bool = True) -> Iterator[None]:
+    """Leave out messages with this text inside."""
+    found, logger = _Without(text), logging.getLogger(_LOGGER)
+    if when:
+        logger.addFilter(found)
+    try:
+        yield
+    finally:
+        logger.removeFilter(found)
