@@ -405,6 +405,21 @@ CONTEXT = {
         "def save(self):\n    torch.save(self.model.state_dict(), 'w.pt')\n",
         ("torch.save(self.model.module.state_dict(), 'w.pt')",),
     ),
+    "by a string": Idiom(
+        "def save(self):\n    torch.save(getattr(self, 'model').state_dict(), 'w.pt')\n"
+        "    return getattr(self, 'model', None), getattr(self, 'criterion')\n",
+        ("torch.save(getattr(self, 'model').module.state_dict(), 'w.pt')",
+         "return getattr(self, 'model', None), getattr(self, 'criterion')"),
+    ),
+    "by a string that is not known": Idiom(
+        "def save(self, name):\n    return getattr(self, name).state_dict()\n", review=("DSM306",),
+    ),
+    "among all attributes": Idiom(
+        "def save(self):\n    return {k: v.state_dict() for k, v in vars(self).items() if isinstance(v, nn.Module)}\n\n"
+        "def all(self):\n    return [v.state_dict() for v in self.__dict__.values() if hasattr(v, 'state_dict')]\n",
+        review=("DSM306",),
+    ),
+    "a number by a string": Idiom("def look(self, name):\n    return float(getattr(self, name)), len(vars(self))\n"),
     "under a local name": Idiom(
         "def look(self):\n    net = self.model\n    print(net.training)\n    return net[0], net.state_dict()\n",
         ("net = self.model", "print(net.training)", "return net.module[0], net.module.state_dict()"),
@@ -502,7 +517,14 @@ LAUNCH = {
         script("hparams=hparams, aggregation_frequency=1"), ("with init(hparams=hparams) as train_context:",)
     ),
     "aggregation_frequency known later": Idiom(
-        script("hparams=hparams, aggregation_frequency=K"), blocked=("DSM330", "aggregation_frequency=K")
+        script("hparams=hparams, aggregation_frequency=K"),
+        ('with init(hparams={**hparams, "overwrite_deepspeed_args": {"gradient_accumulation_steps": K}}) '
+         "as train_context:",
+         'trainer.fit(max_length=pytorch.Batch(max(100 // K, 1)), validation_period=pytorch.Batch(max(10 // K, 1)), '
+         'checkpoint_policy="none")'),
+    ),
+    "aggregation_frequency that is computed": Idiom(
+        script("hparams=hparams, aggregation_frequency=read()"), blocked=("DSM330", "aggregation_frequency=read()")
     ),
     "aggregation_frequency without hyperparameters": Idiom(
         script("aggregation_frequency=2"), blocked=("DSM330", "aggregation_frequency=2")

@@ -34,7 +34,7 @@ import libcst as cst
 
 from ds_migrate.plan import Plan
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import argument, dotted, parameters, walk
+from ds_migrate.syntax.tree import argument, code, dotted, parameters, walk
 from ds_migrate.trial.model import Form
 from ds_migrate.trial.place import after_place
 from ds_migrate.trial.references import references
@@ -94,6 +94,10 @@ _WHOLE = frozenset(
 )
 
 
+# Of all these, what code that has no model in mind asks as well.
+_ANYTHING = frozenset(["len", "iter", "list", "enumerate", "type", "to", "cpu", "cuda", "half", "float", "double"])
+
+
 def apply(plan: Plan) -> None:
     trial = plan.trial
     if trial.form is not Form.SIMPLE or trial.place is None:
@@ -112,6 +116,47 @@ def apply(plan: Plan) -> None:
         if _needs_module(plan, file, node, function) and file.edits.once(node, CODE):
             file.replace(node, f"{dotted(node)}.module")
             plan.converted(CODE, file, node, f"{dotted(node)} is an engine here, its module is meant")
+    for part, function in trial.methods():
+        if not _before_engine(plan, function):
+            for call in part.file.nodes(cst.Call, cst.Attribute, below=function):
+                _by_string(plan, part.file, call, function)
+
+
+def _by_string(plan: Plan, file: SourceFile, node: cst.CSTNode, function: cst.FunctionDef) -> None:
+    """``getattr(self, "model")`` is a name of the engine too; ``getattr(self, name)``, ``vars(self)`` and
+    ``self.__dict__`` may give it."""
+    every = dotted(node) == "self.__dict__"
+    if isinstance(node, cst.Call):
+        called, of = dotted(node.func), [dotted(arg.value) for arg in node.args[:1]] == ["self"]
+        every = of and called == "vars"
+        if of and called == "getattr" and len(node.args) > 1:
+            name = node.args[1].value
+            if not isinstance(name, cst.SimpleString):
+                every = True
+            elif f"self.{name.evaluated_value}" == plan.trial.models[0].target:
+                ready = function.name.value != "__init__" or after_place(plan.trial, file, function, node)
+                if ready and _needs_module(plan, file, node, function) and file.edits.once(node, CODE):
+                    file.change(
+                        node, lambda updated: cst.Attribute(cst.ensure_type(updated, cst.Call), cst.Name("module"))
+                    )
+                    plan.converted(CODE, file, node, f"{code(node)} is an engine here, its module is meant")
+    if every and function.name.value != "__init__" and _asks_module(file, function):
+        plan.review(
+            CODE, file, node,
+            f"what {code(node)} gives may be the engine {plan.trial.models[0].target}: names of its parameters carry "
+            "module., and it is no instance of the model's class",
+            "use its module: x.module if x is the engine",
+        )  # fmt: skip
+
+
+def _asks_module(file: SourceFile, function: cst.FunctionDef) -> bool:
+    """Whether a function does something that an engine does in another way than its module."""
+    return any(
+        (file.names.qualified(node.func) or "") in _WHOLE - _ANYTHING
+        if isinstance(node, cst.Call)
+        else isinstance(node, cst.Attribute) and node.attr.value in _NAMES - _ANYTHING
+        for node in file.nodes(cst.Call, cst.Attribute, below=function)
+    )
 
 
 def _early(plan: Plan) -> set[cst.CSTNode]:
@@ -137,7 +182,7 @@ def _before_engine(plan: Plan, function: cst.FunctionDef) -> bool:
     return everywhere.count(f"self.{function.name.value}") == calls.count(f"self.{function.name.value}")
 
 
-def _needs_module(plan: Plan, file: SourceFile, node: cst.Name | cst.Attribute, function: cst.FunctionDef) -> bool:
+def _needs_module(plan: Plan, file: SourceFile, node: cst.BaseExpression, function: cst.FunctionDef) -> bool:
     parent = file.parent(node)
     if isinstance(parent, cst.IfExp):  # model.module if isinstance(model, DistributedDataParallel) else model
         return f"{dotted(node)}.module" in (dotted(parent.body), dotted(parent.orelse))
