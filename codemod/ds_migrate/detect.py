@@ -75,6 +75,8 @@ def module_facts(data: bytes) -> ModuleFacts:
     for statement in _statements(tree):
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
             _add_import(facts, statement)
+        elif isinstance(statement, ast.Assign) and isinstance(statement.value, (ast.Name, ast.Attribute)):
+            _add_alias(facts, statement)
         elif isinstance(statement, ast.ClassDef):
             text = b"\n".join(lines[statement.lineno - 1 : statement.end_lineno])
             classes.append((statement, any(word in text for word in _WRAPS)))
@@ -129,6 +131,14 @@ def _add_import(facts: ModuleFacts, node: ast.Import | ast.ImportFrom) -> None:
         prefix = "." * node.level + module
         joiner = "" if prefix.endswith(".") or not prefix else "."
         facts.aliases[alias.asname or alias.name] = f"{prefix}{joiner}{alias.name}"
+
+
+def _add_alias(facts: ModuleFacts, node: ast.Assign) -> None:
+    """``Base = pytorch.PyTorchTrial``: another name for what is imported; a name that has a meaning keeps it."""
+    meaning = _qualified(node.value, facts.aliases, set())
+    for target in node.targets:
+        if isinstance(target, ast.Name) and meaning.startswith("determined."):
+            facts.aliases.setdefault(target.id, meaning)
 
 
 def _plain_bases(node: ast.ClassDef) -> Iterator[ast.expr]:

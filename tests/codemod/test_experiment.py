@@ -166,6 +166,19 @@ def test_a_length_that_does_not_divide_is_a_review_that_tells_the_rest(here: Pro
     assert "last 3" in finding.message
 
 
+def test_a_length_that_several_fields_share_is_divided_once(here: Project) -> None:
+    shared = "min_validation_period: &period\n  batches: 12\nmin_checkpoint_period: *period\n"
+    text = shared + "optimizations: {aggregation_frequency: 4}\n"
+    assert shared.replace("12", "3") in here.convert(HEAD + text)
+
+
+def test_a_shared_length_that_would_have_two_values_is_refused_with_its_reason(here: Project) -> None:
+    text = "min_validation_period: {batches: &n 10}\nrecords_per_epoch: *n\noptimizations: {aggregation_frequency: 4}\n"
+    result = here.result(HEAD + text)
+    assert result.after is None
+    assert ["shared through anchors" in f.message for f in result.findings] == [True]
+
+
 def test_a_length_never_becomes_nothing(here: Project) -> None:
     assert "batches: 1}" in here.convert(
         HEAD + "optimizations: {aggregation_frequency: 8}\nmin_validation_period: {batches: 3}\n"

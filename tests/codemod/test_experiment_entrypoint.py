@@ -153,6 +153,16 @@ def test_what_runs_no_known_trial_is_left_alone(here: Project, text: str) -> Non
     assert here.results(f"entrypoint: {text}\n# MyTrial\n{REST}") == []
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["bash run.sh model_def:MyTrial", "torchrun --nproc_per_node=2 train.py", "[sh, -c, python3 train.py]"],
+    ids=["a trial for a script", "a script for a launcher", "a command in a word"],
+)
+def test_a_command_that_cannot_be_followed_to_its_trial_is_reported(here: Project, text: str) -> None:
+    result = here.result(f"entrypoint: {text}\n{REST}")
+    assert (result.after, codes(result)) == (None, [("DSM416", "review")])
+
+
 def test_an_entrypoint_shared_through_an_anchor_stays(here: Project) -> None:
     result = here.result(f"entrypoint: &e {DDP} python3 train.py\nother: *e\n{REST}")
     assert (result.after, codes(result)) == (None, [("DSM413", "review")])

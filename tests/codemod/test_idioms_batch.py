@@ -6,6 +6,7 @@ from pathlib import Path
 
 import examples
 import pytest
+from ds_migrate.result import FileResult, Severity
 from idiom_case import Idiom, idioms
 
 HEAD = "def train_batch(self, batch: TorchData, epoch_idx: int, batch_idx: int) -> Dict[str, Any]:"
@@ -573,3 +574,60 @@ PUT_ON = {
 @idioms(PUT_ON)
 def test_a_batch_method_that_is_assigned_instead_of_defined_blocks(idiom: Idiom, tmp_path: Path) -> None:
     idiom.check(tmp_path)
+
+
+WRAPPER = """import functools
+
+import torch
+
+
+def around(function):
+    @functools.wraps(function)
+    def inner({parameters}):
+        {first}
+        return function({arguments})
+    return inner
+
+
+"""
+
+
+def decorated(folder: Path, decorator: str, parameters: str, first: str, arguments: str) -> FileResult:
+    head = WRAPPER.format(parameters=parameters, first=first, arguments=arguments)
+    text = examples.module().replace("    def train_batch(", f"    {decorator}\n    def train_batch(")
+    return examples.convert(folder, head + text)
+
+
+@pytest.mark.parametrize(
+    ("decorator", "parameters", "first", "arguments"),
+    [
+        ("@around", "self, *args, **kwargs", "print(self)", "self, *args, **kwargs"),
+        ("@around", "self, batch, epoch_idx, batch_idx", "print(self)", "self, batch, epoch_idx, batch_idx"),
+        ("@torch.enable_grad()", "*args", "pass", "*args"),
+    ],
+    ids=["any arguments", "named arguments", "torch's own"],
+)
+def test_a_decorator_that_passes_the_batch_on_may_pass_an_iterator_on(
+    decorator: str, parameters: str, first: str, arguments: str, tmp_path: Path
+) -> None:
+    result = decorated(tmp_path, decorator, parameters, first, arguments)
+    assert result.after is not None and not [f for f in result.findings if f.severity is Severity.REVIEW]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "first", "arguments"),
+    [
+        ("self, batch, epoch_idx, batch_idx", "batch = batch[0]", "self, batch, epoch_idx, batch_idx"),
+        ("self, batch, *rest", "pass", "self, move(batch), *rest"),
+        ("*args", "print(args[1][0])", "*args"),
+    ],
+    ids=["changed", "moved", "indexed"],
+)
+def test_a_decorator_that_uses_the_batch_blocks(parameters: str, first: str, arguments: str, tmp_path: Path) -> None:
+    result = decorated(tmp_path, "@around", parameters, first, arguments)
+    assert any("DSM310" in p and "the decorator around" in p for p in examples.problems(result)), result.findings
+
+
+def test_a_decorator_that_cannot_be_seen_is_reported(tmp_path: Path) -> None:
+    result = decorated(tmp_path, "@profile", "*args", "pass", "*args")
+    assert [f.code for f in result.findings if f.severity is Severity.REVIEW] == ["DSM310"]

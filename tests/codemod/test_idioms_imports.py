@@ -54,6 +54,11 @@ IMPORTS = {
         ("from trial_runtime.pytorch import DataLoader, LRScheduler, TorchData", *ROWS,
          "class MyTrial(DeepSpeedTrial):", "def __init__(self, context: DeepSpeedTrialContext) -> None:"),
     ),
+    "the base class under another name": Idiom(
+        trial("from determined.pytorch import DataLoader, PyTorchTrialContext\nfrom determined.pytorch import PyTorchTrial\n"
+              "\nBase = PyTorchTrial\n").replace("class MyTrial(PyTorchTrial)", "class MyTrial(Base)"),
+        (*ROWS, "Base = DeepSpeedTrial", "class MyTrial(Base):"),
+    ),
     "in parentheses": Idiom(
         trial("from determined.pytorch import (\n    DataLoader,  # loads\n    PyTorchTrial,  # trains\n"
               "    PyTorchTrialContext,\n    TorchData,\n)\n"),

@@ -46,6 +46,9 @@ NO_TRIAL = Rule("DSM412", "config-names-no-trial", "A config names a trial class
 SHARED = Rule("DSM413", "shared-through-anchor", "A part to edit is shared through an anchor, an alias or a merge key.")
 NOT_EDITABLE = Rule("DSM414", "value-not-editable", "A value that has to change is not of the kind expected.")
 OTHER_DS_CONFIG = Rule("DSM415", "other-ds-config", "The config names another DeepSpeed config already.")
+NOT_FOLLOWED = Rule(
+    "DSM416", "entrypoint-not-followed", "An entrypoint runs a converted trial through another command."
+)
 
 DS_CREATED = Rule("DSM501", "ds-config-key", "A key of the DeepSpeed config, and why it is there.")
 DS_ADDED = Rule("DSM502", "ds-config-completed", "An existing ds_config.json gets a key that it lacks.")
@@ -72,6 +75,7 @@ RULES: tuple[Rule, ...] = (
     SHARED,
     NOT_EDITABLE,
     OTHER_DS_CONFIG,
+    NOT_FOLLOWED,
     DS_CREATED,
     DS_ADDED,
     DS_CONFLICT,

@@ -11,7 +11,7 @@ from ds_migrate.experiment.convert import Conversion, Entry, find_entry
 from ds_migrate.experiment.edits import RefusedError, same_meaning
 from ds_migrate.experiment.model import ConfigFile
 from ds_migrate.experiment.names import textually_names
-from ds_migrate.experiment.resolve import Missing, Resolver
+from ds_migrate.experiment.resolve import Missing, Resolver, Unfollowed
 from ds_migrate.experiment.text import Source, read
 from ds_migrate.experiment.tree import Node, UnreadableError, data
 from ds_migrate.result import FileKind, FileResult, FileStatus, Finding, Severity, TrialStatus
@@ -29,6 +29,9 @@ def plan_config(config: ConfigFile, resolver: Resolver, names: frozenset[str], t
         entry = find_entry(root, config.path, resolver)
         if isinstance(entry, Missing):
             _note_missing(result, root.own("entrypoint") or root, entry.message)
+        elif isinstance(entry, Unfollowed):
+            if any(trial.status is TrialStatus.CONVERTED for trial in entry.trials):
+                _note_unfollowed(result, root.own("entrypoint") or root, entry)
         elif entry is not None and all(trial.configs_follow for trial in entry.trials):
             entries.append((i, entry))
     missing = list(result.findings)
@@ -83,8 +86,8 @@ def _attempt(source: Source, entries: Sequence[tuple[int, Entry]], target: str, 
     ):  # a final newline may be part of a text (|) that is now the last thing in the file
         try:
             text = splice.apply(source.text, splices, final_break=final_break)
-        except ValueError as error:
-            wrong = str(error)
+        except ValueError:
+            wrong = "one place would have to hold two values"
             break
         why = same_meaning(text, meanings)
         if why is None:
@@ -99,6 +102,17 @@ def _note_missing(result: FileResult, node: Node, message: str) -> None:
     message = f"the entrypoint names a trial that is not there: {message}; the config stays"
     advice = "correct the entrypoint, or delete the config if it is out of use"
     result.findings.append(Finding(codes.NO_TRIAL.code, Severity.REVIEW, node.line, message, node.column, help=advice))
+
+
+def _note_unfollowed(result: FileResult, node: Node, entry: Unfollowed) -> None:
+    names = ", ".join(trial.name for trial in entry.trials)
+    message = f"the entrypoint runs {names} ({entry.word}) through a command that cannot be followed; the config stays"
+    advice = (
+        "let the entrypoint be module:Class or python3 script.py, which ds-train starts on every slot, and run again"
+    )
+    result.findings.append(
+        Finding(codes.NOT_FOLLOWED.code, Severity.REVIEW, node.line, message, node.column, help=advice)
+    )
 
 
 def _unreadable(

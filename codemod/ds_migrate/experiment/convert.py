@@ -12,7 +12,7 @@ from ds_migrate.experiment.accumulation import Accumulation
 from ds_migrate.experiment.edits import Change, RefusedError
 from ds_migrate.experiment.entrypoint import OPERATORS, Command, commands, is_legacy, new_lines, words
 from ds_migrate.experiment.model import TrialFacts
-from ds_migrate.experiment.resolve import Missing, Named, Resolver
+from ds_migrate.experiment.resolve import Missing, Named, Resolver, Unfollowed
 from ds_migrate.experiment.tree import Node
 from ds_migrate.result import Finding, Severity
 
@@ -39,7 +39,7 @@ class Entry:
         return frozenset(command.launcher for command in self.commands) or frozenset({""})
 
 
-def find_entry(root: Node, config: Path, resolver: Resolver) -> Entry | Missing | None:
+def find_entry(root: Node, config: Path, resolver: Resolver) -> Entry | Missing | Unfollowed | None:
     """The trials that a config runs; None when it runs none of this project's."""
     if root.kind != "mapping":
         return None
@@ -72,7 +72,8 @@ def find_entry(root: Node, config: Path, resolver: Resolver) -> Entry | Missing 
         elif result is not None:
             missing = missing or result
     if not named:
-        return missing
+        items = [node] if node.kind == "scalar" else [item.real for item in node.items]
+        return missing or resolver.argument(" ".join(item.value for item in items), config)
     trials = {(t.path, t.name): t for _, result in named for t in result.trials}
     first = named[0][1]
     return Entry(key, value, tuple(trials.values()), first.context, first.directory, tuple(c for c, _ in named), shell)

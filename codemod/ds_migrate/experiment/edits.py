@@ -45,13 +45,13 @@ class Change:
         self._meaning = _with(self._meaning, path, _meaning(value))
 
     def replace(self, path: Path, node: Node, value: int) -> None:
-        """A scalar at ``path`` becomes ``value``; an alias there becomes a number of its own."""
+        """A scalar at ``path`` becomes ``value``; an alias there becomes a number of its own, and what several paths
+        share through an anchor is written once."""
         self.set(path, value)
-        if node.kind == "alias":
-            self._splices.append(Splice(node.start, node.end, str(value)))
-        else:
-            length = len(node.value)
-            self._splices.append(Splice(node.end - length, node.end, str(value)))
+        start = node.start if node.kind == "alias" else node.end - len(node.value)
+        edit = Splice(start, node.end, str(value))
+        if edit not in self._splices:
+            self._splices.append(edit)
 
     def remove(self, path: Path, keys: Sequence[str]) -> None:
         """Keys of the mapping at ``path`` go, the mapping with them when it would be empty."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ds_migrate.experiment.entrypoint import Command
+from ds_migrate.experiment.entrypoint import Command, is_legacy
 from ds_migrate.experiment.model import ScriptRun, TrialFacts
 
 
@@ -26,6 +26,14 @@ class Missing:
     """The entrypoint names a class that is not where it points: ``message`` says what was found instead."""
 
     message: str
+
+
+@dataclass(frozen=True)
+class Unfollowed:
+    """The entrypoint gives ``word``, which stands for ``trials``, to a command of another kind."""
+
+    word: str
+    trials: tuple[TrialFacts, ...]
 
 
 class Resolver:
@@ -89,6 +97,18 @@ class Resolver:
                 if script.is_file():
                     return None
         return self._script_elsewhere(files, command, config)
+
+    def argument(self, text: str, config: Path) -> Unfollowed | None:
+        """The first word of a text that names a trial, or a script that runs one."""
+        for word in re.findall(r"[^\s'\"=;]+", text):
+            found: Named | Missing | None = None
+            if is_legacy(word):
+                found = self.legacy(word, config)
+            elif word.endswith(".py"):
+                found = self.command(Command(0, 1, script=word), config)
+            if isinstance(found, Named):
+                return Unfollowed(word, found.trials)
+        return None
 
     def _script_elsewhere(self, files: Sequence[Path], command: Command, config: Path) -> Named | None:
         relative = [Path(os.path.normpath(Path(command.directory) / file)) for file in files]

@@ -133,7 +133,7 @@ def _by_string(plan: Plan, file: SourceFile, node: cst.CSTNode, function: cst.Fu
             name = node.args[1].value
             if not isinstance(name, cst.SimpleString):
                 every = True
-            elif f"self.{name.evaluated_value}" == plan.trial.models[0].target:
+            elif f"self.{name.raw_value}" == plan.trial.models[0].target:
                 ready = function.name.value != "__init__" or after_place(plan.trial, file, function, node)
                 if ready and _needs_module(plan, file, node, function) and file.edits.once(node, CODE):
                     file.change(

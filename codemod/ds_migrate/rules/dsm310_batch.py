@@ -55,6 +55,7 @@ from ds_migrate.syntax.source import SourceFile
 from ds_migrate.syntax.tree import code, dotted, has_star, parameters, walk
 from ds_migrate.trial.batch import Consumption, batch_use, first_statement
 from ds_migrate.trial.calls import BatchCalls
+from ds_migrate.trial.decorators import Passing, decorators
 
 CODE = "DSM310"
 NAME = "batch"
@@ -76,6 +77,7 @@ def apply(plan: Plan) -> None:
         if problem is not None:
             plan.blocked(CODE, part.file, function, *problem)
             continue
+        _decorated(plan, part.file, function)
         _convert(plan, part.file, function, moved)
     _calls(plan)
     if not plan.target.ships_helpers:
@@ -104,6 +106,19 @@ def _indices(plan: Plan, message: str, advice: str, names: tuple[str, ...]) -> N
             if quoted or (isinstance(node, cst.Name) and node.value in names):
                 plan.review(CODE, part.file, node, message, advice)
                 break
+
+
+def _decorated(plan: Plan, file: SourceFile, function: cst.FunctionDef) -> None:
+    """A decorator is called with the iterator, too."""
+    for decorator, passing in decorators(plan.trial, file, function):
+        name, what = code(decorator.decorator), f"an iterator where {function.name.value} took a batch"
+        if passing is Passing.TOUCHED:
+            plan.blocked(
+                CODE, file, decorator, f"the decorator {name} uses its arguments, and would get {what}",
+                "do it in the method, or in a helper that the method gives its batch",
+            )  # fmt: skip
+        elif passing is Passing.UNKNOWN:
+            plan.review(CODE, file, decorator, f"the decorator {name} gets {what}; what it does with it is not known")
 
 
 def _problem(function: cst.FunctionDef) -> tuple[str, str] | None:
