@@ -1,51 +1,82 @@
-"""The arguments of ``ds-migrate``, checked, with a suggestion for what was mistyped."""
+"""The arguments of ``ds-migrate``, checked, with a suggestion for what was mistyped.
+
+Paths alone, as of a commit hook, need no ``argparse``: it takes as long to import as Python to start.
+"""
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
-from collections.abc import Iterable, Sequence
-
-from ds_migrate import __version__
 
 TYPE_CHECKING = False  # typing's own name for it costs 2 ms of every run
 if TYPE_CHECKING:
+    from argparse import ArgumentParser
+    from collections.abc import Iterable, Sequence
     from typing import NoReturn
 
-_USAGE = """\
-%(prog)s PATH... [--write | --interactive | --check] [OPTION...]
-       %(prog)s - [--stdin-filename FILE] < FILE
-       %(prog)s --undo [PATH]
-       %(prog)s --list-rules | --explain CODE | --completion SHELL | --version | --help"""
 STDIN = "-"
 SHELLS = ("bash", "zsh", "fish")
 PRECISIONS = ("fp32", "bf16", "fp16", "autocast")
 OFFLOADS = ("none", "optimizer", "parameters")
 FORMATS = ("text", "json", "sarif", "github", "html")
-_DESCRIPTION = """\
-Turn Determined AI PyTorchTrial code into DeepSpeedTrial code.
-Without --write or --check this is a preview: it shows what would change, and writes nothing."""
-_EXIT_CODES = """\
-exit codes:
-  0    nothing is left to do; always for a preview that could read every file
-  1    work remains: with --check a trial to convert, a blocked trial or a leftover
-       marker; with --write a trial that stayed blocked; with --interactive one that
-       was declined
-  2    wrong usage, or a file could not be read, parsed or written
-  130  interrupted
-"""
+_ALONE = {"--check": "check", "--write": "write", "--diff": "diff"}  # understood without argparse, one at most
 
 
-def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The arguments of a run. Raises SystemExit: 0 after help or version, 2 for wrong usage.
+class Arguments:
+    """What a run was asked for; what stands here is what holds without a word of it.
 
-    Beside the options: ``repeated``, those that the next command must repeat, and ``patterns``, triples (base, include,
-    exclude) of what the run is limited to.
+    ``repeated`` are the options that the next command must repeat, ``patterns`` triples (base, include, exclude) of
+    what the run is limited to.
     """
-    parser = make_parser()
+
+    paths: Sequence[str] = ()
+    write = interactive = diff = check = undo = list_rules = False
+    explain: str | None = None
+    completion: str | None = None
+    target = "runtime"
+    zero: int | None = None
+    precision: str | None = None
+    offload: str | None = None
+    optimizer_in_config: bool | None = None
+    include: list[str] | None = None
+    exclude: list[str] | None = None
+    stdin_filename: str | None = None
+    jobs: int | None = None
+    format = "text"
+    view = "auto"
+    color = "auto"
+    patterns: Sequence[tuple[str, Sequence[str] | None, Sequence[str] | None]] = ()
+    repeated: Sequence[str] = ()
+
+
+def parse(argv: Sequence[str] | None) -> Arguments:
+    """The arguments of a run. Raises SystemExit: 0 after help or version, 2 for wrong usage."""
     words = sys.argv[1:] if argv is None else argv
-    arguments = _parsed(parser, words)
+    arguments = _plain(words) or _checked(words)
+    if not (arguments.undo or arguments.list_rules or arguments.explain or arguments.completion):
+        arguments = _with_settings(words, arguments)
+    return arguments
+
+
+def _plain(words: Sequence[str]) -> Arguments | None:
+    """Arguments that are paths and at most one option without a value; None for any others."""
+    paths = [word for word in words if not word.startswith("-")]
+    options = [word for word in words if word.startswith("-")]
+    if not paths or len(options) > 1 or any(option not in _ALONE for option in options):
+        return None
+    arguments = Arguments()
+    arguments.paths = paths
+    for option in options:
+        setattr(arguments, _ALONE[option], True)
+    return arguments
+
+
+def _checked(words: Sequence[str]) -> Arguments:
+    """Any arguments."""
+    from ds_migrate.parser import make_parser
+
+    parser = make_parser()
+    arguments = _parsed(parser, words, Arguments())
     asks_for_text = arguments.undo or arguments.list_rules or arguments.explain or arguments.completion
     if not (arguments.paths or asks_for_text):
         parser.error("name at least one PATH, for example: ds-migrate .")
@@ -55,16 +86,15 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         parser.error(f"--format {arguments.format} is for a preview, --check and --write")
     if not asks_for_text:
         _check_stdin(parser, arguments)
-        arguments = _with_settings(parser, words, arguments)
     return arguments
 
 
-def _parsed(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
+def _parsed(parser: ArgumentParser, words: Sequence[str], defaults: Arguments) -> Arguments:
     # Options may stand between paths, except after "--", which only the plain way of parsing understands.
-    return parser.parse_args(words) if "--" in words else parser.parse_intermixed_args(words)
+    return (parser.parse_args if "--" in words else parser.parse_intermixed_args)(words, defaults)
 
 
-def _check_stdin(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+def _check_stdin(parser: ArgumentParser, arguments: Arguments) -> None:
     if STDIN in arguments.paths:
         if len(arguments.paths) > 1:
             parser.error("- reads one file from standard input: name nothing beside it")
@@ -77,33 +107,45 @@ def _check_stdin(parser: argparse.ArgumentParser, arguments: argparse.Namespace)
         parser.error("--interactive asks on the terminal: it has no --format")
 
 
-def _with_settings(
-    parser: argparse.ArgumentParser, words: Sequence[str], arguments: argparse.Namespace
-) -> argparse.Namespace:
+def _with_settings(words: Sequence[str], typed: Arguments) -> Arguments:
     """The arguments once more, where ``pyproject.toml`` says what those are that the command line is silent about."""
     from ds_migrate.settings import PATTERNS, SettingsError, settings_for
 
-    typed = vars(arguments)
     try:
-        settings = settings_for([arguments.stdin_filename or "."] if STDIN in arguments.paths else arguments.paths)
+        settings = settings_for([typed.stdin_filename or "."] if STDIN in typed.paths else typed.paths)
     except SettingsError as error:
-        parser.error(str(error))
-    patterns = [(os.curdir, typed["include"], typed["exclude"])]
+        _refuse(str(error))
+    arguments = typed
+    patterns = [(os.curdir, typed.include, typed.exclude)]
     if settings is not None:
-        values = settings.values.items()
-        parser.set_defaults(**{key.replace("-", "_"): value for key, value in values if key not in PATTERNS})
-        arguments = _parsed(parser, words)
-        include, exclude = (settings.values.get(key) if typed[key] is None else None for key in PATTERNS)
+        from ds_migrate.parser import make_parser
+
+        arguments = Arguments()
+        for key, value in settings.values.items():
+            if key not in PATTERNS:
+                setattr(arguments, key.replace("-", "_"), value)
+        arguments = _parsed(make_parser(), words, arguments)
+        include, exclude = (settings.values.get(key) if getattr(typed, key) is None else None for key in PATTERNS)
         patterns.append((settings.folder, include, exclude))
     arguments.patterns = [found for found in patterns if any(found[1:])]
     arguments.repeated = [
         word
         for name in ("target", "zero", "precision", "offload", "optimizer_in_config", *PATTERNS)
-        for value in (typed[name] if isinstance(typed[name], list) else [typed[name]])
+        for value in _values(getattr(typed, name))
         if value is not None and (name, value) != ("target", "runtime")
         for word in _typed(name.replace("_", "-"), value)
     ]
     return arguments
+
+
+def _refuse(message: str) -> NoReturn:
+    from ds_migrate.parser import make_parser
+
+    make_parser().error(message)
+
+
+def _values(found: object) -> list[object]:
+    return found if isinstance(found, list) else [found]
 
 
 def _typed(name: str, value: object) -> list[str]:
@@ -113,17 +155,6 @@ def _typed(name: str, value: object) -> list[str]:
     return [f"--{name}", str(value)]
 
 
-def _count(word: str) -> int:
-    """A number from 1 on."""
-    number = int(word)
-    if number < 1:
-        raise ValueError
-    return number
-
-
-_count.__name__ = "number"  # argparse: invalid number value
-
-
 def suggestion(word: str, known: Iterable[str]) -> str:
     """`` (did you mean ...?)``, or nothing when nothing is close."""
     import difflib
@@ -131,130 +162,3 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     by_folded = {option.casefold(): option for option in known}
     close = difflib.get_close_matches(word.casefold(), list(by_folded), 1)
     return f" (did you mean {by_folded[close[0]]}?)" if close else ""
-
-
-class _Parser(argparse.ArgumentParser):
-    """argparse that says what was meant."""
-
-    def error(self, message: str) -> NoReturn:
-        _, found, unknown = message.partition("unrecognized arguments: ")
-        if found:
-            options = [option for action in self._actions for option in action.option_strings]
-            words = [word.partition("=")[0] for word in unknown.split() if word.startswith("-")]
-            message += "".join(suggestion(word, options) for word in words)
-        super().error(message)
-
-
-class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """argparse makes one for every argument, and one that is not told a width imports ``shutil`` (2 ms) to ask it."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, width=_columns() - 2)
-
-
-def _columns() -> int:
-    """The terminal's width as ``shutil.get_terminal_size`` tells it."""
-    wanted = os.environ.get("COLUMNS", "")
-    if wanted.isdecimal() and int(wanted):
-        return int(wanted)
-    try:
-        return os.get_terminal_size().columns or 80
-    except OSError:
-        return 80
-
-
-def make_parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="ds-migrate",
-        usage=_USAGE,
-        description=_DESCRIPTION,
-        epilog=_EXIT_CODES,
-        formatter_class=_Formatter,
-        allow_abbrev=False,  # an abbreviation that works today could mean two things tomorrow
-        add_help=False,
-    )
-    parser.add_argument(
-        "paths",
-        metavar="PATH",
-        nargs="*",
-        help="Python file, notebook, experiment config or folder; - is standard input",
-    )
-
-    what = parser.add_argument_group("what to do").add_mutually_exclusive_group()
-    what.add_argument("--write", action="store_true", help="apply the conversion")
-    what.add_argument(
-        "-i", "--interactive", action="store_true", help="ask before each trial, then apply what was accepted"
-    )
-    what.add_argument(
-        "--diff", action="store_true", help="preview: the default, but for -, which prints what it converts"
-    )
-    what.add_argument("--check", action="store_true", help="exit 1 when work remains; for CI and pre-commit")
-    what.add_argument("--undo", action="store_true", help="put back what the last --write wrote")
-    what.add_argument("--list-rules", action="store_true", help="name every rule")
-    what.add_argument("--explain", metavar="CODE", help="say what a rule does and why")
-    what.add_argument("--completion", metavar="SHELL", choices=SHELLS, help="print completions for bash, zsh or fish")
-    what.add_argument("--version", action="version", version=f"ds-migrate {__version__}", help="show the version")
-    what.add_argument("-h", "--help", action="help", help="show this help")
-
-    how = parser.add_argument_group("how to convert")
-    how.add_argument(
-        "--target",
-        choices=("runtime", "determined"),
-        default="runtime",
-        help="what the code will run on: the bundled trial_runtime (default), or the determined package",
-    )
-    how.add_argument(
-        "--zero",
-        type=int,
-        choices=range(4),
-        metavar="{0,1,2,3}",
-        help="ZeRO stage (default: 1 where it is exact, else 0)",
-    )
-    how.add_argument(
-        "--precision",
-        choices=PRECISIONS,
-        help="what the engines compute in (default: what the trial asked for)",
-    )
-    how.add_argument(
-        "--offload",
-        choices=OFFLOADS,
-        help="what lives in host memory: the optimizer's state (ZeRO stages 1 to 3), or also parameters (stage 3)",
-    )
-    how.add_argument(
-        "--optimizer-in-config",
-        action=argparse.BooleanOptionalAction,
-        help="let DeepSpeed make the optimizer, where it makes the same one",
-    )
-
-    which = parser.add_argument_group("which files")
-    which.add_argument("--include", metavar="PATTERN", action="append", help="only files that match, as in .gitignore")
-    which.add_argument("--exclude", metavar="PATTERN", action="append", help="no file that matches, as in .gitignore")
-    which.add_argument("--stdin-filename", metavar="FILE", help="the file that - reads, to know its project")
-
-    which.add_argument(
-        "--jobs",
-        type=_count,
-        metavar="N",
-        help="processes that convert (default: one for each core, as far as there are trials enough)",
-    )
-
-    output = parser.add_argument_group("output")
-    output.add_argument(
-        "--format",
-        choices=FORMATS,
-        default="text",
-        help="text (default); the others are for machines, html for readers",
-    )
-    output.add_argument(
-        "--view",
-        choices=("auto", "unified", "split"),
-        default="auto",
-        help="how a terminal shows changes; auto (default) is side by side from 160 columns on",
-    )
-    output.add_argument(
-        "--color",
-        choices=("auto", "always", "never"),
-        default="auto",
-        help="auto (default) colours a terminal; anywhere else the preview is a patch for git apply",
-    )
-    return parser

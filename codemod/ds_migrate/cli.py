@@ -6,14 +6,15 @@ Data goes to stdout (a patch, JSON, findings that were asked for), talk to stder
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 
 from ds_migrate import arguments as command_line
 from ds_migrate.talk import flushed, here, prepare_streams, print_lines, real, relative, say
 
 TYPE_CHECKING = False  # typing's own name for it costs 2 ms of every run
 if TYPE_CHECKING:
-    from argparse import Namespace
+    from collections.abc import Sequence
+
+    from ds_migrate.arguments import Arguments
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
 
 
-def _run(arguments: Namespace) -> int:
+def _run(arguments: Arguments) -> int:
     if arguments.list_rules:
         return _list_rules()
     if arguments.explain:
@@ -50,7 +51,7 @@ def _run(arguments: Namespace) -> int:
     return _migrate(arguments)
 
 
-def _migrate(arguments: Namespace) -> int:
+def _migrate(arguments: Arguments) -> int:
     from ds_migrate.discover import discover
     from ds_migrate.run import concerned, migrate_sources, selection
 

@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ds_migrate.arguments import SHELLS, make_parser
+from ds_migrate.arguments import SHELLS
+from ds_migrate.parser import make_parser
 from ds_migrate.rules import all_rules
 
 _PROGRAM = "ds-migrate"

@@ -9,16 +9,18 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
 
 from ds_migrate import git
-from ds_migrate.sniff import may_hold_trial
+from ds_migrate.sniff import may_hold_trial, quick_test
 
 TYPE_CHECKING = False  # typing, pathlib and dataclasses cost more than reading a small project's files
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence, Set
     from pathlib import Path
 
     from ds_migrate.selection import Ignored
+
+    _Fail = Callable[[str, OSError], None]
 
 PYTHON_SUFFIXES = (".py", ".ipynb")
 CONFIG_SUFFIXES = (".yaml", ".yml")
@@ -29,8 +31,6 @@ SKIPPED_FOLDERS = frozenset({
     ".mypy_cache", ".nox", ".pytest_cache", ".ruff_cache", ".svn", ".tox", ".venv",
     "__pycache__", "__pypackages__", "node_modules", "site-packages", "venv",
 })  # fmt: skip
-
-_Fail = Callable[[str, OSError], None]
 
 _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO must not make the run wait
 
@@ -162,17 +162,33 @@ class _Walk:
             self._roots[folder] = _root_name(name)
         self._root = self._roots[folder]
         if is_folder:
-            for file in sorted(_files_below(name, self._fail)):
-                self._add(file, named_itself=False)
+            files = sorted(_files_below(name, self._fail))
+            idle = self._idle(files)
+            for file in files:
+                self._add(file, named_itself=False, idle=file in idle)
             links, self._links = self._links, []
             for link in links:
                 self._add(link, named_itself=False, follow=True)
         else:
             self._add(name, named_itself=True)
 
-    def _add(self, name: str, named_itself: bool, follow: bool = False) -> None:
+    def _idle(self, files: Sequence[str]) -> Set[str]:
+        """Of many files those that need not be opened one after the other: all cores have looked into them."""
+        from ds_migrate.ahead import MANY, idle_files
+
+        if len(files) < MANY:
+            return frozenset()
+        test = quick_test()
+        chosen = [file for file in files if self._chosen(self._folders.real_name(file))]
+        return idle_files(chosen, lambda name: _concerns(name, read_file(name, follow_links=False), test))
+
+    def _add(self, name: str, named_itself: bool, follow: bool = False, idle: bool = False) -> None:
         real = self._folders.real_name(name)
         if real in self._seen or not self._chosen(real):
+            return
+        if idle:
+            self._seen.add(real)
+            self.sources.append(Source(name, real, self._root, None))
             return
         try:
             try:
@@ -196,7 +212,7 @@ class _Walk:
         self._seen.add(real)
         source = Source(name, real, self._root, data if _concerns(name, data) else None)
         self.sources.append(source)
-        if named_itself:
+        if named_itself and b"class" in data:
             self.named_themselves.append(source)
 
     def _fail(self, name: str, error: OSError) -> None:
@@ -212,13 +228,14 @@ class _RealFolders:
 
     def real_name(self, name: str) -> str:
         """``name``, absolute and without links but for the file's own."""
-        folder, base = os.path.split(name)
+        end = name.rfind("/") + 1
+        folder = name[:end]
         if folder not in self._known:
-            self._known[folder] = os.path.realpath(folder)
-        return os.path.join(self._known[folder], base)
+            self._known[folder] = os.path.join(os.path.realpath(folder), "")
+        return self._known[folder] + name[end:]
 
 
-def _concerns(name: str, data: bytes) -> bool:
+def _concerns(name: str, data: bytes, may_hold_trial: Callable[[bytes], bool] = may_hold_trial) -> bool:
     """Whether the engine must see these bytes."""
     if name.endswith(CONFIG_SUFFIXES):
         return b"entrypoint" in data or b"ds-migrate" in data

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 # Set by git around its hooks: they would make git answer for the hook's repository whatever folder is asked about.
 _HOOK_VARIABLES = frozenset(

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 
 from ds_migrate.talk import here, print_lines, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from argparse import Namespace
+    from collections.abc import Iterable
 
+    from ds_migrate.arguments import Arguments
     from ds_migrate.report.summary import Command, Mode
     from ds_migrate.result import Report
 
 
-def on_terminal(arguments: Namespace) -> bool:
+def on_terminal(arguments: Arguments) -> bool:
     """Whether stdout shows what a terminal shows."""
     return arguments.color == "always" or sys.stdout.isatty()
 
 
-def present(report: Report, mode: Mode, command: Command, arguments: Namespace) -> None:
+def present(report: Report, mode: Mode, command: Command, arguments: Arguments) -> None:
     """Show the report as the command line, or the terminal, wants it."""
     if arguments.format != "text":
         print_lines(_document(report, mode, command, arguments.format))

@@ -5,20 +5,20 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Callable
 
 from ds_migrate.talk import here, relative, say
 
 TYPE_CHECKING = False  # typing's own name for it costs 2 ms of every run
 if TYPE_CHECKING:
-    from argparse import Namespace
+    from collections.abc import Callable
 
+    from ds_migrate.arguments import Arguments
     from ds_migrate.discover import Source
     from ds_migrate.options import Options
     from ds_migrate.result import Report
 
 
-def selection(arguments: Namespace) -> Callable[[str], bool]:
+def selection(arguments: Arguments) -> Callable[[str], bool]:
     """Whether a file (absolute, links resolved) belongs to the run."""
     if not arguments.patterns:
         return lambda _name: True
@@ -39,7 +39,7 @@ def concerned(sources: list[Source]) -> bool:
     return any(source.data is not None for source in python or readable)
 
 
-def migrate_sources(sources: list[Source], arguments: Namespace) -> int:
+def migrate_sources(sources: list[Source], arguments: Arguments) -> int:
     """Convert, ask and write as the command line says, show what came of it; the exit code."""
     from contextlib import suppress
 
@@ -59,7 +59,7 @@ def migrate_sources(sources: list[Source], arguments: Namespace) -> int:
     return code
 
 
-def options_of(arguments: Namespace) -> Options:
+def options_of(arguments: Arguments) -> Options:
     """How to convert, as the command line says."""
     from ds_migrate.options import Options
 
@@ -72,7 +72,7 @@ def options_of(arguments: Namespace) -> Options:
     )
 
 
-def report_of(sources: list[Source], arguments: Namespace) -> Report:
+def report_of(sources: list[Source], arguments: Arguments) -> Report:
     """What the engine makes of the sources that could be read, and the news of the others."""
     gc.disable()  # a parsed file is let go without the collector, which would only visit all its nodes time and again
     try:
@@ -81,7 +81,7 @@ def report_of(sources: list[Source], arguments: Namespace) -> Report:
         gc.enable()
 
 
-def _report_of(sources: list[Source], arguments: Namespace) -> Report:
+def _report_of(sources: list[Source], arguments: Arguments) -> Report:
     from ds_migrate.result import FileResult, FileStatus, Finding, Report, Severity
 
     report = Report()
@@ -121,7 +121,7 @@ def _asking() -> bool:
     return on_terminal()
 
 
-def _write(report: Report, arguments: Namespace) -> None:
+def _write(report: Report, arguments: Arguments) -> None:
     from ds_migrate import write
     from ds_migrate.report.display import visible
 
@@ -137,7 +137,7 @@ def _write(report: Report, arguments: Namespace) -> None:
     write.apply(report, here())
 
 
-def _decide(report: Report, arguments: Namespace) -> None:
+def _decide(report: Report, arguments: Arguments) -> None:
     from ds_migrate.interactive import Dialogue, ask, decide, open_editor
     from ds_migrate.report.summary import Mode
     from ds_migrate.report.terminal import Screen, terminal_console

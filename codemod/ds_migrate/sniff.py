@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-import re
-
-# ``re`` leaps to a word's rare first letter with memchr: half the time that ``in`` takes.
-_trial = re.compile(b"Trial").search
-_marker = re.compile(b"-migrate").search
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def may_hold_trial(data: bytes) -> bool:
     """Whether the file can concern a migration at all; False for nearly every file of a tree."""
-    return bool(b"determined" in data or b"train_batch" in data or _trial(data) or _marker(data))
+    return b"determined" in data or b"train_batch" in data or b"Trial" in data or b"-migrate" in data
+
+
+def quick_test() -> Callable[[bytes], bool]:
+    """``may_hold_trial`` for more than a few megabytes: ``re`` costs an import, and leaps to a word's rare first letter
+    in half the time that ``in`` takes."""
+    import re
+
+    trial, marker = re.compile(b"Trial").search, re.compile(b"-migrate").search
+    return lambda data: bool(b"determined" in data or b"train_batch" in data or trial(data) or marker(data))

@@ -15,10 +15,10 @@ from ds_migrate.talk import say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from argparse import Namespace
+    from ds_migrate.arguments import Arguments
 
 
-def convert(arguments: Namespace) -> int:
+def convert(arguments: Arguments) -> int:
     """Read, convert, print; the exit code."""
     from ds_migrate.run import migrate_sources, report_of, selection
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
 
 TYPE_CHECKING = False  # typing's own name for it costs 2 ms of every run
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 

@@ -7,10 +7,10 @@ anybody and what a fork had finished outlives it. Where the system has neither, 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from typing import TypeVar
 
     T = TypeVar("T")

@@ -13,9 +13,11 @@ from pathlib import Path
 
 import ds_migrate.engine
 import pytest
+from ds_migrate.arguments import Arguments, parse
 from ds_migrate.cli import main
 from ds_migrate.discover import Source
 from ds_migrate.options import Options
+from ds_migrate.parser import make_parser
 from ds_migrate.result import FileKind, FileResult, FileStatus, Report, Severity, TrialResult, TrialStatus
 from shell_samples import TRIAL, changed, created, finding, git, report_of
 
@@ -156,6 +158,20 @@ def test_a_fault_of_the_tool_is_2_and_not_taken_for_work_that_remains(
 
 
 # -- arguments --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [["a.py"], ["--check", "a", "b"], ["a", "--write", "b"], ["--diff", "a.py"]])
+def test_paths_alone_mean_the_same_without_argparse(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = vars(parse(words))
+    monkeypatch.setattr("ds_migrate.arguments._plain", lambda _words: None)
+    defaults = {name: value for name, value in vars(Arguments).items() if not name.startswith("_")}
+    assert {**defaults, **vars(parse(words))} == {**defaults, **quick}
+
+
+def test_every_option_has_a_default_in_one_place() -> None:
+    actions = [action for action in make_parser()._actions if action.dest not in ("help", "version")]
+    assert {action.dest for action in actions} <= vars(Arguments).keys()
+    assert not [action.dest for action in actions if action.default]
 
 
 @pytest.mark.parametrize(
@@ -375,6 +391,12 @@ def test_a_tree_without_a_trial_imports_nothing_heavy(arguments: list[str], empt
 def test_a_tree_without_a_word_of_a_trial_costs_no_slow_import(arguments: list[str], empty: Path) -> None:
     (empty / "a.py").write_bytes(b"import os\n")
     assert imported(*arguments, cwd=empty, unwanted=HEAVY | SLOW) == set()
+
+
+@pytest.mark.parametrize("arguments", [["."], ["--check", "a.py"]])
+def test_paths_alone_cost_no_argparse(arguments: list[str], empty: Path) -> None:
+    (empty / "a.py").write_bytes(b"import os\n")
+    assert imported(*arguments, cwd=empty, unwanted={"argparse", "re"}) == set()
 
 
 def test_words_that_only_look_like_a_trial_import_nothing_heavy(empty: Path) -> None:

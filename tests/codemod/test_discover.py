@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from ds_migrate import ahead
+from ds_migrate import discover as walk
 from ds_migrate.discover import Source, discover, project_files, project_root
 from shell_samples import TRIAL, git
 
@@ -24,12 +27,20 @@ def errors(sources: list[Source]) -> dict[str, str]:
     return {source.path.name: source.error for source in sources if source.error}
 
 
-@pytest.fixture(params=["git", "no git"])
-def tree(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A folder with and without git: what is found must be the same."""
+@pytest.fixture(params=["git", "no git", "a big tree"])
+def tree(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with and without git, and one that is looked through ahead: what is found must be the same."""
     if request.param == "git":
         git(tmp_path, "init", "-q")
+    if request.param == "a big tree":
+        search_ahead(monkeypatch)
     return tmp_path
+
+
+def search_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "MANY", 1)
+    monkeypatch.setattr(ahead, "_TASK", 2)
+    monkeypatch.setattr(ahead, "cores", lambda: 3)
 
 
 def test_a_folder_gives_python_notebooks_and_yaml_files_sorted(tree: Path) -> None:
@@ -44,6 +55,45 @@ def test_only_bytes_that_may_concern_a_migration_are_kept(tree: Path) -> None:
     make(tree, "compose.yaml", data=b"services: {}\n")
     kept = {source.path.name: source.data is not None for source in discover([tree])}
     assert kept == {"trial.py": True, "other.py": False, "experiment.yaml": True, "compose.yaml": False}
+
+
+def test_in_a_big_tree_only_files_that_concern_a_migration_are_opened_by_the_walk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search_ahead(monkeypatch)
+    make(tmp_path, "trial.py", "left_out.py")
+    make(tmp_path, *(f"other_{number}.py" for number in range(9)), data=b"import os\n")
+    here, opened = os.getpid(), []
+    inner = walk.read_file
+    looked_through: list[str] = []
+
+    def noted(name: str, follow_links: bool = True) -> bytes:
+        assert not name.endswith("left_out.py")
+        if os.getpid() == here:
+            opened.append(Path(name).name)
+        return inner(name, follow_links)
+
+    def idle_files(names: list[str], concerns: Callable[[str], bool]) -> set[str]:
+        looked_through.extend(names)
+        found = ahead_of_walk(names, concerns)
+        opened.clear()
+        return found
+
+    ahead_of_walk = ahead.idle_files
+    monkeypatch.setattr(ahead, "idle_files", idle_files)
+    monkeypatch.setattr(walk, "read_file", noted)
+    sources = discover([tmp_path], lambda name: not name.endswith("left_out.py"))
+    assert len(sources) == len(looked_through) == 10
+    assert opened == ["trial.py"]
+
+
+def test_files_of_a_process_that_died_are_opened_by_the_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    search_ahead(monkeypatch)
+    monkeypatch.setattr(ahead, "spread", lambda _work, count, *_: [None] * count)
+    make(tmp_path, "other.py", data=b"import os\n")
+    make(tmp_path, "trial.py")
+    kept = {source.path.name: source.data is not None for source in discover([tmp_path])}
+    assert kept == {"other.py": False, "trial.py": True}
 
 
 def test_what_was_not_kept_can_still_be_read(tmp_path: Path) -> None:
