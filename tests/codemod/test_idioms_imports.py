@@ -55,8 +55,10 @@ IMPORTS = {
          "class MyTrial(DeepSpeedTrial):", "def __init__(self, context: DeepSpeedTrialContext) -> None:"),
     ),
     "the base class under another name": Idiom(
-        trial("from determined.pytorch import DataLoader, PyTorchTrialContext\n"
-              "from determined.pytorch import PyTorchTrial\n\nBase = PyTorchTrial\n").replace("class MyTrial(PyTorchTrial)", "class MyTrial(Base)"),
+        trial(
+            "from determined.pytorch import DataLoader, PyTorchTrialContext\n"
+            "from determined.pytorch import PyTorchTrial\n\nBase = PyTorchTrial\n"
+        ).replace("class MyTrial(PyTorchTrial)", "class MyTrial(Base)"),
         (*ROWS, "Base = DeepSpeedTrial", "class MyTrial(Base):"),
     ),
     "in parentheses": Idiom(
