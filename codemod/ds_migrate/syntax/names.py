@@ -34,8 +34,8 @@ class Names:
                     bound = alias.asname.name if alias.asname is not None else alias.name
                     if isinstance(bound, cst.Name):
                         self.bindings[bound.value] = f"{module_name}{joiner}{dotted(alias.name)}"
-        attributes = {id(node.attr) for node in names if isinstance(node, cst.Attribute)}
-        self.used = {node.value for node in names if isinstance(node, cst.Name) and id(node) not in attributes}
+        attributes = {id(node.attr) for node in names if type(node) is cst.Attribute}  # as in dotted()
+        self.used = {node.value for node in names if type(node) is cst.Name and id(node) not in attributes}
         self.taken = self.used | set(self.bindings)
 
     def qualified(self, node: cst.CSTNode | None) -> str | None:

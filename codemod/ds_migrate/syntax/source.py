@@ -16,6 +16,7 @@ from ds_migrate.syntax.fold import fold
 from ds_migrate.syntax.imports import Imports
 from ds_migrate.syntax.index import Index
 from ds_migrate.syntax.names import Names
+from ds_migrate.syntax.parsing import parsed
 from ds_migrate.syntax.printed import Printed
 from ds_migrate.syntax.tree import comments, dotted, targets
 
@@ -45,7 +46,7 @@ class SourceFile:
         self.data = data
         sys.setrecursionlimit(max(sys.getrecursionlimit(), _RECURSION_LIMIT))
         try:
-            self.module = cst.parse_module(data)
+            self.module = parsed(data)
         except cst.ParserSyntaxError as error:
             raise SourceError("DSM001", error.message, error.raw_line, error.raw_column + 1) from error
         except (UnicodeDecodeError, LookupError, SyntaxError, RecursionError) as error:
@@ -100,7 +101,7 @@ class SourceFile:
 
     def function(self, node: cst.CSTNode) -> cst.FunctionDef | None:
         """The innermost function around the node."""
-        return next((a for a in self.ancestors(node) if isinstance(a, cst.FunctionDef)), None)
+        return next((a for a in self.ancestors(node) if type(a) is cst.FunctionDef), None)
 
     def statement(self, node: cst.CSTNode) -> cst.BaseStatement:
         """The innermost statement that holds the node: a line, or the head of a compound statement."""

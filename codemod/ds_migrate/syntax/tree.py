@@ -127,16 +127,16 @@ def number(node: cst.BaseExpression) -> int | float | None:
 
 def targets(node: cst.CSTNode) -> list[cst.BaseExpression]:
     """What an assignment of any kind sets; nothing for other nodes and for bare annotations."""
-    if isinstance(node, cst.Assign):
+    if type(node) is cst.Assign:  # as in dotted()
         return [target.target for target in node.targets]
-    if isinstance(node, (cst.AnnAssign, cst.AugAssign)) and node.value is not None:
+    if (type(node) is cst.AnnAssign or type(node) is cst.AugAssign) and node.value is not None:
         return [node.target]
     return []
 
 
 def dotted_names(node: cst.CSTNode) -> set[str]:
     """Every name and attribute chain below the node, and each one's beginnings."""
-    return {name for n in walk(node) if isinstance(n, (cst.Name, cst.Attribute)) and (name := dotted(n)) is not None}
+    return {name for n in walk(node) if (name := dotted(n)) is not None}
 
 
 def code(node: cst.CSTNode) -> str:
