@@ -52,3 +52,30 @@ def test_harmless_lines_leave_it_sharded(line: str, tmp_path: Path) -> None:
 )
 def test_lines_that_meet_what_zero_changes_keep_it_whole(line: str, tmp_path: Path) -> None:
     assert stage(tmp_path, line) == 0
+
+
+def holder(folder: Path, made: str, body: str = "") -> int:
+    """The ZeRO stage where ``__init__`` keeps ``made`` and training calls its ``update``; ``Holder`` has ``body``."""
+    init = examples.METHODS["__init__"] + f"    self.held = {made}\n\n"
+    train = examples.METHODS["train_batch"].replace("    return", "    self.held.update()\n    return")
+    cls = (
+        f"\n\nclass Holder:\n    def __init__(self, model):\n        self.model = model\n\n    {body}\n" if body else ""
+    )
+    (folder / "model_def.py").write_text(examples.module(init + train) + cls)
+    created = next(f for f in examples.run(folder).files if f.path.name == "ds_config.json")
+    assert created.after is not None
+    return int(json.loads(created.after)["zero_optimization"]["stage"])
+
+
+@pytest.mark.parametrize(
+    ("made", "body", "expected"),
+    [
+        ("Holder(self.model)", "def update(self):\n        self.model.fc.weight.data = self.shadow", 0),
+        ("Holder(self.model)", "def update(self):\n        print(self.model.training)", 1),
+        ("ExponentialMovingAverage(self.model.parameters(), 0.9)", "", 0),
+        ("Meter('loss')", "", 1),
+    ],
+    ids=["a class that changes it", "a class that does not", "a class that is not seen", "no model given"],
+)
+def test_what_holds_the_model_counts_as_the_trial_itself(made: str, body: str, expected: int, tmp_path: Path) -> None:
+    assert holder(tmp_path, made, body) == expected

@@ -78,7 +78,45 @@ def parameter_hazard(trial: Trial) -> str:
             )
             if reason:
                 return f"{reason} ({file.path.name}, line {file.position(node)[0]})"
+    for file, call, attribute in _given_models(trial):
+        if not _class_of(trial, call) and _calls(trial, attribute):
+            line = file.position(call)[0]
+            return f"what {attribute} does to the model it is given cannot be seen ({file.path.name}, line {line})"
     return ""
+
+
+def _given_models(trial: Trial) -> Iterator[tuple[SourceFile, cst.Call, str]]:
+    """What ``__init__`` makes of a model or its parameters and keeps on the trial: the call, and the attribute."""
+    models = {name for model in trial.models for name in model.names}
+    owned = models | {name for optimizer in trial.optimizers for name in optimizer.names}
+    schedules = {wrap.target for wrap in trial.schedulers}
+    wraps = {w.call for m in trial.models for w in m.wraps} | {w.call for o in trial.optimizers for w in o.wraps}
+    for part, init in trial.methods("__init__"):
+        for assign in part.file.nodes(cst.Assign, cst.AnnAssign, below=init):
+            attribute = next((n for t in targets(assign) if (n := dotted(t) or "").startswith("self.")), "")
+            call = assign.value
+            if not isinstance(call, cst.Call) or call in wraps or not attribute or attribute in owned | schedules:
+                continue
+            if (part.file.names.qualified(call.func) or "").startswith(("torch.", "copy.")):
+                continue
+            given = {name for arg in call.args for node in walk(arg.value) if (name := dotted(node)) is not None}
+            if given & models:
+                yield part.file, call, attribute
+
+
+def _class_of(trial: Trial, call: cst.Call) -> list[tuple[SourceFile, cst.ClassDef]]:
+    """The class in the trial's files that a call makes an object of."""
+    name = (dotted(call.func) or "").rpartition(".")[2]
+    return [(file, node) for file in trial.files for node in file.nodes(cst.ClassDef) if node.name.value == name]
+
+
+def _calls(trial: Trial, attribute: str) -> bool:
+    """Whether training calls the attribute, or a method of it."""
+    return any(
+        (name := dotted(node.func) or "") == attribute or name.startswith(f"{attribute}.")
+        for file, function in running(trial)
+        for node in file.nodes(cst.Call, below=function)
+    )
 
 
 def _inits_above(trial: Trial) -> Iterator[tuple[SourceFile, cst.FunctionDef]]:
@@ -196,6 +234,11 @@ def _running(trial: Trial) -> Iterator[tuple[SourceFile, cst.FunctionDef]]:
                 for method in methods:
                     if statement not in {part.node for part in trial.parts}:
                         functions.setdefault(method.name.value, []).append((file, method))
+    for _, call, _ in _given_models(trial):
+        for file, made in _class_of(trial, call):
+            if not _is_module(file, made):
+                methods = [s for s in made.body.body if isinstance(s, cst.FunctionDef)]
+                queue += [(file, method) for method in methods if method.name.value != "__init__"]
     owned = {n for m in trial.models for n in m.names} | {n for o in trial.optimizers for n in o.names}
     clips = _clips(trial)  # called where step_optimizer called them, between reduction and step
     while queue:
