@@ -248,6 +248,10 @@ def test_keys_are_masked_in_files_and_command_lines() -> None:
     assert "x20" not in masked_text(escaped, document)
     assert "bucket: b" in masked_text(escaped, document)
     assert masked_text("name: x  # c\n", {"name": "x"}) == "name: x  # c\n"
+    login = {"environment": {"registry_auth": {"username": "me", "password": "abc"}}}
+    text = "environment: {registry_auth: {username: me, password: abc}}  # ours\n"
+    assert masked_text(text, login) == text.replace("abc", MASK)
+    assert masked_words(["--config", "environment.registry_auth.password=s"])[1].endswith(f"password={MASK}")
     words = ["c.yaml", "--config", "checkpoint_storage.secret_key=s", "--config=checkpoint_storage.options.t=s", "a=b"]
     assert masked_words(words) == [
         "c.yaml",

@@ -48,6 +48,17 @@ def test_without_the_runtime_they_say_how_to_install_it(
     assert capsys.readouterr().err == f"ds-verify: {line}"
 
 
+def test_a_folder_without_a_checkpoint_is_no_checkpoint(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("shared/run-1-ab").mkdir(parents=True)
+    Path("shared/run-1-ab/latest").write_text("00000003-abcdef01\n")
+
+    assert train([config, "--hparam", "lr=0.1", "--latest-checkpoint", "shared"]) == 2
+
+    line = "shared: is no checkpoint, and no run directory that has one; name one of shared/run-1-ab"
+    assert capsys.readouterr().err == f"ds-train: --latest-checkpoint {line}\n"
+    assert not Path("runs").exists()
+
+
 def test_a_dry_run_shows_the_plan_and_makes_nothing(config: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert train([config, "--hparam", "lr=1e-3", "--slots", "4", "--dry-run"]) == 0
 

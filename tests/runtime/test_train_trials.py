@@ -246,6 +246,31 @@ def test_another_run_starts_from_a_checkpoint_and_saves_to_shared_storage(
     (storage,) = (experiment / "shared").iterdir()
     assert [path.name[:8] for path in storage.iterdir() if path.is_dir()] == ["00000012"]
 
+    code, err = ds_train(config, tmp_path / "third", "--latest-checkpoint", str(second))
+
+    assert code == 0, err
+    assert "Nothing to train: 12 batches, 2 epochs are done, and 2 epochs are asked for." in err
+
+    code, err = ds_train(config, tmp_path / "fourth", "--latest-checkpoint", str(second), "--test")
+
+    assert code == 0, err
+    assert [line["at"] for line in reported(tmp_path / "fourth", "validation")] == [13]
+
+
+def test_a_damaged_checkpoint_is_one_line_and_no_restart(experiment: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "00000003-abcdef01"
+    broken.mkdir()
+    (broken / "manifest.json").write_text('{"files": {"rank_0.pt": {"size": 3, "sha256": ""}}}')
+
+    code, err = ds_train(
+        experiment / "c.yaml", tmp_path / "run", "--latest-checkpoint", str(broken), "--config", "max_restarts=3"
+    )
+
+    assert code == 2
+    assert f"ds-train: Checkpoint {broken} is damaged: rank_0.pt: missing" in err
+    assert "Traceback" not in err
+    assert "started again" not in err
+
 
 def test_test_mode_trains_and_validates_one_batch(experiment: Path, tmp_path: Path) -> None:
     code, err = ds_train(experiment / "c.yaml", tmp_path / "run", "--test", "--slots", "2")

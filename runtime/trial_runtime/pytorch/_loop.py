@@ -18,7 +18,7 @@ from trial_runtime.pytorch._signals import Interruption
 from trial_runtime.pytorch._snapshot import CheckpointPolicy, Snapshots
 from trial_runtime.pytorch._strategy import Strategy
 from trial_runtime.pytorch._stream import TrainingData, check_loader
-from trial_runtime.pytorch._units import TrainUnit
+from trial_runtime.pytorch._units import Batch, TrainUnit
 from trial_runtime.pytorch._validation import Validation
 
 logger = logging.getLogger("trial_runtime.pytorch")
@@ -113,6 +113,7 @@ class TrainingLoop:
         """
         with contextlib.ExitStack() as shutdown:
             self._start(shutdown)
+            self._count_on()
             if self.plan.step_zero_validation and self.progress.batches == 0:
                 self._validate(first=True)
             try:
@@ -167,6 +168,20 @@ class TrainingLoop:
         self._call("on_training_start")
         if context.profiler is not None:
             shutdown.enter_context(context.profiler)
+
+    def _count_on(self) -> None:
+        """From a checkpoint, a test is of one batch more; and that the length is reached already should be known."""
+        progress = self.progress
+        if self.plan.test_mode:
+            self.plan = dataclasses.replace(self.plan, length=Batch(progress.batches + 1))
+            self.pace.length = self.plan.length
+        elif progress.batches and progress.reached(self.plan.length) and self.context.distributed.rank == 0:
+            done = f"{progress.batches} batches, {progress.epochs} epochs"
+            asked = f"{self.plan.length.value} {self.plan.length.unit}"
+            logger.warning(
+                f"Nothing to train: {done} are done, and {asked} are asked for. "
+                "Lengths count from the start of training, over all resumes."
+            )
 
     def _build_data(self, restored: _snapshot.Restored | None) -> None:
         strategy, shard = self.strategy, self.strategy.shard

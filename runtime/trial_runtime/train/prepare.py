@@ -25,6 +25,9 @@ from trial_runtime.train.run_directory import (
 )
 from trial_runtime.train.secrets import masked_text
 
+_IN_A_CHECKPOINT = ("manifest.json", "rank_0.pt", "metadata.json", "trial_state.pkl", "state_dict.pth", "model0")
+"""What the runtime or Determined writes into each."""
+
 
 def plan_from(options: argparse.Namespace) -> Plan:
     """The plan of the config that ``options`` name, with the changes that they make.
@@ -103,8 +106,23 @@ def _checkpoint(given: str | None) -> str | None:
     path = Path(given)
     if not path.is_dir():
         raise ConfigError(f"--latest-checkpoint {path}: there is no such folder")
-    inside = newest_checkpoint(path) or newest_checkpoint(path / "checkpoints")
-    return inside or str(path.resolve())
+    if any((path / name).exists() for name in _IN_A_CHECKPOINT):
+        return str(path.resolve())
+    newest = newest_checkpoint(path) or newest_checkpoint(path / "checkpoints") or _newest_of_run(path)
+    if newest is None:
+        below = sorted(str(found.parent) for found in path.glob("*/latest"))[:5]
+        hint = f"; name one of {', '.join(below)}" if below else ""
+        raise ConfigError(f"--latest-checkpoint {path}: is no checkpoint, and no run directory that has one{hint}")
+    return newest
+
+
+def _newest_of_run(path: Path) -> str | None:
+    """The newest checkpoint of a run whose config keeps them elsewhere; for a remote storage its URL."""
+    try:
+        run = ClusterInfo.from_json((path / CLUSTER_INFO_FILE).read_text(encoding="utf-8")).run
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return newest_checkpoint(Path(run.checkpoint_directory)) or run.storage
 
 
 def _accelerator(document: dict[str, Any]) -> str:

@@ -22,7 +22,11 @@ from typing import Any
 
 from trial_runtime import _deepspeed_messages
 from trial_runtime._cluster_info import ClusterInfo, get_cluster_info
-from trial_runtime.errors import InvalidDeepSpeedConfigException, InvalidExperimentException
+from trial_runtime.errors import (
+    InvalidCheckpointException,
+    InvalidDeepSpeedConfigException,
+    InvalidExperimentException,
+)
 from trial_runtime.train import alias
 from trial_runtime.train.console import configure_logging, record_output
 from trial_runtime.train.launch import USAGE_EXIT
@@ -70,7 +74,7 @@ def run(info: ClusterInfo, context: Path, kind: str, target: str, args: Sequence
                 _record_status(directory, "running")
             run_entrypoint(info, kind, target, args)
             status = "completed"
-        except (ConfigError, InvalidDeepSpeedConfigException) as error:
+        except (ConfigError, InvalidDeepSpeedConfigException, InvalidCheckpointException) as error:
             if rank == 0:
                 print(f"ds-train: {error}", file=sys.stderr)
             return USAGE_EXIT

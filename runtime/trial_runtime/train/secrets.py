@@ -1,4 +1,7 @@
-"""Keys in an experiment config: they reach the storage's driver, and nothing that is written or printed."""
+"""Keys in an experiment config: they reach the storage's driver, and nothing that is written or printed.
+
+Meant are those of ``checkpoint_storage`` and of ``environment.registry_auth``, which nothing here reads.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +17,21 @@ from trial_runtime._remote import texts_in
 MASK = "<masked>"
 FIELDS = ("access_key", "secret_key", "connection_string", "credential")
 _SECTION = "checkpoint_storage"
+_REGISTRY = "registry_auth"
+_REGISTRY_PUBLIC = ("username", "email", "serveraddress")
 _USER_IN_URL = re.compile(r"(?<=://)[^/@]+@")
 
 
 def masked(document: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of an experiment config with ``<masked>`` in place of each key of its ``checkpoint_storage``."""
+    """A copy of an experiment config with ``<masked>`` in place of each key."""
     copied = copy.deepcopy(dict(document))
     section = copied.get(_SECTION)
     if isinstance(section, str):
         copied[_SECTION] = _USER_IN_URL.sub(f"{MASK}@", section)
     if isinstance(section, dict):
         copied[_SECTION] = {name: _masked(name, value) for name, value in section.items()}
+    if login := _registry(copied):
+        copied["environment"][_REGISTRY] = {**login, **_without_texts(_private(login))}
     return copied
 
 
@@ -66,7 +73,18 @@ def masked_words(words: Sequence[str]) -> list[str]:
     """Words of a command line, with what ``--config checkpoint_storage.KEY=VALUE`` gives masked."""
     fields = "|".join((*FIELDS, r"options[^=]*"))
     assignment = re.compile(rf"(?s)^((?:--config=)?{_SECTION}\.(?:{fields})=).*")
-    return [assignment.sub(rf"\1{MASK}", word) for word in words]
+    login = re.compile(rf"(?s)^((?:--config=)?environment\.{_REGISTRY}(?!\.username)[^=]*=).*")
+    return [login.sub(rf"\1{MASK}", assignment.sub(rf"\1{MASK}", word)) for word in words]
+
+
+def _registry(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    environment = document.get("environment")
+    login = environment.get(_REGISTRY) if isinstance(environment, Mapping) else None
+    return login if isinstance(login, Mapping) else {}
+
+
+def _private(login: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {name: value for name, value in login.items() if name not in _REGISTRY_PUBLIC}
 
 
 def _masked(name: str, value: Any) -> Any:
@@ -85,6 +103,7 @@ def _without_texts(value: Any) -> Any:
 
 
 def _keys(document: Mapping[str, Any]) -> Iterator[str]:
+    yield from texts_in(_private(_registry(document)))
     section = document.get(_SECTION)
     texts = [section] if isinstance(section, str) else []
     if isinstance(section, Mapping):
