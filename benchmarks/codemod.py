@@ -2,10 +2,11 @@
 
     python benchmarks/codemod.py [--files 2000] [--trials 20]
 
-Trees are generated: modules of ordinary code, and copies of the fixtures' trials. Each is measured in a process of its
-own (wall, CPU, peak memory, best of five), beside a Python that only imports ``argparse`` and ``json``, and beside the
-limit: a process that reads every file, searches it for the words, and parses and prints with libcst, once, each that
-has them. The split by stage is taken in one more process and adds up to all of its CPU time.
+Trees are generated: modules of ordinary code, and copies of the fixtures' trials. The command is measured on each
+(wall, CPU of all its processes, memory of its largest one; best of nine by CPU), beside a Python that only imports
+``argparse`` and ``json``, and beside the limit: a process that reads every file, searches it for the words, and
+parses and prints with libcst, once, each that has them. The split by stage is that of one more process, which does
+all of it and ends tidily; it adds up to all of its CPU time.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ import json
 import os
 import platform
 import random
-import resource
 import subprocess
 import sys
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -87,39 +88,34 @@ def write_tree(folder: Path, files: int, trials: int) -> int:
     return size
 
 
-def measured(code: str, *arguments: object) -> dict[str, float]:
-    """A Python process of its own: the best of five, the first of which also compiles what it imports."""
-    best: dict[str, float] = {}
+@dataclass(frozen=True)
+class Cost:
+    """Of a command and the processes it waits for; ``peak_mib`` is that of the largest."""
+
+    wall_s: float
+    cpu_s: float
+    peak_mib: float
+
+
+def measured(command: Sequence[str], runs: int = 9) -> Cost:
+    """The run with the least CPU time. The first one also compiles what it imports."""
+    return min((_run(command) for _ in range(runs)), key=lambda cost: cost.cpu_s)
+
+
+def _run(command: Sequence[str]) -> Cost:
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    for _ in range(5):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        start = time.perf_counter()
-        command = [sys.executable, "-c", code + _PEAK, *map(str, arguments)]
-        output = subprocess.run(command, check=True, capture_output=True, env=environment)
-        wall = time.perf_counter() - start
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        if not best or cpu < best["cpu_s"]:
-            best = {"wall_s": wall, "cpu_s": cpu, "peak_mib": float(output.stdout.split()[-1]) / 1024}
-    return best
+    quiet = [(os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_WRONLY, 0) for stream in (1, 2)]
+    start = time.perf_counter()
+    process = os.posix_spawnp(command[0], command, environment, file_actions=quiet)
+    _, status, usage = os.wait4(process, 0)
+    wall = time.perf_counter() - start
+    if status:
+        raise RuntimeError(f"{command} ended with {os.waitstatus_to_exitcode(status)}")
+    return Cost(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
 
 
-_PEAK = """
-import resource
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-"""
 _NOTHING = "import argparse, json"
-# The command line itself, its patch and its talk thrown away.
-_RUN = """
-import os, sys
-from ds_migrate.cli import main
-out, null = os.dup(1), os.open(os.devnull, os.O_WRONLY)
-os.dup2(null, 1), os.dup2(null, 2)
-main(sys.argv[1:])
-sys.stdout.flush()
-os.dup2(out, 1)
-"""
 
 
 class Clock:
@@ -157,7 +153,7 @@ def stages(folder: str) -> dict[str, float]:
     """A preview of the folder in this process, which must be a fresh one."""
     clock = Clock()
     modules = ["cli", "convert", "discover", "ds_config", "engine", "experiment", "project", "run", "rules"]
-    modules += ["report.patch", "report.plain", "syntax.source"]
+    modules += ["parser", "report.patch", "report.plain", "side_by_side", "syntax.source"]
     libcst = clock.time("import libcst", importlib.import_module, "libcst")
     loaded = clock.time("import ds_migrate", lambda: {m: importlib.import_module(f"ds_migrate.{m}") for m in modules})
     clock.time("import ds_migrate", loaded["rules"].conversion_rules)
@@ -177,7 +173,7 @@ def stages(folder: str) -> dict[str, float]:
     quiet = os.open(os.devnull, os.O_WRONLY)
     out, talk = os.dup(1), os.dup(2)
     os.dup2(quiet, 1), os.dup2(quiet, 2)
-    clock.time("command line, findings", loaded["cli"].main, [folder])
+    clock.time("command line, findings", loaded["cli"].main, [folder, "--jobs", "1"])
     os.dup2(out, 1), os.dup2(talk, 2)
     return dict(clock.spent)
 
@@ -201,32 +197,36 @@ def main() -> None:
 
 def compare(folder: Path, files: int, trials: int, figures: dict[str, Any]) -> None:
     """Print the tables, and keep their figures."""
-    print(f"{'run':<24}{'files':>7}{'trials':>8}{'MB':>7}{'wall s':>9}{'CPU s':>8}{'MiB':>7}")
-
-    def run(name: str, code: str, tree: Path, counts: Sequence[int]) -> float:
-        row = measured(code, tree)
-        size = sum(file.stat().st_size for file in tree.rglob("*.py"))
-        figures[name] = {"files": counts[0], "trials": counts[1], "bytes": size, **row}
-        cost = f"{row['wall_s']:>9.3f}{row['cpu_s']:>8.3f}{row['peak_mib']:>7.0f}"
-        print(f"{name:<24}{counts[0]:>7}{counts[1]:>8}{size / 1e6:>7.1f}{cost}", flush=True)
-        return row["cpu_s"]
-
+    print(f"{'run':<34}{'files':>7}{'trials':>8}{'MB':>7}{'wall s':>9}{'CPU s':>8}{'MiB':>7}")
     cases = {"nothing": (0, 0), "one trial": (1, 1), "trials": (trials, trials)}
     cases |= {"tree": (files, 0), "tree with trials": (files, trials)}
+    sizes = {}
     for name, counts in cases.items():
         (folder / name).mkdir()
-        write_tree(folder / name, *counts)
-    python = run("argparse, json", _NOTHING, folder / "nothing", (0, 0))
-    cpu = {name: run(f"ds-migrate, {name}", _RUN, folder / name, counts) for name, counts in cases.items()}
-    limits = {name: run(f"limit, {name}", LIMIT, folder / name, cases[name]) for name in ("tree", "tree with trials")}
+        sizes[name] = write_tree(folder / name, *counts)
 
-    more = (cpu["trials"] - cpu["one trial"]) / (trials - 1)
+    def run(name: str, case: str, *command: str) -> Cost:
+        cost = measured([sys.executable, *command, str(folder / case)])
+        figures[f"{name}, {case}"] = {
+            "files": cases[case][0], "trials": cases[case][1], "bytes": sizes[case], **asdict(cost)
+        }  # fmt: skip
+        size = f"{cases[case][0]:>7}{cases[case][1]:>8}{sizes[case] / 1e6:>7.1f}"
+        print(f"{f'{name}, {case}':<34}{size}{cost.wall_s:>9.3f}{cost.cpu_s:>8.3f}{cost.peak_mib:>7.0f}", flush=True)
+        return cost
+
+    python = run("argparse and json", "nothing", "-c", _NOTHING)
+    alone = {name: run("ds-migrate --jobs 1", name, "-m", "ds_migrate", "--jobs", "1") for name in cases}
+    shared = {name: run("ds-migrate", name, "-m", "ds_migrate") for name in ("tree", "tree with trials")}
+    limits = {name: run("limit", name, "-c", LIMIT) for name in shared}
+
+    more = (alone["trials"].cpu_s - alone["one trial"].cpu_s) / (trials - 1)
     figures["one more trial"] = {"cpu_s": more, "bytes": len(TRIAL)}
     print(f"\none more trial of {len(TRIAL) / 1e3:.1f} kB: {more * 1e3:.0f} ms of CPU")
-    print(
-        f"tree: {cpu['tree'] / python:.1f} times argparse and json, {cpu['tree'] / limits['tree']:.1f} times the limit"
-    )
-    print(f"tree with trials: {cpu['tree with trials'] / limits['tree with trials']:.1f} times the limit")
+    for name, cost in shared.items():
+        for other, base in {"argparse and json": python, "the limit": limits[name]}.items():
+            wall, cpu = cost.wall_s / base.wall_s, cost.cpu_s / base.cpu_s
+            one = alone[name].cpu_s / base.cpu_s
+            print(f"{name}: {wall:.1f} times {other}; in CPU time {cpu:.1f} times, with one process {one:.1f} times")
 
     command = [sys.executable, __file__, "--stages", str(folder / "tree with trials")]
     split: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from ds_migrate.workers import cores, spread
+from ds_migrate.workers import spread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-MANY = 1000  # files; with fewer there is less to win than a process costs
 _TASK = 100  # files
 
 
-def idle_files(names: Sequence[str], concerns: Callable[[str], bool]) -> set[str]:
+def idle_files(names: Sequence[str], concerns: Callable[[str], bool], processes: int) -> set[str]:
     """Those of ``names`` that do not concern the run. A file that cannot be read (OSError) may."""
     tasks = [names[start : start + _TASK] for start in range(0, len(names), _TASK)]
 
@@ -22,7 +21,7 @@ def idle_files(names: Sequence[str], concerns: Callable[[str], bool]) -> set[str
         except OSError:
             return False
 
-    answers = spread(lambda number: bytes(map(idle, tasks[number])), len(tasks), cores(), bytes, bytes)
+    answers = spread(lambda number: bytes(map(idle, tasks[number])), len(tasks), processes, bytes, bytes)
     # None is from a process that died: the walk opens those files itself.
     pairs = ((task, answer) for task, answer in zip(tasks, answers, strict=True) if answer is not None)
     return {name for task, answer in pairs for name, found in zip(task, answer, strict=True) if found}

@@ -60,7 +60,7 @@ def _migrate(arguments: Arguments) -> int:
 
         return stdin.convert(arguments)
     chosen = selection(arguments)
-    sources = discover(arguments.paths, chosen)
+    sources = discover(arguments.paths, chosen, arguments.jobs)
     for path in arguments.paths if arguments.patterns else ():
         if real(path).is_file() and not chosen(os.path.realpath(path)):
             say(f"note: {path} is left out by --include, --exclude or [tool.ds-migrate] in pyproject.toml")

@@ -32,6 +32,8 @@ SKIPPED_FOLDERS = frozenset({
     "__pycache__", "__pypackages__", "node_modules", "site-packages", "venv",
 })  # fmt: skip
 
+MANY = 1000  # files that are searched on all cores: with fewer there is less to win than a process costs
+
 _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO must not make the run wait
 
 
@@ -84,12 +86,15 @@ def _path(name: str) -> Path:
     return Path(name)
 
 
-def discover(paths: Sequence[str | Path], chosen: Callable[[str], bool] = lambda _name: True) -> list[Source]:
+def discover(
+    paths: Sequence[str | Path], chosen: Callable[[str], bool] = lambda _name: True, jobs: int | None = None
+) -> list[Source]:
     """Every file named by ``paths``, each real file once, in a stable order. Never raises for a file or folder.
 
     ``chosen`` says of a file (absolute, links of its folder resolved) whether it belongs to the run.
+    ``jobs`` is how many processes search a big tree, None for one on each core.
     """
-    walk = _Walk(chosen)
+    walk = _Walk(chosen, jobs)
     for path in paths:
         walk.named(str(path))
     if walk.named_themselves:  # a folder brings its base classes along, files may have left them behind
@@ -140,8 +145,9 @@ def read_file(name: str, follow_links: bool = True) -> bytes:
 class _Walk:
     """What one run has seen so far."""
 
-    def __init__(self, chosen: Callable[[str], bool]) -> None:
+    def __init__(self, chosen: Callable[[str], bool], jobs: int | None) -> None:
         self._chosen = chosen
+        self._jobs = jobs
         self.sources: list[Source] = []
         self.named_themselves: list[Source] = []
         self._seen: set[str] = set()
@@ -174,13 +180,15 @@ class _Walk:
 
     def _idle(self, files: Sequence[str]) -> Set[str]:
         """Of many files those that need not be opened one after the other: all cores have looked into them."""
-        from ds_migrate.ahead import MANY, idle_files
-
         if len(files) < MANY:
             return frozenset()
+        from ds_migrate.ahead import idle_files
+        from ds_migrate.workers import cores
+
         test = quick_test()
         chosen = [file for file in files if self._chosen(self._folders.real_name(file))]
-        return idle_files(chosen, lambda name: _concerns(name, read_file(name, follow_links=False), test))
+        jobs = self._jobs or cores()
+        return idle_files(chosen, lambda name: _concerns(name, read_file(name, follow_links=False), test), jobs)
 
     def _add(self, name: str, named_itself: bool, follow: bool = False, idle: bool = False) -> None:
         real = self._folders.real_name(name)

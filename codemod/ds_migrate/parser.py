@@ -133,7 +133,7 @@ def make_parser() -> argparse.ArgumentParser:
         "--jobs",
         type=_count,
         metavar="N",
-        help="processes that convert (default: one for each core, as far as there are trials enough)",
+        help="processes that search and convert (default: one for each core, as far as there is enough to do)",
     )
 
     output = parser.add_argument_group("output")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ds_migrate import ahead
+from ds_migrate import ahead, workers
 from ds_migrate import discover as walk
 from ds_migrate.discover import Source, discover, project_files, project_root
 from shell_samples import TRIAL, git
@@ -38,9 +38,9 @@ def tree(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def search_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "MANY", 1)
+    monkeypatch.setattr(walk, "MANY", 1)
     monkeypatch.setattr(ahead, "_TASK", 2)
-    monkeypatch.setattr(ahead, "cores", lambda: 3)
+    monkeypatch.setattr(workers, "cores", lambda: 3)
 
 
 def test_a_folder_gives_python_notebooks_and_yaml_files_sorted(tree: Path) -> None:
@@ -73,9 +73,9 @@ def test_in_a_big_tree_only_files_that_concern_a_migration_are_opened_by_the_wal
             opened.append(Path(name).name)
         return inner(name, follow_links)
 
-    def idle_files(names: list[str], concerns: Callable[[str], bool]) -> set[str]:
+    def idle_files(names: list[str], concerns: Callable[[str], bool], processes: int) -> set[str]:
         looked_through.extend(names)
-        found = ahead_of_walk(names, concerns)
+        found = ahead_of_walk(names, concerns, processes)
         opened.clear()
         return found
 
