@@ -174,7 +174,7 @@ class Conversion:
         status = TrialStatus.BLOCKED if self.blocked else TrialStatus.CONVERTED
         planned = {plan.trial.facts.key: plan for plan in self.plans}
         given = self._scripts_aggregations()
-        accumulates = next(iter(given)) if len(given) == 1 else None  # scripts that disagree say it themselves
+        accumulates = next(iter(given)) if len(given) == 1 else None
         for trial in self.family.trials:
             plan = planned.get(trial.key)
             config = static_config(plan.trial, plan.target) if plan is not None else {}
@@ -186,8 +186,13 @@ class Conversion:
                 config,
                 path,
                 aggregation=accumulates if isinstance(accumulates, int) and accumulates > 1 else None,
+                aggregations=self._aggregations_by_file(),
                 sums_gradients=plan is not None and not plan.experiment_average,
             )
+
+    def _aggregations_by_file(self) -> dict[Path, int | None]:
+        found = {path: aggregations_of(file) for path, file in self.files.items()}
+        return {path: k if isinstance(k, int) else None for path, given in found.items() for k in _only(given)}
 
     def _scripts_aggregations(self) -> set[int | float | None]:
         return {k for file in self.files.values() for k in aggregations_of(file)}
@@ -285,3 +290,8 @@ def _moves_with(trial: TrialClass, blocked: set[str | None]) -> Finding:
     names = ", ".join(sorted(n for n in blocked if n))
     message = f"{trial.facts.name} moves together with {names}, which is blocked"
     return _finding(trial, "DSM015", message, f"unblock {names} first")
+
+
+def _only(values: set[int | float | None]) -> list[int | float | None]:
+    """The one value, None where there are several; nothing where there is none."""
+    return list(values) if len(values) < 2 else [None]

@@ -413,3 +413,25 @@ def test_the_search_on_bytes_asks_for_both_entrypoint_and_name(here: Project) ->
     assert not may_name(b"entrypoint: other:Trial\n", names)
     assert not may_name(b"# MyTrial\n", names)
     assert not may_name(HEAD.encode(), [])
+
+
+def test_each_script_divides_the_lengths_of_its_own_configs(here: Project) -> None:
+    train, other = here.root / "train.py", here.root / "tools" / "run it.py"
+    scripts = here.with_trial(aggregations={train: 2, other: 4})
+    text = "{entrypoint: %s, hyperparameters: {a: 1}, searcher: {max_length: {batches: 16}}}\n"
+
+    first, second = (scripts.convert(text % line) for line in ("python3 train.py", "'python3 \"tools/run it.py\"'"))
+
+    assert "gradient_accumulation_steps: 2}}, searcher: {max_length: {batches: 8}}" in first
+    assert "gradient_accumulation_steps: 4}}, searcher: {max_length: {batches: 4}}" in second
+
+
+def test_lengths_of_a_script_whose_accumulation_is_not_known_are_reviewed(here: Project) -> None:
+    script = here.with_trial(aggregations={here.root / "train.py": None})
+    text = "entrypoint: python3 train.py\nhyperparameters: {a: 1}\nmin_validation_period: {%s: 16}\n"
+
+    batches, epochs = script.result(text % "batches"), script.result(text % "epochs")
+
+    assert b"{batches: 16}" in (batches.after or b"")
+    assert codes(batches) == [("DSM401", "converted"), ("DSM404", "review")]
+    assert codes(epochs) == [("DSM401", "converted")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 from ds_migrate.experiment import codes, lengths, options, splice
@@ -35,11 +36,13 @@ class Accumulation:
     """How a config accumulates. ``k``: batches per optimizer step. ``to_write``: the ``gradient_accumulation_steps``
     that its ``overwrite_deepspeed_args`` has to get, if any. ``divides``: whether lengths are still in batches.
     ``effective``: whether the ``optimizations`` of this config counted (those of a config that runs a script did not:
-    the script gave its own to ``pytorch.init``). ``averages``: the gradients, over the batches of one step."""
+    the script gave its own to ``pytorch.init``). ``unknown``: scripts accumulate in ways that cannot be told.
+    ``averages``: the gradients, over the batches of one step."""
 
     k: int = 1
     to_write: int | None = None
     divides: bool = False
+    unknown: bool = False
     effective: bool = True
     averages: bool = True
     node: Node | None = None
@@ -47,8 +50,10 @@ class Accumulation:
     trials: Sequence[TrialFacts] = ()
 
     @staticmethod
-    def read(root: Node, trials: Sequence[TrialFacts], platform_starts_trial: bool) -> Accumulation:
-        """Raises RefusedError when it cannot be told how the config accumulates."""
+    def read(
+        root: Node, trials: Sequence[TrialFacts], platform_starts_trial: bool, scripts: Sequence[Path] = ()
+    ) -> Accumulation:
+        """Raises RefusedError when it cannot be told how the config accumulates. ``scripts``: those that it runs."""
         given = root.own("optimizations")
         section = given.real if given is not None and given.real.kind == "mapping" else None
         node = None if section is None else section.own("aggregation_frequency")
@@ -59,26 +64,32 @@ class Accumulation:
                 "aggregation_frequency comes from a merge key (<<)",
                 "write it out in this config",
             )
+        unknown = False
         effective = platform_starts_trial or any(trial.aggregation_from_config for trial in trials)
         if effective:
             k = 1 if node is None else lengths.integer(node)
         else:
-            literals = {trial.aggregation or 1 for trial in trials}
+            literals = {trial.aggregation_in(scripts) for trial in trials}
             if len(literals) > 1:
                 raise RefusedError(
                     codes.ACCUMULATION,
                     root,
-                    f"the script runs trials with different aggregation_frequency: {sorted(literals)}",
+                    f"the script runs trials with different aggregation_frequency: {sorted(map(str, literals))}",
                     "give each trial a script and a config of its own",
                 )
-            k = literals.pop()
+            unknown = literals == {None}
+            k = literals.pop() or 1
         if k is None or k < 1:
             assert node is not None
             raise RefusedError(
-                codes.NOT_EDITABLE, node, f"aggregation_frequency is {node.real.value!r}, not a whole number from 1 on"
+                codes.NOT_EDITABLE,
+                node,
+                f"aggregation_frequency is {_shown(node.real)}, not a whole number from 1 on",
+                "write the number that the trial is to accumulate",
             )
         present = _present_steps(root)
         result = Accumulation(k, effective=effective, node=node, trials=trials, divides=k > 1)
+        result.unknown = unknown and present is None
         if platform_starts_trial and section is not None:
             average = section.own("average_aggregated_gradients")
             result.averages = average is None or average.real.value.lower() not in options.FALSE
@@ -117,6 +128,8 @@ class Accumulation:
             )
         if self.divides:
             self._divide(change, notes)
+        elif self.unknown:
+            _note_undivided(change.root, notes)
 
     def _check_averaging(self, root: Node) -> None:
         if self.k == 1:
@@ -200,6 +213,27 @@ class Accumulation:
                 node,
                 f"{'.'.join(path)} has no unit and stays; if it counts batches, divide it by {self.k}",
             )
+
+
+def _note_undivided(root: Node, notes: Notes) -> None:
+    """Lengths that count optimizer steps from now on, where K is known to the script alone."""
+    try:
+        found = lengths.in_batches(root)
+    except lengths.NotALengthError:
+        return
+    for length in found:
+        notes.note(
+            codes.LENGTHS,
+            Severity.REVIEW,
+            length.node,
+            f"{length.name} stays {length.batches}: the script's aggregation_frequency is not known here, and where it "
+            "is more than 1 a batch is an optimizer step now",
+            advice="divide it by the aggregation_frequency, unless the script gives fit() this length itself",
+        )
+
+
+def _shown(node: Node) -> str:
+    return repr(node.value) if node.kind == "scalar" else f"a {node.kind}"
 
 
 def _present_steps(root: Node) -> Node | None:

@@ -28,6 +28,7 @@ class Entry:
     directory: Path
     commands: tuple[Command, ...] = ()
     shell: bool = False  # more than one simple command
+    scripts: tuple[Path, ...] = ()
 
     @property
     def platform_starts_trial(self) -> bool:
@@ -76,7 +77,9 @@ def find_entry(root: Node, config: Path, resolver: Resolver) -> Entry | Missing 
         return missing or resolver.argument(" ".join(item.value for item in items), config)
     trials = {(t.path, t.name): t for _, result in named for t in result.trials}
     first = named[0][1]
-    return Entry(key, value, tuple(trials.values()), first.context, first.directory, tuple(c for c, _ in named), shell)
+    scripts = tuple(result.script for _, result in named if result.script is not None)
+    ran = tuple(command for command, _ in named)
+    return Entry(key, value, tuple(trials.values()), first.context, first.directory, ran, shell, scripts)
 
 
 @dataclass
@@ -112,7 +115,8 @@ class Conversion:
             RefusedError: an edit that the numbers depend on cannot be made; nothing may be changed then.
         """
         change = Change(self.text, self.root, self.careful)
-        accumulation = Accumulation.read(self.root, self.entry.trials, self.entry.platform_starts_trial)
+        entry = self.entry
+        accumulation = Accumulation.read(self.root, entry.trials, entry.platform_starts_trial, entry.scripts)
         self._entrypoint(change)
         accumulation.edit(change, self)
         self._hyperparameters(change, accumulation)

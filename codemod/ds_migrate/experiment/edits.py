@@ -124,7 +124,10 @@ class Change:
         for i, key in enumerate(path):
             below = node.own(key)
             if below is None or below.kind != "mapping":
-                raise RefusedError(codes.SHARED, below or node, f"{'.'.join(path[: i + 1])} is no mapping of its own,")
+                name = ".".join(path[: i + 1])
+                raise RefusedError(
+                    codes.SHARED, below or node, f"{name} is no mapping of its own,", f"write {name} out in this config"
+                )
             node = below
         return node
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,6 +30,8 @@ class TrialFacts:
     ``aggregation``: the literal ``aggregation_frequency`` that the script gives to ``pytorch.init``, None when it gives
     none; ``aggregation_from_config`` says that the script passes on the value of the experiment config. Only configs
     with a script entrypoint look at these two: with ``module:Class`` the platform read the experiment config.
+    ``aggregations``: likewise, by the file that calls ``pytorch.init``; None where it is no constant. It is empty where
+    all that is known is ``aggregation``.
 
     ``sums_gradients``: whether the converted code calls ``backward(..., scale_wrt_gas=False)``, because the configs say
     ``average_aggregated_gradients: false``; None when the source decides that by itself, whatever a config says.
@@ -44,8 +46,17 @@ class TrialFacts:
     ds_config_path: Path
     aggregation: int | None = None
     aggregation_from_config: bool = False
+    aggregations: Mapping[Path, int | None] = field(default_factory=dict)
     sums_gradients: bool | None = False
     reads_deepspeed_config: bool = False
+
+    def aggregation_in(self, scripts: Sequence[Path]) -> int | None:
+        """The ``aggregation_frequency`` with which these scripts train it; None when that cannot be told."""
+        if not self.aggregations:
+            return self.aggregation or 1
+        own = {self.aggregations[script] for script in scripts if script in self.aggregations}
+        found = own or set(self.aggregations.values())
+        return found.pop() if len(found) == 1 else None
 
     @property
     def configs_follow(self) -> bool:

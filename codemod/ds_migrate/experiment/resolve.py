@@ -14,11 +14,13 @@ from ds_migrate.experiment.model import ScriptRun, TrialFacts
 
 @dataclass(frozen=True)
 class Named:
-    """``trials`` run with the context directory ``context``; their process starts in ``directory``."""
+    """``trials`` run with the context directory ``context``; their process starts in ``directory``, with the file
+    ``script`` (None for ``module:Class``)."""
 
     trials: tuple[TrialFacts, ...]
     context: Path
     directory: Path
+    script: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ class Resolver:
             trial = self._by_name(script, run) if isinstance(run, str) else self._by_key.get(run)
             if trial is not None:
                 found[trial.path, trial.name] = trial
-        return Named(tuple(found.values()), context, directory) if found else None
+        return Named(tuple(found.values()), context, directory, script) if found else None
 
     def _by_name(self, script: Path, name: str) -> TrialFacts | None:
         same = [trial for trial in self._trials if trial.name == name]
