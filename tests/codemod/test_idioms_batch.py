@@ -406,6 +406,12 @@ CONTEXT = {
         "def save(self):\n    torch.save(self.model.state_dict(), 'w.pt')\n",
         ("torch.save(self.model.module.state_dict(), 'w.pt')",),
     ),
+    "attributes that are called as hooks are": Idiom(
+        with_init("self.load = context.get_hparam('load')", "if self.load:", "    self.restore(self.load)")
+        + "\ndef restore(self, path):\n    self.loader = path\n    return path.load(self.load)\n",
+        ("self.load_ = context.get_hparam('load')", "if self.load_:", "self.restore(self.load_)", "self.loader = path",
+         "return path.load(self.load_)"),
+    ),
     "by a string": Idiom(
         "def save(self):\n    torch.save(getattr(self, 'model').state_dict(), 'w.pt')\n"
         "    return getattr(self, 'model', None), getattr(self, 'criterion')\n",

@@ -65,6 +65,12 @@ CALLS = {
         with_callback("self.owner.evaluate_batch(torch.ones(2, 4))"),
         ("self.owner.evaluate_batch(iter([torch.ones(2, 4)]))",),
     ),
+    "a method that is called as a hook is": Idiom(
+        with_callback("self.owner.save('w.pt')").replace(
+            "    def build_training", "    def save(self, path):\n        print(path)\n\n    def build_training"
+        ),
+        ("def save_(self, path):", "self.owner.save_('w.pt')"),
+    ),
     "a callback that looks at the trial's model": Idiom(
         with_callback("torch.save(self.owner.model.state_dict(), 'weights.pt')"),
         ("torch.save(self.owner.model.module.state_dict(), 'weights.pt')",),

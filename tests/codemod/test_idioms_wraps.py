@@ -31,6 +31,16 @@ WRAPS = {
          "self.optimizer = self.context.engines.add_optimizer(torch.optim.SGD(self.model.parameters(), lr=0.1))",
          COLLECTED, "self.losses = []"),
     ),
+    "returned by a helper under local names": Idiom(
+        init("self.model, self.optimizer = self.create()", "self.losses = []") + """
+def create(self):
+    net = self.context.wrap_model(Net())
+    optimizer = self.context.wrap_optimizer(torch.optim.SGD(net.parameters(), lr=0.1))
+    return net, optimizer
+""",
+        ("self.context.engines.backward(loss)", "self.context.engines[self.optimizer].step()",
+         "net = self.context.engines.add_model(Net())", COLLECTED, "return net, optimizer"),
+    ),
     "in a function inside that nothing calls": Idiom(
         init("def create():", "    self.model = self.context.wrap_model(Net())", "self.model = Net()", SGD),
         blocked=("DSM205", "wrapped in create(), which __init__() does not call"),

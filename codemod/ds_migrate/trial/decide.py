@@ -50,12 +50,21 @@ def _is_irregular(trial: Trial) -> bool:
     wraps = [w for m in trial.models for w in m.wraps] + [w for o in trial.optimizers for w in o.wraps]
     if trial.helpers:
         return True
+    owners: list[Model | Optimizer] = [*trial.models, *trial.optimizers]
     return (
         any(w.repeated or w.target is None for w in wraps)
+        or any(_local_to_helper(owner) for owner in owners)
         or any(m.sometimes for m in trial.models)
         or not all(on_every_path(o.wraps) for o in trial.optimizers)
         or any(s.owner is None for s in trial.steps)
     )
+
+
+def _local_to_helper(owner: Model | Optimizer) -> bool:
+    """Whether only a method other than ``__init__`` has a name for it, which it returns to whoever calls it."""
+    names = {owner.target, *owner.names}
+    helpers = [w.use.function for w in owner.wraps if w.use.function is not None]
+    return not any(name.startswith("self.") for name in names) and any(f.name.value != "__init__" for f in helpers)
 
 
 def _is_simple(trial: Trial, clips: bool) -> bool:

@@ -1,0 +1,88 @@
+"""``save`` and ``load`` are hooks of DeepSpeedTrial: a trial's own get another name.
+
+What it does
+    A method or attribute of the trial that is called ``save`` or ``load`` becomes ``save_`` or ``load_``, with every
+    use of it by the trial and by what holds the trial.
+
+Why
+    PyTorchTrial has neither. DeepSpeedTrial has both: they write and read checkpoints, and a method of that name would
+    be called for them.
+
+Before
+    def save(self) -> None:
+        torch.save(self.model.state_dict(), "weights.pt")
+
+    def build_validation_data_loader(self) -> DataLoader:
+        self.save()
+        return DataLoader(make_data(), batch_size=4)
+
+After
+    def save_(self) -> None:
+        torch.save(self.model.module.state_dict(), "weights.pt")
+
+    def build_validation_data_loader(self) -> DataLoader:
+        self.save_()
+        return DataLoader(make_data(), batch_size=4)
+
+Numbers
+    Unchanged.
+
+References
+    DeepSpeedTrial.save, DeepSpeedTrial.load
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from ds_migrate.plan import Plan
+from ds_migrate.syntax.source import SourceFile
+from ds_migrate.syntax.tree import dotted, targets
+from ds_migrate.trial.model import Trial
+from ds_migrate.trial.references import references
+
+CODE = "DSM351"
+NAME = "taken-names"
+
+_TAKEN = ("save", "load")
+
+
+def apply(plan: Plan) -> None:
+    for name in _TAKEN:
+        own = list(_definitions(plan.trial, name))
+        if not own:
+            continue
+        used = {node.attr.value for part in plan.trial.parts for node in part.file.nodes(cst.Attribute)}
+        new = f"{name}_" if f"{name}_" not in used else f"{name}__"
+        for file, node in (*own, *_uses(plan.trial, name)):
+            if file.edits.once(node, CODE):
+                file.replace(node, new)
+                plan.converted(CODE, file, node, f"{name} is a hook of DeepSpeedTrial, the trial's own is {new}")
+
+
+def _definitions(trial: Trial, name: str) -> Iterator[tuple[SourceFile, cst.CSTNode]]:
+    """Where the trial's classes give the name a meaning: methods, class attributes and attributes of ``self``."""
+    for part in trial.parts:
+        if name in part.methods:
+            yield part.file, part.methods[name].name
+        for line in part.node.body.body:
+            for small in line.body if isinstance(line, cst.SimpleStatementLine) else ():
+                yield from ((part.file, target) for target in targets(small) if dotted(target) == name)
+        for function in part.methods.values():
+            for assign in part.file.nodes(cst.Assign, cst.AnnAssign, below=function):
+                for target in targets(assign):
+                    if isinstance(target, cst.Attribute) and dotted(target) == f"self.{name}":
+                        yield part.file, target.attr
+
+
+def _uses(trial: Trial, name: str) -> Iterator[tuple[SourceFile, cst.CSTNode]]:
+    """The name on ``self``, on ``super()``, and on what holds the trial."""
+    for file, node, _ in references(trial, f"self.{name}"):
+        if isinstance(node, cst.Attribute):
+            yield file, node.attr
+    for part, function in trial.methods():
+        for node in part.file.nodes(cst.Attribute, below=function):
+            if node.attr.value == name and isinstance(node.value, cst.Call) and dotted(node.value.func) == "super":
+                yield part.file, node.attr
