@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 ENV_VAR = "DS_TRAIN_CLUSTER_INFO"
+CLUSTER_INFO_FILE = "cluster_info.json"
+"""File in a run directory: what its ranks were told."""
 
 LATEST_FILE = "latest"
 """File in the checkpoint directory that names the newest committed checkpoint, one line, relative to the directory."""
@@ -172,6 +174,22 @@ def newest_checkpoint(directory: Path) -> str | None:
         return None
     path = directory / name
     return str(path) if name and path.is_dir() else None
+
+
+def newest_of_run(path: Path) -> str | None:
+    """The newest checkpoint of a run directory, or of a folder of checkpoints; None when ``path`` is neither.
+
+    Returns:
+        An absolute path. Where the run's config keeps checkpoints in a remote storage and none is here, the URL there.
+    """
+    inside = newest_checkpoint(path) or newest_checkpoint(path / "checkpoints")
+    if inside is not None:
+        return str(Path(inside).resolve())
+    try:
+        run = ClusterInfo.from_json((path / CLUSTER_INFO_FILE).read_text(encoding="utf-8")).run
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return newest_checkpoint(Path(run.checkpoint_directory)) or run.storage
 
 
 @functools.lru_cache(maxsize=1)

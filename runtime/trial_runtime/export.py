@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from trial_runtime import _remote
-from trial_runtime._cluster_info import newest_checkpoint
+from trial_runtime._cluster_info import newest_of_run
 from trial_runtime.errors import CheckpointStorageError, InvalidCheckpointException
+
+_OF_TORCH = (".pt", ".pth", ".bin")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -19,7 +21,8 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="python -m trial_runtime.export",
         description="Write the whole fp32 weights of a checkpoint to a safetensors file, for each engine (or model of "
-        "a PyTorchTrial) one; whatever ZeRO stage and number of ranks saved it.",
+        "a PyTorchTrial) one; whatever ZeRO stage and number of ranks saved it. A FILE that ends with .pt, .pth or "
+        ".bin is one of torch.save().",
     )
     made.add_argument(
         "checkpoint", metavar="CHECKPOINT", help="a checkpoint, or a run directory: its newest; or its URL"
@@ -57,13 +60,18 @@ def export(checkpoint: str, file: Path, engine: int | None = None) -> list[str]:
     from trial_runtime.pytorch._checkpoint import CheckpointStore
 
     with _remote.fetched(checkpoint) as given:
-        path = Path(newest_checkpoint(given) or newest_checkpoint(given / "checkpoints") or given)
+        newest = newest_of_run(given)
+        if newest is not None and _remote.is_url(newest):
+            return export(newest, file, engine)
+        path = Path(newest or given)
         store = CheckpointStore(path.parent, core.DummyDistributedContext())
         store.verify(store.find(str(path)))
         return list(_write(path, file, engine))
 
 
 def _write(path: Path, file: Path, engine: int | None) -> Iterator[str]:
+    import torch
+
     from trial_runtime.pytorch.deepspeed._export import write_safetensors
 
     models = _models(path)
@@ -73,7 +81,11 @@ def _write(path: Path, file: Path, engine: int | None) -> Iterator[str]:
     for number in numbers:
         state = models[number]()
         target = file if len(numbers) == 1 else file.with_name(f"{file.stem}-{number}{file.suffix}")
-        write_safetensors(state, target)
+        if target.suffix in _OF_TORCH:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            torch.save(state, target)
+        else:
+            write_safetensors(state, target)
         values = sum(value.numel() for value in state.values())
         yield f"{target}: {len(state)} tensors, {values:,} values, from {path.name}"
 

@@ -16,6 +16,7 @@ from distributed import run_ranks
 from safetensors.torch import load_file
 from torch import nn
 from trial_runtime import export, pytorch
+from trial_runtime._cluster_info import CLUSTER_INFO_FILE, ClusterInfo, RunInfo, TrialInfo
 from trial_runtime.errors import InvalidCheckpointException
 from trial_runtime.pytorch import _rng
 from trial_runtime.pytorch import deepspeed as det_ds
@@ -221,6 +222,21 @@ def test_the_command_exports_the_newest_checkpoint_of_a_run(tmp_path: Path) -> N
     assert toys.difference({f"model.{name}": value for name, value in found.items()}, state) == 0.0
     assert "weights.safetensors: " in done.stdout
     assert "tensors" in done.stdout
+
+
+def test_the_newest_of_a_run_that_keeps_checkpoints_elsewhere_as_a_file_of_torch(tmp_path: Path) -> None:
+    toys.fit(toys.SimpleDS, {}, tmp_path / "elsewhere", max_length=pytorch.Batch(1))
+    kept = tmp_path / "elsewhere" / "checkpoints"
+    trial = TrialInfo(trial_id=1, experiment_id=1, trial_seed=0, hparams={}, _config={}, _debug=False)
+    info = ClusterInfo(trial=trial, run=RunInfo(str(tmp_path / "run"), str(kept)), slot_ids=[0])
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / CLUSTER_INFO_FILE).write_text(info.to_json())
+
+    assert export.main([str(tmp_path / "run"), str(tmp_path / "w.pt")]) == 0
+    assert export.main([str(kept), str(tmp_path / "w.safetensors")]) == 0
+
+    weights = torch.load(tmp_path / "w.pt")
+    assert toys.difference(weights, load_file(tmp_path / "w.safetensors")) == 0.0
 
 
 def test_several_engines_are_several_files_or_one_of_them(tmp_path: Path) -> None:

@@ -177,7 +177,7 @@ def test_an_unknown_pick_is_refused_with_a_near_name() -> None:
     ("text", "message"),
     [
         ("entrypoint: null", "entrypoint: is missing"),
-        ("entrypoint: bash x.sh", "entrypoint: 'bash x.sh' is not allowed: write 'module:Class'"),
+        ("entrypoint: bash x.sh", "entrypoint: 'bash x.sh' is not allowed: ds-train starts Python"),
         ("entrypoint: python3 train.py", "entrypoint: there is no file 'train.py' in /nowhere"),
         ("hyperparameters: 3", "hyperparameters: 3 is not allowed: write a mapping"),
         ("hyperparameters: {global_batch_size: 1.5}", "hyperparameters.global_batch_size: 1.5 is not allowed"),
@@ -215,6 +215,12 @@ def test_an_unknown_pick_is_refused_with_a_near_name() -> None:
         ),
         ("searcher: {max_length: true}", "searcher.max_length: True is not allowed"),
         ("searcher: {max_steps: 5}", "write max_length: {batches: 500}"),
+        ("searcher: {max_steps: 5}\nbatches_per_step: 30", "write max_length: {batches: 150}"),
+        (
+            "searcher: {max_steps: 5}\n"
+            "hyperparameters: {overwrite_deepspeed_args: {gradient_accumulation_steps: 4}, global_batch_size: 4}",
+            "write max_length: {batches: 125}",
+        ),
         ("searcher: {name: adaptive_asha, max_length: 3}", "'adaptive_asha' runs many trials, ds-train runs one"),
         ("searcher: {name: grid}", "--config searcher.max_length.batches=N"),
         ("searcher: {max_length: 1, source_checkpoint_uuid: ab}", "--latest-checkpoint PATH"),

@@ -58,7 +58,10 @@ def test_options_of_the_interpreter_are_named_as_dropped() -> None:
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        ("bash run.sh", "write 'module:Class'"),
+        ("bash run.sh", "ds-train starts Python on every slot, not 'bash'"),
+        ("cd src && python3 train.py", "ds-train CONFIG.yaml DIR"),
+        ("python3 prepare.py; python3 train.py", "one command on every slot, not a shell line"),
+        ("./train.py", "write 'module:Class'"),
         ("", "write 'module:Class'"),
         (3, "write 'module:Class'"),
         ({"trial": "m:C"}, "write 'module:Class'"),

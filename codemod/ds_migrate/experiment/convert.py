@@ -142,7 +142,8 @@ class Conversion:
                 Severity.REVIEW,
                 entry.node,
                 "ds-train runs one command, not a shell line",
-                advice="leave the trial's own command, and do the rest before ds-train",
+                advice="leave the trial's own command, do the rest before ds-train, "
+                "and in place of cd name the folder: ds-train CONFIG.yaml DIR",
             )
         edit = launcher.edit(self.text, entry.key, entry.node, entry.commands, self.target, one_rank)
         if edit.left is not None:

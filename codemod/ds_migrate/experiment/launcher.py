@@ -68,7 +68,7 @@ def edit(
         elif command.launcher and command.trial is not None:
             if (command.start, command.stop) != (0, len(whole)):
                 result.left = f"only a whole entrypoint can become {command.trial!r}"
-                result.advice = "give the trial alone as entrypoint, and do what precedes it in a startup script"
+                result.advice = "give the trial alone as entrypoint, and do what precedes it before ds-train"
                 return result
             return _to_trial(text, key, node, command, result)
         elif command.launcher:

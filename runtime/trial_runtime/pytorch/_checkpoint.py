@@ -142,7 +142,7 @@ class CheckpointStore:
             if (path / "metadata.json").exists() or (path / "trial_state.pkl").exists():
                 manifest = {}
             else:
-                problems.append(f"{MANIFEST}: missing")
+                problems.append(f"{MANIFEST}: missing, which each checkpoint has")
         except (OSError, ValueError) as error:
             problems.append(f"{MANIFEST}: {error}")
         files = (manifest or {}).get("files", {})

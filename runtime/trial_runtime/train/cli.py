@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from trial_runtime._cluster_info import ENV_VAR, ClusterInfo
+from trial_runtime._cluster_info import CLUSTER_INFO_FILE, ENV_VAR, ClusterInfo
 from trial_runtime._remote import OPTIONS_VARIABLE
 from trial_runtime.train import join
 from trial_runtime.train.config import Plan
 from trial_runtime.train.launch import USAGE_EXIT, Stopped, run_ranks
 from trial_runtime.train.prepare import open_directory, plan_from, write_info
 from trial_runtime.train.problems import ConfigError
-from trial_runtime.train.run_directory import CLUSTER_INFO_FILE, SUPERVISED, RunDirectory
+from trial_runtime.train.run_directory import SUPERVISED, RunDirectory
 from trial_runtime.train.secrets import masked_words
 
 _EPILOG = """\

@@ -111,10 +111,15 @@ def make_plan(
     _check_batch_size(values, slots, problems)
 
     searcher = root.section("searcher")
-    _check_searcher(searcher)
+    _check_searcher(searcher, whole(root.get("batches_per_step")) or 100, hparams.accumulation_steps(values) or 1)
     lengths = _Lengths(values, context)
     max_length = lengths.read(searcher, "max_length", bare=True)
-    if not searcher.has("max_length") and entry is not None and entry.kind == "class" and not test_mode:
+    if (
+        not (searcher.has("max_length") or searcher.has("max_steps"))
+        and entry is not None
+        and entry.kind == "class"
+        and not test_mode
+    ):
         problems.say("searcher.max_length: is missing: write for how long to train, e.g. max_length: {epochs: 10}")
     optimizations = _Optimizations(root.section("optimizations"), entry)
     fit = FitDefaults(
@@ -194,7 +199,7 @@ def _reporting_period(root: Section) -> Length | None:
     return None if unit is None else Length(unit, "batches")
 
 
-def _check_searcher(searcher: Section) -> None:
+def _check_searcher(searcher: Section, batches_per_step: int, accumulation: int) -> None:
     name = searcher.get("name")
     if name not in (None, _SINGLE, *_SEARCHERS):
         searcher.bad("name", f"write {_SINGLE}{did_you_mean(str(name), [_SINGLE, *_SEARCHERS])}")
@@ -206,7 +211,7 @@ def _check_searcher(searcher: Section) -> None:
         )
     if searcher.has("max_steps"):
         steps = whole(searcher.get("max_steps"))
-        batches = "N" if steps is None else str(100 * steps)
+        batches = "N" if steps is None else str(max(1, batches_per_step * steps // accumulation))
         searcher.bad("max_steps", f"Determined removed it; write max_length: {{batches: {batches}}}")
     if searcher.has("source_checkpoint_uuid"):
         searcher.bad(

@@ -31,6 +31,8 @@ _LAYERS = {
     "autohorovod": "horovod",
 }
 _FOREIGN_LAUNCHERS = ("torchrun", "deepspeed", "accelerate", "mpirun", "horovodrun", "srun")
+_SHELL_OPERATORS = frozenset({"&&", "||", ";", "|", "&", ">", ">>", "<"})
+_SHELLS = ("sh", "bash", "zsh")
 _FOREIGN_MODULES = ("torch.distributed.run", "torch.distributed.launch", "deepspeed.launcher.runner")
 FORMS = (
     "write 'module:Class', 'python3 script.py ARGS', 'python3 -m module ARGS' or "
@@ -89,6 +91,17 @@ def _command(words: list[str]) -> Entrypoint:
         return Entrypoint("class", words[0])
     if words[0].rpartition("/")[2] in _FOREIGN_LAUNCHERS:
         raise _foreign(words[0])
+    if words[0] == "cd" or any(word in _SHELL_OPERATORS or word.endswith(";") for word in words):
+        raise ValueError(
+            "ds-train runs one command on every slot, not a shell line: write the trial's own command "
+            "(python3 script.py ARGS), do the rest before ds-train, and in place of 'cd' name the folder: "
+            "ds-train CONFIG.yaml DIR"
+        )
+    if words[0].rpartition("/")[2] in _SHELLS:
+        raise ValueError(
+            f"ds-train starts Python on every slot, not {words[0]!r}: write the command that trains, "
+            "python3 script.py ARGS, and do the rest before ds-train"
+        )
     if not _PYTHON.fullmatch(words[0]):
         raise ValueError(FORMS)
     return _python(words[1:])

@@ -31,6 +31,7 @@ IGNORED: Mapping[str, str] = {
     "project": _CLUSTER,
     "bind_mounts": "nothing is mounted: the paths that the trial reads must exist on this machine",
     "tensorboard_storage": "TensorBoard files go to the run directory",
+    "batches_per_step": "Determined removed it, lengths and periods have units; ignored",
     "data_layer": "Determined removed it; ignored",
     "internal": _CLUSTER,
     "slurm": _CLUSTER,

@@ -8,7 +8,7 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
-from trial_runtime._cluster_info import ClusterInfo, newest_checkpoint
+from trial_runtime._cluster_info import CLUSTER_INFO_FILE, ClusterInfo, newest_of_run
 from trial_runtime._remote import Location, call, is_url
 from trial_runtime.errors import CheckpointStorageError
 from trial_runtime.train.config import Plan, make_plan
@@ -17,7 +17,6 @@ from trial_runtime.train.place import context_of
 from trial_runtime.train.problems import ConfigError
 from trial_runtime.train.requirements import missing_runtime
 from trial_runtime.train.run_directory import (
-    CLUSTER_INFO_FILE,
     RunDirectory,
     describe,
     make_checkpoint_directory,
@@ -108,21 +107,12 @@ def _checkpoint(given: str | None) -> str | None:
         raise ConfigError(f"--latest-checkpoint {path}: there is no such folder")
     if any((path / name).exists() for name in _IN_A_CHECKPOINT):
         return str(path.resolve())
-    newest = newest_checkpoint(path) or newest_checkpoint(path / "checkpoints") or _newest_of_run(path)
+    newest = newest_of_run(path)
     if newest is None:
         below = sorted(str(found.parent) for found in path.glob("*/latest"))[:5]
         hint = f"; name one of {', '.join(below)}" if below else ""
         raise ConfigError(f"--latest-checkpoint {path}: is no checkpoint, and no run directory that has one{hint}")
     return newest
-
-
-def _newest_of_run(path: Path) -> str | None:
-    """The newest checkpoint of a run whose config keeps them elsewhere; for a remote storage its URL."""
-    try:
-        run = ClusterInfo.from_json((path / CLUSTER_INFO_FILE).read_text(encoding="utf-8")).run
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return newest_checkpoint(Path(run.checkpoint_directory)) or run.storage
 
 
 def _accelerator(document: dict[str, Any]) -> str:

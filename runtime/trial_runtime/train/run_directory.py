@@ -27,7 +27,6 @@ from trial_runtime.train.config import Plan
 from trial_runtime.train.problems import ConfigError
 
 DEFAULT_BASE = Path("runs")
-CLUSTER_INFO_FILE = "cluster_info.json"
 SUPERVISED = "DS_TRAIN_SUPERVISED"
 """Environment variable with the process id of the ``ds-train`` that started a rank and watches it."""
 
