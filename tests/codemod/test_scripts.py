@@ -129,3 +129,23 @@ def main(args, hparams):
     steps = '"overwrite_deepspeed_args": {"gradient_accumulation_steps": args.accumulate}'
     assert f"hparams={{**hparams, {steps}}}" in after.replace("\n", "")
     assert "max_length=pytorch.Batch(max(8 // args.accumulate, 1))" in after
+
+
+@pytest.mark.parametrize(
+    ("given", "line", "reviews"),
+    [
+        ("pytorch.Batch(4), None, pytorch.Batch(8)", "fit(pytorch.Batch(2), None, pytorch.Batch(4))", 0),
+        ("max_length=pytorch.Batch(8), **periods", "fit(max_length=pytorch.Batch(4), **periods)", 1),
+    ],
+    ids=["by position", "hidden"],
+)
+def test_lengths_by_position_and_behind_stars(given: str, line: str, reviews: int, tmp_path: Path) -> None:
+    script = f"""
+
+def main(periods):
+    with pytorch.init(hparams={{"global_batch_size": 4}}, aggregation_frequency=2) as context:
+        pytorch.Trainer(MyTrial(context), context).fit({given})
+"""
+    result = examples.convert(tmp_path, examples.module() + script)
+    assert line in (result.after or b"").decode()
+    assert len([f for f in result.findings if f.severity is Severity.REVIEW]) == reviews

@@ -29,7 +29,7 @@ from ds_migrate.plan import Plan
 from ds_migrate.rules.support import expression_text, remove_statement, trim_comma
 from ds_migrate.syntax.literals import add_pairs
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import argument, dotted, number, walk
+from ds_migrate.syntax.tree import argument, dotted, has_star, number, walk
 
 CODE = "DSM330"
 NAME = "launch"
@@ -37,6 +37,7 @@ _WIDTH = 120
 
 _STEPS = "gradient_accumulation_steps of the hyperparameters"
 _OTHER_UNITS = ("determined.pytorch.Epoch", "determined.pytorch.Record")
+# The first parameters of fit(), in their order.
 _BATCHED = ("checkpoint_period", "validation_period", "max_length", "reporting_period")
 
 
@@ -168,8 +169,13 @@ def _remove(file: SourceFile, call: cst.Call, given: cst.Arg) -> None:
 
 def _shorten(plan: Plan, file: SourceFile, call: cst.Call, steps: cst.BaseExpression) -> None:
     """Divide every length in batches that ``fit`` is given."""
-    for name in _BATCHED:
-        arg = argument(call, None, name)
+    if has_star(call):
+        plan.review(
+            CODE, file, call, "lengths that fit() is given behind * or ** stay: those in batches count micro-batches",
+            f"divide those by {expression_text(steps)}",
+        )  # fmt: skip
+    for position, name in enumerate(_BATCHED):
+        arg = argument(call, position, name)
         for value in _values(file, call, arg.value) if arg is not None else ():
             unit = file.names.qualified(value.func) if isinstance(value, cst.Call) else None
             if isinstance(value, cst.Call) and unit == "determined.pytorch.Batch" and value.args:
