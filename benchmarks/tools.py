@@ -129,6 +129,19 @@ def table(title: str, rows: list[Row]) -> Iterator[str]:
         yield f"| {row.tool} | {figures} | {' | '.join(ratios)} |"
 
 
+def summary(trees: dict[str, list[Row]]) -> Iterator[str]:
+    """Markdown: all trees side by side, seconds that a user waits and, in brackets, how many times the limit's."""
+    yield "\n| tool | " + " | ".join(trees) + " |"
+    yield "|---" * (len(trees) + 1) + "|"
+    limits = [next((row.wall_s for row in rows if row.tool == "limit"), None) for rows in trees.values()]
+    for of_tool in zip(*trees.values(), strict=True):
+        cells = [
+            row.said if row.wall_s is None else f"{row.wall_s:.2f} ({row.wall_s / limit:.1f})" if limit else ""
+            for row, limit in zip(of_tool, limits, strict=True)
+        ]
+        yield f"| {of_tool[0].tool} | {' | '.join(cells)} |"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", type=int, nargs="+", default=[2000], help="sizes of the trees (default: 2000)")
@@ -137,6 +150,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
     arguments = parser.parse_args()
     figures: dict[str, object] = {"python": platform.python_version(), "cores": os.cpu_count()}
+    trees: dict[str, list[Row]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for files in arguments.files:
             for trials in (0, files // 100):
@@ -145,7 +159,9 @@ def main() -> None:
                 rows = [timed(tool, tree, arguments.limit) for tool in tools(arguments.bin)]
                 title = f"{files:,} files ({size / 1e6:.0f} MB), {trials:,} with a trial"
                 print(*table(title, rows), sep="\n", flush=True)
+                trees[title] = rows
                 figures[title] = [asdict(row) for row in rows]
+    print(*summary(trees), sep="\n")
     if arguments.out is not None:
         arguments.out.write_text(json.dumps(figures, indent=2) + "\n")
 

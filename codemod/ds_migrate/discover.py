@@ -42,10 +42,11 @@ class Source:
 
     ``name`` is as the user named it, ``real_name`` absolute with links resolved: what two names of one file have in
     common. ``data`` is its bytes when it may concern a migration, else None (``read`` gets them). ``error`` says why it
-    could not be read. ``root_name`` is the project around it: the git work tree, else the named folder.
+    could not be read. ``root_name`` is the project around it: the git work tree, else the named folder. ``listed``:
+    the names of all files of that project, where the walk has seen them all.
     """
 
-    __slots__ = ("data", "error", "name", "real_name", "root_name")
+    __slots__ = ("data", "error", "listed", "name", "real_name", "root_name")
 
     def __init__(self, name: str, real_name: str, root_name: str, data: bytes | None, error: str | None = None) -> None:
         self.name = name
@@ -53,6 +54,7 @@ class Source:
         self.root_name = root_name
         self.data = data
         self.error = error
+        self.listed: Sequence[str] | None = None
 
     @property
     def path(self) -> Path:
@@ -87,7 +89,7 @@ def _path(name: str) -> Path:
 
 
 def discover(
-    paths: Sequence[str | Path], chosen: Callable[[str], bool] = lambda _name: True, jobs: int | None = None
+    paths: Sequence[str | Path], chosen: Callable[[str], bool] = lambda _name: True, jobs: int | None = 1
 ) -> list[Source]:
     """Every file named by ``paths``, each real file once, in a stable order. Never raises for a file or folder.
 
@@ -115,12 +117,12 @@ def _root_name(path: str | Path) -> str:
     return git.work_tree(folder) or folder
 
 
-def project_files(root: Path) -> list[str]:
+def project_files(root: Path, listed: Sequence[str] | None = None) -> list[str]:
     """Names of Python files, notebooks and YAML files below ``root``: absolute, links resolved, sorted.
 
-    Only names are read, and nothing is remembered: ask once per run.
+    Only names are read, and nothing is remembered: ask once per run. ``listed`` are those names as a walk found them.
     """
-    names = _files_below(os.path.realpath(root), fail=lambda _name, _error: None)
+    names = listed or _files_below(os.path.realpath(root), fail=lambda _name, _error: None)
     folders = _RealFolders()
     real = {os.path.realpath(name) if os.path.islink(name) else folders.real_name(name) for name in names}
     return sorted(real, key=by_parts)
@@ -170,11 +172,15 @@ class _Walk:
         if is_folder:
             files = sorted(_files_below(name, self._fail))
             idle = self._idle(files)
+            first = len(self.sources)
             for file in files:
                 self._add(file, named_itself=False, idle=file in idle)
             links, self._links = self._links, []
             for link in links:
                 self._add(link, named_itself=False, follow=True)
+            if os.path.realpath(name) == self._root:
+                for source in self.sources[first:]:
+                    source.listed = files
         else:
             self._add(name, named_itself=True)
 

@@ -144,7 +144,7 @@ class _Run:
         return str(path) in self.sources
 
     def project(self, root: Path, members: Sequence[Source]) -> None:
-        files = project_files(root)
+        files = project_files(root, next((s.listed for s in members if s.listed is not None), None))
         python = {f for f in files if f.endswith(_PYTHON)} | {s.real_name for s in members if s.name.endswith(_PYTHON)}
         yaml = [Path(f) for f in files if f.endswith(CONFIG_SUFFIXES)]
         configs = self._config_files([*yaml, *(s.real for s in members if s.name.endswith(CONFIG_SUFFIXES))])

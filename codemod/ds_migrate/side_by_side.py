@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -44,8 +43,8 @@ def convert_all(
         lambda number: _converted(groups[number], said),
         len(groups),
         jobs or min(cores(), 1 + _size(conversions) // _PAYS),
-        pickle.dumps,
-        pickle.loads,
+        _dumps,
+        _loads,
         lambda taken: progress(sum(map(len, groups[:taken])), len(conversions)),
     )
     facts: dict[str, list[TrialFacts]] = {}
@@ -55,6 +54,19 @@ def convert_all(
             conversion.outputs = outcome.outputs
             facts[conversion.unit] = outcome.facts
     return [fact for conversion in conversions for fact in facts[conversion.unit]]
+
+
+def _dumps(outcomes: list[_Outcome]) -> bytes:
+    import pickle  # one process needs none
+
+    return pickle.dumps(outcomes)
+
+
+def _loads(data: bytes) -> list[_Outcome]:
+    import pickle
+
+    outcomes: list[_Outcome] = pickle.loads(data)
+    return outcomes
 
 
 def _size(conversions: Sequence[Conversion]) -> int:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
+_SHARES = hasattr(os, "fork") and hasattr(os, "memfd_create")
 _NUMBER = 8  # bytes of a task's number, and of an answer's size
 
 
@@ -38,7 +39,7 @@ def spread(
     """
     answers: list[T | None] = [None] * count
     more = min(processes, count) - 1
-    if more < 1 or not (hasattr(os, "fork") and hasattr(os, "memfd_create")):
+    if more < 1 or not _SHARES:
         for number in range(count):
             answers[number] = work(number)
             progress(number + 1)
@@ -48,7 +49,10 @@ def spread(
     forks: list[int] = []
     try:
         for file in notes:
-            forks.append(_forked(work, dumps, tasks, file))
+            fork = _forked(work, dumps, tasks, file)
+            if fork is None:  # the system has no room for another: those that there are do all of it
+                break
+            forks.append(fork)
         for number, answer in _done(work, tasks):
             answers[number] = answer
             progress(os.lseek(tasks, 0, os.SEEK_CUR) // _NUMBER)
@@ -66,10 +70,13 @@ def spread(
     return answers
 
 
-def _forked(work: Callable[[int], T], dumps: Callable[[T], bytes], tasks: int, notes: int) -> int:
+def _forked(work: Callable[[int], T], dumps: Callable[[T], bytes], tasks: int, notes: int) -> int | None:
     """The number of a new process, which takes tasks and notes its answers. It says nothing, not even of its end."""
     parent = os.getpid()
-    fork = os.fork()
+    try:
+        fork = os.fork()
+    except OSError:
+        return None
     if fork:
         return fork
     try:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ds_migrate import ahead, workers
+from ds_migrate import ahead
 from ds_migrate import discover as walk
 from ds_migrate.discover import Source, discover, project_files, project_root
 from shell_samples import TRIAL, git
@@ -40,7 +40,6 @@ def tree(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 def search_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(walk, "MANY", 1)
     monkeypatch.setattr(ahead, "_TASK", 2)
-    monkeypatch.setattr(workers, "cores", lambda: 3)
 
 
 def test_a_folder_gives_python_notebooks_and_yaml_files_sorted(tree: Path) -> None:
@@ -82,7 +81,7 @@ def test_in_a_big_tree_only_files_that_concern_a_migration_are_opened_by_the_wal
     ahead_of_walk = ahead.idle_files
     monkeypatch.setattr(ahead, "idle_files", idle_files)
     monkeypatch.setattr(walk, "read_file", noted)
-    sources = discover([tmp_path], lambda name: not name.endswith("left_out.py"))
+    sources = discover([tmp_path], lambda name: not name.endswith("left_out.py"), jobs=3)
     assert len(sources) == len(looked_through) == 10
     assert opened == ["trial.py"]
 
@@ -247,6 +246,18 @@ def test_the_project_of_a_file_is_its_work_tree_else_its_folder(tmp_path: Path) 
 def test_a_source_belongs_to_the_project_of_the_folder_that_was_named(tmp_path: Path) -> None:
     make(tmp_path, "pkg/sub/a.py")
     assert discover([tmp_path / "pkg"])[0].root == Path(os.path.realpath(tmp_path / "pkg"))
+
+
+def test_a_project_that_is_walked_is_not_listed_again(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(tree, "trial.py", "sub/b.py")
+    make(tree, "sub/const.yaml", data=b"a: 1\n")
+    whole, part = discover([tree], lambda name: not name.endswith("b.py")), discover([tree / "sub"])
+    files = project_files(tree)
+    monkeypatch.setattr(walk, "_files_below", lambda *_, **__: pytest.fail("listed twice"))
+    assert {source.listed is not None for source in whole} == {True}
+    assert project_files(tree, whole[0].listed) == files
+    has_git = (tree / ".git").exists()
+    assert {source.listed is None for source in part} == {has_git}
 
 
 def test_project_files_are_resolved_and_named_once(tree: Path) -> None:

@@ -136,6 +136,14 @@ def test_what_a_process_finished_before_it_died_counts() -> None:
     assert answers.count(None) == 1 and answers[5] is None
 
 
+def test_a_system_that_has_no_room_for_a_process_does_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full() -> int:
+        raise BlockingIOError
+
+    monkeypatch.setattr(os, "fork", full)
+    assert workers.spread(str, 5, 3, *TEXT) == ["0", "1", "2", "3", "4"]
+
+
 def test_an_interruption_ends_every_process() -> None:
     reads, writes = os.pipe()
     forks: list[int] = []
