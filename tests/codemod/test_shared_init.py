@@ -111,3 +111,31 @@ def test_a_trial_that_steps_by_itself_cannot_leave_its_engine_to_a_derived_one(t
     result = examples.convert(tmp_path, examples.module() + MORE + train)
     assert result.after is None
     assert any("MyTrial would have no engine" in problem for problem in examples.problems(result))
+
+
+HELPERS = """def __init__(self, context: PyTorchTrialContext) -> None:
+    self.context = context
+    self.model = self.context.wrap_model(Net())
+    self.optimizer = self.context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=0.1))
+    self.set_up()
+
+def set_up(self) -> None:
+    self.kind = type(self.model)
+    self.keep()
+
+def keep(self) -> None:
+    self.kept = self.model.state_dict()
+"""
+
+
+def test_what_helpers_of_a_helper_do_before_the_engine_they_do_to_the_raw_model(tmp_path: Path) -> None:
+    after = (examples.convert(tmp_path, examples.module(HELPERS)).after or b"").decode()
+    assert "self.kept = self.model.state_dict()" in after
+    assert "self.model = self.context.wrap_model_engine(engine)" in after
+
+
+def test_a_method_that_meets_the_model_before_and_after_keeps_meeting_the_raw_one(tmp_path: Path) -> None:
+    again = "\ndef refresh(self) -> None:\n    self.keep()\n"
+    after = (examples.convert(tmp_path, examples.module(HELPERS + again)).after or b"").decode()
+    assert "self.kept = self.model.state_dict()" in after
+    assert "self.engine = self.context.wrap_model_engine(engine)" in after

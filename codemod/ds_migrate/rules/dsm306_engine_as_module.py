@@ -36,6 +36,7 @@ from ds_migrate.plan import Plan
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.syntax.tree import argument, code, dotted, parameters, walk
 from ds_migrate.trial.model import Form
+from ds_migrate.trial.phases import raw_only
 from ds_migrate.trial.place import after_place
 from ds_migrate.trial.references import references
 
@@ -105,19 +106,19 @@ def apply(plan: Plan) -> None:
     target = trial.models[0].target
     if not target.startswith("self."):
         return
-    early = _early(plan)
+    early, raw = _early(plan), raw_only(trial)
     for file, node, function in references(trial, target):
         if function.name.value == "__init__" and not after_place(trial, file, function, node):
             continue
         if node in early:
             continue
-        if _before_engine(plan, function):
+        if function.name.value in raw:
             continue
         if _needs_module(plan, file, node, function) and file.edits.once(node, CODE):
             file.replace(node, f"{dotted(node)}.module")
             plan.converted(CODE, file, node, f"{dotted(node)} is an engine here, its module is meant")
     for part, function in trial.methods():
-        if not _before_engine(plan, function):
+        if function.name.value not in raw:
             for call in part.file.nodes(cst.Call, cst.Attribute, below=function):
                 _by_string(plan, part.file, call, function)
 
@@ -165,21 +166,6 @@ def _early(plan: Plan) -> set[cst.CSTNode]:
     assert place is not None
     body = list(place.function.body.body)
     return {node for statement in body[: body.index(place.statement) + 1] for node in walk(statement)}
-
-
-def _before_engine(plan: Plan, function: cst.FunctionDef) -> bool:
-    """Whether the method runs while the model is still raw: ``__init__`` calls it before the engine is made."""
-    place = plan.trial.place
-    assert place is not None
-    body = list(place.function.body.body)
-    early = body[: body.index(place.statement) + 1]
-    calls = [dotted(n.func) for s in early for n in place.file.nodes(cst.Call, below=s)]
-    if f"self.{function.name.value}" not in calls:
-        return False
-    everywhere = [
-        dotted(n.func) for part, other in plan.trial.methods() for n in part.file.nodes(cst.Call, below=other)
-    ]
-    return everywhere.count(f"self.{function.name.value}") == calls.count(f"self.{function.name.value}")
 
 
 def _needs_module(plan: Plan, file: SourceFile, node: cst.BaseExpression, function: cst.FunctionDef) -> bool:

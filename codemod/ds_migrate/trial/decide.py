@@ -10,6 +10,7 @@ from ds_migrate.syntax.tree import dotted, targets, walk
 from ds_migrate.trial.calls import BatchCalls
 from ds_migrate.trial.flow import runs_once
 from ds_migrate.trial.hazards import (
+    NO_FORWARD,
     differentiates,
     forward_past_engine,
     handles_gradients,
@@ -18,6 +19,7 @@ from ds_migrate.trial.hazards import (
 )
 from ds_migrate.trial.model import Form, Model, Optimizer, Trial, Wrap
 from ds_migrate.trial.owners import on_every_path
+from ds_migrate.trial.phases import raw_and_engine
 
 # Elementwise optimizers: stepping shards of them is stepping them (matched by exact type, as DeepSpeed does).
 ELEMENTWISE = frozenset(
@@ -74,7 +76,12 @@ def _is_simple(trial: Trial, clips: bool) -> bool:
     model, optimizer = trial.models[0], trial.optimizers[0]
     if not all(dotted(_parsed(t)) for t in (model.target, optimizer.target)):
         return False
-    if differentiates(trial) or _rebinds(trial, model) or any(_is_script(wrap) for wrap in model.wraps):
+    if (
+        differentiates(trial)
+        or _rebinds(trial, model)
+        or _met_raw_and_as_engine(trial, model)
+        or any(_is_script(wrap) for wrap in model.wraps)
+    ):
         return False
     if optimizer.covers_model:
         return True
@@ -90,6 +97,22 @@ def _rebinds(trial: Trial, model: Model) -> bool:
         if function.name.value != "__init__" and function not in makers
         for node in part.file.nodes(cst.Assign, cst.AnnAssign, below=function)
         for target in targets(node)
+    )
+
+
+def _met_raw_and_as_engine(trial: Trial, model: Model) -> bool:
+    """Whether a method that runs both before and after the engine is made does what the two answer differently."""
+    both = raw_and_engine(trial)
+    return any(
+        function.name.value in both
+        and dotted(node) == model.target
+        and not (isinstance(around := part.file.parent(node), cst.Call) and around.func is node)
+        and not (
+            isinstance(around, cst.Attribute)
+            and around.attr.value in NO_FORWARD - {"state_dict", "modules", "children"}
+        )
+        for part, function in trial.methods()
+        for node in part.file.nodes(cst.Attribute, below=function)
     )
 
 
