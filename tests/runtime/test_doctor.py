@@ -91,6 +91,19 @@ def test_an_experiment_config_gives_its_deepspeed_config_and_ranks(
     assert "x train_batch_size: 12 is no multiple of micro-batch 4 x ranks 2 = 8" in out
 
 
+def test_the_micro_batch_is_that_of_the_experiment_configs_batch(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "c.yaml"
+    config.write_text("hyperparameters: {deepspeed_config: {gradient_clipping: 0.0}, global_batch_size: 8}\n")
+
+    code, shown, _ = doctor(capsys, config, "--ranks", 4)
+
+    assert code == 0
+    assert "micro-batch 2 from global_batch_size" in shown
+    assert "there is no batch size" not in shown
+
+
 def test_an_experiment_config_without_one_is_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "const.yaml").write_text("hyperparameters:\n  lr: 0.1\n")
     code, _, err = doctor(capsys, tmp_path / "const.yaml")

@@ -5,7 +5,7 @@ What it does
     ``offload_param`` (stage 3), both to the host's memory. The trial's own optimizer is kept, which DeepSpeed wants to
     be told: ``"zero_force_ds_cpu_optimizer": false``.
 
-    Blocked at a stage that cannot offload.
+    Blocked at a stage that cannot offload, and where there is an engine for each optimizer.
 
 Why
     A model that does not fit trains all the same, slower: states travel over the bus, and the optimizer steps on the

@@ -48,7 +48,7 @@ def _without_precision(trial: Trial, precision: str, target: Target) -> str:
 
 def _without_offload(trial: Trial, offload: str) -> str:
     if trial.form is not Form.SIMPLE:
-        return "its engines share models"
+        return "its forwards go past the engines, where stages 0 and 1 without offload alone are known to be exact"
     if offload == "parameters" and trial.stage != 3:
         return f"only stage 3 can, and this is {trial.stage}"
     if trial.stage == 0:

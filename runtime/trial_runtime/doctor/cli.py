@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from trial_runtime.doctor.read import read
 
     try:
-        subject = read(options.config) if options.config is not None else None
+        subject = read(options.config, options.ranks) if options.config is not None else None
     except ConfigError as error:
         print(f"doctor: {error}", file=sys.stderr)
         return 2

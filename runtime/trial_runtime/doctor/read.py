@@ -10,6 +10,8 @@ from typing import Any
 from trial_runtime.train.document import load
 from trial_runtime.train.problems import ConfigError
 
+TRAIN, MICRO = "train_batch_size", "train_micro_batch_size_per_gpu"
+
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
@@ -26,18 +28,22 @@ class Subject:
     ranks: int | None = None
 
 
-def read(path: Path) -> Subject:
+def read(path: Path, ranks: int | None = None) -> Subject:
     """A DeepSpeed config (JSON), or that of an experiment config (YAML).
+
+    Args:
+        path: the file.
+        ranks: in place of an experiment config's slots.
 
     Raises:
         ConfigError: the file cannot be read, or names no DeepSpeed config.
     """
     if path.suffix in (".yaml", ".yml"):
-        return _of_experiment(path)
-    return Subject(_json(path), str(path))
+        return _of_experiment(path, ranks)
+    return Subject(_json(path), str(path), ranks)
 
 
-def _of_experiment(path: Path) -> Subject:
+def _of_experiment(path: Path, ranks: int | None) -> Subject:
     document = load(path)
     hparams = document.get("hyperparameters")
     named = _constant(hparams.get("deepspeed_config")) if isinstance(hparams, dict) else None
@@ -58,7 +64,12 @@ def _of_experiment(path: Path) -> Subject:
         config = overwrite_deepspeed_config(named, changes if isinstance(changes, dict) else {})
     except TypeError as error:
         raise ConfigError(f"{path}: {error}") from None
-    return Subject(config, source, slots if isinstance(slots, int) and slots > 0 else None)
+    known = ranks or (slots if isinstance(slots, int) and slots > 0 else None)
+    size = _constant(hparams.get("global_batch_size")) if isinstance(hparams, dict) else None
+    if isinstance(size, int) and size >= (known or 1) and not config.keys() & {TRAIN, MICRO}:
+        config[MICRO] = size // (known or 1)  # as trials do: context.get_per_slot_batch_size()
+        source += f"; micro-batch {config[MICRO]} from global_batch_size"
+    return Subject(config, source, known)
 
 
 def _json(path: Path) -> dict[str, Any]:
