@@ -41,6 +41,10 @@ def create(self):
         ("self.context.engines.backward(loss)", "self.context.engines[self.optimizer].step()",
          "net = self.context.engines.add_model(Net())", COLLECTED, "return net, optimizer"),
     ),
+    "the last statement of a line goes": Idiom(
+        init("self.model = Net(); self.model = self.context.wrap_model(self.model)", SGD),
+        ("self.model = Net()", *SIMPLE),
+    ),
     "in a function inside that nothing calls": Idiom(
         init("def create():", "    self.model = self.context.wrap_model(Net())", "self.model = Net()", SGD),
         blocked=("DSM205", "wrapped in create(), which __init__() does not call"),

@@ -189,6 +189,8 @@ class _Rewriter(cst.CSTTransformer):
             if isinstance(original_node, cst.BaseSmallStatement):
                 return cst.RemoveFromParent()
             node = _emptied(node)
+        if isinstance(original_node, cst.SimpleStatementLine) and isinstance(node, cst.SimpleStatementLine):
+            node = _ended(node, original_node.body[-1])
         if original_node in edits._expanded and isinstance(node, (cst.SimpleStatementLine, cst.SimpleStatementSuite)):
             statements = edits._expand(node, edits._expanded[original_node])
             in_line = isinstance(node, cst.SimpleStatementLine)
@@ -222,6 +224,17 @@ def _emptied(line: cst.CSTNode) -> cst.CSTNode:
     if not isinstance(line, cst.SimpleStatementLine):
         raise TypeError(f"only simple statements are removed, not {type(line).__name__}")
     return line.with_changes(body=[_GONE])
+
+
+def _ended(line: cst.SimpleStatementLine, last: cst.BaseSmallStatement) -> cst.SimpleStatementLine:
+    """The line, ending as it ended where its last statement went: without a semicolon, unless it had one."""
+    if (
+        not line.body
+        or isinstance(last.semicolon, cst.Semicolon)
+        or not isinstance(line.body[-1].semicolon, cst.Semicolon)
+    ):
+        return line
+    return line.with_changes(body=[*line.body[:-1], line.body[-1].with_changes(semicolon=cst.MaybeSentinel.DEFAULT)])
 
 
 def _surround(node: object, before: list[Any], after: list[Any]) -> cst.FlattenSentinel[cst.CSTNode]:
