@@ -32,7 +32,7 @@ SKIPPED_FOLDERS = frozenset({
     "__pycache__", "__pypackages__", "node_modules", "site-packages", "venv",
 })  # fmt: skip
 
-MANY = 1000  # files that are searched on all cores: with fewer there is less to win than a process costs
+MANY = 1000  # files for two processes to search: with fewer there is less to win than the second one costs
 
 _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO must not make the run wait
 
@@ -193,7 +193,7 @@ class _Walk:
 
         test = quick_test()
         chosen = [file for file in files if self._chosen(self._folders.real_name(file))]
-        jobs = self._jobs or cores()
+        jobs = self._jobs or min(cores(), 2 * len(files) // MANY)
         return idle_files(chosen, lambda name: _concerns(name, read_file(name, follow_links=False), test), jobs)
 
     def _add(self, name: str, named_itself: bool, follow: bool = False, idle: bool = False) -> None:
