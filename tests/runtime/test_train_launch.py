@@ -101,6 +101,7 @@ def test_a_script_runs_as_it_did_on_the_cluster(tmp_path: Path) -> None:
     code, out, err = experiment.run()
 
     assert (code, out) == (0, "trained\n"), err
+    assert "finished; nothing was trained: no metrics were reported" in err
     assert experiment.reports() == [
         {
             "argv": ["train.py", "one", "two words"], "cwd": str(experiment.context), "path": str(experiment.context),
@@ -310,6 +311,7 @@ def test_a_signal_reaches_every_rank_once(slots: int, number: signal.Signals, tm
     assert child.returncode == 128 + number, err
     assert out.count("left") == slots
     assert f"stopped by {number.name}" in err
+    assert "death signal" not in err  # torch's launcher says so in its own way
     assert experiment.status() == "stopped"
 
 
@@ -335,9 +337,11 @@ def test_a_second_run_in_a_used_directory_is_refused(tmp_path: Path) -> None:
     ready = child.stdout.readline()
     try:
         code, _, err = experiment.run("--run-dir", "runs/exp-1")
+        status = experiment.status()
     finally:
         child.terminate()
         child.communicate(timeout=100)
 
     assert code == 2
     assert f"the process {ready.split()[1]} is training there" in err
+    assert status == "running"

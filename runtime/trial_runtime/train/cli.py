@@ -119,7 +119,9 @@ def _launch(options: argparse.Namespace) -> int:
     if code not in (0, USAGE_EXIT):
         run.record("failed")  # a killed rank could not
         _say(f"failed with exit code {code}; log: {_near(run.path / 'log')}; continue with: {_again(options, run)}")
-    if code == 0:
+    if code == 0 and not (run.path / "metrics.jsonl").is_file():
+        _say(f"finished; nothing was trained: no metrics were reported; log: {_near(run.path / 'log')}")
+    elif code == 0:
         _say(f"finished; metrics: {_near(run.path / 'metrics.jsonl')}; curves: tensorboard --logdir {_near(run.path)}")
     return code
 

@@ -118,7 +118,10 @@ def _start_many(
             f"resources.slots_per_trial: {slots} slots, but this machine shows {visible} GPUs: use --slots {visible}, "
             f"or start ds-train on several machines with torchrun (CUDA_VISIBLE_DEVICES='' trains on the CPU)"
         )
-    # What went wrong is said by the rank itself; the launcher's table of it would bury that.
+    # What went wrong is said by the rank itself; the launcher's table of it would bury that. Its modules' loggers have
+    # levels of their own.
+    for name in [name for name in logging.root.manager.loggerDict if name.startswith("torch.distributed.elastic")]:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     config = LaunchConfig(
         min_nodes=1,

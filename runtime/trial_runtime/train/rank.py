@@ -67,10 +67,11 @@ def run(info: ClusterInfo, context: Path, kind: str, target: str, args: Sequence
     alias.install()
     _deepspeed_messages.expect_cpu()
     with ExitStack() as stack:
-        status = "failed"
+        status, ours = "failed", False
         try:
             if rank == 0:
                 stack.enter_context(lock(directory))
+                ours = True
                 _record_status(directory, "running")
             run_entrypoint(info, kind, target, args)
             status = "completed"
@@ -88,9 +89,9 @@ def run(info: ClusterInfo, context: Path, kind: str, target: str, args: Sequence
             _print_exception()
             return 1
         finally:
-            if rank == 0:
+            if ours:  # else another process trains there, and says itself how it went
                 _record_status(directory, status)
-            if rank == 0 and status == "completed" and (removed := remove_superseded(info)):
+            if ours and status == "completed" and (removed := remove_superseded(info)):
                 count = f"{len(removed)} checkpoint{'' if len(removed) == 1 else 's'}"
                 print(f"ds-train: {count} removed, as checkpoint_storage says", file=sys.stderr)
             sys.stdout.flush()
