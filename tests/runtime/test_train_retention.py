@@ -52,13 +52,21 @@ def left(info: ClusterInfo, **limits: object) -> list[int]:
         ({"save_trial_best": 0, "save_trial_latest": 0}, [10]),
         ({"save_trial_best": 9, "save_trial_latest": 9}, [2, 4, 6, 8, 10]),
         ({"save_trial_best": 1, "save_trial_latest": 0, "smaller_is_better": False}, [2, 10]),
-        ({"save_trial_best": 1, "save_trial_latest": 1, "searcher_metric": None}, [10]),
+        ({"save_trial_best": 0, "save_trial_latest": 1, "searcher_metric": None}, [10]),
     ],
 )
 def test_the_best_the_latest_and_always_the_newest_stay(
     limits: dict[str, object], expected: list[int], info: ClusterInfo
 ) -> None:
     assert left(info, **limits) == expected
+
+
+@pytest.mark.parametrize("metric", [None, "accuracy"])
+def test_all_stay_where_the_best_are_not_known(
+    metric: str | None, info: ClusterInfo, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert left(info, save_trial_best=1, save_trial_latest=1, searcher_metric=metric) == [2, 4, 6, 8, 10]
+    assert f"no validation reported the metric {metric!r}" in caplog.text
 
 
 def test_after_a_restart_the_later_report_counts(info: ClusterInfo) -> None:

@@ -6,6 +6,7 @@ As on a cluster, nothing is removed while a run may still need to go on from it.
 from __future__ import annotations
 
 import json
+import logging
 import math
 import shutil
 from pathlib import Path
@@ -15,6 +16,7 @@ from trial_runtime._cluster_info import ClusterInfo, newest_checkpoint
 from trial_runtime._remote import call, with_options_of_environment
 
 _MANIFEST = "manifest.json"
+logger = logging.getLogger("trial_runtime.train")
 
 
 def remove_superseded(info: ClusterInfo) -> list[str]:
@@ -22,7 +24,7 @@ def remove_superseded(info: ClusterInfo) -> list[str]:
 
     They go from the checkpoint directory and from the remote storage. The newest one always stays. Without limits in
     the config all stay. The best are judged by the searcher's metric in the run's ``metrics.jsonl``; a checkpoint that
-    was not validated is none of them.
+    was not validated is none of them. Where no validation reported that metric, the best are not known, and all stay.
 
     Returns:
         The names of the removed checkpoints, oldest first.
@@ -33,6 +35,13 @@ def remove_superseded(info: ClusterInfo) -> list[str]:
     best, latest = info.run.save_trial_best, info.run.save_trial_latest
     if best is None and latest is None:
         return []
+    metrics = _metrics(info)
+    if best and not metrics:
+        logger.warning(
+            f"All checkpoints stay: save_trial_best is {best}, but no validation reported the metric "
+            f"{info.run.searcher_metric!r} (searcher.metric) to tell the best by."
+        )
+        return []
     directory = Path(info.run.checkpoint_directory)
     storage = None if info.run.storage is None else with_options_of_environment(info.run.storage)
     there: dict[str, int] = {} if storage is None else call(storage, "batches")
@@ -42,7 +51,6 @@ def remove_superseded(info: ClusterInfo) -> list[str]:
     batches = {**there, **{folder.name: _batches(folder) for folder in here}}
     written = [*sorted(set(there) - {folder.name for folder in here}), *(folder.name for folder in here)]
     found = sorted(written, key=batches.__getitem__)
-    metrics = _metrics(info)
     sign = 1 if info.run.smaller_is_better else -1
     # Of equally good ones the earlier, as the policy "best" keeps the first.
     judged = sorted((n for n in found if batches[n] in metrics), key=lambda name: sign * metrics[batches[name]])
