@@ -119,8 +119,10 @@ def apply(plan: Plan) -> None:
             plan.converted(CODE, file, node, f"{dotted(node)} is an engine here, its module is meant")
     for part, function in trial.methods():
         if function.name.value not in raw:
-            for call in part.file.nodes(cst.Call, cst.Attribute, below=function):
-                _by_string(plan, part.file, call, function)
+            for node in part.file.nodes(cst.Call, cst.Attribute, below=function):
+                name = node.func if isinstance(node, cst.Call) else node.attr
+                if isinstance(name, cst.Name) and name.value in ("getattr", "vars", "__dict__"):
+                    _by_string(plan, part.file, node, function)
 
 
 def _by_string(plan: Plan, file: SourceFile, node: cst.CSTNode, function: cst.FunctionDef) -> None:

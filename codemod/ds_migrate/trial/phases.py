@@ -3,63 +3,63 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeAlias
 
 import libcst as cst
 
 from ds_migrate.detect import TRIAL_METHODS
-from ds_migrate.syntax.tree import dotted, walk
+from ds_migrate.syntax.source import SourceFile
+from ds_migrate.syntax.tree import dotted
 from ds_migrate.trial.model import Trial
+
+_Code: TypeAlias = tuple[SourceFile, cst.CSTNode]
 
 
 def raw_only(trial: Trial) -> set[str]:
     """Methods that only the code above the engine calls, directly or through others: they meet the raw model."""
-    return _early(trial) - _late(trial)
+    early, late = _phases(trial)
+    return early - late
 
 
 def raw_and_engine(trial: Trial) -> set[str]:
     """Methods that run before the engine is made, and again when it is there."""
-    return _early(trial) & _late(trial)
+    early, late = _phases(trial)
+    return early & late
 
 
-def _early(trial: Trial) -> set[str]:
+def _phases(trial: Trial) -> tuple[set[str], set[str]]:
+    """What runs before, and what later: methods that nothing above the engine reaches, the trial's hooks, and what
+    other classes call."""
     if trial.place is None:
-        return set()
-    body = list(trial.place.function.body.body)
-    return _reached(trial, body[: body.index(trial.place.statement) + 1])
-
-
-def _late(trial: Trial) -> set[str]:
-    """What runs later: methods that nothing above the engine reaches, the trial's hooks, what other classes call."""
-    if trial.place is None:
-        return set()
-    early = _early(trial)
-    body = list(trial.place.function.body.body)
-    roots: list[cst.CSTNode] = body[body.index(trial.place.statement) + 1 :]
-    functions = {function: part for part, function in trial.methods()}
-    inside = {node for function in functions for node in walk(function) if isinstance(node, cst.Attribute)}
-    named = {
-        node.attr.value for file in trial.files for node in file.nodes(cst.Attribute) if node not in inside
-    } & early  # by a callback, for one
-    for function in functions:
+        return set(), set()
+    file, body = trial.place.file, list(trial.place.function.body.body)
+    engine = body.index(trial.place.statement) + 1
+    early = _reached(trial, [(file, statement) for statement in body[:engine]])
+    if not early:
+        return early, set()
+    later: list[_Code] = [(file, statement) for statement in body[engine:]]
+    own = {node for part in trial.parts for node in part.file.nodes(cst.Attribute, below=part.node)}
+    named = {n.attr.value for f in trial.files for n in f.nodes(cst.Attribute) if n not in own} & early
+    for part, function in trial.methods():
         name = function.name.value
         if name != "__init__" and (name not in early or name in TRIAL_METHODS or name in named):
-            roots.append(function)
+            later.append((part.file, function))
             named.add(name)
-    return named | _reached(trial, roots)
+    return early, named | _reached(trial, later)
 
 
-def _reached(trial: Trial, roots: Iterable[cst.CSTNode]) -> set[str]:
-    """The methods that the nodes name on ``self``, and those that these name."""
-    methods: dict[str, list[cst.FunctionDef]] = {}
-    for _, function in trial.methods():
-        methods.setdefault(function.name.value, []).append(function)
+def _reached(trial: Trial, roots: Iterable[_Code]) -> set[str]:
+    """The methods that the code names on ``self``, and those that these name."""
+    methods: dict[str, list[_Code]] = {}
+    for part, function in trial.methods():
+        methods.setdefault(function.name.value, []).append((part.file, function))
     found: set[str] = set()
     queue = list(roots)
     while queue:
-        for node in walk(queue.pop()):
-            if isinstance(node, cst.Attribute) and dotted(node) == f"self.{node.attr.value}":
-                name = node.attr.value
-                if name in methods and name not in found:
-                    found.add(name)
-                    queue += methods[name]
+        file, below = queue.pop()
+        for node in file.nodes(cst.Attribute, below=below):
+            name = node.attr.value
+            if name in methods and name not in found and dotted(node) == f"self.{name}":
+                found.add(name)
+                queue += methods[name]
     return found
