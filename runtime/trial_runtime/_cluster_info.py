@@ -167,13 +167,20 @@ class ClusterInfo:
 
 
 def newest_checkpoint(directory: Path) -> str | None:
-    """The absolute path of the newest committed checkpoint under ``directory``, or None when there is none."""
+    """The absolute path of the newest committed checkpoint under ``directory``, or None when there is none.
+
+    It is the one that the file ``latest`` names; of those left, the one with most batches, where a user removed it.
+    """
     try:
         name = (directory / LATEST_FILE).read_text(encoding="utf-8").strip()
     except FileNotFoundError:
         return None
     path = directory / name
-    return str(path) if name and path.is_dir() else None
+    if name and path.is_dir():
+        return str(path)
+    whole = [folder for folder in directory.iterdir() if (folder / "manifest.json").is_file()]
+    left = [folder for folder in whole if not folder.name.startswith(".")]  # .tmp-...: not committed
+    return str(max(left, key=lambda folder: folder.name)) if left else None  # names begin with their batches, padded
 
 
 def newest_of_run(path: Path) -> str | None:

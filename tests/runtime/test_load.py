@@ -54,6 +54,19 @@ def test_a_pytorch_trial_comes_back(tmp_path: Path) -> None:
     assert toys.difference(trial.state(), state) == 0.0
 
 
+def test_a_damaged_checkpoint_is_said_to_be_one(tmp_path: Path) -> None:
+    toys.fit(toys.SimpleDS, {}, tmp_path, max_length=pytorch.Batch(1))
+    checkpoint = checkpoint_in(tmp_path)
+    (checkpoint / "code").mkdir(exist_ok=True)
+    (checkpoint / "code" / "mine.py").touch()
+    pytorch.load_trial_from_checkpoint_path(checkpoint, toys.SimpleDS)
+    (weights,) = (checkpoint / "model0").glob("mp_rank_00*")
+    weights.write_bytes(b"cut off")
+
+    with pytest.raises(InvalidCheckpointException, match=rf"is damaged: model0/{weights.name}: 7 bytes, should be"):
+        pytorch.load_trial_from_checkpoint_path(checkpoint, toys.SimpleDS)
+
+
 def test_a_folder_that_is_no_checkpoint_is_said_to_be_none(tmp_path: Path) -> None:
     with pytest.raises(InvalidCheckpointException, match=r"load_data\.json"):
         pytorch.load_trial_from_checkpoint_path(tmp_path)

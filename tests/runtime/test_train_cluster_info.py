@@ -64,6 +64,18 @@ def test_the_newest_checkpoint_is_the_one_that_latest_names(tmp_path: Path) -> N
     assert newest_checkpoint(checkpoints) is None
 
 
+def test_of_the_checkpoints_left_the_last_is_the_newest(tmp_path: Path) -> None:
+    for name in ("00000008-ab", "00000010-cd", ".tmp-00000012-ef"):
+        (tmp_path / name).mkdir()
+    (tmp_path / ".tmp-00000012-ef" / "manifest.json").touch()
+    (tmp_path / "latest").write_text("00000012-ef\n")
+    assert newest_checkpoint(tmp_path) is None
+
+    for name in ("00000008-ab", "00000010-cd"):
+        (tmp_path / name / "manifest.json").touch()
+    assert newest_checkpoint(tmp_path) == str(tmp_path / "00000010-cd")
+
+
 def test_the_runs_own_checkpoint_comes_before_the_given_one(tmp_path: Path) -> None:
     run, _ = open_run(tmp_path / "run", "x", 1)
     plan = make_plan({"entrypoint": "m:C", "searcher": {"max_length": 1}}, "c.yaml", tmp_path)

@@ -151,7 +151,9 @@ class CheckpointStore:
         everyones = sorted({problem for rank in self.distributed.allgather(problems) for problem in rank})
         if everyones:
             sound = self.distributed.broadcast(_newest_sound(path) if self.distributed.rank == 0 else None)
-            advice = f"The newest sound checkpoint there is {sound}." if sound else "No other sound one is beside it."
+            advice = "No other sound one is beside it."
+            if sound:
+                advice = f"The newest sound checkpoint there is {sound}: remove the damaged one to go on from it."
             raise InvalidCheckpointException(f"Checkpoint {path} is damaged: {'; '.join(everyones)}. {advice}")
         assert manifest is not None
         return dict(manifest)

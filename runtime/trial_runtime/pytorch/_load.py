@@ -13,6 +13,7 @@ import torch
 from trial_runtime import _remote, core
 from trial_runtime._import import import_from_path
 from trial_runtime.errors import InvalidCheckpointException
+from trial_runtime.pytorch import _manifest
 from trial_runtime.pytorch._pytorch_context import PyTorchTrialContext
 from trial_runtime.pytorch._pytorch_strategy import STATE_FILE
 
@@ -61,7 +62,7 @@ def load_trial_from_checkpoint_path(
         kwargs: deprecated spelling of ``torch_load_kwargs``.
 
     Raises:
-        InvalidCheckpointException: when the folder is no checkpoint.
+        InvalidCheckpointException: when the folder is no checkpoint, or a damaged one.
         ValueError: when the trial cannot be imported.
     """
     if kwargs:
@@ -73,11 +74,23 @@ def load_trial_from_checkpoint_path(
         return _load(folder, trial_class, trial_kwargs or {}, torch_load_kwargs or {})
 
 
+def _check_files(folder: Path) -> None:
+    """Hold the files against the manifest, if there is one; but for the code, which a user may have changed."""
+    try:
+        files = _manifest.read(folder)["files"]
+    except FileNotFoundError:
+        return  # Determined's have none
+    saved = ((name, facts) for name, facts in files.items() if not name.startswith("code/"))
+    if damage := _manifest.differences(folder, saved):
+        raise InvalidCheckpointException(f"Checkpoint {folder} is damaged: {'; '.join(damage)}.")
+
+
 def _load(folder: Path, trial_class: type | None, trial_kwargs: dict[str, Any], load_kwargs: dict[str, Any]) -> Any:
     try:
         facts = json.loads((folder / "load_data.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InvalidCheckpointException(f"{folder} is no checkpoint: it has no load_data.json.") from None
+    _check_files(folder)
     kind = trial_class or _imported(folder, facts.get("trial_cls_spec"))
     hparams, exp_conf = facts["hparams"], facts["experiment_config"]
     if not (folder / STATE_FILE).exists():
