@@ -103,6 +103,12 @@ def discover(
         from ds_migrate.reach import keep_derived
 
         keep_derived(walk.named_themselves)
+    if walk.files_only and any(source.data is not None for source in walk.sources):
+        from ds_migrate.reach import hold_no_trial
+
+        if hold_no_trial(walk.sources):
+            for source in walk.sources:
+                source.data = None
     return walk.sources
 
 
@@ -152,6 +158,7 @@ class _Walk:
         self._jobs = jobs
         self.sources: list[Source] = []
         self.named_themselves: list[Source] = []
+        self.files_only = True
         self._seen: set[str] = set()
         self._links: list[str] = []  # of the folder at hand: a file found under its own name goes by that one
         self._folders = _RealFolders()
@@ -170,6 +177,7 @@ class _Walk:
             self._roots[folder] = _root_name(name)
         self._root = self._roots[folder]
         if is_folder:
+            self.files_only = False
             files = sorted(_files_below(name, self._fail))
             idle = self._idle(files)
             first = len(self.sources)

@@ -22,7 +22,7 @@ from ds_migrate.detect import (
     module_facts,
 )
 from ds_migrate.discover import by_parts
-from ds_migrate.sniff import may_hold_trial
+from ds_migrate.sniff import TRIAL_SIGNS, may_hold_trial
 
 # What only a PyTorchTrialContext is asked, spelled so that prose about it does not count.
 _CONTEXT_CALLS = re.compile(
@@ -137,8 +137,7 @@ class Project:
 
     def _find_trials(self) -> None:
         """Direct subclasses first, then, round by round, the classes of other files built on those."""
-        signs = (b"PyTorchTrial", b"LightningAdapter", b"DeepSpeedTrial", b"build_training_data_loader")
-        queue = self._mentioning(signs, self._concerned)
+        queue = self._mentioning(TRIAL_SIGNS, self._concerned)
         asked: set[bytes] = set()
         while queue:
             grown = {name.encode() for path in queue for name in self._classify(path)} - asked

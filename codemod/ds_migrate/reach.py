@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from ds_migrate.discover import Source, read_file
+from ds_migrate.sniff import TRIAL_SIGNS
 
 _IMPORT = re.compile(
     rb"^[ \t]*(?:from[ \t]+(\.*)[ \t]*([\w.]*)[ \t]+import[ \t]*(?:\(([^)]*)\)|([^#\n]*))|import[ \t]+([^#\n]+))", re.M
@@ -29,6 +30,22 @@ def keep_derived(sources: list[Source]) -> None:
             facts = modules.facts(source.real_name)
             if facts is not None and facts.bases and modules.reach_trial(source.real_name, source.root_name):
                 source.data = facts.data
+
+
+def hold_no_trial(sources: list[Source]) -> bool:
+    """Whether none of the files can define a trial, or has a comment to this tool, whatever words they hold: then the
+    project around them need not be known. Most files with the word ``determined`` are such."""
+    modules = _Modules()
+    for source in sources:
+        data = source.data
+        if data is None or source.error is not None:
+            continue
+        if b"-migrate" in data or source.name.endswith(".ipynb") or any(sign in data for sign in TRIAL_SIGNS):
+            return False
+        facts = modules.facts(source.real_name)
+        if facts is None or (facts.bases and modules.reach_trial(source.real_name, source.root_name, TRIAL_SIGNS)):
+            return False
+    return True
 
 
 class _Facts:
@@ -67,7 +84,7 @@ class _Modules:
                 self._facts[path] = None
         return self._facts[path]
 
-    def reach_trial(self, start: str, root: str) -> bool:
+    def reach_trial(self, start: str, root: str, signs: tuple[bytes, ...] = (b"PyTorchTrial",)) -> bool:
         seen: set[tuple[str, bytes]] = set()
         waiting: list[tuple[str, frozenset[bytes]]] = [(start, frozenset())]
         while waiting:
@@ -75,7 +92,7 @@ class _Modules:
             facts = self.facts(path)
             if facts is None:
                 continue
-            if b"PyTorchTrial" in facts.data:
+            if any(sign in facts.data for sign in signs):
                 return True
             names = facts.bases | asked_for
             new = frozenset(name for name in names if (path, name) not in seen)

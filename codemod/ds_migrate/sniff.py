@@ -7,6 +7,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+# What stands in every file with a trial but those that are built on a class of another file of the project.
+TRIAL_SIGNS = (b"PyTorchTrial", b"LightningAdapter", b"DeepSpeedTrial", b"build_training_data_loader")
+
+
 def may_hold_trial(data: bytes) -> bool:
     """Whether the file can concern a migration at all; False for nearly every file of a tree."""
     return b"determined" in data or b"train_batch" in data or b"Trial" in data or b"-migrate" in data

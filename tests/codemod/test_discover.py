@@ -308,3 +308,33 @@ def test_imports_are_not_followed_out_of_the_project(tmp_path: Path) -> None:
     make(tmp_path, "project/derived.py", data=b"from base import Base\nclass D(Base): ...\n")
     git(tmp_path / "project", "init", "-q")
     assert discover([tmp_path / "project/derived.py"])[0].data is None
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ('"""As determined by hand."""\nclass A(dict): ...\n', False),
+        ("import determined\nfrom other import A\nclass B(A): ...\n", False),
+        ("import determined\nfrom base import Base\nclass B(Base): ...\n", True),
+        ("import determined\nfrom determined.pytorch import PyTorchTrial\n", True),
+        ("import determined  # ds-migrate: skip\n", True),
+    ],
+)
+def test_a_file_with_a_word_of_a_trial_that_can_define_none_needs_no_project(
+    text: str, kept: bool, tmp_path: Path
+) -> None:
+    make(tmp_path, "base.py", data=b"from determined.pytorch import PyTorchTrial as Base\n")
+    make(tmp_path, "other.py", data=b"class A: ...\n")
+    make(tmp_path, "named.py", data=text.encode())
+    make(tmp_path, "plain.py", data=b"import os\n")
+    (source, plain) = discover([tmp_path / "named.py", tmp_path / "plain.py"])
+    assert (source.data is not None, plain.data) == (kept, None)
+    assert source.read() == text.encode()
+
+
+def test_beside_a_trial_or_in_a_folder_every_file_with_a_word_is_kept(tmp_path: Path) -> None:
+    make(tmp_path, "helper.py", data=b"import determined\n")
+    assert [source.data is not None for source in discover([tmp_path])] == [True]
+    make(tmp_path, "trial.py")
+    named = discover([tmp_path / "helper.py", tmp_path / "trial.py"])
+    assert [source.data is not None for source in named] == [True, True]
