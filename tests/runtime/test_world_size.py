@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 import toys
+from deepspeed.checkpoint import ds_to_universal
 from distributed import run_ranks
 from test_parallel import PlainDS, plain_torch
 from trial_runtime import pytorch
+from trial_runtime.pytorch.deepspeed._universal import _convert
 
 
 def first_part(folder: Path, k: int) -> None:
@@ -41,3 +43,16 @@ def test_a_run_goes_on_with_another_number_of_ranks(
     for stage, found in losses.items():
         assert found == pytest.approx(expected[3:], abs=1e-6), stage
     assert not list(tmp_path.glob("*/checkpoints/.tmp-*"))
+
+
+def test_a_state_that_is_not_adams_is_refused_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def main(_: object) -> None:
+        raise KeyError("exp_avg")  # as DeepSpeed does for Adadelta
+
+    monkeypatch.setattr(ds_to_universal, "main", main)
+    (tmp_path / "model0").mkdir()
+
+    problem = _convert(tmp_path, tmp_path / "converted", [0])
+
+    assert problem is not None
+    assert "takes Adam's state" in problem

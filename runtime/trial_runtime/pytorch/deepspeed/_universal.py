@@ -96,6 +96,10 @@ def _convert(path: Path, converted: Path, others: list[int]) -> str | None:
             )
             with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
                 main(arguments)
+    except KeyError as error:
+        if error.args and error.args[0] in ("exp_avg", "exp_avg_sq"):
+            return "DeepSpeed's universal format takes Adam's state (exp_avg, exp_avg_sq), this optimizer keeps another"
+        return repr(error)
     except Exception as error:
         return repr(error)
     return None
