@@ -449,8 +449,7 @@ PRECISION = {
     ),
     "autocast_forward_pass": Idiom(
         with_init("self.context.autocast_forward_pass(self.model)") + train(LOSS, BACKWARD, STEP),
-        ('self.model.forward = torch.autocast("cuda", enabled=self.context.device.type == "cuda")('
-         "self.model.forward)",),
+        ('autocast_forward(self.model, enabled=self.context.device.type == "cuda")',),
         review=("DSM340",),
     ),
 }  # fmt: skip

@@ -5,7 +5,7 @@ What it does
     "float16"}``, merged into the config where the trial runs on a GPU. ``autocast`` blocks stay. A scaler that the
     trial keeps is made with ``enabled=False``: it passes losses through, and the engine scales them. What such an
     engine returns comes back in float32 (``float32_outside``), as ``use_amp`` did it. With several engines, ``use_amp``
-    puts autocast around each model's forward, as it did.
+    puts autocast around each model's forward (``autocast_forward``), as it did.
 
 Why
     DeepSpeed scales the loss, unscales the gradients before it clips, and skips steps that overflow, all inside
@@ -70,6 +70,7 @@ import libcst as cst
 
 from ds_migrate.plan import Plan
 from ds_migrate.rules.support import expression_text, remove_statement
+from ds_migrate.syntax.source import SourceFile
 from ds_migrate.syntax.tree import argument, dotted, walk
 from ds_migrate.trial.context import ContextUse
 from ds_migrate.trial.model import Form
@@ -166,9 +167,12 @@ def _nearest(plan: Plan, use: ContextUse) -> None:
     )  # fmt: skip
 
 
-def _autocast(torch: str, context: str, condition: str = "") -> str:
+def _autocast(plan: Plan, file: SourceFile, module: str, context: str, condition: str = "") -> str:
+    """The line that puts autocast around a module's forward; its outputs stay float16 where no helper is there."""
     on = f'{context}.device.type == "cuda"' + (f" and {condition}" if condition else "")
-    return f'{torch}.autocast("cuda", enabled={on})'
+    if plan.target.ships_helpers:
+        return f"{plan.deepspeed_name(file, 'autocast_forward')}({module}, enabled={on})"
+    return f'{module}.forward = {file.imports.module("torch")}.autocast("cuda", enabled={on})({module}.forward)'
 
 
 def _wrap_forwards(plan: Plan) -> bool:
@@ -176,12 +180,10 @@ def _wrap_forwards(plan: Plan) -> bool:
     place = plan.trial.place
     if place is None or plan.trial.form is Form.COLLECTED or not plan.trial.models:
         return False
-    torch = place.file.imports.module("torch")
-    context = expression_text(plan.trial.models[0].wraps[0].use.receiver)
-    autocast = _autocast(torch, context, plan.trial.precision.condition or "")
+    context, condition = expression_text(plan.trial.models[0].wraps[0].use.receiver), plan.trial.precision.condition
     for model in plan.trial.models:
         if place.file.edits.once(place.statement, f"autocast {model.target}"):
-            place.file.after(place.statement, f"{model.target}.forward = {autocast}({model.target}.forward)")
+            place.file.after(place.statement, _autocast(plan, place.file, model.target, context, condition or ""))
     return True
 
 
@@ -251,9 +253,7 @@ def _forward(plan: Plan, use: ContextUse) -> None:
         return
     if not file.edits.once(call, CODE):
         return
-    torch = file.imports.module("torch")
-    context = expression_text(use.receiver)
-    line = f"{name}.forward = {_autocast(torch, context)}({name}.forward)"
+    line = _autocast(plan, file, name, expression_text(use.receiver))
     small = file.parent(call)
     if isinstance(small, cst.Expr):
         file.expand(small, line)

@@ -2,27 +2,49 @@
 
 from __future__ import annotations
 
-import functools
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
+ModuleT = TypeVar("ModuleT", bound=torch.nn.Module)
 
-def autocast_forward(module: torch.nn.Module, device: torch.device) -> torch.nn.Module:
-    """Run ``module.forward`` under autocast on an accelerator, and give its fp16 outputs back in fp32.
 
-    Changes the module and returns it.
+def autocast_forward(module: ModuleT, enabled: bool = True, device_type: str = "cuda") -> ModuleT:
+    """Run a module's forward under autocast, and give its fp16 outputs back in fp32, so that the code around it need
+    not know. Tensors are looked for in tuples, lists and dicts.
+
+    Args:
+        module: hooks are added to it, which its copies have too; they see calls of the module, not of ``forward``.
+        enabled: False leaves it as it is.
+        device_type: the device that computes.
+
+    Returns:
+        the module.
     """
-    forward = module.forward
-
-    @functools.wraps(forward)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        with torch.autocast(device.type, enabled=device.type == "cuda"):
-            output = forward(*args, **kwargs)
-        return _to_fp32(output)
-
-    module.forward = wrapped
+    if enabled:
+        autocast = _Autocast(device_type)
+        module.register_forward_pre_hook(autocast.enter)
+        module.register_forward_hook(autocast.leave, always_call=True)
     return module
+
+
+class _Autocast:
+    """Autocast between two hooks. Forwards nest, they do not overlap."""
+
+    def __init__(self, device_type: str) -> None:
+        self._device_type = device_type
+        self._entered: list[Any] = []
+
+    def enter(self, module: torch.nn.Module, args: Any) -> None:
+        del module, args
+        autocast: Any = torch.autocast(self._device_type)
+        autocast.__enter__()
+        self._entered.append(autocast)
+
+    def leave(self, module: torch.nn.Module, args: Any, output: Any) -> Any:
+        del module, args
+        self._entered.pop().__exit__(None, None, None)
+        return _to_fp32(output)
 
 
 def _to_fp32(output: Any) -> Any:

@@ -124,7 +124,7 @@ class PyTorchTrialContext(TrialContext):
                 self.distributed.group()  # torch.distributed is up from here on
                 wrapped = TransparentDDP(model)
             if self.experimental._auto_amp:
-                wrapped = autocast_forward(wrapped, self.device)
+                wrapped = autocast_forward(wrapped, enabled=self.device.type == "cuda")
         self.models.append(wrapped)
         return wrapped
 
@@ -234,7 +234,7 @@ class PyTorchTrialContext(TrialContext):
         Args:
             to_wrap: the module; it is changed and returned.
         """
-        return autocast_forward(to_wrap, self.device)
+        return autocast_forward(to_wrap, enabled=self.device.type == "cuda")
 
     def backward(
         self,

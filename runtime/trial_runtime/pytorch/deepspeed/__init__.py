@@ -4,6 +4,7 @@ Importing this package sets DeepSpeed up to run on any machine: quiet, without M
 communication library on CPU.
 """
 
+from trial_runtime.pytorch._amp import autocast_forward
 from trial_runtime.pytorch.deepspeed import _setup  # first: it must run before DeepSpeed's communication starts
 from trial_runtime.pytorch.deepspeed._attr_dict import AttrDict
 from trial_runtime.pytorch.deepspeed._config import overwrite_deepspeed_config
@@ -28,6 +29,7 @@ __all__ = [
     "Engines",
     "ModelParallelUnit",
     "Trainer",
+    "autocast_forward",
     "consolidated_state_dict",
     "export",
     "float32_outside",
