@@ -52,6 +52,12 @@ def messages(report: Report, code: str, severity: Severity) -> list[str]:
     return [finding.message for _, finding in report.findings(severity) if finding.code == code]
 
 
+@pytest.mark.parametrize(("target", "stage"), [("runtime", 1), ("determined", 0)])
+def test_an_adagrad_is_sharded_only_where_the_trials_own_is_kept(target: str, stage: int, tmp_path: Path) -> None:
+    block = INIT.format(optimizer="torch.optim.Adagrad(self.model.parameters(), lr=0.1)")
+    assert migrate(tmp_path, block, Options(target=target))[2]["zero_optimization"] == {"stage": stage}
+
+
 @pytest.mark.parametrize(
     ("precision", "block"),
     [

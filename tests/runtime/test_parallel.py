@@ -33,10 +33,10 @@ class Plain(toys.Data):
         return torch.optim.Adam(net.parameters(), lr=0.02)
 
 
-def plain_torch(batches: int, size: int, k: int) -> tuple[list[float], float]:
+def plain_torch(batches: int, size: int, k: int, plain: Plain | None = None) -> tuple[list[float], float]:
     """Loss of each micro-batch averaged over ranks, and the validation loss at the end."""
     _rng.seed_everything(toys.SEED)
-    plain = Plain()
+    plain = plain or Plain()
     net = plain.net()
     optimizer = plain.optimizer(net)
     data = list(plain.build_training_data_loader())

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 import toys
-from deepspeed.checkpoint import ds_to_universal
 from distributed import run_ranks
-from test_parallel import PlainDS, plain_torch
+from test_parallel import Plain, PlainDS, plain_torch
+from torch import nn
 from trial_runtime import pytorch
-from trial_runtime.pytorch.deepspeed._universal import _convert
 
 
 def first_part(folder: Path, k: int) -> None:
@@ -45,14 +47,83 @@ def test_a_run_goes_on_with_another_number_of_ranks(
     assert not list(tmp_path.glob("*/checkpoints/.tmp-*"))
 
 
-def test_a_state_that_is_not_adams_is_refused_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def main(_: object) -> None:
-        raise KeyError("exp_avg")  # as DeepSpeed does for Adadelta
+OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
+    "no state": lambda groups: torch.optim.SGD(groups, lr=0.02),
+    "one": lambda groups: torch.optim.SGD(groups, lr=0.02, momentum=0.9, nesterov=True),
+    "one and a step": lambda groups: torch.optim.Adagrad(groups, lr=0.02),
+    "two of other names": lambda groups: torch.optim.Adadelta(groups, lr=0.5),
+    "three": lambda groups: torch.optim.RMSprop(groups, lr=0.002, momentum=0.5, centered=True),
+    "three with Adam's": lambda groups: torch.optim.Adam(groups, lr=0.02, amsgrad=True),
+    "Adam's": lambda groups: torch.optim.Adam(groups, lr=0.02),
+    "a product": lambda groups: torch.optim.NAdam(groups, lr=0.02),
+}
 
-    monkeypatch.setattr(ds_to_universal, "main", main)
-    (tmp_path / "model0").mkdir()
 
-    problem = _convert(tmp_path, tmp_path / "converted", [0])
+class Optimized(Plain):
+    """Two groups with settings of their own."""
 
-    assert problem is not None
-    assert "takes Adam's state" in problem
+    kind = ""
+
+    def optimizer(self, net: nn.Module) -> torch.optim.Optimizer:
+        first, *others = net.parameters()
+        groups: list[dict[str, Any]] = [{"params": [first], "weight_decay": 0.1}, {"params": others}]
+        optimizer = OPTIMIZERS[self.kind](groups)
+        optimizer.param_groups[1]["lr"] *= 0.5
+        return optimizer
+
+
+def losses_of(kind: str) -> list[float]:
+    """Of plain torch."""
+    plain = Optimized()
+    plain.kind = kind
+    return plain_torch(6, 2, 1, plain)[0]
+
+
+class OptimizedDS(Optimized, PlainDS):
+    def __init__(self, context: Any) -> None:
+        self.kind = context.get_hparam("kind")
+        super().__init__(context)
+
+
+def train(folder: Path, kind: str, stage: int, k: int, end: int) -> list[float]:
+    outcome = toys.fit(
+        OptimizedDS, {"stage": stage, "k": k, "kind": kind}, folder, max_length=pytorch.Batch(end),
+        latest_checkpoint="latest" if end > 3 else None,
+    )  # fmt: skip
+    micro = [float(metrics["loss"]) for metrics in outcome.training]
+    return [sum(micro[i : i + k]) / k for i in range(0, len(micro), k)]
+
+
+@pytest.mark.parametrize("stage", [1, 2])
+@pytest.mark.parametrize("kind", [kind for kind in OPTIMIZERS if kind != "a product"])
+def test_every_elementwise_state_comes_along(kind: str, stage: int, tmp_path: Path) -> None:
+    run_ranks(train, tmp_path, kind, stage, 1, 3, size=2)
+    found = run_ranks(train, tmp_path, kind, stage, 2, 6, size=1)[0]
+    assert found == pytest.approx(losses_of(kind)[3:], abs=1e-6)
+    assert not list(tmp_path.glob("checkpoints/.tmp-*"))
+
+
+def test_at_stage_3_each_parameter_group_keeps_its_settings(tmp_path: Path) -> None:
+    run_ranks(train, tmp_path, "Adam's", 3, 1, 3, size=2)
+    found = run_ranks(train, tmp_path, "Adam's", 3, 2, 6, size=1)[0]
+    assert found == pytest.approx(losses_of("Adam's")[3:], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "stage", "reason"),
+    [
+        ("a product", 1, "the optimizer's 'mu_product' is not one number for each of a parameter's"),
+        ("one", 3, "only exp_avg, exp_avg_sq along, this optimizer keeps momentum_buffer"),
+        (
+            "three with Adam's",
+            3,
+            "along, this optimizer keeps exp_avg, exp_avg_sq, max_exp_avg_sq",
+        ),
+    ],
+)
+def test_a_state_that_cannot_come_along_is_refused_with_what_to_do(
+    kind: str, stage: int, reason: str, tmp_path: Path
+) -> None:
+    run_ranks(train, tmp_path, kind, stage, 1, 3, size=2)
+    with pytest.raises(AssertionError, match=reason):
+        run_ranks(train, tmp_path, kind, stage, 2, 6, size=1)

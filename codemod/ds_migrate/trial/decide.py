@@ -41,9 +41,9 @@ def decide(trial: Trial, options: Options, clips: bool, keeps_clip: bool, sums: 
     else:
         trial.form = Form.SIMPLE if _is_simple(trial, clips) else Form.PER_OPTIMIZER
     trial.managed = trial.form is Form.SIMPLE and not sums and _one_backward_one_step(trial)
-    trial.stage, trial.stage_reason = _stage(trial, keeps_clip)
+    trial.stage, trial.stage_reason = _stage(trial, keeps_clip, options.target)
     if options.zero is not None:
-        trial.stage_refused = refused_stage(trial, options.zero, keeps_clip)
+        trial.stage_refused = refused_stage(trial, options.zero, keeps_clip, options.target)
         trial.stage, trial.stage_reason = options.zero, "" if options.zero else trial.stage_reason
 
 
@@ -188,17 +188,17 @@ def _one_backward_one_step(trial: Trial) -> bool:
     return all(call.once for call in BatchCalls(trial) if call.method == "train_batch")
 
 
-def _stage(trial: Trial, keeps_clip: bool) -> tuple[int, str]:
+def _stage(trial: Trial, keeps_clip: bool, target: str) -> tuple[int, str]:
     """The ZeRO stage written by default, and why it is not higher."""
     if trial.form is not Form.SIMPLE:
         return 0, "engines per optimizer share models"
     if not trial.managed:
         return 0, "backward and step are not called exactly once per micro-batch"
-    reason = _not_sharded(trial, keeps_clip)
+    reason = _not_sharded(trial, keeps_clip, target)
     return (0, reason) if reason else (1, "")
 
 
-def refused_stage(trial: Trial, wanted: int, keeps_clip: bool) -> str:
+def refused_stage(trial: Trial, wanted: int, keeps_clip: bool, target: str) -> str:
     """Why a ZeRO stage that the user wants would not train to the trial's numbers; "" when it would."""
     if wanted <= trial.stage:
         return ""
@@ -208,14 +208,14 @@ def refused_stage(trial: Trial, wanted: int, keeps_clip: bool) -> str:
         return (
             "forwards go past its engines, which stages 0 and 1 allow only"
             if wanted > 1
-            else _not_sharded(trial, keeps_clip)
+            else _not_sharded(trial, keeps_clip, target)
         )
     if trial.stage_reason:
         return trial.stage_reason
     return forward_past_engine(trial) if wanted == 3 else ""
 
 
-def _not_sharded(trial: Trial, keeps_clip: bool) -> str:
+def _not_sharded(trial: Trial, keeps_clip: bool, target: str) -> str:
     """Why sharded optimizer state would not give the trial's numbers."""
     if keeps_clip:
         return "gradients are clipped by the trial's own function"
@@ -226,6 +226,8 @@ def _not_sharded(trial: Trial, keeps_clip: bool) -> str:
         kinds = {_constructor(w.file, w.argument, w.use.function) for w in optimizer.wraps}
         for kind in kinds - ELEMENTWISE:
             return f"{kind or 'the optimizer'} is not known to be elementwise"
+        if "torch.optim.Adagrad" in kinds and target == "determined":  # the bundled runtime keeps the trial's
+            return "DeepSpeed replaces an Adagrad by one of its own, without parameter groups and schedules"
         trial.tested_optimizer = trial.tested_optimizer and kinds <= _TESTED
     if handles_gradients(trial) or hooks_gradients(trial):
         return "the trial reads or clips gradients itself"

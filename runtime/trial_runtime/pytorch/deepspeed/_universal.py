@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import io
 import logging
 import shutil
@@ -11,8 +12,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import torch
+
 from trial_runtime import core
 from trial_runtime.errors import InvalidCheckpointException
+from trial_runtime.pytorch.deepspeed._lent_names import (
+    ADAM,
+    UnknownStateError,
+    check_adams,
+    gather,
+    give_back,
+    lend,
+    pairs_of_states,
+)
 
 logger = logging.getLogger("trial_runtime.pytorch.deepspeed")
 
@@ -30,7 +42,11 @@ def loadable(path: Path, engines: list[Any], distributed: core.DistributedContex
         InvalidCheckpointException: on every rank, when a conversion fails, or a pipeline had other stages.
     """
     _check_parts(path, engines)
-    others = [index for index, engine in enumerate(engines) if not _fits(path / f"model{index}", engine)]
+    others = {
+        index: int(engine.zero_optimization_stage())
+        for index, engine in enumerate(engines)
+        if not _fits(path / f"model{index}", engine)
+    }
     if not others:
         yield path
         return
@@ -45,6 +61,9 @@ def loadable(path: Path, engines: list[Any], distributed: core.DistributedContex
         for index in others:
             engines[index]._config.load_universal_checkpoint = True
         yield converted
+        for index, stage in others.items():
+            if stage == 3:
+                _part_groups(engines[index], converted / f"model{index}")
     finally:
         for index in others:
             engines[index]._config.load_universal_checkpoint = False
@@ -73,10 +92,12 @@ def _fits(folder: Path, engine: Any) -> bool:
     return not ranks or len(ranks) == engine.dp_world_size
 
 
-def _convert(path: Path, converted: Path, others: list[int]) -> str | None:
-    """Write the converted checkpoint; what went wrong, or None."""
-    from deepspeed.checkpoint.ds_to_universal import main
+def _convert(path: Path, converted: Path, others: dict[int, int]) -> str | None:
+    """Write the converted checkpoint; what went wrong, or None.
 
+    Args:
+        others: the engines whose shards do not fit, with their ZeRO stages.
+    """
     logger.info(f"Bringing checkpoint {path.name} to another number of ranks.")
     shutil.rmtree(converted, ignore_errors=True)
     converted.mkdir()
@@ -84,22 +105,59 @@ def _convert(path: Path, converted: Path, others: list[int]) -> str | None:
         for entry in path.iterdir():
             if entry.name not in {f"model{index}" for index in others}:
                 (converted / entry.name).symlink_to(entry.absolute())
-        for index in others:
-            arguments = SimpleNamespace(
-                input_folder=str(path / f"model{index}"),
-                output_folder=str(converted / f"model{index}"),
-                num_extract_workers=1,
-                num_merge_workers=1,
-                keep_temp_folder=False,
-                strict=True,
-                inject_missing_state=True,
-            )
-            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-                main(arguments)
-    except KeyError as error:
-        if error.args and error.args[0] in ("exp_avg", "exp_avg_sq"):
-            return "DeepSpeed's universal format takes Adam's state (exp_avg, exp_avg_sq), this optimizer keeps another"
-        return repr(error)
+        for index, stage in others.items():
+            source, target = path / f"model{index}", converted / f"model{index}"
+            if stage == 3:
+                check_adams(source)
+                _run_converter(source, target)
+            else:
+                _with_any_states(source, target)
+    except UnknownStateError as error:
+        return str(error)
     except Exception as error:
         return repr(error)
     return None
+
+
+def _with_any_states(source: Path, target: Path) -> None:
+    """Convert an engine of ZeRO stage 1 or 2, whatever its optimizer keeps for each number of a parameter."""
+    first, *others = pairs_of_states(source)
+    if (first, others) == (ADAM, []):
+        _run_converter(source, target)
+        return
+    for number, pair in enumerate((first, *others)):
+        lent, made = (target.with_name(f"{target.name}-{what}{number}") for what in ("lent", "made"))
+        lend(source, lent, pair)
+        _run_converter(lent, made)
+        give_back(made, pair)
+        if number == 0:
+            made.rename(target)
+        else:
+            gather(target, made, pair)
+
+
+def _run_converter(source: Path, target: Path) -> None:
+    from deepspeed.checkpoint.ds_to_universal import main
+
+    arguments = SimpleNamespace(
+        input_folder=str(source),
+        output_folder=str(target),
+        num_extract_workers=1,
+        num_merge_workers=1,
+        keep_temp_folder=False,
+        strict=True,
+        inject_missing_state=True,
+    )
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        main(arguments)
+
+
+def _part_groups(engine: Any, folder: Path) -> None:
+    """Give parameter groups of stage 3 what is their own: DeepSpeed's loader gives all of them the first one's settings
+    and one counter of steps, which each of them counts on."""
+    optimizer = engine.optimizer.optimizer
+    saved = torch.load(folder / "zero" / "optimizer_state.pt", map_location="cpu", weights_only=False)
+    for group, own in zip(optimizer.param_groups, saved["optimizer_state_dict"]["param_groups"], strict=True):
+        group.update({name: value for name, value in own.items() if name != "params"})
+    for state in optimizer.state.values():
+        state["step"] = copy.deepcopy(state["step"])
