@@ -29,9 +29,9 @@ def pairs_of_states(folder: Path) -> list[tuple[str, ...]]:
     """
     names: dict[str, None] = {}
     for file in folder.glob(_SHARDS):
-        for state, length in _groups(_load(file)):
+        for state, lengths in _groups(_load(file)):
             for name, value in state.items():
-                if isinstance(value, torch.Tensor) and value.shape == (length,):
+                if isinstance(value, torch.Tensor) and value.ndim == 1 and len(value) in lengths:
                     names[name] = None
                 elif name != "step" and value is not None:
                     raise UnknownStateError(f"the optimizer's {name!r} is not one number for each of a parameter's")
@@ -64,9 +64,9 @@ def lend(folder: Path, borrowed: Path, pair: tuple[str, ...]) -> None:
             continue
         shard = _load(file)
         states = {}
-        for number, (state, length) in enumerate(_groups(shard)):
+        for number, (state, lengths) in enumerate(_groups(shard)):
             own = dict(zip(ADAM, pair, strict=False))
-            states[number] = {name: state.get(own.get(name, ""), torch.zeros(length)) for name in ADAM}
+            states[number] = {name: state.get(own.get(name, ""), torch.zeros(max(lengths))) for name in ADAM}
             if "step" in state:
                 states[number]["step"] = state["step"]
         shard["optimizer_state_dict"]["base_optimizer_state"]["state"] = states
@@ -98,8 +98,10 @@ def _load(file: Path) -> dict[str, Any]:
     return shard
 
 
-def _groups(shard: dict[str, Any]) -> Iterator[tuple[dict[str, Any], int]]:
-    """For each group of a shard at stage 1 or 2, its state and the length of its part, with what fills up the last."""
+def _groups(shard: dict[str, Any]) -> Iterator[tuple[dict[str, Any], tuple[int, int]]]:
+    """For each group of a shard at stage 1 or 2, its state and the length of its part, without and with what fills up
+    the last rank's."""
     own = shard["optimizer_state_dict"]
     for number, parameters in enumerate(own["single_partition_of_fp32_groups"]):
-        yield own["base_optimizer_state"]["state"].get(number, {}), parameters.numel() + own["group_paddings"][number]
+        length = parameters.numel()
+        yield own["base_optimizer_state"]["state"].get(number, {}), (length, length + own["group_paddings"][number])
