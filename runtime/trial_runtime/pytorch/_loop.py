@@ -119,9 +119,8 @@ class TrainingLoop:
             try:
                 while self.progress.batches < self._look or not self.progress.reached(self.plan.length):
                     self._train_batch()
-                    batches = self.progress.batches
-                    signalled = batches >= self.interruption.next_check and self.interruption.stops(batches)
-                    if not (signalled or (batches == self._look and self._boundary())):
+                    signalled = self.interruption.stops(self.progress.batches)
+                    if not (signalled or (self.progress.batches == self._look and self._boundary())):
                         continue
                     self._report()
                     self.snapshots.settle(wait=False)

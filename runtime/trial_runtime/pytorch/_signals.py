@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import signal
-import sys
 import threading
 import time
 from types import FrameType
@@ -26,18 +25,14 @@ class Interruption:
     Args:
         distributed: the ranks.
         batches: batches trained so far.
-
-    Attributes:
-        next_check: before so many batches, nothing need be asked. One rank knows when it has got a signal.
     """
 
     def __init__(self, distributed: core.DistributedContext, batches: int) -> None:
         self.distributed = distributed
-        self.next_check = batches + 1 if distributed.size > 1 else sys.maxsize
         self._received = 0
         self._agreed = 0
         self._former: dict[int, Any] = {}
-        self._checked, self._since = batches, time.monotonic()
+        self._checked, self._next_check, self._since = batches, batches + 1, time.monotonic()
 
     def __enter__(self) -> Interruption:
         if threading.current_thread() is threading.main_thread():
@@ -53,8 +48,6 @@ class Interruption:
     def _note(self, number: int, frame: FrameType | None) -> None:
         del frame
         self._received = number
-        if self.distributed.size == 1:
-            self.next_check = 0
         for other, handler in self._former.items():
             signal.signal(other, handler)
 
@@ -74,13 +67,13 @@ class Interruption:
         if self.distributed.size == 1:
             self._agreed = self._received
             return bool(self._agreed) or (now and wanted)
-        if not now and batches < self.next_check:
+        if not now and batches < self._next_check:
             return False
         pace = (time.monotonic() - self._since) / max(batches - self._checked, 1)
         answers = self.distributed.allgather((self._received, now and wanted, pace))
         self._agreed = max(received for received, _, _ in answers)
         if batches > self._checked:
             slowest = max(pace for _, _, pace in answers)
-            self.next_check = batches + max(1, min(1000, int(_SECONDS_BETWEEN_CHECKS / max(slowest, 1e-6))))
+            self._next_check = batches + max(1, min(1000, int(_SECONDS_BETWEEN_CHECKS / max(slowest, 1e-6))))
             self._checked, self._since = batches, time.monotonic()
         return bool(self._agreed) or any(wanted for _, wanted, _ in answers)

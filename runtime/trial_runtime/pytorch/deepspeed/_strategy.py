@@ -79,9 +79,7 @@ class DeepSpeedStrategy(Strategy):
             for scheduler in context.lr_schedulers:
                 for _ in range(scheduler.steps_due(micro_idx, self.micro_batches, progress)):
                     scheduler.step()
-        stepped = context.models[0].micro_steps - micro_steps
-        if stepped != self.micro_batches:
-            self._check_steps(stepped)
+        self._check_steps(context.models[0].micro_steps - micro_steps)
         return every
 
     def _check_steps(self, micro_steps: int) -> None:

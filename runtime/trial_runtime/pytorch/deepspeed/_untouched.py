@@ -49,7 +49,7 @@ class UntouchedWatch:
 
     def stepped(self) -> None:
         """The engine's ``step()`` was called."""
-        if self._done or (self._looks and not self._untouched) or not self.engine.was_step_applied():
+        if self._done or not self.engine.was_step_applied():
             return
         if not self._looks:
             self._untouched = [name for name, p in self._named if id(p) not in self._reached]
