@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from deepspeed.runtime.fp16.fused_optimizer import FP16_Optimizer
 from deepspeed.runtime.fp16.unfused_optimizer import FP16_UnfusedOptimizer
@@ -17,10 +18,16 @@ def not_taken_early() -> Iterator[None]:
     their state. Adam's bias correction is one step ahead from then on (the first update is a quarter smaller), and
     weight decay has moved the weights. Optimizers of torch allocate their state in the first real step.
     """
-    kinds = (FP16_UnfusedOptimizer, FP16_Optimizer)
+    with states_made_by(lambda _: lambda _: None, FP16_UnfusedOptimizer, FP16_Optimizer):
+        yield
+
+
+@contextlib.contextmanager
+def states_made_by(change: Callable[[Callable[[Any], None]], Callable[[Any], None]], *kinds: Any) -> Iterator[None]:
+    """Inside, ``initialize_optimizer_states`` of these classes of DeepSpeed is what ``change`` makes of it."""
     originals = [kind.initialize_optimizer_states for kind in kinds]
-    for kind in kinds:
-        kind.initialize_optimizer_states = lambda _: None
+    for kind, original in zip(kinds, originals, strict=True):
+        kind.initialize_optimizer_states = change(original)
     try:
         yield
     finally:

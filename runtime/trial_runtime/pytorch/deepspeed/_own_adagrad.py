@@ -9,6 +9,8 @@ from typing import Any
 from deepspeed.runtime.zero.stage3 import DeepSpeedZeroOptimizer_Stage3
 from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer
 
+from trial_runtime.pytorch.deepspeed._first_step import states_made_by
+
 
 @contextlib.contextmanager
 def kept() -> Iterator[None]:
@@ -18,15 +20,8 @@ def kept() -> Iterator[None]:
     default settings of the trial's, in one group: settings of parameter groups are lost, and schedulers go on with an
     optimizer that nobody steps.
     """
-    kinds = (DeepSpeedZeroOptimizer, DeepSpeedZeroOptimizer_Stage3)
-    originals = [kind.initialize_optimizer_states for kind in kinds]
-    for kind, original in zip(kinds, originals, strict=True):
-        kind.initialize_optimizer_states = _keeping(original)
-    try:
+    with states_made_by(_keeping, DeepSpeedZeroOptimizer, DeepSpeedZeroOptimizer_Stage3):
         yield
-    finally:
-        for kind, original in zip(kinds, originals, strict=True):
-            kind.initialize_optimizer_states = original
 
 
 def _keeping(original: Callable[[Any], None]) -> Callable[[Any], None]:
