@@ -98,6 +98,24 @@ def _mean_over_ranks(values: list[Any]) -> Any:
     return np.array(average) if present and isinstance(present[0], np.ndarray) else average
 
 
+def columns(batch_metrics: Sequence[dict[str, Any]]) -> dict[str, np.ndarray[Any, Any]] | None:
+    """Each metric's numbers as one array, a batch an element, where every batch has the same metrics and each is one
+    number; else None."""
+    names = batch_metrics[0].keys() if batch_metrics else {}.keys()
+    if not names or any(metrics.keys() != names for metrics in batch_metrics):
+        return None
+    found = {}
+    for name in names:
+        try:
+            column = np.array([metrics[name] for metrics in batch_metrics])
+        except (TypeError, ValueError):
+            return None
+        if column.ndim != 1 or column.dtype.kind not in "fiub":
+            return None
+        found[name] = column
+    return found
+
+
 def average_over_batches(batch_metrics: list[dict[str, Any]]) -> dict[str, float | None]:
     """The mean of each metric over the batches that have it; None for what has no mean."""
     series: dict[str, list[Any]] = defaultdict(list)

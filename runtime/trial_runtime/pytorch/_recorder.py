@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from trial_runtime.pytorch._metrics import jsonable
+from trial_runtime.pytorch._metrics import columns, jsonable
 from trial_runtime.pytorch._pace import Pace
 from trial_runtime.pytorch._progress import Progress
 from trial_runtime.pytorch._scalars import Scalars, write_scalars
@@ -148,19 +148,21 @@ class TensorBoardSink:
     def on_training_metrics(
         self, steps_completed: int, metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]
     ) -> None:
-        seen: set[str] = set()
-        steps: list[Scalars] = []
         first = self.progress.last_report
         each = max(1, len(batch_metrics) // max(1, steps_completed - first))  # metrics a batch
-        for index, batch in enumerate(batch_metrics):
-            seen.update(batch)
-            steps.append((first + index // each, _scalars(batch)))
+        table = columns(batch_metrics)
+        if table is not None:
+            steps = first + np.arange(len(batch_metrics)) // each
+            batches = [Scalars(steps, {_tag(name): column for name, column in table.items()})]
+        else:
+            batches = [Scalars.of_step(first + i // each, _scalars(batch)) for i, batch in enumerate(batch_metrics)]
+        seen = {name for batch in batch_metrics for name in batch} if table is None else table
         others = {name: value for name, value in metrics.items() if name not in seen}
-        write_scalars(self.writer, [*steps, (steps_completed, _scalars(others))])
+        write_scalars(self.writer, [*batches, Scalars.of_step(steps_completed, _scalars(others))])
 
     def on_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:
         named = {name if name.startswith("val") else f"val_{name}": value for name, value in metrics.items()}
-        write_scalars(self.writer, [(steps_completed, _scalars(named))])
+        write_scalars(self.writer, [Scalars.of_step(steps_completed, _scalars(named))])
 
 
 def _scalars(metrics: dict[str, Any]) -> dict[str, float]:
@@ -170,8 +172,12 @@ def _scalars(metrics: dict[str, Any]) -> dict[str, float]:
         if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.size == 1):
             value = value.item()
         if isinstance(value, _NUMBERS):
-            found[f"Determined/{name}"] = float(value)
+            found[_tag(name)] = float(value)
     return found
+
+
+def _tag(name: str) -> str:
+    return f"Determined/{name}"
 
 
 _NUMBERS = (float, int)  # written out here: a union made in a call takes longer than the check

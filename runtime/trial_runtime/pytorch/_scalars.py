@@ -10,78 +10,109 @@ little-endian. The checksum is CRC-32C, rotated and shifted by a constant (the T
 from __future__ import annotations
 
 import functools
+import itertools
 import time
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-Scalars = tuple[int, dict[str, float]]
-"""A step, and its numbers by name."""
+_Bytes: TypeAlias = "npt.NDArray[np.uint8]"
+_STEPS_WITH_LONGER_VARINTS = np.array([1, *(2 ** (7 * length) for length in range(1, 9))])
 
 
-def write_scalars(writer: Any, steps: Sequence[Scalars]) -> None:
+class Scalars(NamedTuple):
+    """Scalars of the same names for some steps.
+
+    Attributes:
+        steps: integers >= 0, shape (rows,).
+        columns: the numbers by name, each of shape (rows,).
+    """
+
+    steps: npt.NDArray[np.int64]
+    columns: dict[str, npt.NDArray[Any]]
+
+    @staticmethod
+    def of_step(step: int, numbers: dict[str, float]) -> Scalars:
+        """Those of one step, by name."""
+        return Scalars(np.array([step]), {name: np.array([number]) for name, number in numbers.items()})
+
+
+def write_scalars(writer: Any, many: Iterable[Scalars]) -> None:
     """Write scalars through a ``SummaryWriter``, or whatever else has its ``add_scalar``.
 
     Args:
         writer: the writer; what was written before comes before these in its file.
-        steps: the scalars, step by step.
+        many: the scalars, in the order of the file.
     """
+    many = [scalars for scalars in many if scalars.columns]
     events = getattr(getattr(writer, "_get_file_writer", lambda: None)(), "event_writer", None)
     file = getattr(events, "_general_file_writer", None)
-    if file is None or events is None:
-        for step, numbers in steps:
-            for name, number in numbers.items():
-                writer.add_scalar(name, number, step)
+    if file is not None and events is not None:
+        events.flush()
+        file.write(b"".join(rows.tobytes() for scalars in many for rows in records(scalars)))
         return
-    events.flush()
-    file.write(b"".join(records(_events(steps))))
+    for scalars in many:
+        for row, step in enumerate(scalars.steps.tolist()):
+            for name, column in scalars.columns.items():
+                writer.add_scalar(name, column[row].item(), step)
 
 
-def _events(steps: Iterable[Scalars]) -> list[bytes]:
-    """An event for each step, serialized. One object is filled again and again: making it takes longer."""
+def records(scalars: Scalars) -> Iterator[_Bytes]:
+    """The records, a step a row; those with equally many digits in their step at a time, in order."""
+    table = np.stack([*scalars.columns.values()], axis=1).astype(np.float64)
+    lengths = np.searchsorted(_STEPS_WITH_LONGER_VARINTS, scalars.steps, side="right")
+    starts = [0, *(np.flatnonzero(np.diff(lengths)) + 1), len(lengths)]
+    for start, end in itertools.pairwise(starts):
+        events = _events([*scalars.columns], scalars.steps[start:end], table[start:end])
+        header = np.broadcast_to(_header(events.shape[1]), (end - start, 12))
+        yield np.hstack([header, events, _masked_crc32c(events)[:, None].view(np.uint8)])
+
+
+def _events(names: Sequence[str], steps: npt.NDArray[np.int64], table: npt.NDArray[np.float64]) -> _Bytes:
+    """Serialized events, a step a row. They are the first one's but for the bytes of step and numbers.
+
+    Args:
+        names: of the scalars.
+        steps: their varints are of the same length.
+        table: numbers, a step a row, a name a column.
+    """
     from tensorboard.compat.proto.event_pb2 import Event
 
-    event = Event(wall_time=time.time())
-    values: list[Any] = []
-    names: list[str] = []
-    made = []
-    for step, numbers in steps:
-        if list(numbers) != names:
-            names = list(numbers)
-            event.summary.ClearField("value")
-            values = [event.summary.value.add(tag=name) for name in names]
-        event.step = step
-        for value, number in zip(values, numbers.values(), strict=True):
-            value.simple_value = number
-        made.append(event.SerializeToString())
-    return made
+    event = Event(wall_time=time.time(), step=int(steps[0]))
+    for name in names:
+        event.summary.value.add(tag=name, simple_value=0.0)
+    first = event.SerializeToString()
+    events = np.tile(np.frombuffer(first, np.uint8), (len(steps), 1))
+
+    length = _varint_length(int(steps[0]))
+    septets = (steps[:, None] >> np.arange(0, 7 * length, 7)) & 0x7F
+    septets[:, :-1] |= 0x80  # more follow
+    events[:, 10 : 10 + length] = septets  # behind the wall time (9 bytes) and the field's number
+
+    with np.errstate(over="ignore"):  # then it is infinite, as a float of 32 bits
+        numbers = table.astype("<f4")
+    end = len(first)
+    for column in reversed(range(len(names))):  # a number is the last of its scalar
+        events[:, end - 4 : end] = numbers[:, column, None].view(np.uint8)
+        size = event.summary.value[column].ByteSize()
+        end -= 1 + _varint_length(size) + size
+    return events
 
 
-def records(contents: Sequence[bytes]) -> list[bytes]:
-    """The TFRecord of each of these contents."""
-    made: list[bytes] = [b""] * len(contents)
-    by_length: dict[int, list[int]] = {}
-    for index, content in enumerate(contents):
-        by_length.setdefault(len(content), []).append(index)
-    for length, indices in by_length.items():  # checksums of equal lengths at once
-        header = _header(length)
-        rows = np.frombuffer(b"".join(contents[index] for index in indices), np.uint8).reshape(len(indices), length)
-        footers = _masked_crc32c(rows).tobytes()
-        for row, index in enumerate(indices):
-            made[index] = header + contents[index] + footers[4 * row : 4 * row + 4]
-    return made
+def _varint_length(value: int) -> int:
+    """Bytes that protobuf writes for an integer; none for 0, which it leaves out."""
+    return (value.bit_length() + 6) // 7
 
 
 @functools.cache
-def _header(length: int) -> bytes:
-    header = length.to_bytes(8, "little")
-    checksum: bytes = _masked_crc32c(np.frombuffer(header, np.uint8)[None]).tobytes()
-    return header + checksum
+def _header(length: int) -> _Bytes:
+    size = np.array([length], "<u8").view(np.uint8)
+    return np.hstack([size, _masked_crc32c(size[None]).view(np.uint8)])
 
 
-def _masked_crc32c(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
+def _masked_crc32c(rows: _Bytes) -> npt.NDArray[np.uint32]:
     """The masked checksum of each row."""
     length = rows.shape[1]
     # A checksum is the sum, modulo 2, of what each byte adds at its distance from the end.

@@ -7,6 +7,7 @@ from typing import Any
 
 from trial_runtime.errors import InvalidExperimentException
 from trial_runtime.pytorch._data import DataLoader
+from trial_runtime.pytorch._in_process import InProcessIterator
 from trial_runtime.pytorch._passes import TrainingBatches
 from trial_runtime.pytorch._workers import WorkerStreams
 
@@ -64,7 +65,8 @@ class TrainingData:
             self._loader.load_state_dict(self._loader_state)
         self._loader_state = None
         if not self._streams.workers:
-            self._iterator = iter(self._loader)
+            lean = self._batches is not None and not self._loader.pin_memory
+            self._iterator = InProcessIterator(self._loader) if lean else iter(self._loader)
             return
         iterator = self._streams.open(lambda: iter(self._loader))
         for _ in range(self._streams.dropped):
