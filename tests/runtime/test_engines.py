@@ -244,7 +244,7 @@ def test_backward_returns_the_loss_as_it_was_given(context: Any) -> None:
     assert engine.backward(loss).item() == loss.item()
 
 
-@pytest.mark.parametrize("stage", [0, 2, 3])
+@pytest.mark.parametrize("stage", [2, 3])
 def test_a_loss_through_another_engines_forward_is_refused_with_the_way_out(context: Any, stage: int) -> None:
     generator, discriminator = (nn.Linear(4, 4) for _ in range(2))
     engine_g, engine_d = (
@@ -258,6 +258,59 @@ def test_a_loss_through_another_engines_forward_is_refused_with_the_way_out(cont
             engine_d.step()
             engine_g.backward(engine_d(fake).mean())
             engine_g.step()
+
+
+def gan_losses(real: torch.Tensor, nets: Any) -> Any:
+    """The discriminator's two losses and, once it has stepped, the generator's."""
+    generator, discriminator = nets
+    yield discriminator(real).square().mean()
+    yield (1 - discriminator(generator(real).detach())).square().mean()
+    yield discriminator(generator(real)).square().mean()
+
+
+def train_a_gan_through_engines(folder: Path, k: int) -> float:
+    """Largest difference from plain torch on the data of all ranks, after three batches."""
+    data = toys.dataset(48).tensors[0].reshape(3, k, -1, 4)
+    _rng.seed_everything(toys.SEED)
+    nets, plain = ([nn.Linear(4, 4), nn.Linear(4, 1)] for _ in range(2))
+    for net, other in zip(nets, plain, strict=True):
+        other.load_state_dict(net.state_dict())
+    generator, discriminator = (torch.optim.Adam(net.parameters(), lr=0.1) for net in plain)
+    with det_ds.init(run_dir=folder) as context:
+        engines = [
+            context.wrap_model_engine(
+                managed_engine(
+                    net, torch.optim.Adam(net.parameters(), lr=0.1), accumulation=k, wall_clock_breakdown=True
+                )
+            )
+            for net in nets
+        ]
+        engine_g, engine_d = engines
+        for batch in data:
+            engine_d.zero_grad()
+            discriminator.zero_grad()
+            for micro in batch:
+                losses = gan_losses(micro.chunk(context.distributed.size)[context.distributed.rank], engines)
+                engine_d.backward(next(losses))
+                engine_d.backward(next(losses))
+                engine_d.step()
+                losses = gan_losses(micro, plain)
+                ((next(losses) + next(losses)) / k).backward()
+            discriminator.step()
+            for micro in batch:
+                *_, loss = gan_losses(micro.chunk(context.distributed.size)[context.distributed.rank], engines)
+                engine_g.backward(loss)
+                engine_g.step()
+                *_, loss = gan_losses(micro, plain)
+                (loss / k).backward()
+            generator.step()
+            generator.zero_grad()
+    return max(toys.difference(net.state_dict(), other.state_dict()) for net, other in zip(nets, plain, strict=True))
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_a_loss_goes_through_another_engines_forward_at_stage_0_as_in_torch(k: int, tmp_path: Path) -> None:
+    assert max(run_ranks(train_a_gan_through_engines, tmp_path, k)) <= 1e-6
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])

@@ -13,8 +13,9 @@ from trial_runtime.pytorch.deepspeed._untouched import UntouchedWatch
 
 _THROUGH_ANOTHER = (
     "Engine {index}: backward() failed: {error}\nWith several engines the reason is mostly a loss that went through "
-    "the forward of another engine, as a generator's does through the discriminator. Call its module there, with its "
-    "parameters frozen: `other.module.requires_grad_(False); loss = other.module(fake)...; engine.backward(loss); "
+    "the forward of another engine, as a generator's does through the discriminator. That works where the other engine "
+    "trains at ZeRO stage 0 in full precision. Elsewhere call its module there, with its parameters frozen: "
+    "`other.module.requires_grad_(False); loss = other.module(fake)...; engine.backward(loss); "
     "other.module.requires_grad_(True)`. Or make the engines around EngineModule and call the models."
 )
 
@@ -24,7 +25,9 @@ class EngineGuard:
 
     - At ZeRO stages 1 and 2 the gradients of the first of two backward calls are lost without a word: the second call
       is an error, unless the engine is set up for it.
-    - A loss that went through another engine's forward fails in one of three ways: it is one error here.
+    - A loss that went through another engine's forward fails in one of three ways. Where gradients are torch's own
+      (stage 0 in full precision) it works here, and they are left in the other engine's parameters as by torch, until
+      its next ``step()`` or ``zero_grad()``; elsewhere it is one error.
     - DeepSpeed's backward returns the loss divided by the accumulation steps: here it returns the loss.
     - DeepSpeed steps parameters that no backward reached with gradients of zero, so weight decay and momentum move
       them. Torch leaves them alone. At stage 0 in full precision they are left alone here too; elsewhere they are named
@@ -42,6 +45,7 @@ class EngineGuard:
         self.guards = guards
         self.distributed = distributed
         self._backwards = 0
+        self._running = False
         self._managed = is_managed(engine)
         self._keeps_last_only = self._managed and int(engine.zero_optimization_stage()) in (1, 2)
         self._parameters = list(engine.module.parameters())  # walking a large module's tree takes longer than a step
@@ -52,6 +56,7 @@ class EngineGuard:
                 guard.engine.backward = guard.backward  # elsewhere it is right as it is
         if leaves_untouched_alone(engine, distributed):
             engine.allreduce_gradients = self.allreduce_gradients
+            self._prologue, engine._backward_prologue = engine._backward_prologue, self._backward_prologue
         else:
             engine.step = self.step
             self._watch = UntouchedWatch(engine, self.index)
@@ -67,13 +72,21 @@ class EngineGuard:
                 'Add the losses and call backward() once, or put "managed_gradient_accumulation": false into the '
                 "DeepSpeed config and call step() when the optimizer is to step, or use ZeRO stage 0."
             )
+        self._running = True
         try:
             self._backward(loss, *args, **kwargs)
         except (AssertionError, RuntimeError) as error:
             if len(self.guards) > 1:
                 raise InvalidExperimentException(_THROUGH_ANOTHER.format(index=self.index, error=error)) from error
             raise
+        finally:
+            self._running = False
         return loss
+
+    def _backward_prologue(self) -> None:
+        """What the engine does when a backward reaches its outputs: nothing where that is another engine's."""
+        if not any(guard._running for guard in self.guards if guard is not self):
+            self._prologue()
 
     def step(self, *args: Any, **kwargs: Any) -> Any:
         """The engine's step."""
