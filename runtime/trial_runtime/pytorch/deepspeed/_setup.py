@@ -19,7 +19,7 @@ import deepspeed.ops
 import torch.distributed as dist
 
 from trial_runtime import core
-from trial_runtime.pytorch.deepspeed import _any_layout, _first_step, _initialize, _own_adagrad
+from trial_runtime.pytorch.deepspeed import _any_layout, _compiling, _first_step, _initialize, _own_adagrad
 
 
 def quieten() -> None:
@@ -53,7 +53,13 @@ def started(distributed: core.DistributedContext) -> Iterator[None]:
             else:
                 dist.init_process_group(backend)
         deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False, verbose=False)
-        with _initialize.checked(), _first_step.not_taken_early(), _own_adagrad.kept(), _any_layout.broadcast():
+        with (
+            _initialize.checked(),
+            _compiling.told(),
+            _first_step.not_taken_early(),
+            _own_adagrad.kept(),
+            _any_layout.broadcast(),
+        ):
             yield
 
 

@@ -1,0 +1,58 @@
+"""Operations that DeepSpeed compiles when a config asks for them: said, because the wait looks like a hang."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from deepspeed.ops.op_builder.builder import OpBuilder
+
+logger = logging.getLogger("trial_runtime.pytorch.deepspeed")
+_STARTED = time.time()
+
+
+@contextlib.contextmanager
+def told() -> Iterator[None]:
+    """While this lasts, the first rank of a node says that an operation is compiled, or what it waits for."""
+    original = OpBuilder.jit_load
+
+    def jit_load(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if os.environ.get("LOCAL_RANK", "0") == "0":
+            tell(self.name)
+        return original(self, *args, **kwargs)
+
+    OpBuilder.jit_load = jit_load
+    try:
+        yield
+    finally:
+        OpBuilder.jit_load = original
+
+
+def tell(name: str) -> None:
+    """Say what loading the operation ``name`` is going to take; nothing when it was compiled before."""
+    folder = _folder(name)
+    lock = folder / "lock"
+    if lock.exists() and lock.stat().st_mtime < _STARTED:  # not another rank's of this run
+        logger.warning(
+            f"DeepSpeed waits for another process that compiles {name}. If there is none, one was killed while it "
+            f"compiled: remove {lock}, and this run goes on."
+        )
+    elif not (folder / f"{name}.so").exists():
+        logger.warning(f"DeepSpeed compiles {name}, which takes a minute or more, once (it is kept in {folder}).")
+
+
+def _folder(name: str) -> Path:
+    """Where torch keeps the extension ``name``; it may not be there yet."""
+    from torch.utils import cpp_extension
+
+    if own := os.environ.get("TORCH_EXTENSIONS_DIR"):
+        return Path(own) / name
+    root = Path(cpp_extension.get_default_build_root())
+    found = sorted(root.glob(f"py{sys.version_info.major}{sys.version_info.minor}*/{name}"))
+    return found[0] if found else root
