@@ -15,7 +15,7 @@ from trial_runtime.pytorch import _buffers
 from trial_runtime.pytorch._context import TrialContext, deprecated
 from trial_runtime.pytorch._lr import LRScheduler
 from trial_runtime.pytorch._pytorch_context import check_plateau
-from trial_runtime.pytorch.deepspeed import _initialize, _setup
+from trial_runtime.pytorch.deepspeed import _initialize, _loss_scale, _setup
 from trial_runtime.pytorch.deepspeed._engine import EngineGuard, is_managed
 from trial_runtime.pytorch.deepspeed._engine_module import EngineModule
 from trial_runtime.pytorch.deepspeed._engines import Engines
@@ -91,6 +91,7 @@ class DeepSpeedTrialContext(TrialContext):
                 f"wrap_model_engine() takes an engine made by deepspeed.initialize(), got {type(model).__name__}."
             )
         self._check(model)
+        _loss_scale.mend(model, self.models)
         if isinstance(model, deepspeed.PipelineEngine):
             self._use_pipeline_parallel = True
             if not self.models:
