@@ -86,6 +86,44 @@ def test_half_precision_gives_the_fp32_copies_at_every_stage(tmp_path: Path) -> 
     run_ranks(half_precision, tmp_path)
 
 
+class Alike(Half):
+    """Two normalisations, which training hardly moves, and a tied layer; groups in an order of their own."""
+
+    def __init__(self, context: Any) -> None:
+        self.context, self.models = context, {}
+        net = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 1))
+        net[2].weight = net[0].weight
+        groups = [{"params": list(net[number].parameters())} for number in (3, 4, 1, 0)] + [{"params": [net[2].bias]}]
+        optimizer = torch.optim.AdamW(groups, lr=0.0002)
+        config = toys.ds_config(0, bf16={"enabled": True})
+        self.model = context.wrap_model_engine(deepspeed.initialize(model=net, optimizer=optimizer, config=config)[0])
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_weights_that_are_the_same_in_half_precision_keep_their_own_copies(
+    flat: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if flat:  # what DeepSpeed makes of its own Adam, which needs a GPU
+        monkeypatch.setattr("deepspeed.runtime.engine.FusedAdam", torch.optim.AdamW)
+    kept: dict[str, torch.Tensor] = {}
+
+    class Keeping(Alike):
+        def evaluate_batch(self, dataloader_iter: Any) -> Any:
+            optimizer = self.model.optimizer
+            names = {id(p): name for name, p in self.model.module.named_parameters()}
+            for number, group in enumerate(optimizer.fp16_groups):
+                copies = optimizer.fp32_groups_flat[number].split([p.numel() for p in group]) if flat else None
+                for p, copy in zip(group, copies or optimizer.fp32_groups[number], strict=True):
+                    kept[names[id(p)]] = copy.detach().clone().view(p.shape)
+            return super().evaluate_batch(dataloader_iter)
+
+    toys.fit(Keeping, {}, tmp_path, max_length=pytorch.Batch(3))
+    found = det_ds.consolidated_state_dict(checkpoint_in(tmp_path))
+    assert torch.equal(found["1.weight"].bfloat16(), found["3.weight"].bfloat16())
+    assert toys.difference({name: found[name] for name in kept}, kept) == 0.0
+    assert torch.equal(found["2.weight"], found["0.weight"])
+
+
 class Tied(nn.Linear):
     """The first layer and the last one share their weights."""
 

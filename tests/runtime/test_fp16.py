@@ -165,6 +165,14 @@ def test_float16_is_plain_torch(stage: int, precision: str, tmp_path: Path) -> N
     agree(train(tmp_path, stage=stage, precision=precision, clip=0.5), expected, 1e-6)
 
 
+def test_optimizers_that_deepspeed_fuses_are_plain_torch_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deepspeed.runtime.engine.FusedAdam", torch.optim.SGD)  # its own ones need a GPU
+    train(tmp_path, 5, stage=0, precision="fp16")
+    losses, *others = train(tmp_path, stage=0, precision="fp16")
+    expected = plain("fp16")
+    agree((losses, *others), (expected[0][5:], *expected[1:]), 1e-6)
+
+
 def on_this_rank(folder: Path, precision: str) -> list[Any]:
     found = []
     for stage in (0, 1, 2, 3):

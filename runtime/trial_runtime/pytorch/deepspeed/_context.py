@@ -15,7 +15,7 @@ from trial_runtime.pytorch import _buffers
 from trial_runtime.pytorch._context import TrialContext, deprecated
 from trial_runtime.pytorch._lr import LRScheduler
 from trial_runtime.pytorch._pytorch_context import check_plateau
-from trial_runtime.pytorch.deepspeed import _initialize, _loss_scale, _setup
+from trial_runtime.pytorch.deepspeed import _initialize, _loss_scale, _masters, _setup
 from trial_runtime.pytorch.deepspeed._engine import EngineGuard, is_managed
 from trial_runtime.pytorch.deepspeed._engine_module import EngineModule
 from trial_runtime.pytorch.deepspeed._engines import Engines
@@ -92,6 +92,7 @@ class DeepSpeedTrialContext(TrialContext):
             )
         self._check(model)
         _loss_scale.mend(model, self.models)
+        _masters.name(model)
         if isinstance(model, deepspeed.PipelineEngine):
             self._use_pipeline_parallel = True
             if not self.models:

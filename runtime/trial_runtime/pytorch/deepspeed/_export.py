@@ -6,13 +6,13 @@ import contextlib
 import io
 import re
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from trial_runtime.errors import InvalidCheckpointException
+from trial_runtime.pytorch.deepspeed import _masters
 
 _HALF = (torch.float16, torch.bfloat16)
 _LAYER = re.compile(r"layer_(\d+)-model_states\.pt")
@@ -49,8 +49,14 @@ def consolidated_state_dict(checkpoint: str | Path, index: int = 0) -> dict[str,
     elif sharded:
         state.update(_from_shards(folder))
     else:
-        masters = [master for file in parts for master in _masters(_read(file).get("optimizer"))]
-        _take_by_value(state, masters)
+        masters = [found for file in parts for found in _masters.saved(_read(file).get("optimizer"))]
+        for name, master in masters:
+            if name in state:
+                _put(state, name, master)
+        for master in (master for name, master in masters if name not in state):
+            same = _rounded_from(master, state)
+            for name in same if layers else same[:1]:  # a pipeline's tied layers; else one after the other
+                _put(state, name, master)
     return {name: value.float() if value.dtype in _HALF else value for name, value in state.items()}
 
 
@@ -125,23 +131,24 @@ def _from_stage(folder: Path, stage: int) -> dict[str, torch.Tensor]:
         return _from_shards(alone)
 
 
-def _masters(optimizer: dict[str, Any] | None) -> list[torch.Tensor]:
-    """The fp32 copies of half-precision parameters at ZeRO stage 0."""
-    groups = (optimizer or {}).get("fp32_groups") or []
-    return [value.detach() for group in groups for value in group]
+def _put(state: dict[str, torch.Tensor], name: str, master: torch.Tensor) -> None:
+    """Set a parameter, under all names that it is tied to."""
+    storage = state[name].data_ptr()
+    for other, value in state.items():
+        if other == name or (value.numel() and value.data_ptr() == storage and value.shape == master.shape):
+            state[other] = master
 
 
 def _take(state: dict[str, torch.Tensor], masters: dict[str, torch.Tensor]) -> None:
     state.update({name: value for name, value in masters.items() if name in state})
-    _take_by_value(state, (value for name, value in masters.items() if name not in state))  # tied layers
+    for master in (value for name, value in masters.items() if name not in state):  # tied layers
+        state.update(dict.fromkeys(_rounded_from(master, state), master))
 
 
-def _take_by_value(state: dict[str, torch.Tensor], masters: Iterable[torch.Tensor]) -> None:
-    """Put fp32 parameters in the place of the half-precision ones that were rounded from them."""
-    for master in masters:
-        for name, value in state.items():
-            rounded = (
-                value.dtype in _HALF and value.shape == master.shape and torch.equal(master.to(value.dtype), value)
-            )
-            if rounded:
-                state[name] = master
+def _rounded_from(master: torch.Tensor, state: dict[str, torch.Tensor]) -> list[str]:
+    """The half-precision parameters that have an fp32 parameter's values, rounded."""
+    return [
+        name
+        for name, value in state.items()
+        if value.dtype in _HALF and value.shape == master.shape and torch.equal(master.to(value.dtype), value)
+    ]
