@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import deepspeed
 import pytest
 import torch
 import toys
+from deepspeed.moe.layer import MoE
+from deepspeed.moe.utils import split_params_into_different_moe_groups_for_optimizer
 from deepspeed.pipe import LayerSpec, PipelineModule
 from deepspeed.runtime.pipe.topology import PipeDataParallelTopology
 from distributed import run_ranks
@@ -125,6 +128,96 @@ def test_every_stage_is_plain_torch_and_validates_the_uneven_rest(tmp_path: Path
     run_ranks(every_stage, tmp_path)
 
 
+class Large(PlainDS):
+    """Trains as a large model does at stage 3, whose parameters are gathered for every forward."""
+
+    def __init__(self, context: Any) -> None:
+        self.context = context
+        net = self.net()
+        config = toys.ds_config(3)
+        config["zero_optimization"].update(
+            stage3_param_persistence_threshold=0,
+            stage3_max_live_parameters=0,
+            stage3_max_reuse_distance=0,
+            stage3_prefetch_bucket_size=0,
+        )
+        engine, _, _, _ = deepspeed.initialize(model=net, optimizer=self.optimizer(net), config=config)
+        self.engine = context.wrap_model_engine(engine)
+
+
+class LargeWithoutLength(Large):
+    def build_validation_data_loader(self) -> Any:
+        self.context.disable_dataset_reproducibility_checks()
+        return WithoutLength(super().build_validation_data_loader(), self.context.distributed)
+
+
+class WithoutLength:
+    """Every rank's share of a loader's batches."""
+
+    def __init__(self, loader: Any, ranks: Any) -> None:
+        self.loader, self.ranks = loader, ranks
+
+    def __iter__(self) -> Any:
+        return itertools.islice(self.loader, self.ranks.rank, None, self.ranks.size)
+
+
+def uneven_rest(folder: Path) -> None:
+    Plain.validation_samples = 12  # three batches on two ranks
+    check(Large, folder, 3, 1)
+    check(LargeWithoutLength, folder, 3, 1)
+
+
+def test_ranks_whose_forwards_need_each_other_validate_an_uneven_rest(tmp_path: Path) -> None:
+    run_ranks(uneven_rest, tmp_path)
+
+
+def experts(folder: Path) -> list[float]:
+    """Validation losses of a mixture of experts on two ranks, which has three batches to validate."""
+
+    class Experts(PlainDS):
+        def net(self) -> nn.Module:
+            size = self.context.distributed.size
+            return nn.Sequential(nn.Linear(4, 8), First(MoE(8, nn.Linear(8, 8), num_experts=2, ep_size=size, k=1)))
+
+        def optimizer(self, net: nn.Module) -> Any:
+            groups = split_params_into_different_moe_groups_for_optimizer(
+                {"params": [*net.parameters()], "name": "all"}
+            )
+            return torch.optim.Adam(groups, lr=0.02)
+
+        def losses(self, dataloader_iter: Any) -> Any:
+            inputs, targets = next(dataloader_iter)
+            return nn.functional.mse_loss(self.engine(inputs).mean(1, keepdim=True), targets)
+
+        def train_batch(self, dataloader_iter: Any, epoch_idx: int, batch_idx: int) -> Any:
+            loss = self.losses(dataloader_iter)
+            self.engine.backward(loss)
+            self.engine.step()
+            return {"loss": loss}
+
+        def evaluate_batch(self, dataloader_iter: Any, batch_idx: int) -> Any:
+            return {"loss": self.losses(dataloader_iter)}
+
+    Plain.validation_samples = 12
+    outcome = toys.fit(Experts, run_dir=folder, max_length=pytorch.Batch(3), validation_period=pytorch.Batch(1))
+    return [float(metrics["loss"]) for _, metrics in outcome.validation]
+
+
+class First(nn.Module):
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, inputs: torch.Tensor) -> Any:
+        return self.layer(inputs)[0]
+
+
+def test_a_mixture_of_experts_over_ranks_trains_and_validates_an_uneven_rest(tmp_path: Path) -> None:
+    losses = run_ranks(experts, tmp_path, fresh=True)[0]  # leaves its groups in DeepSpeed's globals
+    assert len(losses) == 3
+    assert losses[-1] < losses[0]
+
+
 def test_one_rank_does_the_same(tmp_path: Path) -> None:
     for kind in (PlainDS, Whole, Manual):
         check(kind, tmp_path, 0, 2)
@@ -136,13 +229,14 @@ def test_one_rank_does_the_same(tmp_path: Path) -> None:
 class Pipeline(Plain, det_ds.DeepSpeedTrial):
     """Two stages on two ranks, or both stages on one."""
 
+    layers: Any = ((nn.Linear, 4, 8), (nn.Tanh,), (nn.Linear, 8, 1))
+
     def __init__(self, context: Any) -> None:
         self.context = context
         self.seen = context.wrap_reducer(sum, name="seen", for_validation=False)
-        layers = [LayerSpec(nn.Linear, 4, 8), LayerSpec(nn.Tanh), LayerSpec(nn.Linear, 8, 1)]
         size = context.distributed.size
         net = PipelineModule(
-            layers,
+            [LayerSpec(*layer) for layer in self.layers],
             topology=PipeDataParallelTopology(num_pp=size, num_dp=1),
             loss_fn=nn.functional.mse_loss,
             partition_method="uniform",
@@ -165,12 +259,12 @@ class Pipeline(Plain, det_ds.DeepSpeedTrial):
         return {"loss": self.engine.eval_batch(dataloader_iter)}
 
 
-def pipeline(folder: Path, stage: int) -> None:
+def pipeline(folder: Path, stage: int, kind: type = Pipeline, plain: Plain | None = None) -> None:
     Plain.validation_samples = 16
-    outcome = toys.fit(Pipeline, {"stage": stage}, folder / "pipeline", max_length=pytorch.Batch(5))
+    outcome = toys.fit(kind, {"stage": stage}, folder / "pipeline", max_length=pytorch.Batch(5))
     if not outcome.validation:
         return
-    losses, validation = plain_torch(5, 1, 2)
+    losses, validation = plain_torch(5, 1, 2, plain)
     pairs = [sum(losses[i : i + 2]) / 2 for i in range(0, 10, 2)]
     assert [float(metrics["loss"]) for metrics in outcome.training] == pytest.approx(pairs, abs=1e-6)
     assert float(outcome.validation[-1][1]["loss"]) == pytest.approx(validation, abs=1e-6)
@@ -189,6 +283,23 @@ def both(folder: Path) -> None:
     for stage in (0, 1):  # of ZeRO: what pipelines allow
         pipeline(folder / str(stage), stage)
         resumed_pipeline(folder / str(stage) / "resumed", stage)
+
+
+class Deep(Plain):
+    def net(self) -> nn.Module:
+        return nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 1))
+
+
+class DeepPipeline(Deep, Pipeline):
+    layers = ((nn.Linear, 4, 8), (nn.Linear, 8, 8), (nn.Linear, 8, 1))
+
+
+def three_stages(folder: Path) -> None:
+    pipeline(folder, 0, DeepPipeline, Deep())
+
+
+def test_the_middle_stage_of_a_pipeline_loads_no_data(tmp_path: Path) -> None:
+    run_ranks(three_stages, tmp_path, size=3, fresh=True)
 
 
 def test_a_pipeline_of_two_stages_is_plain_torch_and_resumes(tmp_path: Path) -> None:

@@ -72,6 +72,11 @@ class Strategy(abc.ABC):
         """Whether a forward needs all ranks at once (sharded parameters)."""
         return False
 
+    @property
+    def averages_itself(self) -> bool:
+        """Whether ``evaluate_batch`` gives the average over all ranks' batches, so that all make as many calls."""
+        return False
+
     @abc.abstractmethod
     def train_batch(self, data: TrainingData | None) -> list[dict[str, Any]]:
         """Train one batch; the metrics of each call of the trial's ``train_batch``, none where this rank's do not
@@ -144,4 +149,4 @@ def takes(method: Callable[..., Any], name: str, position: int) -> bool:
     """Whether a bound method has a parameter of this name, or one at this position (not counting ``self``)."""
     parameters = list(inspect.signature(method).parameters.values())
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    return any(p.name == name or p.kind is p.VAR_KEYWORD for p in parameters) or len(positional) > position
+    return any(p.name == name for p in parameters) or len(positional) > position

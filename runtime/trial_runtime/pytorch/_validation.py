@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import logging
+from collections.abc import Iterator
 from typing import Any
 
 from trial_runtime.errors import InvalidExperimentException
@@ -9,6 +12,8 @@ from trial_runtime.pytorch import _rng
 from trial_runtime.pytorch._metrics import as_dict, reduce_validation, reducers_for, to_numpy
 from trial_runtime.pytorch._strategy import Strategy
 from trial_runtime.pytorch._stream import ValidationData, check_loader, validation_loader
+
+logger = logging.getLogger("trial_runtime.pytorch")
 
 
 class Validation:
@@ -78,38 +83,70 @@ class Validation:
         """The metrics of each batch of this rank."""
         outputs: list[dict[str, Any]] = []
         data = ValidationData(self.loader) if self.loader is not None else None
-        calls = self._calls()
-        while calls is None or len(outputs) < calls:
-            if data is not None and data.exhausted:
-                break
-            metrics = self.strategy.evaluate_batch(data, len(outputs))
+        for index, own in enumerate(self._calls(data)):
+            if not own:
+                self._keep_step(index)
+                continue
+            metrics = self.strategy.evaluate_batch(data, index)
             if self.strategy.shard.reports and not isinstance(metrics, dict):
                 raise InvalidExperimentException(
                     f"evaluate_batch() must return a dictionary of metrics, got {type(metrics).__name__}."
                 )
             outputs.append(as_dict(metrics, "evaluate_batch()") if self.strategy.shard.reports else {})
-        if self.strategy.evaluates_in_lockstep:
-            self._keep_step(len(outputs))
         return outputs
 
-    def _keep_step(self, calls: int) -> None:
-        """Evaluate as often as the rank with the most batches, for forwards that need all ranks; the result is dropped.
+    def _calls(self, data: ValidationData | None) -> Iterator[bool]:
+        """For each call of ``evaluate_batch``, whether it is for a batch of this rank; else it is for the forward
+        alone, which other ranks need. Collective.
 
-        Collective. Leaves generators and reducers as they were.
+        Raises:
+            InvalidExperimentException: on all ranks, when one has no data and nobody knows how often to call it.
         """
-        missing = max(self.context.distributed.allgather(calls)) - calls
-        with _rng.preserved(), self.context._reducers_kept():
-            for index in range(missing):
-                self.strategy.evaluate_batch(ValidationData(validation_loader(self._whole)), calls + index)
+        strategy, ranks = self.strategy, self.context.distributed
+        shard = strategy.shard
+        count = self._count()
+        known = ranks.allgather((shard.rank, shard.loads, count))
+        counts = {rank: count for rank, loads, count in known if loads}  # of each share of the data
+        if any(counts.get(rank) is None for rank, loads, _ in known if not loads):
+            raise InvalidExperimentException(
+                "A rank loads no validation data (should_build_data_loader), and the loader of those that share its "
+                "data has no length: nobody knows how often it has to evaluate. Give the loader a __len__."
+            )
+        count = count if shard.loads else counts[shard.rank]
+        lengths = [length for length in counts.values() if length is not None]
+        most = max(lengths, default=0)
+        if strategy.averages_itself and count is not None:
+            count = min(lengths)
+            if count < most and ranks.rank == 0:
+                logger.warning(
+                    f"Shares of the validation data have {count} to {most} batches. What is evaluated together is "
+                    f"averaged at once, so {count} of each count; the others are left out."
+                )
+        for index in itertools.count():
+            own = (count is None or index < count) and not (data is not None and data.exhausted)
+            if not strategy.evaluates_in_lockstep:
+                goes_on = own
+            elif len(lengths) == len(counts):
+                goes_on = index < most
+            else:
+                goes_on = any(ranks.allgather(own))
+            if not goes_on:
+                return
+            yield own
 
-    def _calls(self) -> int | None:
-        """How many calls of ``evaluate_batch``; None when only the end of the data tells."""
+    def _keep_step(self, index: int) -> None:
+        """Evaluate for a forward that needs all ranks, and drop the result. Leaves generators and reducers as they
+        were."""
+        data = ValidationData(validation_loader(self._whole)) if self.loader is not None else None
+        with _rng.preserved(), self.context._reducers_kept():
+            self.strategy.evaluate_batch(data, index)
+
+    def _count(self) -> int | None:
+        """How many calls of ``evaluate_batch`` this rank's data takes; None when only its end tells, or without any."""
         try:
             length = None if self.loader is None else len(self.loader)
         except TypeError:
             length = None
-        if not self.strategy.shard.loads:
-            raise InvalidExperimentException("This rank has no validation data.")
         calls = None if length is None else self.strategy.evaluation_batches(length)
         return 1 if self.test_mode and calls != 0 else calls
 

@@ -63,7 +63,12 @@ class DeepSpeedStrategy(Strategy):
 
     @property
     def evaluates_in_lockstep(self) -> bool:
-        return any(int(engine.zero_optimization_stage()) == 3 for engine in self.context.models)
+        engines = self.context.models  # mixtures of experts send their inputs around
+        return any(int(engine.zero_optimization_stage()) == 3 or engine.has_moe_layers for engine in engines)
+
+    @property
+    def averages_itself(self) -> bool:
+        return self.context.use_pipeline_parallel
 
     def train_batch(self, data: TrainingData | None) -> list[dict[str, Any]]:
         context, progress = self.context, self.context._progress
