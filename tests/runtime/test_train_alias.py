@@ -44,6 +44,29 @@ def test_a_module_the_runtime_lacks_is_an_import_error_with_a_reason() -> None:
     assert out.startswith("determined.keras No module named 'determined.keras': here 'determined' is 'trial_runtime'")
 
 
+def test_attrdict_is_the_runtimes_where_there_is_no_other(tmp_path: Path) -> None:
+    out = python(f"""
+        import sys
+        from attrdict import AttrDict
+        from trial_runtime.pytorch import deepspeed as det_ds
+        print(AttrDict is det_ds.AttrDict)
+        del sys.modules["attrdict"]
+        sys.path.insert(0, {str(tmp_path)!r})
+        broken = "attrdict-2.0.1.dist-info"
+        import pathlib
+        pathlib.Path({str(tmp_path)!r}, "attrdict.py").write_text("AttrDict = 'own'")
+        import attrdict
+        print(attrdict.AttrDict)
+        del sys.modules["attrdict"]
+        pathlib.Path({str(tmp_path)!r}, broken).mkdir()
+        pathlib.Path({str(tmp_path)!r}, broken, "METADATA").write_text("Name: attrdict\\nVersion: 2.0.1")
+        import attrdict
+        print(attrdict.AttrDict is det_ds.AttrDict)
+    """)
+
+    assert out == "True\nown\nTrue\n"
+
+
 def test_spawned_children_have_it_too(tmp_path: Path) -> None:
     script = tmp_path / "main.py"
     script.write_text(

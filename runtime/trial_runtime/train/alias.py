@@ -3,6 +3,9 @@
 Each ``determined[.x.y]`` becomes *the same module object* as ``trial_runtime[.x.y]``: a class reached by either name is
 one class, and ``isinstance`` holds across both. A module that the runtime lacks is an ImportError with a reason, never
 the installed ``determined`` package by accident.
+
+Determined's DeepSpeed examples take their ``AttrDict`` from the package ``attrdict``, which cannot be imported since
+Python 3.10. The runtime's stands in where there is no other.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import importlib
 import importlib.abc
 import importlib.machinery
+import importlib.metadata
 import importlib.util
 import sys
 from collections.abc import Sequence
@@ -18,6 +22,7 @@ from types import ModuleType
 
 ALIAS = "determined"
 TARGET = "trial_runtime"
+_ATTR_DICT = "trial_runtime.pytorch.deepspeed._attr_dict"
 _SHIM = str(Path(__file__).parent / "shim")
 
 
@@ -60,7 +65,28 @@ class _Finder(importlib.abc.MetaPathFinder):
         )
 
 
-_finder = _Finder()
+class _AttrDictFinder(importlib.abc.MetaPathFinder):
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,  # noqa: ARG002
+        target: ModuleType | None = None,  # noqa: ARG002
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != "attrdict" or _is_importable(fullname):
+            return None
+        return importlib.machinery.ModuleSpec(fullname, _SameModule(_ATTR_DICT))
+
+
+def _is_importable(name: str) -> bool:
+    """Whether there is a module of this name that is not the distribution of this name."""
+    try:
+        importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError:
+        return importlib.machinery.PathFinder.find_spec(name) is not None
+    return False
+
+
+_finder, _attr_dict_finder = _Finder(), _AttrDictFinder()
 
 
 def install() -> None:
@@ -77,7 +103,7 @@ def install() -> None:
             f"{ALIAS!r} is already imported from {getattr(loaded, '__file__', '?')}; "
             f"install the alias before anything imports it"
         )
-    sys.meta_path.insert(0, _finder)
+    sys.meta_path[:0] = [_finder, _attr_dict_finder]
     if _SHIM not in sys.path:
         sys.path.insert(1, _SHIM)  # for spawned children, which inherit the path but not the finder
 
@@ -87,6 +113,7 @@ def uninstall() -> None:
     if _finder not in sys.meta_path:
         return
     sys.meta_path.remove(_finder)
+    sys.meta_path.remove(_attr_dict_finder)
     if _SHIM in sys.path:
         sys.path.remove(_SHIM)
     for name in [name for name in sys.modules if name == ALIAS or name.startswith(ALIAS + ".")]:
