@@ -64,7 +64,7 @@ POISONS = [
     ("self.{context}.backward(loss_0)", "self.{context}.backward(loss_0, gradient=torch.ones(()))"),
     ("self.{context}.backward(loss_0)", "self.{context}.backward(loss_0, create_graph=True)"),
     ("self.{context}.step_optimizer(", "self.{context}.step_optimizer(*(), "),
-    ("self.{context} = {context}", "self.{context} = {context}\n        self.size = self.{context}._epoch_len"),
+    ("self.{context} = {context}", "self.{context} = {context}\n        self.size = self.{context}._slots_per_trial"),
 ]
 LAYOUTS: dict[str, Callable[[str], bytes]] = {
     "LF": lambda text: text.encode(),

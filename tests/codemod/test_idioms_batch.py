@@ -391,7 +391,15 @@ CONTEXT = {
         ("if self.context.is_epoch_start():", "print(self.context.current_train_epoch())"),
     ),
     "a private attribute": Idiom(
-        with_init("self.length = self.context._epoch_len"), blocked=("DSM390", "_epoch_len")
+        with_init("self.slots = self.context._slots_per_trial"), blocked=("DSM390", "_slots_per_trial")
+    ),
+    "the epoch's length": Idiom(
+        train("x, y = batch", LOSS, "done = batch_idx / self.context._epoch_len"),
+        ("done = batch_idx / self.context._epoch_len",),
+    ),
+    "aggregation in a batch": Idiom(
+        train("x, y = batch", LOSS, "k = self.context._aggregation_frequency"),
+        ("k = self.context.get_num_micro_batches_per_slot()",),
     ),
     "aggregation": Idiom(
         with_init("self.k = self.context._aggregation_frequency"), blocked=("DSM390", "_aggregation_frequency")
@@ -637,3 +645,12 @@ def test_a_decorator_that_uses_the_batch_blocks(parameters: str, first: str, arg
 def test_a_decorator_that_cannot_be_seen_is_reported(tmp_path: Path) -> None:
     result = decorated(tmp_path, "@profile", "*args", "pass", "*args")
     assert [f.code for f in result.findings if f.severity is Severity.REVIEW] == ["DSM310"]
+
+
+def test_an_epochs_length_is_reviewed_where_an_experiment_accumulates(tmp_path: Path) -> None:
+    (tmp_path / "const.yaml").write_text(
+        "entrypoint: model_def:MyTrial\nhyperparameters:\n  global_batch_size: 8\n"
+        "optimizations:\n  aggregation_frequency: 2\n"
+    )
+    source = train("x, y = batch", LOSS, "done = 1 / self.context._epoch_len")
+    Idiom(source, ("done = 1 / self.context._epoch_len",), review=("DSM390",)).check(tmp_path)

@@ -156,6 +156,17 @@ def test_an_epoch_ends_after_as_many_steps_as_a_pytorch_trial_made(length: int, 
     assert ends == [(epoch, epoch * length // k) for epoch in range(1, len(ends) + 1)]
 
 
+@pytest.mark.parametrize(("kind", "k", "length"), [(toys.SimplePT, 1, 8), (toys.SimpleDS, 1, 8), (toys.SimpleDS, 2, 4)])
+def test_trials_read_the_epochs_length_in_batches(kind: Any, k: int, length: int, tmp_path: Path) -> None:
+    class Telling(kind):  # type: ignore[misc]
+        def train_batch(self, *args: Any, **kwargs: Any) -> Any:
+            super().train_batch(*args, **kwargs)
+            return {"length": self.context._epoch_len}
+
+    outcome = toys.fit(Telling, {"k": k}, tmp_path, max_length=pytorch.Batch(1))
+    assert outcome.training == [{"length": length}] * k
+
+
 def test_an_endless_dataset_without_length_trains(tmp_path: Path) -> None:
     class Stream(torch.utils.data.IterableDataset[Any]):
         def __iter__(self) -> Any:

@@ -1,16 +1,35 @@
 """What DeepSpeedTrialContext lacks and no rule converts is blocked, by name.
 
 What it does
-    Blocks the trial on every use of the context that DeepSpeedTrialContext does not have.
+    Blocks the trial on every use of the context that DeepSpeedTrialContext does not have. Where engines are there
+    already, ``_aggregation_frequency`` is asked of them; ``_epoch_len`` stays.
 
 Why
     After a renaming it would be an AttributeError in the middle of a training, or worse, be passed over.
 
+Before
+    def train_batch(self, batch, epoch_idx, batch_idx):
+        x, y = batch
+        loss = self.criterion(self.model(x), y)
+        done = batch_idx / self.context._epoch_len
+        self.context.backward(loss)
+        self.context.step_optimizer(self.optimizer)
+        return {"loss": loss, "done": done, "weight": 1 / self.context._aggregation_frequency}
+
+After
+    def train_batch(self, dataloader_iter, epoch_idx, batch_idx):
+        x, y = self.context.to_device(next(dataloader_iter))
+        loss = self.criterion(self.model(x), y)
+        done = batch_idx / self.context._epoch_len
+        self.model.backward(loss)
+        self.model.step()
+        return {"loss": loss, "done": done, "weight": 1 / self.context.get_num_micro_batches_per_slot()}
+
 Numbers
-    Unchanged: the trial is left as it is.
+    Unchanged. With accumulation ``_epoch_len`` counts optimizer steps, as ``batch_idx`` does: reviewed then.
 
 References
-    DeepSpeedTrialContext
+    DeepSpeedTrialContext, DeepSpeedTrialContext.get_num_micro_batches_per_slot
 """
 
 from __future__ import annotations
@@ -54,6 +73,7 @@ KEPT = frozenset(
         "wrap_reducer",
         "reset_reducers",
         "reduce_metrics",
+        "_epoch_len",
     ]
 )
 # Distinctive enough to be the context's wherever they stand, also in helper classes and callbacks.
@@ -70,12 +90,16 @@ DISTINCTIVE = frozenset(
         "models",
         "optimizers",
         "lr_schedulers",
+        "_aggregation_frequency",
     ]
 )
+# What the loop calls once the trial, and with it the engines, is there.
+_WITH_ENGINES = ("train_batch", "evaluate_batch", "evaluate_full_dataset", "build_callbacks")
 _WAYS = {
     "wrap_scaler": 'drop the scaler; precision is a matter of ds_config.json ("fp16", "bf16" or "torch_autocast")',
     "configure_apex_amp": 'drop apex; precision is a matter of ds_config.json ("fp16" or "bf16")',
     "autocast_forward_pass": "use torch.autocast in the forward pass",
+    "_aggregation_frequency": "ask context.get_num_micro_batches_per_slot() once the engines are made",
     "experimental.use_amp": 'drop it; precision is a matter of ds_config.json ("torch_autocast" is the nearest)',
     "models": "name the models: self.model instead of self.context.models[0]",
     "optimizers": "name the optimizers: self.optimizer instead of self.context.optimizers[0]",
@@ -86,6 +110,7 @@ _WAYS = {
 def apply(plan: Plan) -> None:
     for use in plan.trial.uses:
         _feature_test(plan, use)
+        _lengths(plan, use)
     for file, contexts in plan.contexts.items():
         for call in contexts.attribute_tests():
             name = call.args[1].value
@@ -119,6 +144,19 @@ def _feature_test(plan: Plan, use: ContextUse) -> None:
         if use.file.edits.once(comparison, CODE):
             use.file.replace(comparison, "True")
             plan.converted(CODE, use.file, comparison, f"context.{use.attr} was always there, so the test always held")
+
+
+def _lengths(plan: Plan, use: ContextUse) -> None:
+    """An epoch's length, and how many micro-batches a step takes."""
+    if use.attr == "_epoch_len" and plan.accumulates:
+        plan.review(
+            CODE, use.file, use.node, "with accumulation _epoch_len is in optimizer steps now, it was in micro-batches",
+            "multiply it by the accumulation steps if the count matters",
+        )  # fmt: skip
+    if use.attr == "_aggregation_frequency" and use.function and use.function.name.value in _WITH_ENGINES:
+        plan.handle(use)
+        use.file.replace(use.node, f"{code(use.receiver)}.get_num_micro_batches_per_slot()")
+        plan.converted(CODE, use.file, use.node, "the engine knows the accumulation steps")
 
 
 def _way(use: ContextUse) -> str:

@@ -73,12 +73,13 @@ class TrialContext(_PyTorchReducerContext):
         self._settings = dataclasses.replace(core_context.settings, hparams=hparams, exp_conf=exp_conf, seed=trial_seed)
         self._per_slot_batch_size, self._global_batch_size = batch_sizes(hparams, slots_per_trial)
         self._progress = Progress()
+        self._epoch_len: int | None = None  # for trials that read it: batches an epoch, as batch_idx counts them
         self._training = False
         self._initial_batch = steps_completed
         self._micro_idx: int | None = None
         self._sinks: list[MetricsSink] = []
         self._stop_requested = False
-        self.set_enable_tensorboard_logging(enable_tensorboard_logging)
+        self._tensorboard_enabled = enable_tensorboard_logging
         self._tensorboard_writer: Any = None
         self._data_repro_checks_disabled = False
         self._to_device_warned_types: set[type] = set()

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import inspect
 import logging
+import sys
 from typing import Any
 
 import torch
@@ -197,6 +198,8 @@ class TrainingLoop:
         self.validation = Validation(strategy, test_mode=self.plan.test_mode)
         known = [length for rank in self.context.distributed.allgather(lengths) for length in rank]
         self.progress.epoch_length = known[0] if known else None
+        length = self.progress.epoch_length
+        self.context._epoch_len = sys.maxsize if length is None else length // strategy.micro_batches
         self.snapshots.data = self.data
         if self.progress.epoch_length is not None:
             _snapshot.check_epoch_length(self.progress.epoch_length, strategy.micro_batches)
