@@ -9,10 +9,12 @@ Nothing here imports torch, so launchers and tools stay quick.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +24,8 @@ CLUSTER_INFO_FILE = "cluster_info.json"
 
 LATEST_FILE = "latest"
 """File in the checkpoint directory that names the newest committed checkpoint, one line, relative to the directory."""
+
+_CHECKPOINT = re.compile(r"\d{8,}-[0-9a-f]{8}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,18 +173,15 @@ class ClusterInfo:
 def newest_checkpoint(directory: Path) -> str | None:
     """The absolute path of the newest committed checkpoint under ``directory``, or None when there is none.
 
-    It is the one that the file ``latest`` names; of those left, the one with most batches, where a user removed it.
+    It is the one that the file ``latest`` names. Where a user removed that one, or the process was killed before it
+    wrote the file, it is the one with most batches.
     """
-    try:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         name = (directory / LATEST_FILE).read_text(encoding="utf-8").strip()
-    except FileNotFoundError:
-        return None
-    path = directory / name
-    if name and path.is_dir():
-        return str(path)
-    whole = [folder for folder in directory.iterdir() if (folder / "manifest.json").is_file()]
-    left = [folder for folder in whole if not folder.name.startswith(".")]  # .tmp-...: not committed
-    return str(max(left, key=lambda folder: folder.name)) if left else None  # names begin with their batches, padded
+        if name and (directory / name).is_dir():
+            return str(directory / name)
+    whole = [file.parent for file in directory.glob("*/manifest.json") if _CHECKPOINT.fullmatch(file.parent.name)]
+    return str(max(whole, key=lambda folder: folder.name)) if whole else None  # names begin with their batches, padded
 
 
 def newest_of_run(path: Path) -> str | None:

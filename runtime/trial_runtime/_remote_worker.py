@@ -55,6 +55,11 @@ class Storage:
         told = self.files_of_url.cat_file(pointer).decode().strip() if self.files_of_url.exists(pointer) else ""
         return told if told in names else names[-1] if names else None
 
+    def beyond(self, name: str | None) -> str | None:
+        """The newest checkpoint, unless it is the one that a run has here, or that one is not there yet."""
+        newest = self.latest()
+        return newest if name is None or (name in self.names() and name != newest) else None
+
     def batches(self) -> dict[str, int]:
         """How many batches each checkpoint was trained."""
         manifests = {name: self.files_of_url.cat_file(f"{self.root}/{name}/{_MANIFEST}") for name in self.names()}
@@ -95,7 +100,7 @@ class Storage:
         self.files_of_url.rm(f"{self.root}/{name}", recursive=True)
 
 
-ACTIONS = ("names", "latest", "batches", "files", "put", "commit", "get", "remove")
+ACTIONS = ("names", "latest", "beyond", "batches", "files", "put", "commit", "get", "remove")
 
 
 def main() -> int:

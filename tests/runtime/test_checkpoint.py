@@ -130,6 +130,18 @@ def test_a_missing_checkpoint_is_an_error_that_lists_what_is_there(tmp_path: Pat
         store.find("other")
 
 
+@pytest.mark.parametrize("left", ["", "00000009-aaaaaaaa"])
+def test_the_newest_that_is_there_is_found_without_the_file_that_names_it(left: str, tmp_path: Path) -> None:
+    store = store_in(tmp_path)
+    for name in ("00000001-aaaaaaaa", "00000002-bbbbbbbb"):
+        store.save(name, write(name), {}).result()
+    if left:  # names one that somebody removed
+        (tmp_path / "checkpoints" / "latest").write_text(left)
+    else:  # killed between the two renames of the first commit
+        (tmp_path / "checkpoints" / "latest").unlink()
+    assert store_in(tmp_path).find("latest").name == "00000002-bbbbbbbb"
+
+
 @pytest.mark.parametrize(("smaller", "wanted"), [(True, [True, False, True]), (False, [True, True, False])])
 def test_the_policy_best_compares_with_all_before(smaller: bool, wanted: list[bool]) -> None:
     policy = CheckpointPolicy("best", "loss", smaller)

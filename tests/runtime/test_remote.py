@@ -19,6 +19,7 @@ from trial_runtime import _remote, export, pytorch
 from trial_runtime._remote import Location
 from trial_runtime.errors import CheckpointNotFound, CheckpointStorageError
 from trial_runtime.pytorch import deepspeed as det_ds
+from trial_runtime.pytorch._checkpoint import CheckpointStore
 from trial_runtime.train.secrets import MASK, masked_text, masked_words
 
 
@@ -84,6 +85,46 @@ def on_this_rank(folder: Path) -> list[int]:
 
 def test_ranks_share_uploads_and_downloads(tmp_path: Path) -> None:
     assert run_ranks(on_this_rank, tmp_path) == [[3, 6], [3, 6]]
+
+
+def goes_on_from(folder: Path, url: str) -> int:
+    """The number of batches of the checkpoint that a run in the folder continues."""
+    with pytorch.init(exp_conf={"checkpoint_storage": url}, run_dir=folder) as context:
+        mirrored = CheckpointStore(folder / "checkpoints", context.distributed, Location(url))
+        return int(mirrored.find("latest").name.split("-")[0])
+
+
+@pytest.fixture
+def far_ahead(tmp_path: Path) -> tuple[Path, str]:
+    """A run directory with checkpoints of 2 and 4 batches, and a storage with those and one of 6."""
+    run, url = tmp_path / "run", (tmp_path / "bucket").as_uri()
+    fit(toys.SimplePT, run, url, max_length=pytorch.Batch(2))
+    shutil.copytree(run, tmp_path / "before")
+    fit(toys.SimplePT, run, url, max_length=pytorch.Batch(4), latest_checkpoint="latest")
+    shutil.copytree(tmp_path / "before" / "checkpoints", run / "checkpoints", dirs_exist_ok=True)
+    newest = max(run.glob("checkpoints/*/"), key=lambda path: path.name).name
+    (run / "checkpoints" / "latest").write_text(newest)
+    fit(toys.SimplePT, tmp_path / "elsewhere", url, max_length=pytorch.Batch(6), latest_checkpoint="latest")
+    return run, url
+
+
+def test_a_run_that_went_on_elsewhere_goes_on_from_there(far_ahead: tuple[Path, str]) -> None:
+    assert goes_on_from(*far_ahead) == 6
+
+
+def test_where_the_newest_was_removed_here_the_storages_counts_not_an_older_one(
+    far_ahead: tuple[Path, str],
+) -> None:
+    run, url = far_ahead
+    for path in (run / "checkpoints").glob("00000004-*"):
+        shutil.rmtree(path)
+    assert goes_on_from(run, url) == 6
+
+
+def test_a_checkpoint_that_was_not_uploaded_yet_counts(far_ahead: tuple[Path, str], tmp_path: Path) -> None:
+    for path in (tmp_path / "bucket").glob("0000000[46]-*"):
+        shutil.rmtree(path)
+    assert goes_on_from(*far_ahead) == 4
 
 
 class Failing:
@@ -220,6 +261,12 @@ def test_ds_train_keeps_checkpoints_there_and_keys_nowhere(tmp_path: Path) -> No
     # The run directory's checkpoints are lost; the run goes on from the storage.
     shutil.rmtree(tmp_path / "run" / "checkpoints")
     (tmp_path / "const.yaml").write_text(CONFIG.format(url=url, length=8))
+    done = ds_train(tmp_path, "--run-dir", "run")
+    assert done.returncode == 0, done.stderr
+    assert batches(own) == [6, 8]
+    # It went on elsewhere: here an older one is left.
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    shutil.copytree(next(own.glob("00000006-*")), tmp_path / "run" / "checkpoints" / next(own.glob("00000006-*")).name)
     done = ds_train(tmp_path, "--run-dir", "run")
     assert done.returncode == 0, done.stderr
     assert batches(own) == [6, 8]

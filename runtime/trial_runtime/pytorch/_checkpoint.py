@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from trial_runtime import _remote, core
-from trial_runtime._cluster_info import LATEST_FILE
+from trial_runtime._cluster_info import LATEST_FILE, newest_checkpoint
 from trial_runtime._remote import Location
 from trial_runtime.errors import CheckpointNotFound, CheckpointStorageError, InvalidCheckpointException
 from trial_runtime.pytorch import _manifest, _temporary
@@ -118,9 +118,12 @@ class CheckpointStore:
         if _remote.is_url(given):
             self._foreign = self.mirror is None or not given.startswith(self.mirror.location.url)
             return fetch_url(self.distributed, given, self.directory)
-        known = self._latest() if given == LATEST_FILE else given
-        for path in (self.directory / known, Path(known)):
-            if known and path.is_dir():
+        if given == LATEST_FILE:
+            here = self.distributed.broadcast(newest_checkpoint(self.directory))
+            newer = None if self.mirror is None else self.mirror.beyond(self.distributed, here and Path(here).name)
+            given = newer or here or given
+        for path in (self.directory / given, Path(given)):
+            if path.is_dir():
                 return path
         if self.mirror is not None:
             return fetch(self.distributed, self.mirror.location, given, self.directory)
@@ -200,12 +203,6 @@ class CheckpointStore:
             raise RuntimeError(
                 f"Saving a checkpoint to {self.directory} failed ({what}): {error}. Earlier checkpoints are untouched."
             ) from error
-
-    def _latest(self) -> str:
-        try:
-            return (self.directory / LATEST_FILE).read_text(encoding="utf-8").strip()
-        except FileNotFoundError:
-            return ""
 
 
 def _newest_sound(other_than: Path) -> str | None:

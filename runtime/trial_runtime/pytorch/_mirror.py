@@ -41,6 +41,17 @@ class Mirror:
         with _storage_errors():
             return list(together(ranks, lambda: _remote.call(self.location, "names"))[0])
 
+    def beyond(self, ranks: core.DistributedContext, name: str | None) -> str | None:
+        """The newest checkpoint in the storage, where the directory has none, or its newest (``name``) is there and is
+        not the newest: the run went on elsewhere, or the newest was removed here. Collective.
+
+        Raises:
+            CheckpointStorageError: on every rank, when it cannot be read.
+        """
+        with _storage_errors():
+            newest: str | None = together(ranks, lambda: _remote.call(self.location, "beyond", name=name))[0]
+            return newest
+
     def adopt(self, ranks: core.DistributedContext, name: str) -> None:
         """The run continues from this checkpoint of the directory. Collective."""
         (self._sent if name in self.names(ranks) else self.unsent).append(name)

@@ -8,7 +8,7 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
-from trial_runtime._cluster_info import CLUSTER_INFO_FILE, ClusterInfo, newest_of_run
+from trial_runtime._cluster_info import CLUSTER_INFO_FILE, ClusterInfo, newest_checkpoint, newest_of_run
 from trial_runtime._remote import Location, call, is_url
 from trial_runtime.errors import CheckpointStorageError
 from trial_runtime.train.config import Plan, make_plan
@@ -84,16 +84,18 @@ def write_info(options: argparse.Namespace, plan: Plan, run: RunDirectory) -> Cl
     given = _checkpoint(options.latest_checkpoint)
     info = describe(plan, run, given)
     if info.run.storage is not None and plan.storage.remote is not None:
-        there = _newest_in_storage(Location(info.run.storage, plan.storage.remote.options))
-        if there is not None and info.latest_checkpoint == given:
+        own = newest_checkpoint(Path(info.run.checkpoint_directory))
+        there = _newer_in_storage(Location(info.run.storage, plan.storage.remote.options), own)
+        if there is not None:
             info = dataclasses.replace(info, latest_checkpoint=there)
     (run.path / CLUSTER_INFO_FILE).write_text(info.to_json(), encoding="utf-8")
     return info
 
 
-def _newest_in_storage(location: Location) -> str | None:
+def _newer_in_storage(location: Location, own: str | None) -> str | None:
+    """The URL of the newest checkpoint there, where the run has none here or went on from that one elsewhere."""
     try:
-        name = call(location, "latest")
+        name = call(location, "beyond", name=None if own is None else Path(own).name)
     except CheckpointStorageError as error:
         raise ConfigError(f"checkpoint_storage: {error}") from error
     return None if name is None else location.below(name).url
