@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, Subset, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, Sampler, Subset, TensorDataset
 from trial_runtime import pytorch
 from trial_runtime.pytorch._in_process import InProcessIterator
 from trial_runtime.pytorch._stream import TrainingData
@@ -63,6 +63,16 @@ def test_a_batch_that_cannot_be_loaded_can_be_left_out() -> None:
     with pytest.raises(OSError, match="damaged"):
         next(data)
     assert [next(data).item() for _ in range(2)] == [2, 3]
+
+
+def test_batch_samplers_need_no_length() -> None:
+    class Pairs(Sampler[list[int]]):
+        def __iter__(self) -> Any:
+            yield from ([0, 1], [2, 3])
+
+    data = TrainingData(pytorch.DataLoader(Augmented(), batch_sampler=Pairs()))
+    data.open()
+    assert [next(data)["index"].tolist() for _ in range(3)] == [[0, 1], [2, 3], [0, 1]]
 
 
 def test_a_profile_shows_the_time_for_data_as_torch_does() -> None:

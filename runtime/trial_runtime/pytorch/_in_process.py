@@ -23,7 +23,8 @@ class InProcessIterator:
 
     def __init__(self, loader: torch.utils.data.DataLoader[Any]) -> None:
         iter(loader)
-        self._indices = iter(loader.batch_sampler or ())
+        batches: Any = loader.batch_sampler
+        self._indices = iter(batches)
         self._dataset: Any = loader.dataset
         self._all_at_once = getattr(loader.dataset, "__getitems__", None)
         self._collate = loader.collate_fn
