@@ -127,6 +127,25 @@ def test_hyperparameters(tmp_path: Path) -> None:
         pass
 
 
+def test_a_context_made_by_hand_answers_as_determineds() -> None:
+    with pytorch.init(hparams={"global_batch_size": 4}, exp_conf={"data": {}}, enable_tensorboard_logging=0) as context:  # type: ignore[arg-type]
+        assert not context.get_enable_tensorboard_logging()
+        context.get_data_config()["more"] = 1
+        assert context.get_experiment_config() == {"data": {"more": 1}}
+        model = context.wrap_model(torch.nn.Linear(1, 1))
+        context.backward(model(torch.ones(1, 1)).sum())
+        assert float(model.weight.grad) == 1.0
+    assert pytorch.CheckpointLoadContext().get_trial_seed() == 0
+
+
+def test_a_decorated_evaluate_batch_gets_what_it_names(tmp_path: Path) -> None:
+    class Decorated(toys.SimplePT):
+        def evaluate_batch(self, *args: Any, **kwargs: Any) -> Any:
+            return super().evaluate_batch(*args, **kwargs)  # takes no batch_idx
+
+    assert toys.fit(Decorated, run_dir=tmp_path, max_length=pytorch.Batch(1)).validation
+
+
 def test_invalid_hp_ends_the_process_quietly(tmp_path: Path) -> None:
     class Impossible(toys.SimplePT):
         def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -52,6 +54,56 @@ def test_a_pytorch_trial_comes_back(tmp_path: Path) -> None:
     state = toys.fit(toys.SimplePT, {}, tmp_path, max_length=pytorch.Batch(2)).state
     trial = pytorch.load_trial_from_checkpoint_path(str(checkpoint_in(tmp_path)), toys.SimplePT)
     assert toys.difference(trial.state(), state) == 0.0
+
+
+class Parallel(toys.SimplePT):
+    """Its model has a child that is named as a DistributedDataParallel's."""
+
+    def __init__(self, context: Any) -> None:
+        wrap = context.wrap_model
+        context.wrap_model = lambda model: wrap(torch.nn.DataParallel(model))
+        super().__init__(context)
+        context.wrap_model = wrap
+
+
+def test_a_child_named_module_keeps_its_name(tmp_path: Path) -> None:
+    state = toys.fit(Parallel, {}, tmp_path, max_length=pytorch.Batch(2)).state
+    assert "model.module.0.weight" in state
+    trial = pytorch.load_trial_from_checkpoint_path(checkpoint_in(tmp_path), Parallel)
+    assert toys.difference(trial.state(), state) == 0.0
+    resumed = toys.fit(Parallel, {}, tmp_path, max_length=pytorch.Batch(2), latest_checkpoint="latest")
+    assert toys.difference(resumed.state, state) == 0.0
+
+
+def test_a_trial_with_fewer_models_takes_the_first(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    state = toys.fit(toys.GanPT, {}, tmp_path, max_length=pytorch.Batch(1)).state
+
+    class Generator(toys.GanPT):
+        def __init__(self, context: Any) -> None:
+            self.make()
+            self.models = {"generator": context.wrap_model(self.generator)}
+
+    trial = pytorch.load_trial_from_checkpoint_path(checkpoint_in(tmp_path), Generator)
+    assert toys.difference(trial.state(), {k: v for k, v in state.items() if k.startswith("generator")}) == 0.0
+    assert "has the state of 2 models, the trial has 1" in caplog.text
+    toys.fit(toys.SimplePT, {}, tmp_path / "simple", max_length=pytorch.Batch(1))
+    with pytest.raises(InvalidCheckpointException, match="has the state of 1 models, the trial has 2"):
+        pytorch.load_trial_from_checkpoint_path(checkpoint_in(tmp_path / "simple"), toys.GanPT)
+
+
+def test_a_checkpoint_from_before_load_data_comes_back(tmp_path: Path) -> None:
+    state = toys.fit(toys.SimplePT, {}, tmp_path, max_length=pytorch.Batch(1)).state
+    checkpoint = checkpoint_in(tmp_path)
+    facts = json.loads((checkpoint / "load_data.json").read_text())
+    old = {
+        "framework": "torch-1.9",
+        "hparams": facts["hparams"],
+        "experiment_config": {"entrypoint": "toys:SimplePT"},
+    }
+    (checkpoint / "metadata.json").write_text(json.dumps(old))
+    for name in ("load_data.json", "manifest.json"):
+        (checkpoint / name).unlink()
+    assert toys.difference(pytorch.load_trial_from_checkpoint_path(checkpoint).state(), state) == 0.0
 
 
 def test_a_damaged_checkpoint_is_said_to_be_one(tmp_path: Path) -> None:

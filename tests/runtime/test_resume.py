@@ -14,6 +14,7 @@ import torch
 import toys
 from distributed import run_ranks
 from trial_runtime import pytorch
+from trial_runtime.pytorch import deepspeed as det_ds
 
 
 class Counting(pytorch.PyTorchCallback):
@@ -99,6 +100,43 @@ def test_workers_and_own_samplers_continue_in_order(tmp_path: Path) -> None:
 
     for index, kind in enumerate((Sampled, Workers)):
         interrupted(kind, 7, 20, tmp_path / str(index))
+
+
+@pytest.mark.parametrize("kind", [toys.SimplePT, toys.SimpleDS])
+def test_a_second_fit_trains_again(kind: type, tmp_path: Path) -> None:
+    indices = []
+
+    class Twice(kind):  # type: ignore[misc]
+        def train_batch(self, data: Any = None, epoch_idx: int = 0, batch_idx: int = 0, **given: Any) -> Any:
+            indices.append((epoch_idx, batch_idx))
+            return super().train_batch(given.get("batch", data), epoch_idx, batch_idx)
+
+    api = det_ds if issubclass(kind, det_ds.DeepSpeedTrial) else pytorch
+    with api.init(hparams={}, run_dir=tmp_path) as context:
+        trainer = api.Trainer(Twice(context), context)
+        trainer.fit(max_length=pytorch.Batch(3))
+        trainer.fit(max_length=pytorch.Epoch(1))
+    assert indices == [(0, 0), (0, 1), (0, 2), *((0, index) for index in range(8))]
+
+
+def test_a_callback_without_saved_state_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Counting(pytorch.PyTorchCallback):
+        def on_training_start(self) -> None:
+            self.count = 0
+
+        def state_dict(self) -> dict[str, Any]:
+            return {"count": self.count}
+
+        def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+            raise AssertionError
+
+    class Later(toys.SimplePT):
+        def build_callbacks(self) -> Any:
+            return {"later": Counting()}
+
+    toys.fit(toys.SimplePT, run_dir=tmp_path, max_length=pytorch.Batch(1))
+    toys.fit(Later, run_dir=tmp_path, max_length=pytorch.Batch(2), latest_checkpoint="latest")
+    assert "'later'" in caplog.text
 
 
 def test_a_resume_that_is_already_at_its_end_trains_nothing() -> None:

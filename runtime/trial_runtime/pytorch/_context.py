@@ -142,7 +142,8 @@ class TrialContext(_PyTorchReducerContext):
 
     def get_data_config(self) -> dict[str, Any]:
         """The field ``data`` of the experiment config."""
-        return dict(self.get_experiment_config().get("data") or {})
+        data: dict[str, Any] | None = self.get_experiment_config().get("data")
+        return {} if data is None else data
 
     def get_global_batch_size(self) -> int:
         """Samples of all ranks' batches together: the hyperparameter, rounded down to a multiple of the ranks."""

@@ -14,6 +14,7 @@ from trial_runtime.pytorch._context import TrialContext
 from trial_runtime.pytorch._data import DataLoader
 from trial_runtime.pytorch._loop import Plan, TrainingLoop
 from trial_runtime.pytorch._pace import Pace
+from trial_runtime.pytorch._progress import Progress
 from trial_runtime.pytorch._pytorch_strategy import PyTorchStrategy
 from trial_runtime.pytorch._recorder import JsonLinesSink, LoggingSink, MetricsSink, TensorBoardSink
 from trial_runtime.pytorch._snapshot import CheckpointPolicy, Snapshots
@@ -58,6 +59,7 @@ class TrialController:
         del steps_completed, local_training, global_batch_size, profiling_enabled
         self.trial = trial_inst
         self.context: TrialContext = context
+        context._progress = Progress()  # counts begin anew, also in a second fit()
         self.max_length = max_length
         policy = CheckpointPolicy(checkpoint_policy, searcher_metric_name, smaller_is_better)
         plan = Plan(

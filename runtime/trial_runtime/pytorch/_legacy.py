@@ -17,6 +17,18 @@ def state_file(path: Path) -> Path | None:
     return next((path / name for name in STATE_FILES if (path / name).is_file()), None)
 
 
+def without_ddp(state: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """A model's saved state by the model's own names: a DistributedDataParallel put ``module.`` before them.
+
+    Args:
+        state: the saved state; changed in place.
+        own: the state of the model that takes it. It may have a child ``module`` itself.
+    """
+    if not state.keys() & own.keys():
+        torch.nn.modules.utils.consume_prefix_in_state_dict_if_present(state, "module.")
+    return state
+
+
 def progress(path: Path) -> dict[str, Any]:
     """The counts of :class:`Progress`; zeros when the checkpoint has none."""
     file = path / "trial_state.pkl"

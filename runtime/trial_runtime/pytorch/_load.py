@@ -15,7 +15,7 @@ from trial_runtime._import import import_from_path
 from trial_runtime.errors import InvalidCheckpointException
 from trial_runtime.pytorch import _manifest
 from trial_runtime.pytorch._pytorch_context import PyTorchTrialContext
-from trial_runtime.pytorch._pytorch_strategy import STATE_FILE
+from trial_runtime.pytorch._pytorch_strategy import STATE_FILE, load_models
 
 
 class CheckpointLoadContext(PyTorchTrialContext):
@@ -29,7 +29,7 @@ class CheckpointLoadContext(PyTorchTrialContext):
     def __init__(self, hparams: dict[str, Any] | None = None, exp_conf: dict[str, Any] | None = None) -> None:
         super().__init__(
             core_context=core._dummy_init(),
-            trial_seed=None,
+            trial_seed=0,
             hparams=hparams,
             slots_per_trial=1,
             num_gpus=0,
@@ -86,14 +86,11 @@ def _check_files(folder: Path) -> None:
 
 
 def _load(folder: Path, trial_class: type | None, trial_kwargs: dict[str, Any], load_kwargs: dict[str, Any]) -> Any:
-    try:
-        facts = json.loads((folder / "load_data.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InvalidCheckpointException(f"{folder} is no checkpoint: it has no load_data.json.") from None
+    facts = _facts(folder)
     _check_files(folder)
     kind = trial_class or _imported(folder, facts.get("trial_cls_spec"))
     hparams, exp_conf = facts["hparams"], facts["experiment_config"]
-    if not (folder / STATE_FILE).exists():
+    if not (folder / STATE_FILE).exists() and facts["trial_type"] != "PyTorchTrial":
         from trial_runtime.pytorch.deepspeed._plain import load
 
         hparams = _with_own_config(folder / "code", hparams)
@@ -102,10 +99,21 @@ def _load(folder: Path, trial_class: type | None, trial_kwargs: dict[str, Any], 
     trial = kind(context, **trial_kwargs)
     options = {"map_location": "cpu", "weights_only": False, **load_kwargs}
     checkpoint = torch.load(folder / STATE_FILE, **options)
-    for model, state in zip(context.models, checkpoint["models_state_dict"], strict=True):
-        torch.nn.modules.utils.consume_prefix_in_state_dict_if_present(state, "module.")
-        model.load_state_dict(state)
+    load_models(context.models, checkpoint["models_state_dict"])
     return trial
+
+
+def _facts(folder: Path) -> dict[str, Any]:
+    """What the checkpoint says about its trial. Before 0.17.8 Determined wrote it at the download, by other names."""
+    file, old = folder / "load_data.json", folder / "metadata.json"
+    facts: dict[str, Any] = {}
+    if file.is_file():
+        facts = json.loads(file.read_text(encoding="utf-8"))
+    elif old.is_file() and "hparams" in (facts := json.loads(old.read_text(encoding="utf-8"))):
+        facts |= {"trial_type": "PyTorchTrial", "trial_cls_spec": facts["experiment_config"].get("entrypoint")}
+    if "hparams" in facts:
+        return facts
+    raise InvalidCheckpointException(f"{folder} is no checkpoint: it has no load_data.json.")
 
 
 def _imported(folder: Path, spec: str | None) -> Any:
@@ -117,6 +125,8 @@ def _imported(folder: Path, spec: str | None) -> Any:
             found: Any = importlib.import_module(module)
             for part in name.split("."):
                 found = getattr(found, part)
+            if not isinstance(found, type):
+                raise TypeError(f"{name} is no class")
             return found
     except Exception as error:
         raise ValueError(

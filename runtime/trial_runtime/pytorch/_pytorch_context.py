@@ -255,10 +255,10 @@ class PyTorchTrialContext(TrialContext):
         if self._scaler is not None and self.experimental._auto_amp:
             scaled = self._scaler.scale(loss)
         with contextlib.ExitStack() as stack:
-            if not self._should_step():
-                for model in self.models:
-                    if isinstance(model, DistributedDataParallel):
-                        stack.enter_context(model.no_sync())
+            shared = [model for model in self.models if isinstance(model, DistributedDataParallel)]
+            if shared and not self._should_step():
+                for model in shared:
+                    stack.enter_context(model.no_sync())
             scaled.backward(gradient=gradient, retain_graph=retain_graph, create_graph=create_graph)
 
     def step_optimizer(

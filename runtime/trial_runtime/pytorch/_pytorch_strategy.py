@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from trial_runtime.errors import InvalidCheckpointException, InvalidExperimentException
 from trial_runtime.pytorch import _buffers
-from trial_runtime.pytorch._legacy import state_file
+from trial_runtime.pytorch._legacy import state_file, without_ddp
 from trial_runtime.pytorch._metrics import as_dict
 from trial_runtime.pytorch._pytorch_context import PyTorchTrialContext
 from trial_runtime.pytorch._strategy import Shard, Strategy, overrides, takes
@@ -18,6 +20,10 @@ from trial_runtime.pytorch._stream import TrainingData
 from trial_runtime.pytorch._trial import PyTorchTrial
 
 STATE_FILE = "state_dict.pth"
+
+logger = logging.getLogger("trial_runtime.pytorch")
+
+_T = TypeVar("_T")
 
 
 class PyTorchStrategy(Strategy):
@@ -114,12 +120,11 @@ class PyTorchStrategy(Strategy):
     def load(self, path: Path, checkpoint: dict[str, Any]) -> None:
         del path
         context = self.context
-        for model, state in zip(context.models, checkpoint["models_state_dict"], strict=True):
-            torch.nn.modules.utils.consume_prefix_in_state_dict_if_present(state, "module.")
-            _bare(model).load_state_dict(state)
-        for optimizer, state in zip(context.optimizers, checkpoint["optimizers_state_dict"], strict=True):
+        load_models([_bare(model) for model in context.models], checkpoint["models_state_dict"])
+        for optimizer, state in paired("optimizers", context.optimizers, checkpoint["optimizers_state_dict"]):
             optimizer.load_state_dict(state)
-        for scheduler, state in zip(context.lr_schedulers, checkpoint["lr_schedulers_state_dict"], strict=True):
+        schedules = checkpoint.get("lr_schedulers_state_dict", [])
+        for scheduler, state in paired("learning rate schedulers", context.lr_schedulers, schedules):
             scheduler.load_state_dict(state)
         for parameter, value in zip(self._free_parameters(), checkpoint.get("free_parameters", ()), strict=False):
             parameter.data.copy_(value)
@@ -142,6 +147,30 @@ class PyTorchStrategy(Strategy):
             restore_gradients(_bare(model), saved)
         for parameter, gradient in zip(self._free_parameters(), state.get("free_gradients", ()), strict=False):
             parameter.grad = None if gradient is None else gradient.to(parameter.device)
+
+
+def load_models(models: Sequence[torch.nn.Module], states: Sequence[dict[str, Any]]) -> None:
+    """Give models their saved states.
+
+    Raises:
+        InvalidCheckpointException: when there are fewer states.
+    """
+    for model, state in paired("models", models, states):
+        model.load_state_dict(without_ddp(state, model.state_dict()))
+
+
+def paired(what: str, own: Sequence[_T], states: Sequence[dict[str, Any]]) -> Iterable[tuple[_T, dict[str, Any]]]:
+    """Each of the trial's models (optimizers...) and its saved state. States that are left over are not used.
+
+    Raises:
+        InvalidCheckpointException: when there are fewer states.
+    """
+    counts = f"The checkpoint has the state of {len(states)} {what}, the trial has {len(own)}"
+    if len(states) < len(own):
+        raise InvalidCheckpointException(f"{counts}.")
+    if len(states) > len(own):
+        logger.warning(f"{counts}: the first {len(own)} are used.")
+    return zip(own, states, strict=False)
 
 
 def gradients(module: torch.nn.Module) -> dict[str, torch.Tensor]:

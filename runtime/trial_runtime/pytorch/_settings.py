@@ -108,6 +108,7 @@ def batch_sizes(hparams: dict[str, Any] | None, ranks: int) -> tuple[int | None,
         raise InvalidExperimentException(
             f"The hyperparameter global_batch_size ({size}) must be at least the number of ranks ({ranks})."
         )
+    ranks = max(ranks, 1)
     share = size // ranks
     if share * ranks != size:
         logger.warning(f"global_batch_size {size} does not divide among {ranks} ranks; {share * ranks} is used.")

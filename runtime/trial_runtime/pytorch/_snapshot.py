@@ -22,7 +22,7 @@ from trial_runtime.pytorch._code import class_spec, save_code
 from trial_runtime.pytorch._commit import Commit
 from trial_runtime.pytorch._metrics import jsonable
 from trial_runtime.pytorch._recorder import MetricsSink
-from trial_runtime.pytorch._strategy import Strategy
+from trial_runtime.pytorch._strategy import Strategy, overrides
 from trial_runtime.pytorch._stream import TrainingData
 from trial_runtime.train.secrets import masked
 
@@ -262,7 +262,7 @@ class Snapshots:
         for name, callback in callbacks.items():
             if name in states:
                 callback.load_state_dict(states[name])
-            elif callback.state_dict():
+            elif overrides(callback.load_state_dict, PyTorchCallback):
                 logger.warning(f"Callback {name!r} has state, but checkpoint {restored.name} has none for it.")
         logger.info(f"Continuing from checkpoint {restored.name} ({restored.progress['batches']} batches).")
 

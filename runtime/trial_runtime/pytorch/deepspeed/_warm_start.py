@@ -27,10 +27,10 @@ def load_weights(states: list[dict[str, torch.Tensor]], engines: list[Any]) -> N
     models = list(_models(engines))
     pairs = []
     for number, state in enumerate(states):
-        torch.nn.modules.utils.consume_prefix_in_state_dict_if_present(state, "module.")
-        match = next(
-            (model for model in models if _shapes(model) == {k: tuple(v.shape) for k, v in state.items()}), None
-        )
+        match = _fitting(models, state)
+        if match is None:  # a DistributedDataParallel put this before the names
+            torch.nn.modules.utils.consume_prefix_in_state_dict_if_present(state, "module.")
+            match = _fitting(models, state)
         if match is None:
             names = "; ".join(f"{type(model).__name__}: {', '.join(list(_shapes(model))[:4])} ..." for model in models)
             raise InvalidCheckpointException(
@@ -56,6 +56,11 @@ def _models(engines: list[Any]) -> Iterator[torch.nn.Module]:
             if id(model) not in seen:
                 seen.add(id(model))
                 yield model
+
+
+def _fitting(models: list[torch.nn.Module], state: dict[str, torch.Tensor]) -> torch.nn.Module | None:
+    shapes = {name: tuple(value.shape) for name, value in state.items()}
+    return next((model for model in models if _shapes(model) == shapes), None)
 
 
 def _shapes(model: torch.nn.Module) -> dict[str, tuple[int, ...]]:
