@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import toys
+from deepspeed.runtime.dataloader import RepeatingLoader
 from trial_runtime import pytorch
 from trial_runtime.pytorch._loop import TrainingLoop
 from trial_runtime.pytorch._progress import Progress
@@ -165,6 +166,19 @@ def test_trials_read_the_epochs_length_in_batches(kind: Any, k: int, length: int
 
     outcome = toys.fit(Telling, {"k": k}, tmp_path, max_length=pytorch.Batch(1))
     assert outcome.training == [{"length": length}] * k
+
+
+def test_a_repeating_loader_of_deepspeed_has_epochs(tmp_path: Path) -> None:
+    class Repeating(toys.SimpleDS):
+        def __init__(self, context: Any) -> None:
+            super().__init__(context)
+            context.disable_dataset_reproducibility_checks()
+
+        def build_training_data_loader(self) -> Any:
+            return RepeatingLoader(torch.utils.data.DataLoader(toys.dataset(12), batch_size=4))
+
+    outcome = toys.fit(Repeating, run_dir=tmp_path, max_length=pytorch.Epoch(2))
+    assert [metrics["epoch"] for metrics in outcome.training] == [0, 0, 0, 1, 1, 1]
 
 
 def test_an_endless_dataset_without_length_trains(tmp_path: Path) -> None:

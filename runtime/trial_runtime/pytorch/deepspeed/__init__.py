@@ -19,6 +19,7 @@ from trial_runtime.pytorch.deepspeed._trainer import Trainer, init
 from trial_runtime.pytorch.deepspeed._trial import DeepSpeedTrial
 
 _setup.quieten()
+_setup.measure_repeating_loaders()
 
 __all__ = [
     "AttrDict",

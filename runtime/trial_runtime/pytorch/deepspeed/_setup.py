@@ -17,6 +17,7 @@ if hasattr(torch, "accelerator") and not torch.accelerator.is_available():  # si
 import deepspeed
 import deepspeed.ops
 import torch.distributed as dist
+from deepspeed.runtime.dataloader import RepeatingLoader
 
 from trial_runtime import core
 from trial_runtime.pytorch.deepspeed import _any_layout, _compiling, _first_step, _initialize, _own_adagrad
@@ -27,6 +28,14 @@ def quieten() -> None:
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
     for renamed in ("all_gather_into_tensor", "reduce_scatter_tensor", "_all_gather_base", "_reduce_scatter_base"):
         warnings.filterwarnings("ignore", message=rf".*{renamed}.*", category=FutureWarning)
+
+
+def measure_repeating_loaders() -> None:
+    """Give DeepSpeed's RepeatingLoader the length of the loader inside, as Determined did: a loader without a length
+    has no epochs."""
+    kind: Any = RepeatingLoader
+    if not hasattr(kind, "__len__"):
+        kind.__len__ = lambda self: len(self.loader)
 
 
 @contextlib.contextmanager
