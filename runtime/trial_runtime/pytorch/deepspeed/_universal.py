@@ -17,13 +17,13 @@ import torch
 from trial_runtime import core
 from trial_runtime.errors import InvalidCheckpointException
 from trial_runtime.pytorch.deepspeed._lent_names import (
-    ADAM,
+    Kept,
     UnknownStateError,
-    check_adams,
     gather,
     give_back,
+    kept_in,
     lend,
-    pairs_of_states,
+    pretend,
 )
 
 logger = logging.getLogger("trial_runtime.pytorch.deepspeed")
@@ -52,18 +52,20 @@ def loadable(path: Path, engines: list[Any], distributed: core.DistributedContex
         return
     converted = path.with_name(f".tmp-universal-{path.name}")
     try:
-        problem = distributed.broadcast(_convert(path, converted, others) if distributed.rank == 0 else None)
-        if problem is not None:
+        kept = distributed.broadcast(_convert(path, converted, others) if distributed.rank == 0 else None)
+        if isinstance(kept, str):
             raise InvalidCheckpointException(
                 f"Checkpoint {path} was saved by another number of ranks, and bringing it to {distributed.size} "
-                f"failed: {problem}. Resume on as many ranks as saved it."
+                f"failed: {kept}. Resume on as many ranks as saved it."
             )
         for index in others:
             engines[index]._config.load_universal_checkpoint = True
         yield converted
         for index, stage in others.items():
             if stage == 3:
-                _part_groups(engines[index], converted / f"model{index}")
+                _complete_stage_3(engines[index].optimizer, converted / f"model{index}", kept[index])
+            else:
+                _set_numbers(engines[index].optimizer.optimizer, kept[index])
     finally:
         for index in others:
             engines[index]._config.load_universal_checkpoint = False
@@ -92,40 +94,36 @@ def _fits(folder: Path, engine: Any) -> bool:
     return not ranks or len(ranks) == engine.dp_world_size
 
 
-def _convert(path: Path, converted: Path, others: dict[int, int]) -> str | None:
-    """Write the converted checkpoint; what went wrong, or None.
+def _convert(path: Path, converted: Path, others: dict[int, int]) -> dict[int, Kept] | str:
+    """Write the converted checkpoint; what the optimizers keep, or what went wrong.
 
     Args:
         others: the engines whose shards do not fit, with their ZeRO stages.
     """
     logger.info(f"Bringing checkpoint {path.name} to another number of ranks.")
     shutil.rmtree(converted, ignore_errors=True)
-    converted.mkdir()
+    kept = {}
     try:
+        converted.mkdir()
         for entry in path.iterdir():
             if entry.name not in {f"model{index}" for index in others}:
                 (converted / entry.name).symlink_to(entry.absolute())
         for index, stage in others.items():
-            source, target = path / f"model{index}", converted / f"model{index}"
-            if stage == 3:
-                check_adams(source)
-                _run_converter(source, target)
-            else:
-                _with_any_states(source, target)
+            kept[index] = _convert_engine(path / f"model{index}", converted / f"model{index}", stage)
     except UnknownStateError as error:
         return str(error)
     except Exception as error:
         return repr(error)
-    return None
+    return kept
 
 
-def _with_any_states(source: Path, target: Path) -> None:
-    """Convert an engine of ZeRO stage 1 or 2, whatever its optimizer keeps for each number of a parameter."""
-    first, *others = pairs_of_states(source)
-    if (first, others) == (ADAM, []):
+def _convert_engine(source: Path, target: Path, stage: int) -> Kept:
+    """Convert an engine, whatever its optimizer keeps for each number of a parameter."""
+    kept = kept_in(source)
+    if kept.is_adams:
         _run_converter(source, target)
-        return
-    for number, pair in enumerate((first, *others)):
+        return kept
+    for number, pair in enumerate(kept.pairs):
         lent, made = (target.with_name(f"{target.name}-{what}{number}") for what in ("lent", "made"))
         lend(source, lent, pair)
         _run_converter(lent, made)
@@ -134,6 +132,9 @@ def _with_any_states(source: Path, target: Path) -> None:
             made.rename(target)
         else:
             gather(target, made, pair)
+    if stage == 3:
+        pretend(target)
+    return kept
 
 
 def _run_converter(source: Path, target: Path) -> None:
@@ -152,12 +153,41 @@ def _run_converter(source: Path, target: Path) -> None:
         main(arguments)
 
 
-def _part_groups(engine: Any, folder: Path) -> None:
-    """Give parameter groups of stage 3 what is their own: DeepSpeed's loader gives all of them the first one's settings
-    and one counter of steps, which each of them counts on."""
-    optimizer = engine.optimizer.optimizer
+def _set_numbers(optimizer: torch.optim.Optimizer, kept: Kept) -> None:
+    """Give a torch optimizer, over one flat parameter a group, the single numbers that it kept."""
+    for group, numbers in zip(optimizer.param_groups, kept.numbers, strict=True):
+        _update(optimizer.state[group["params"][0]], numbers)
+
+
+def _complete_stage_3(optimizer: Any, folder: Path, kept: Kept) -> None:
+    """Do what DeepSpeed's loader leaves undone at stage 3, where it knows Adam only: it gives all parameter groups the
+    first one's settings, and one counter of steps, which each of them counts on."""
+    inner = optimizer.optimizer
     saved = torch.load(folder / "zero" / "optimizer_state.pt", map_location="cpu", weights_only=False)
-    for group, own in zip(optimizer.param_groups, saved["optimizer_state_dict"]["param_groups"], strict=True):
+    for group, own in zip(inner.param_groups, saved["optimizer_state_dict"]["param_groups"], strict=True):
         group.update({name: value for name, value in own.items() if name != "params"})
-    for state in optimizer.state.values():
-        state["step"] = copy.deepcopy(state["step"])
+    for number, parameters in enumerate(optimizer.fp16_groups):
+        flat = optimizer.fp32_partitioned_groups_flat[number]
+        state = inner.state[flat]
+        former = dict(state)
+        if not kept.is_adams:
+            state.clear()
+            for name in kept.names:
+                state[name] = torch.zeros_like(flat)
+                start = 0
+                for parameter in parameters:
+                    part = optimizer.load_hp_checkpoint_state(
+                        str(folder / "zero" / optimizer.param_names[parameter]), name, param=parameter
+                    )
+                    state[name].narrow(0, start, part.numel()).copy_(part)
+                    start += part.numel()
+        _update(state, kept.numbers[optimizer.sub_group_to_group_id[number]], former)
+
+
+def _update(state: dict[str, Any], numbers: dict[str, Any], former: dict[str, Any] | None = None) -> None:
+    """Set single numbers, each state its own, on the device where the former ones are."""
+    for name, value in numbers.items():
+        was = (former or state).get(name)
+        state[name] = copy.deepcopy(value)
+        if isinstance(value, torch.Tensor) and isinstance(was, torch.Tensor):
+            state[name] = state[name].to(was.device)
