@@ -340,6 +340,38 @@ def test_a_rank_that_does_not_report_does_not_count(tmp_path: Path) -> None:
     assert run_ranks(without_reports_of_rank_1, tmp_path)[0] == pytest.approx(0.0, abs=1e-6)
 
 
+class OneLoads(PlainDS):
+    """Both ranks train the same data, which the first one loads and tells (a stand-in for model parallelism)."""
+
+    def __init__(self, context: Any) -> None:
+        super().__init__(context)
+        first = context.distributed.rank == 0
+        context.set_mpu(det_ds.ModelParallelUnit(0, 1, should_report_metrics=first, should_build_data_loader=first))
+
+    def told(self, dataloader_iter: Any) -> Any:
+        assert (dataloader_iter is None) == (self.context.distributed.rank > 0)
+        return iter([self.context.distributed.broadcast(next(dataloader_iter) if dataloader_iter else None)])
+
+    def train_batch(self, dataloader_iter: Any, epoch_idx: int, batch_idx: int) -> Any:
+        return super().train_batch(self.told(dataloader_iter), epoch_idx, batch_idx)
+
+    def evaluate_batch(self, dataloader_iter: Any, batch_idx: int) -> Any:
+        return super().evaluate_batch(self.told(dataloader_iter), batch_idx)
+
+
+def one_loads(folder: Path) -> None:
+    outcome = toys.fit(OneLoads, run_dir=folder, max_length=pytorch.Batch(5), validation_period=pytorch.Batch(2))
+    check(PlainDS, folder, 0, 1)  # afterwards all load again
+    if outcome.validation:
+        losses, validation = plain_torch(5, 1, 1)
+        assert [float(metrics["loss"]) for metrics in outcome.training] == pytest.approx(losses, abs=1e-6)
+        assert float(outcome.validation[-1][1]["loss"]) == pytest.approx(validation, abs=1e-6)
+
+
+def test_a_rank_that_loads_no_data_trains_and_validates(tmp_path: Path) -> None:
+    run_ranks(one_loads, tmp_path, timeout=50)
+
+
 def test_a_layout_comes_after_the_first_engine_and_once(tmp_path: Path) -> None:
     with det_ds.init(hparams={}, run_dir=tmp_path) as context:
         mpu = det_ds.make_data_parallel_mpu(context.distributed)

@@ -19,14 +19,24 @@ import torch.distributed as dist
 logger = logging.getLogger("trial_runtime.pytorch")
 
 _PATIENCE = datetime.timedelta(seconds=60)
-_numbers = itertools.count()
+_runs = itertools.count()
+_run, _numbers = next(_runs), itertools.count()
+
+
+def begin_run() -> None:
+    """Count the agreements of a new run of this process from the start; called on every rank.
+
+    In the run before not every rank may have loaded data.
+    """
+    global _run, _numbers
+    _run, _numbers = next(_runs), itertools.count()
 
 
 class PassAgreement:
     """Agrees on the random state at the beginning of each pass over the data.
 
     Nobody waits for a rank that waits for him: of the ranks that need a pass after the fewest batches the lowest one
-    speaks, and it never waits. Made by all ranks in the same order.
+    speaks, and it never waits. Made by all ranks that load data, in the same order.
 
     Args:
         replicas: number of data-parallel ranks.
@@ -36,7 +46,7 @@ class PassAgreement:
     def __init__(self, replicas: int, rank: int) -> None:
         self.replicas = replicas
         self.rank = rank
-        self._number = next(_numbers)
+        self._name = f"{_run}.{next(_numbers)}"
         self._store: Any = None
         if replicas > 1 and dist.is_initialized():
             self._store = dist.distributed_c10d._get_default_store()
@@ -50,7 +60,7 @@ class PassAgreement:
         """
         if self._store is None:
             return own
-        key = f"trial_runtime/passes/{self._number}/{start}"
+        key = f"trial_runtime/passes/{self._name}/{start}"
         if start % self.replicas == self.rank:
             mine = pickle.dumps(own).hex()
             said = self._store.compare_set(key, "", mine)

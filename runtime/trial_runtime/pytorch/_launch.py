@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from trial_runtime import core
-from trial_runtime.pytorch import _rng
+from trial_runtime.pytorch import _agreement, _rng
 from trial_runtime.pytorch._settings import RunSettings
 
 
@@ -28,6 +28,7 @@ def session(distributed: core.DistributedContext | None, settings: RunSettings) 
             atexit.register(_take_down)
         several = dist.is_initialized() and dist.get_world_size() > 1
         distributed = core.DistributedContext.from_torch_distributed() if several else core.DummyDistributedContext()
+    _agreement.begin_run()
     try:
         _seed(distributed, settings)
         # One place for all, wherever a rank was started and whatever directory the trial changes to.
