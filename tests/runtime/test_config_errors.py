@@ -26,6 +26,7 @@ from trial_runtime.pytorch.deepspeed._lint import Setup, lint
 from trial_runtime.pytorch.deepspeed._lint.schema import known
 
 MICRO = {"train_micro_batch_size_per_gpu": 4}
+OFFLOADED = {"offload_optimizer": {"device": "cpu"}}
 
 
 def sgd(kind: type[torch.optim.Optimizer] = torch.optim.SGD) -> torch.optim.Optimizer:
@@ -249,6 +250,7 @@ def test_batch_sizes_are_judged_as_deepspeed_judges_them(
         ({"optimizer": {"type": "Adamx"}}, "optimizer.type", "did you mean Adamax?"),
         ({"optimizer": {"type": "AdamW", "params": {"max_grad_norm": 1.0}}}, None, '"gradient_clipping": 1.0'),
         ({"scheduler": {"type": "ReduceLROnPlateau"}}, "scheduler.type", "wrap_lr_scheduler"),
+        ({"optimizer": {"type": "Muon"}, "zero_optimization": {"stage": 3}}, None, "write false"),
     ],
 )
 def test_what_does_not_go_together_is_told(config: dict[str, Any], path: str | None, instead: str) -> None:
@@ -280,6 +282,28 @@ def test_a_torch_optimizer_with_offload_is_told() -> None:
     config = {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}
     assert "write false" in told(config, optimizer=sgd(torch.optim.AdamW))["zero_force_ds_cpu_optimizer"]
     assert told({**config, "zero_force_ds_cpu_optimizer": False}, optimizer=sgd(torch.optim.AdamW)) == {}
+
+
+@pytest.mark.parametrize("name", ["Lamb", "Lion"])
+def test_an_optimizer_that_the_device_does_not_have_is_told(name: str) -> None:
+    config = {"optimizer": {"type": name, "params": {"lr": 0.1}}}
+    assert told(config)["optimizer.type"].startswith(f"DeepSpeed's {name} needs a GPU")
+    assert told(config, fatal=False, here=False)
+    assert told({"optimizer": {"type": "Lion"}, "zero_optimization": {"stage": 1, **OFFLOADED}}) == {}
+
+
+def test_groups_of_ranks_that_are_not_of_one_size_are_told() -> None:
+    config = {"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 2}, "tensor_parallel": {"autotp_size": 2}}
+    problems = told(config, ranks=3)
+    assert problems["zero_optimization.zero_hpz_partition_size"] == "2 does not divide the 3 ranks"
+    assert "tensor_parallel.autotp_size" in problems
+    assert told(config, ranks=4) == {}
+
+
+def test_sampling_of_data_that_deepspeed_does_not_load_is_remarked_on() -> None:
+    config = {"data_efficiency": {"enabled": True, "data_sampling": {"enabled": True}}}
+    assert "loaders stay as they are" in told(config, fatal=False, data=None)["data_efficiency.data_sampling"]
+    assert told(config, data=[]) == {}
 
 
 def test_no_optimizer_where_zero_needs_one_is_told() -> None:

@@ -71,6 +71,7 @@ def check_arguments(given: Mapping[str, Any]) -> None:
         ranks=_data_parallel_ranks(model.mpu() if pipeline else given.get("mpu")),
         optimizer=given.get("optimizer"),
         scheduler=given.get("lr_scheduler"),
+        data=given.get("training_data"),
         kind="pipeline" if pipeline else "engine module" if isinstance(model, EngineModule) else "model",
     )
     _lint.check(config, setup, source)

@@ -7,6 +7,7 @@ from typing import Any
 
 from trial_runtime.errors import InvalidDeepSpeedConfigException
 from trial_runtime.pytorch.deepspeed._lint.batch import check_batch_sizes
+from trial_runtime.pytorch.deepspeed._lint.data import check_data
 from trial_runtime.pytorch.deepspeed._lint.keys import check_keys
 from trial_runtime.pytorch.deepspeed._lint.optimizer import check_optimizer
 from trial_runtime.pytorch.deepspeed._lint.precision import check_precision
@@ -17,7 +18,7 @@ from trial_runtime.pytorch.deepspeed._lint.zero import check_zero
 __all__ = ["UNKNOWN", "InvalidDeepSpeedConfigException", "Problem", "Setup", "check", "lint", "shown"]
 
 logger = logging.getLogger("trial_runtime.pytorch.deepspeed")
-_CHECKS = (check_batch_sizes, check_keys, check_precision, check_zero, check_optimizer)
+_CHECKS = (check_batch_sizes, check_keys, check_precision, check_zero, check_optimizer, check_data)
 _warned: set[str] = set()
 
 

@@ -29,7 +29,7 @@ _OF_DEEPSPEED = {  # what DeepSpeed reads out of the parameters itself
 
 def check_optimizer(config: dict[str, Any], setup: Setup) -> Problems:
     """The optimizer and the scheduler."""
-    yield from _named(config)
+    yield from _named(config, setup)
     yield from _scheduler(config, setup)
     if setup.optimizer is UNKNOWN or not setup.complete:
         return
@@ -76,7 +76,7 @@ def _given(config: dict[str, Any], optimizer: torch.optim.Optimizer, stage: int)
         )
 
 
-def _named(config: dict[str, Any]) -> Problems:
+def _named(config: dict[str, Any], setup: Setup) -> Problems:
     from deepspeed.runtime.config import DEEPSPEED_OPTIMIZERS
 
     block = config.get("optimizer")
@@ -94,6 +94,7 @@ def _named(config: dict[str, Any]) -> Problems:
         yield Problem("optimizer.type", f"{shown(name)} is no optimizer of DeepSpeed or torch.optim: {instead}")
     else:
         yield from _parameters("optimizer", block.get("params"), _arguments_of_optimizer(name))
+        yield from _where_it_works(config, name.lower(), setup)
         if name.lower() == "adam" and not {"torch_adam", "adam_w_mode"} & (block.get("params") or {}).keys():
             yield Problem(
                 "optimizer.params.adam_w_mode",
@@ -101,6 +102,23 @@ def _named(config: dict[str, Any]) -> Problems:
                 "mean it",
                 fatal=False,
             )
+
+
+def _where_it_works(config: dict[str, Any], name: str, setup: Setup) -> Problems:
+    from deepspeed.accelerator import get_accelerator
+
+    op = {"lamb": "FusedLambBuilder", "lion": "FusedLionBuilder"}.get(name)
+    if name == "lion" and offload_device(config, "offload_optimizer"):
+        op = "CPULionBuilder"
+    if op and get_accelerator().get_op_builder(op).__name__ == "NotImplementedBuilder":
+        yield Problem(
+            "optimizer.type",
+            f"DeepSpeed's {name.capitalize()} needs a GPU, and this machine's accelerator is the "
+            f'{get_accelerator().device_name().upper()}: write "AdamW", or give deepspeed.initialize(optimizer=...)',
+            fatal=setup.here,
+        )
+    if name == "muon" and stage_of(config) == 3 and value_at(config, "zero_optimization.reduce_scatter", True):
+        yield Problem("zero_optimization.reduce_scatter", "does not go with Muon at stage 3: write false")
 
 
 def _scheduler(config: dict[str, Any], setup: Setup) -> Problems:

@@ -20,6 +20,7 @@ class Setup:
         ranks: data-parallel ranks; None when they are not known.
         optimizer: the optimizer given to ``deepspeed.initialize`` (None: none), or a function that makes one.
         scheduler: likewise.
+        data: the training data given to it (None: none).
         kind: what the engine is around: a model, a ``PipelineModule`` or an ``EngineModule``.
         complete: whether this is the whole config; else code adds to it and resolves what is ``"auto"``.
         here: whether it is used on this machine's accelerator.
@@ -28,6 +29,7 @@ class Setup:
     ranks: int | None = None
     optimizer: Any = UNKNOWN
     scheduler: Any = UNKNOWN
+    data: Any = UNKNOWN
     kind: Literal["model", "pipeline", "engine module"] = "model"
     complete: bool = True
     here: bool = True

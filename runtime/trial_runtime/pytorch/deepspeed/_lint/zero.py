@@ -12,6 +12,7 @@ def check_zero(config: dict[str, Any], setup: Setup) -> Problems:
     yield from _offload(config)
     yield from _by_hand(config, setup)
     yield from _reduction(config)
+    yield from _groups(config, setup)
     yield from _checkpoints(config)
 
 
@@ -90,6 +91,14 @@ def _reduction(config: dict[str, Any]) -> Problems:
     clip = value_at(config, "gradient_clipping", 0.0)
     if isinstance(clip, int | float) and not isinstance(clip, bool) and not clip >= 0:
         yield Problem("gradient_clipping", f"{shown(clip)} is no norm: write the norm to clip at, 0.0 for no clipping")
+
+
+def _groups(config: dict[str, Any], setup: Setup) -> Problems:
+    """Groups of ranks, which have to be all of one size."""
+    for path in ("zero_optimization.zero_hpz_partition_size", "tensor_parallel.autotp_size"):
+        size = value_at(config, path, 1)
+        if setup.ranks and isinstance(size, int) and size > 1 and setup.ranks % size:
+            yield Problem(path, f"{size} does not divide the {setup.ranks} ranks")
 
 
 def _checkpoints(config: dict[str, Any]) -> Problems:
