@@ -50,13 +50,16 @@ class EngineGuard:
         self._keeps_last_only = self._managed and int(engine.zero_optimization_stage()) in (1, 2)
         self._parameters = list(engine.module.parameters())  # walking a large module's tree takes longer than a step
         self._backward, self._step, self._reduce = engine.backward, engine.step, engine.allreduce_gradients
+        self._prologue = engine._backward_prologue
+        self._as_torch = leaves_untouched_alone(engine, distributed)
         guards.append(self)
         for guard in guards:
             if len(guards) > 1 or self._keeps_last_only or int(engine.gradient_accumulation_steps()) > 1:
                 guard.engine.backward = guard.backward  # elsewhere it is right as it is
-        if leaves_untouched_alone(engine, distributed):
+            if len(guards) > 1 and guard._as_torch:
+                guard.engine._backward_prologue = guard._backward_prologue
+        if self._as_torch:
             engine.allreduce_gradients = self.allreduce_gradients
-            self._prologue, engine._backward_prologue = engine._backward_prologue, self._backward_prologue
         else:
             engine.step = self.step
             self._watch = UntouchedWatch(engine, self.index)
