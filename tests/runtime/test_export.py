@@ -224,7 +224,7 @@ def resume_with_one_stage(folder: Path) -> str:
     one = type("One", (Pipeline,), {"__init__": lambda self, context: in_one_stage(self, context)})
     with pytest.raises(InvalidCheckpointException) as error:
         arguments = {"max_length": pytorch.Batch(5), "latest_checkpoint": "latest"}
-        toys.fit(one, {"stage": 1, "half": False, "bias": False}, folder, **arguments)
+        toys.fit(one, {"stage": 0, "half": False, "bias": False}, folder, **arguments)
     return str(error.value)
 
 
@@ -237,8 +237,8 @@ def in_one_stage(trial: Any, context: Any) -> None:
         PipelineModule.__init__ = make
 
 
-def test_a_pipeline_of_other_stages_is_refused_on_resume(tmp_path: Path) -> None:
-    run_ranks(run_pipeline, tmp_path, 1, False, fresh=True)
+def test_without_zero_a_pipeline_of_other_stages_is_refused_on_resume(tmp_path: Path) -> None:
+    run_ranks(run_pipeline, tmp_path, 0, False, fresh=True)
     (message,) = run_ranks(resume_with_one_stage, tmp_path, size=1, fresh=True)
     assert "split in 2 parts" in message
     assert "Resume with 2" in message

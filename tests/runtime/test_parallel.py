@@ -15,6 +15,7 @@ from deepspeed.moe.layer import MoE
 from deepspeed.moe.utils import split_params_into_different_moe_groups_for_optimizer
 from deepspeed.pipe import LayerSpec, PipelineModule
 from deepspeed.runtime.pipe.topology import PipeDataParallelTopology
+from deepspeed.utils import groups
 from distributed import run_ranks
 from torch import nn
 from trial_runtime import pytorch
@@ -227,17 +228,18 @@ def test_one_rank_does_the_same(tmp_path: Path) -> None:
 
 
 class Pipeline(Plain, det_ds.DeepSpeedTrial):
-    """Two stages on two ranks, or both stages on one."""
+    """As many stages as ranks, or as the hyperparameter ``stages`` says."""
 
     layers: Any = ((nn.Linear, 4, 8), (nn.Tanh,), (nn.Linear, 8, 1))
 
     def __init__(self, context: Any) -> None:
         self.context = context
         self.seen = context.wrap_reducer(sum, name="seen", for_validation=False)
-        size = context.distributed.size
+        size, hparams = context.distributed.size, context.get_hparams()
+        stages = hparams.get("stages", size)
         net = PipelineModule(
             [LayerSpec(*layer) for layer in self.layers],
-            topology=PipeDataParallelTopology(num_pp=size, num_dp=1),
+            topology=PipeDataParallelTopology(num_pp=stages, num_dp=size // stages),
             loss_fn=nn.functional.mse_loss,
             partition_method="uniform",
         )
@@ -247,7 +249,7 @@ class Pipeline(Plain, det_ds.DeepSpeedTrial):
         for index, layer in enumerate(net.forward_funcs):
             if isinstance(layer, nn.Linear):
                 layer.load_state_dict(whole[net._local_start + index].state_dict())
-        config = toys.ds_config(context.get_hparam("stage"), 2)
+        config = toys.ds_config(hparams["stage"], 2 * stages // size)
         engine, _, _, _ = deepspeed.initialize(model=net, optimizer=self.optimizer(net), config=config)
         self.engine = context.wrap_model_engine(engine)
 
@@ -304,6 +306,28 @@ def test_the_middle_stage_of_a_pipeline_loads_no_data(tmp_path: Path) -> None:
 
 def test_a_pipeline_of_two_stages_is_plain_torch_and_resumes(tmp_path: Path) -> None:
     run_ranks(both, tmp_path, fresh=True)  # a pipeline leaves its layout in DeepSpeed's globals
+
+
+def in_other_layouts(folder: Path) -> list[list[float]]:
+    """Losses after the third batch: of two stages that were one on each of two ranks, and the other way round."""
+    Plain.validation_samples = 16
+    found = []
+    for name in ("21", "12"):
+        for stages, end in zip(map(int, name), (3, 6), strict=True):
+            groups.mpu = None  # what a pipeline leaves there
+            hparams = {"stage": 1, "stages": stages, "global_batch_size": 8 // stages}
+            latest = "latest" if end == 6 else None
+            arguments = {"max_length": pytorch.Batch(end), "latest_checkpoint": latest}
+            outcome = toys.fit(Pipeline, hparams, folder / name, **arguments)
+        found.append([float(metrics["loss"]) for metrics in outcome.training])
+    return found
+
+
+def test_under_zero_a_pipeline_goes_on_in_another_layout(tmp_path: Path) -> None:
+    losses, _ = plain_torch(6, 1, 2)
+    pairs = [sum(losses[i : i + 2]) / 2 for i in range(0, 12, 2)]
+    for found in run_ranks(in_other_layouts, tmp_path, fresh=True)[0]:
+        assert found == pytest.approx(pairs[3:], abs=1e-6)
 
 
 # Layouts

@@ -13,6 +13,7 @@ import torch
 
 from trial_runtime.errors import InvalidCheckpointException
 from trial_runtime.pytorch.deepspeed import _masters
+from trial_runtime.pytorch.deepspeed._stages import show_alone
 
 _HALF = (torch.float16, torch.bfloat16)
 _LAYER = re.compile(r"layer_(\d+)-model_states\.pt")
@@ -123,11 +124,7 @@ def _from_stage(folder: Path, stage: int) -> dict[str, torch.Tensor]:
     """The fp32 parameters of a pipeline's stage: shown to DeepSpeed as a checkpoint of its own."""
     with tempfile.TemporaryDirectory() as scratch:
         alone = Path(scratch) / "stage"
-        alone.mkdir()
-        facts = _read(folder / f"mp_rank_{stage:02d}_model_states.pt")
-        torch.save({**facts, "module": {}}, alone / "mp_rank_00_model_states.pt")
-        for shard in folder.glob(f"*zero_pp_rank_*_mp_rank_{stage:02d}_optim_states.pt"):
-            (alone / shard.name.replace(f"_mp_rank_{stage:02d}_", "_mp_rank_00_")).symlink_to(shard.absolute())
+        show_alone(folder, stage, alone)
         return _from_shards(alone)
 
 

@@ -25,6 +25,7 @@ from trial_runtime.pytorch.deepspeed._lent_names import (
     lend,
     pretend,
 )
+from trial_runtime.pytorch.deepspeed._stages import show_alone
 
 logger = logging.getLogger("trial_runtime.pytorch.deepspeed")
 
@@ -75,14 +76,15 @@ def loadable(path: Path, engines: list[Any], distributed: core.DistributedContex
 
 
 def _check_parts(path: Path, engines: list[Any]) -> None:
-    """Refuse a model that was split among another number of ranks: by a pipeline's stages, or by tensors."""
+    """Refuse a model that was split in another number of parts: by tensors, or without ZeRO by a pipeline's stages."""
     for index, engine in enumerate(engines):
         parts = len(list((path / f"model{index}").glob("mp_rank_*_model_states.pt")))
-        if parts not in (0, engine.mp_world_size):
+        by_name = engine.pipeline_parallelism and int(engine.zero_optimization_stage()) > 0
+        if parts not in (0, engine.mp_world_size) and not by_name:
             raise InvalidCheckpointException(
                 f"Checkpoint {path} was saved with engine {index} split in {parts} parts (stages of a pipeline). It "
                 f"has {engine.mp_world_size} now, and DeepSpeed cannot share out its optimizer's state anew. "
-                f"Resume with {parts}."
+                f"Resume with {parts}. (Pipelines trained at ZeRO stage 1 resume with any number of stages.)"
             )
 
 
@@ -91,7 +93,8 @@ def _fits(folder: Path, engine: Any) -> bool:
     if int(engine.zero_optimization_stage()) == 0 or not folder.is_dir():
         return True
     ranks = {file.name.split("_pp_rank_")[1].split("_")[0] for file in folder.glob("*zero_pp_rank_*_optim_states.pt")}
-    return not ranks or len(ranks) == engine.dp_world_size
+    parts = len(list(folder.glob("mp_rank_*_model_states.pt")))
+    return not ranks or (len(ranks) == engine.dp_world_size and parts in (0, engine.mp_world_size))
 
 
 def _convert(path: Path, converted: Path, others: dict[int, int]) -> dict[int, Kept] | str:
@@ -118,11 +121,30 @@ def _convert(path: Path, converted: Path, others: dict[int, int]) -> dict[int, K
 
 
 def _convert_engine(source: Path, target: Path, stage: int) -> Kept:
-    """Convert an engine, whatever its optimizer keeps for each number of a parameter."""
+    """Convert an engine, whatever its optimizer keeps for each number of a parameter; a pipeline stage by stage."""
     kept = kept_in(source)
+    stages = sorted(source.glob("mp_rank_*_model_states.pt"))
+    layers = sorted(source.glob("layer_*-model_states.pt"))
+    if not layers:
+        _convert_states(source, target, kept)
+    for number in range(len(stages) if layers else 0):
+        alone, made = (target.with_name(f"{target.name}-{what}-of-stage{number}") for what in ("files", "made"))
+        show_alone(source, number, alone)
+        _convert_states(alone, made if number else target, kept)
+        if number:
+            shutil.copytree(made / "zero", target / "zero", dirs_exist_ok=True)
+    for file in (*layers, *stages) if layers else ():
+        (target / file.name).unlink(missing_ok=True)
+        (target / file.name).symlink_to(file.absolute())
+    if stage == 3:
+        pretend(target)
+    return kept
+
+
+def _convert_states(source: Path, target: Path, kept: Kept) -> None:
     if kept.is_adams:
         _run_converter(source, target)
-        return kept
+        return
     for number, pair in enumerate(kept.pairs):
         lent, made = (target.with_name(f"{target.name}-{what}{number}") for what in ("lent", "made"))
         lend(source, lent, pair)
@@ -132,9 +154,6 @@ def _convert_engine(source: Path, target: Path, stage: int) -> Kept:
             made.rename(target)
         else:
             gather(target, made, pair)
-    if stage == 3:
-        pretend(target)
-    return kept
 
 
 def _run_converter(source: Path, target: Path) -> None:
