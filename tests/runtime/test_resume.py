@@ -139,6 +139,27 @@ def test_a_callback_without_saved_state_is_left_alone(tmp_path: Path, caplog: py
     assert "'later'" in caplog.text
 
 
+def asked_for_state(name: str, folder: Path) -> list[int]:
+    asked = []
+
+    class Asked(pytorch.PyTorchCallback):
+        def state_dict(self) -> dict[str, Any]:
+            asked.append(toys.world_size())
+            return {}
+
+    class Noting(getattr(toys, name)):  # type: ignore[misc]
+        def build_callbacks(self) -> Any:
+            return {"asked": Asked()}
+
+    toys.fit(Noting, run_dir=folder, max_length=pytorch.Batch(1))
+    return asked
+
+
+@pytest.mark.parametrize(("name", "others"), [("SimplePT", []), ("SimpleDS", [2])])
+def test_where_callbacks_are_asked_for_their_state(name: str, others: list[int], tmp_path: Path) -> None:
+    assert run_ranks(asked_for_state, name, tmp_path) == [[2], others]
+
+
 def test_a_resume_that_is_already_at_its_end_trains_nothing() -> None:
     with tempfile.TemporaryDirectory() as folder:
         toys.fit(toys.SimplePT, run_dir=Path(folder), max_length=pytorch.Batch(3))

@@ -8,7 +8,7 @@ from typing import Any
 class PyTorchCallback:
     """Base of a trial's callbacks; override what is needed, in a PyTorchTrial or a DeepSpeedTrial.
 
-    Every rank runs its own copy. The exceptions, for a PyTorchTrial only: ``on_checkpoint_save_start``,
+    Every rank runs its own copy. The exceptions, for a PyTorchTrial only: ``state_dict``, ``on_checkpoint_save_start``,
     ``on_checkpoint_write_end`` and ``on_checkpoint_end`` run on the chief alone. A callback that has state must give it
     in :meth:`state_dict` and take it back in :meth:`load_state_dict`.
     """

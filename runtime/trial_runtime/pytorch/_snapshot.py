@@ -183,13 +183,14 @@ class Snapshots:
         strategy, rank = self.strategy, self.context.distributed.rank
         callbacks = strategy.callbacks
         rng = _rng.get_state()
-        checkpoint = {
-            **strategy.checkpoint_state(),
-            "callbacks": {name: callback.state_dict() for name, callback in callbacks.items()},
-            "rng_state": rng,
-        }
+        checkpoint: dict[str, Any] = {}
         hooks_here = strategy.checkpoint_hooks_everywhere or rank == 0
         if hooks_here:
+            checkpoint = {
+                **strategy.checkpoint_state(),
+                "callbacks": {name: callback.state_dict() for name, callback in callbacks.items()},
+                "rng_state": rng,
+            }
             for callback in callbacks.values():
                 callback.on_checkpoint_save_start(checkpoint)
         strategy.save(path, checkpoint)
