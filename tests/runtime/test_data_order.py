@@ -53,6 +53,26 @@ def test_ranks_share_each_epoch_without_overlap(apart: bool, tmp_path: Path) -> 
     assert first[:10] != first[10:20]
 
 
+class Short(Numbered):
+    """Five batches an epoch: of two ranks one begins every other epoch a step before the other."""
+
+    training_samples = 10
+
+
+def interrupted(folder: Path) -> list[int]:
+    """What is trained behind an interruption, and once more by a run that is not interrupted."""
+    hparams = {"apart": True}
+    toys.fit(Short, hparams, folder / "parts", max_length=pytorch.Batch(8))
+    rest = toys.fit(Short, hparams, folder / "parts", max_length=pytorch.Batch(11), latest_checkpoint="latest")
+    whole = toys.fit(Short, hparams, folder / "whole", max_length=pytorch.Batch(11), validation_period=pytorch.Batch(8))
+    return [*rest.state["trained"].tolist(), *whole.state["trained"].tolist()[16:]]
+
+
+def test_a_pass_that_one_rank_had_begun_goes_on_in_its_order(tmp_path: Path) -> None:
+    for trained in run_ranks(interrupted, tmp_path, timeout=50):
+        assert trained[:6] == trained[6:]
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     samples=st.integers(1, 23),

@@ -70,6 +70,8 @@ class TrainingBatches(torch.utils.data.BatchSampler):
         if recorded is None and self.agree is not None:
             agreed = self.agree(start, before)
             recorded = agreed if not _rng.same(agreed, before) else None
+        elif self.agree is not None and start % self.replicas == self.rank:
+            self.agree(start, self._recorded[start])  # others may not have begun this pass when it was interrupted
         self._passes.append((start, recorded or before))
         last_read = (self.skip - 1) * self.replicas + self.rank
         if recorded is None and start > last_read:  # it had not begun
