@@ -15,6 +15,7 @@ from trial_runtime.pytorch._metrics import as_dict
 from trial_runtime.pytorch._pytorch_strategy import gradients, restore_gradients
 from trial_runtime.pytorch._strategy import Shard, Strategy, overrides, takes
 from trial_runtime.pytorch._stream import TrainingData
+from trial_runtime.pytorch.deepspeed import _same_trial
 from trial_runtime.pytorch.deepspeed._context import DeepSpeedTrialContext
 from trial_runtime.pytorch.deepspeed._engine import is_managed
 from trial_runtime.pytorch.deepspeed._trial import DeepSpeedTrial
@@ -147,6 +148,8 @@ class DeepSpeedStrategy(Strategy):
         raise NotImplementedError("a DeepSpeedTrial's state is read by every rank")
 
     def load(self, path: Path, checkpoint: dict[str, Any]) -> None:
+        if not overrides(self.trial.load, DeepSpeedTrial):
+            _same_trial.check(path, self.context.models, self.context.distributed)
         with loadable(path, self.context.models, self.context.distributed) as own:
             self.trial.load(self.context, own)
         for scheduler, state in zip(
