@@ -127,7 +127,6 @@ class ClusterInfo:
         container_rank: this node's rank.
         container_slot_counts: how many slots each node has.
         task_type: always ``"TRIAL"``.
-        gpu_uuids: left empty; the accelerator is asked where it is needed.
         latest_checkpoint: absolute path or URL of the checkpoint to start from, or None. It is the run's own newest
             one, else the one given to ``ds-train``: a run that was started from a checkpoint, crashed and was started
             again goes on where it crashed. Decided once for all ranks, before they start.
@@ -146,8 +145,14 @@ class ClusterInfo:
     agent_id: str = ""
     master_url: str = ""
     session_token: str = ""
-    gpu_uuids: list[str] = dataclasses.field(default_factory=list)
     latest_checkpoint: str | None = None
+
+    @property
+    def gpu_uuids(self) -> list[str]:
+        """The GPUs of this node. Imports torch."""
+        from trial_runtime import gpu
+
+        return gpu.get_gpu_uuids()
 
     @property
     def user_data(self) -> dict[str, Any]:
@@ -176,9 +181,9 @@ def newest_checkpoint(directory: Path) -> str | None:
     It is the one that the file ``latest`` names. Where a user removed that one, or the process was killed before it
     wrote the file, it is the one with most batches.
     """
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+    with contextlib.suppress(OSError, UnicodeDecodeError):
         name = (directory / LATEST_FILE).read_text(encoding="utf-8").strip()
-        if name and (directory / name).is_dir():
+        if name == Path(name).name and (directory / name).is_dir():
             return str(directory / name)
     whole = [file.parent for file in directory.glob("*/manifest.json") if _CHECKPOINT.fullmatch(file.parent.name)]
     return str(max(whole, key=lambda folder: folder.name)) if whole else None  # names begin with their batches, padded

@@ -52,6 +52,12 @@ def test_it_comes_back_as_it_was_written(as_file: bool, tmp_path: Path, monkeypa
     assert (found.task_type, found.container_addrs, found.container_rank) == ("TRIAL", ["127.0.0.1"], 0)
 
 
+def test_the_gpus_are_those_that_torch_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trial_runtime.gpu.get_gpu_uuids", lambda: ["GPU-1", "GPU-2"])
+
+    assert described(tmp_path).gpu_uuids == ["GPU-1", "GPU-2"]
+
+
 def test_the_newest_checkpoint_is_the_one_that_latest_names(tmp_path: Path) -> None:
     checkpoints = tmp_path / "checkpoints"
     assert newest_checkpoint(checkpoints) is None
@@ -65,15 +71,15 @@ def test_the_newest_checkpoint_is_the_one_that_latest_names(tmp_path: Path) -> N
 
 
 def test_of_the_checkpoints_left_the_last_is_the_newest(tmp_path: Path) -> None:
-    for name in ("00000008-ab", "00000010-cd", ".tmp-00000012-ef"):
+    for name in ("00000008-000000ab", "00000010-000000cd", ".tmp-00000012-000000ef"):
         (tmp_path / name).mkdir()
-    (tmp_path / ".tmp-00000012-ef" / "manifest.json").touch()
-    (tmp_path / "latest").write_text("00000012-ef\n")
+    (tmp_path / ".tmp-00000012-000000ef" / "manifest.json").touch()
+    (tmp_path / "latest").write_text("00000012-000000ef\n")
     assert newest_checkpoint(tmp_path) is None
 
-    for name in ("00000008-ab", "00000010-cd"):
+    for name in ("00000008-000000ab", "00000010-000000cd"):
         (tmp_path / name / "manifest.json").touch()
-    assert newest_checkpoint(tmp_path) == str(tmp_path / "00000010-cd")
+    assert newest_checkpoint(tmp_path) == str(tmp_path / "00000010-000000cd")
 
 
 def test_the_runs_own_checkpoint_comes_before_the_given_one(tmp_path: Path) -> None:

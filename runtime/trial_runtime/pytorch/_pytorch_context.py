@@ -111,6 +111,13 @@ class PyTorchTrialContext(TrialContext):
     def _prepare_alone(self) -> None:
         self._alone = True
 
+    def _set_default_average_aggregated_gradients(self, average_aggregated_gradients: bool) -> None:
+        """Decide for :meth:`wrap_optimizer`; tests that were written for Determined do."""
+        self._average_default = average_aggregated_gradients
+
+    def _set_default_gradient_compression(self, gradient_compression: bool) -> None:
+        """Accepted and not used: a setting of Horovod."""
+
     def wrap_model(self, model: torch.nn.Module) -> torch.nn.Module:
         """Move a model to the device, share its gradients among the ranks, and save it with checkpoints.
 
