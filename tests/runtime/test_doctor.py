@@ -156,6 +156,24 @@ def test_the_ops_that_a_config_asks_for_are_named(config: dict[str, Any], ops: l
     assert [name for name, _ in needs.needed_ops(config)] == ops
 
 
+def test_an_op_that_was_compiled_or_whose_lock_was_left_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    folder = tmp_path / "fused_adam"
+    folder.mkdir()
+
+    def told() -> Row:
+        (row,) = needs.ops({"optimizer": {"type": "AdamW"}}).rows
+        return row
+
+    assert told().state == "note"
+    (folder / "fused_adam.so").touch()
+    assert told().state == "good"
+    (folder / "lock").touch()
+    assert (told().state, f"remove {folder / 'lock'}" in told().text) == ("bad", True)
+
+
 def test_an_op_without_a_compiler_is_in_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     monkeypatch.delenv("CXX", raising=False)

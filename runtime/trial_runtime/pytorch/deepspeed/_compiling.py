@@ -36,18 +36,27 @@ def told() -> Iterator[None]:
 
 def tell(name: str) -> None:
     """Say what loading the operation ``name`` is going to take; nothing when it was compiled before."""
-    folder = _folder(name)
-    lock = folder / "lock"
+    folder, lock = folder_of(name), lock_of(name)
     if lock.exists() and lock.stat().st_mtime < _STARTED:  # not another rank's of this run
         logger.warning(
             f"DeepSpeed waits for another process that compiles {name}. If there is none, one was killed while it "
             f"compiled: remove {lock}, and this run goes on."
         )
-    elif not (folder / f"{name}.so").exists():
+    elif not is_compiled(name):
         logger.warning(f"DeepSpeed compiles {name}, which takes a minute or more, once (it is kept in {folder}).")
 
 
-def _folder(name: str) -> Path:
+def is_compiled(name: str) -> bool:
+    """Whether the operation was compiled before."""
+    return (folder_of(name) / f"{name}.so").exists()
+
+
+def lock_of(name: str) -> Path:
+    """The file that is there while a process compiles the operation, or when one was killed while it did."""
+    return folder_of(name) / "lock"
+
+
+def folder_of(name: str) -> Path:
     """Where torch keeps the extension ``name``; it may not be there yet."""
     from torch.utils import cpp_extension
 

@@ -118,7 +118,7 @@ class DeepSpeedTrialContext(TrialContext):
     def _check(self, engine: Any) -> None:
         _initialize.check_engine(engine)
         config = engine._config._param_dict
-        if "gradient_clipping" not in config and not self._warned_of_clipping:
+        if "gradient_clipping" not in config and not self._warned_of_clipping and self.distributed.rank == 0:
             self._warned_of_clipping = True
             logger.warning(
                 'The DeepSpeed config has no "gradient_clipping". Since DeepSpeed 0.19.3 its default is 1.0: gradients '

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import torch.distributed as dist
+
 from trial_runtime.errors import InvalidDeepSpeedConfigException
 from trial_runtime.pytorch.deepspeed._lint.batch import check_batch_sizes
 from trial_runtime.pytorch.deepspeed._lint.data import check_data
@@ -42,7 +44,7 @@ def lint(config: dict[str, Any], setup: Setup) -> list[Problem]:
 
 
 def check(config: dict[str, Any], setup: Setup, source: str = "") -> None:
-    """Refuse a config with problems; what only deserves a remark is logged, once.
+    """Refuse a config with problems; what only deserves a remark is logged, once, by the chief.
 
     Args:
         config: the config.
@@ -54,8 +56,9 @@ def check(config: dict[str, Any], setup: Setup, source: str = "") -> None:
     """
     problems = lint(config, setup)
     where = f"The DeepSpeed config{f' ({source})' if source else ''}"
+    chief = not dist.is_initialized() or dist.get_rank() == 0
     for problem in problems:
-        if not problem.fatal and str(problem) not in _warned:
+        if not problem.fatal and chief and str(problem) not in _warned:
             _warned.add(str(problem))
             logger.warning(f"{where}: {problem}")
     fatal = [problem for problem in problems if problem.fatal]
