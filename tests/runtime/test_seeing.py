@@ -125,7 +125,18 @@ def test_on_a_terminal_a_run_ends_with_its_whole_bar(tmp_path: Path, monkeypatch
     terminal = attach(monkeypatch)
     train(tmp_path)
     lines = plain(terminal.getvalue()).splitlines()
-    assert any("4/4 batches" in line and "loss" in line for line in lines[-3:])
+    (last,) = (line for line in lines[-2:] if "4/4 batches" in line)
+    assert "trained" in last
+    assert "loss" in last
+    assert "left" not in last
+
+
+def test_a_run_that_fails_ends_with_a_bar_that_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = attach(monkeypatch)
+    monkeypatch.setattr(toys.SimpleDS, "evaluate_batch", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        train(tmp_path)
+    assert any("stopped" in line and "4/4 batches" in line for line in plain(terminal.getvalue()).splitlines()[-2:])
 
 
 def test_what_is_logged_stands_above_the_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,7 +50,7 @@ class ProgressBar:
             shown.append(f"{pace.samples_per_second:,.0f} samples/s")
         elif pace.batches_per_second is not None:
             shown.append(f"{pace.batches_per_second:,.3g} batches/s")
-        if pace.seconds_left is not None:
+        if pace.seconds_left is not None and pace.doing not in ("trained", "stopped"):
             shown.append(f"{clock(pace.seconds_left)} left")
         if self.metric:
             shown.append(self.metric)
@@ -80,7 +80,12 @@ class ProgressBar:
             redirect_stderr=False,
         )
         with live, printing_above(console):
-            yield
+            done = "stopped"
+            try:
+                yield
+                done = "trained" if self.pace.total in (None, self.pace.progress.batches) else "stopped"
+            finally:
+                self.pace.doing = done
 
 
 def terminal_for_bar() -> TextIO | None:

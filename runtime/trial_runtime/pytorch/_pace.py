@@ -21,7 +21,7 @@ class Pace:
         samples: how many samples all ranks have trained in this process; None where nobody knows.
 
     Attributes:
-        doing: ``training``, ``validating`` or ``saving``.
+        doing: ``training``, ``validating`` or ``saving``; at the end ``trained`` or ``stopped``.
         batches_per_second: between the last two reports; None before.
         samples_per_second: likewise; None where samples are not known.
         skipped: optimizer steps that engines left out between the last two reports, because gradients overflowed.
