@@ -12,6 +12,7 @@ _LOGGER = "DeepSpeed"
 _NO_ACCELERATOR = "Setting accelerator to CPU."
 _DEVICE_FILES = ("nvidia[0-9]*", "kfd", "davinci[0-9]*", "accel*", "xdxct*")
 UNTESTED_OPTIMIZER = "You are using ZeRO with an untested optimizer"
+NOT_STARTED = "Attempting to get learning rate from scheduler before it has started"
 
 
 class _Without(logging.Filter):

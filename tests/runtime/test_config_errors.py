@@ -412,6 +412,13 @@ def test_a_remark_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     assert sum("a_note_of_ours" in record.getMessage() for record in caplog.records) == 1
 
 
+def test_an_engine_with_a_schedule_is_made_in_silence(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    with det_ds.init(run_dir=tmp_path):
+        initialize({**toys.ds_config(), "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 2}}})
+    assert [record.getMessage() for record in caplog.records] == []
+
+
 @pytest.mark.parametrize("as_file", [True, False])
 def test_a_config_that_hyperparameters_name_is_checked_before_the_trial_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_file: bool
