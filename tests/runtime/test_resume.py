@@ -167,6 +167,13 @@ def test_a_resume_that_is_already_at_its_end_trains_nothing() -> None:
     assert again.training == []
 
 
+def test_the_checkpoint_may_be_given_as_a_path(tmp_path: Path) -> None:
+    toys.fit(toys.SimplePT, run_dir=tmp_path / "one", max_length=pytorch.Batch(1))
+    (checkpoint,) = (tmp_path / "one" / "checkpoints").glob("0*")
+    more = toys.fit(toys.SimplePT, run_dir=tmp_path / "two", max_length=pytorch.Batch(2), latest_checkpoint=checkpoint)
+    assert len(more.training) == 1
+
+
 class Augmented(torch.utils.data.Dataset[Any]):
     """Draws from every generator, a different number of times for each sample."""
 

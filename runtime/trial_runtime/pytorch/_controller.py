@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -46,7 +47,7 @@ class TrialController:
         reporting_period: TrainUnit | None,
         smaller_is_better: bool,
         steps_completed: int,
-        latest_checkpoint: str | None,
+        latest_checkpoint: str | Path | None,
         local_training: bool,
         test_mode: bool,
         searcher_metric_name: str | None,
@@ -68,7 +69,7 @@ class TrialController:
             checkpoint_period=checkpoint_period,
             reporting_period=reporting_period,
             checkpoint_policy=policy,
-            latest_checkpoint=latest_checkpoint,
+            latest_checkpoint=None if latest_checkpoint is None else str(latest_checkpoint),
             step_zero_validation=step_zero_validation,
             test_mode=test_mode,
         )

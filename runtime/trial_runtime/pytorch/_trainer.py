@@ -47,7 +47,7 @@ class BaseTrainer:
         max_length: TrainUnit | None = None,
         reporting_period: TrainUnit = _REPORTING_DEFAULT,
         checkpoint_policy: str = "best",
-        latest_checkpoint: str | None = None,
+        latest_checkpoint: str | Path | None = None,
         step_zero_validation: bool = False,
         test_mode: bool = False,
         profiling_enabled: bool = False,
