@@ -24,7 +24,7 @@ OPTIONS_VARIABLE = "DS_TRAIN_STORAGE_OPTIONS"
 """Environment variable by which ``ds-train`` hands the driver's options (JSON), keys among them, to the ranks."""
 
 _NO_KEYS = ("endpoint_url", "account_name", "account_host")
-_URL = re.compile(r"[A-Za-z][\w+.-]*://")
+_URL = re.compile(r"(?:[\w+.-]+::)*[A-Za-z][\w+.-]*://")  # fsspec chains drivers: simplecache::s3://...
 
 
 @dataclasses.dataclass(frozen=True)

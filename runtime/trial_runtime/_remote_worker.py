@@ -29,6 +29,8 @@ class Storage:
         import fsspec
 
         scheme = url.partition("://")[0]
+        if scheme == "memory":
+            raise ValueError("memory:// is a process's own memory, nothing of it is left for the next one")
         self.has_buckets = scheme in _EXTRAS  # no folders then: making one would make a bucket
         try:
             self.files_of_url, self.root = fsspec.core.url_to_fs(url, **options)

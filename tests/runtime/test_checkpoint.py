@@ -13,7 +13,7 @@ import torch
 import toys
 from distributed import run_ranks
 from trial_runtime import core, pytorch
-from trial_runtime.errors import InvalidCheckpointException
+from trial_runtime.errors import CheckpointStorageError, InvalidCheckpointException
 from trial_runtime.pytorch._checkpoint import CheckpointStore
 from trial_runtime.pytorch._snapshot import CheckpointPolicy
 
@@ -130,16 +130,47 @@ def test_a_missing_checkpoint_is_an_error_that_lists_what_is_there(tmp_path: Pat
         store.find("other")
 
 
-@pytest.mark.parametrize("left", ["", "00000009-aaaaaaaa"])
-def test_the_newest_that_is_there_is_found_without_the_file_that_names_it(left: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("left", [b"", b"00000009-aaaaaaaa", b"../..", b"/", b".", b"\xff\xfe"])
+def test_the_newest_that_is_there_is_found_without_the_file_that_names_it(left: bytes, tmp_path: Path) -> None:
     store = store_in(tmp_path)
     for name in ("00000001-aaaaaaaa", "00000002-bbbbbbbb"):
         store.save(name, write(name), {}).result()
-    if left:  # names one that somebody removed
-        (tmp_path / "checkpoints" / "latest").write_text(left)
+    if left:  # names one that somebody removed, or none
+        (tmp_path / "checkpoints" / "latest").write_bytes(left)
     else:  # killed between the two renames of the first commit
         (tmp_path / "checkpoints" / "latest").unlink()
     assert store_in(tmp_path).find("latest").name == "00000002-bbbbbbbb"
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "", '{"files": {}', None])
+def test_a_damaged_manifest_is_refused_and_the_sound_checkpoint_named(content: str | None, tmp_path: Path) -> None:
+    store = store_in(tmp_path)
+    for name in ("00000001-aaaaaaaa", "00000002-bbbbbbbb", "00000003-cccccccc"):
+        store.save(name, write(name), {"progress": {"batches": 10}}).result()
+    for name in ("00000002-bbbbbbbb", "00000003-cccccccc"):
+        manifest = tmp_path / "checkpoints" / name / "manifest.json"
+        manifest.write_text(
+            manifest.read_text().replace('"batches": 10', '"batches": 11') if content is None else content
+        )
+    with pytest.raises(
+        InvalidCheckpointException, match=r"manifest\.json: .*sound checkpoint there is 00000001-aaaaaaaa"
+    ):
+        store.verify(store.find("latest"))
+
+
+@pytest.mark.parametrize("what", ["file", "link", "read-only"])
+def test_a_folder_that_takes_no_checkpoints_is_said_before_training(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "checkpoints"
+    if what == "file":
+        folder.write_text("")
+    elif what == "link":
+        folder.symlink_to(tmp_path / "nowhere")
+    else:
+        monkeypatch.setattr(os, "access", lambda path, _: Path(path) != tmp_path)  # permissions are not root's
+    with pytest.raises(CheckpointStorageError, match=r"cannot be saved to .*checkpoints"):
+        toys.fit(toys.SimplePT, run_dir=tmp_path, max_length=pytorch.Batch(1))
 
 
 @pytest.mark.parametrize(("smaller", "wanted"), [(True, [True, False, True]), (False, [True, True, False])])

@@ -191,6 +191,8 @@ def test_an_upload_that_was_cut_off_counts_as_none(tmp_path: Path) -> None:
         ("gs://bucket", r"pip install 'ds-migrate\[gcs\]'"),
         ("az://container", r"pip install 'ds-migrate\[azure\]'"),
         ("nonsense://x", "no storage of the kind nonsense://"),
+        ("memory://x", "own memory"),
+        ("simplecache::nonsense://x", "nonsense"),
     ],
 )
 def test_a_storage_without_a_driver_is_said_before_training(url: str, said: str, tmp_path: Path) -> None:

@@ -19,8 +19,9 @@ same is there too, and a checkpoint is there when its manifest is.
 from __future__ import annotations
 
 import contextlib
-import json
+import errno
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -83,8 +84,13 @@ class CheckpointStore:
         """The run begins, from this checkpoint if there is one.
 
         Raises:
-            CheckpointStorageError: on every rank, when the remote storage does not answer.
+            CheckpointStorageError: on every rank, when nothing can be written to the folder, or the remote storage does
+                not answer.
         """
+        try:
+            together(self.distributed, lambda: _check_writable(self.directory), everywhere=True)
+        except RanksError as error:
+            raise CheckpointStorageError(f"Checkpoints cannot be saved to {self.directory}: {error}.") from error
         if self.mirror is None:
             return
         if path is not None and path.parent == self.directory and not self._foreign:
@@ -184,7 +190,7 @@ class CheckpointStore:
                 logger.warning(f"Checkpoint {final.name} was not uploaded: {error}. It is tried again after the next.")
 
     def _rename(self, temporary: Path, final: Path, manifest: dict[str, Any]) -> None:
-        _manifest.write_synced(temporary / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True))
+        _manifest.write_synced(temporary / MANIFEST, _manifest.text_of(manifest))
         for folder in {temporary, *(path.parent for path in temporary.rglob("*"))}:
             _manifest.sync_folder(folder)
         temporary.rename(final)
@@ -205,9 +211,23 @@ class CheckpointStore:
             ) from error
 
 
+def _check_writable(directory: Path) -> None:
+    """Know a wrong folder before training and not after.
+
+    Raises:
+        OSError: nothing can be written to it, or it cannot be made.
+    """
+    there = next(path for path in (directory, *directory.absolute().parents) if os.path.lexists(path))
+    if not there.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, "no folder, or a link to none", str(there))
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, "nothing may be written here", str(there))
+
+
 def _newest_sound(other_than: Path) -> str | None:
     for name in reversed(_manifest.committed(other_than.parent)):
         path = other_than.parent / name
-        if path != other_than and not _manifest.differences(path, _manifest.read(path)["files"].items()):
-            return name
+        with contextlib.suppress(OSError, ValueError):  # its manifest is damaged too
+            if path != other_than and not _manifest.differences(path, _manifest.read(path)["files"].items()):
+                return name
     return None

@@ -65,9 +65,21 @@ def read(folder: Path) -> dict[str, Any]:
         ValueError: when it is damaged.
     """
     manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    if not isinstance(manifest, dict) or not isinstance(manifest.get("files", {}), dict):
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
         raise ValueError("it holds no manifest")
+    own = manifest.pop("sha256", None)
+    if own not in (None, _digest(manifest)):
+        raise ValueError("its content has changed")
     return manifest
+
+
+def text_of(manifest: dict[str, Any]) -> str:
+    """A manifest as it is written, with its own hash, which :func:`read` checks."""
+    return json.dumps({**manifest, "sha256": _digest(manifest)}, indent=1, sort_keys=True)
+
+
+def _digest(manifest: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
 def committed(directory: Path) -> list[str]:
