@@ -112,7 +112,8 @@ def test_step_6_loads_a_checkpoint_by_name(tmp_path: Path, monkeypatch: pytest.M
 
     uuid = Path("checkpoints/latest").read_text().strip()
     assert client.get_checkpoint("latest").uuid == uuid
-    assert client.get_checkpoint(uuid).metadata["progress"]["batches"] == 3
+    metadata = client.get_checkpoint(uuid).metadata
+    assert metadata["progress"]["batches"] == metadata["steps_completed"] == 3
     path = client.get_checkpoint(uuid).download(tmp_path / "downloaded")
     with det.import_from_path(path + "/code/"):
         import my_model_def

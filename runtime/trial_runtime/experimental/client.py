@@ -23,10 +23,15 @@ class Checkpoint:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Its manifest: progress, versions, and sizes and hashes of its files. Empty for one that Determined wrote."""
-        manifest = self._path / "manifest.json"
-        facts: dict[str, Any] = json.loads(manifest.read_text(encoding="utf-8")) if manifest.is_file() else {}
-        return facts
+        """Its manifest: progress, versions, and sizes and hashes of its files; also ``steps_completed``, the batches
+        trained. What Determined wrote into one of its own."""
+        for name in ("manifest.json", "metadata.json"):
+            if (self._path / name).is_file():
+                facts: dict[str, Any] = json.loads((self._path / name).read_text(encoding="utf-8"))
+                if "progress" in facts:
+                    facts["steps_completed"] = facts["progress"]["batches"]
+                return facts
+        return {}
 
     def download(self, path: str | Path | None = None) -> str:
         """The folder with its files.
