@@ -181,5 +181,22 @@ def test_what_a_killed_run_left_is_swept_and_what_another_writes_stays(tmp_path:
     assert not written.exists()
 
 
+def test_two_runs_commit_to_one_directory_at_the_same_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stores = [CheckpointStore(tmp_path, core.DummyDistributedContext()) for _ in range(2)]
+    written, write_synced = threading.Barrier(2), _manifest.write_synced
+
+    def both(path: Path, text: str) -> None:
+        write_synced(path, text)
+        if path.name != _manifest.MANIFEST:
+            written.wait(20)  # both have written what shall become the file "latest"
+
+    monkeypatch.setattr(_manifest, "write_synced", both)
+    names = ["00000001-aaaaaaaa", "00000002-bbbbbbbb"]
+    for commit in [store.save(name, Path.exists, {}) for store, name in zip(stores, names, strict=True)]:
+        commit.result()
+    assert (tmp_path / "latest").read_text().strip() in names
+    assert sorted(path.name for path in tmp_path.iterdir()) == [*names, "latest"]
+
+
 def test_files_are_shared_by_their_bytes() -> None:
     assert _manifest.shares({"a": 5, "b": 9, "c": 4, "d": 1}, 2) == [["b", "d"], ["a", "c"]]

@@ -195,7 +195,7 @@ class CheckpointStore:
             _manifest.sync_folder(folder)
         temporary.rename(final)
         _manifest.sync_folder(self.directory)
-        pointer = self.directory / f"{_temporary.PREFIX}{LATEST_FILE}"
+        pointer = final / f"{_temporary.PREFIX}{LATEST_FILE}"  # in here no other run writes
         _manifest.write_synced(pointer, final.name + "\n")
         pointer.replace(self.directory / LATEST_FILE)
         _manifest.sync_folder(self.directory)

@@ -23,12 +23,14 @@ class Claim:
     def __init__(self, folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
+        self.folder = folder
         self._descriptor = os.open(folder, os.O_RDONLY)
         with contextlib.suppress(OSError):  # a file system without locks: nothing is ever swept there
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def release(self) -> None:
-        """The folder is finished, or given up."""
+        """The folder is finished and has another name, or it is given up: the disk may be full."""
+        shutil.rmtree(self.folder, ignore_errors=True)
         os.close(self._descriptor)
 
 
