@@ -272,6 +272,17 @@ def pipeline(folder: Path, stage: int, kind: type = Pipeline, plain: Plain | Non
     assert float(outcome.validation[-1][1]["loss"]) == pytest.approx(validation, abs=1e-6)
 
 
+def test_a_pipeline_with_too_little_validation_data_is_told_before_training(tmp_path: Path) -> None:
+    class Short(Pipeline):
+        validation_samples = 4
+
+        def train_batch(self, dataloader_iter: Any, epoch_idx: int, batch_idx: int) -> Any:
+            raise AssertionError
+
+    with pytest.raises(InvalidExperimentException, match="should not be less than the number of gradient accumulation"):
+        toys.fit(Short, {"stage": 0}, tmp_path, max_length=pytorch.Batch(1))
+
+
 def resumed_pipeline(folder: Path, stage: int) -> None:
     hparams = {"stage": stage}
     toys.fit(Pipeline, hparams, folder, max_length=pytorch.Batch(3))

@@ -38,6 +38,8 @@ class Validation:
                 check_loader(loader, "build_validation_data_loader", checks_off, strategy.unlock)
                 self.loader = validation_loader(loader) if whole else validation_loader(loader, shard.size, shard.rank)
                 self._whole = loader
+        if not whole:
+            self._count()  # what there is to say about the data is said before training
 
     @property
     def _evaluates_whole(self) -> bool:
