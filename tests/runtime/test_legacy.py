@@ -40,6 +40,13 @@ def test_a_pytorch_trial_goes_on_where_determined_stopped(
     assert [metrics["epoch"] for metrics in longer.training] == [3, 3]
 
 
+@pytest.mark.parametrize(
+    ("saved", "own"), [("w", "w"), ("module.w", "w"), ("module.w", "module.w"), ("module.module.w", "module.w")]
+)
+def test_a_state_from_several_ranks_gets_the_models_names(saved: str, own: str) -> None:
+    assert _legacy.without_ddp({saved: 1}, {own: 0}) == {own: 1}
+
+
 def test_the_migrated_trial_starts_with_its_weights(
     written_by_determined: tuple[Path, dict[str, torch.Tensor]], tmp_path: Path
 ) -> None:
