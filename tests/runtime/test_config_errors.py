@@ -437,6 +437,32 @@ def test_a_config_that_hyperparameters_name_is_checked_before_the_trial_is_made(
     assert "gradient_accumulation_step:" in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"train_batch_size": 4,}', r"ds_config\.json is no JSON: .*line 1 column 24"),
+        ("[]", "a DeepSpeed config is a JSON object, this is a list"),
+        ('{"fp16": {}, "fp16": {}}', "these keys occur twice: fp16"),
+        ('{"zero_optimization": 1}', "zero_optimization is 1, it cannot be overwritten"),
+    ],
+)
+def test_a_config_that_cannot_be_read_is_told_before_the_trial_is_made(
+    tmp_path: Path, content: str, message: str
+) -> None:
+    (tmp_path / "ds_config.json").write_text(content)
+    hparams = {
+        "deepspeed_config": str(tmp_path / "ds_config.json"),
+        "overwrite_deepspeed_args": {"zero_optimization": {"stage": 1}},
+    }
+    with pytest.raises(InvalidDeepSpeedConfigException, match=message), det_ds.init(hparams=hparams):
+        raise AssertionError("the trial would be made here")
+
+
+def test_a_config_that_is_not_there_is_told_with_where_it_was_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="in the working directory"):
+        det_ds.overwrite_deepspeed_config(str(tmp_path / "no.json"), {})
+
+
 def test_a_trial_trains_with_a_config_that_it_completes(tmp_path: Path) -> None:
     hparams = {"deepspeed_config": {"gradient_clipping": 0.0}, "stage": 1}
     outcome = toys.fit(toys.SimpleDS, hparams, tmp_path, max_length=pytorch.Batch(1))

@@ -22,6 +22,7 @@ def overwrite_deepspeed_config(
 
     Raises:
         TypeError: when ``base_ds_config`` is neither, or a dict would overwrite something else.
+        FileNotFoundError: when there is no such file.
         ValueError: when the file holds no JSON object, or a key twice.
     """
     if isinstance(base_ds_config, str | Path):
@@ -55,7 +56,14 @@ def _read(path: Path) -> dict[str, Any]:
             raise ValueError(f"{path}: these keys occur twice: {', '.join(twice)}.")
         return dict(pairs)
 
-    config = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=unique)
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=unique)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"There is no DeepSpeed config {path}; relative paths are looked up in the working directory, {Path.cwd()}."
+        ) from error
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path} is no JSON: {error}.") from error
     if not isinstance(config, dict):
         raise ValueError(f"{path}: a DeepSpeed config is a JSON object, this is a {type(config).__name__}.")
     return config

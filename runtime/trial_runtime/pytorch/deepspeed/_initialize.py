@@ -93,7 +93,10 @@ def check_named(hparams: dict[str, Any] | None, ranks: int) -> None:
     named, changes = (hparams or {}).get("deepspeed_config"), (hparams or {}).get("overwrite_deepspeed_args")
     is_file = isinstance(named, str) and Path(named).is_file()
     if is_file or isinstance(named, dict):
-        config = overwrite_deepspeed_config(named, changes if isinstance(changes, dict) else {})  # type: ignore[arg-type]
+        try:
+            config = overwrite_deepspeed_config(named, changes if isinstance(changes, dict) else {})  # type: ignore[arg-type]
+        except (OSError, ValueError, TypeError) as error:
+            raise _lint.InvalidDeepSpeedConfigException(str(error)) from error
         _lint.check(config, _lint.Setup(ranks=ranks, complete=False), str(named) if is_file else "")
 
 
