@@ -105,6 +105,37 @@ def test_questions_about_training_have_answers_in_training_only(tmp_path: Path) 
     ]
 
 
+def test_between_batches_the_latest_one_is_current(tmp_path: Path) -> None:
+    told = []
+
+    class Hooks(pytorch.PyTorchCallback):
+        def __init__(self, context: Any) -> None:
+            self.context = context
+
+        def tell(self, hook: str) -> None:
+            c = self.context
+            told.append((hook, c.current_train_batch(), c.current_train_epoch(), c.is_epoch_start(), c.is_epoch_end()))
+
+        def on_training_epoch_start(self, epoch_idx: int) -> None:
+            self.tell("start")
+
+        def on_training_epoch_end(self, epoch_idx: int) -> None:
+            self.tell("end")
+
+        def on_validation_end(self, metrics: dict[str, Any]) -> None:
+            self.tell("validated")
+
+    class Telling(toys.SimpleDS):
+        training_samples = 16
+
+        def build_callbacks(self) -> Any:
+            return {"hooks": Hooks(self.context)}
+
+    toys.fit(Telling, {"k": 2}, tmp_path, max_length=pytorch.Epoch(2), validation_period=pytorch.Epoch(1))
+    first = [("start", 0, 0, True, False), ("end", 1, 0, False, True), ("validated", 1, 0, False, True)]
+    assert told == [*first, ("start", 2, 1, True, False), ("end", 3, 1, False, True), ("validated", 3, 1, False, True)]
+
+
 def test_hyperparameters(tmp_path: Path) -> None:
     with pytorch.init(hparams={"global_batch_size": 7, "lr": 0.5}, run_dir=tmp_path) as context:
         assert (context.get_hparam("lr"), context.get_global_batch_size(), context.get_per_slot_batch_size()) == (

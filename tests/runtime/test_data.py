@@ -193,6 +193,19 @@ def test_batches_of_a_type_of_its_own_train_and_validate(tmp_path: Path, caplog:
     assert " samples/s, " in caplog.text
 
 
+def test_a_loader_of_a_class_of_its_own_makes_the_loader_for_training_too() -> None:
+    class Doubling(pytorch.DataLoader):
+        def get_data_loader(self, *args: Any, **kwargs: Any) -> Any:
+            loader = super().get_data_loader(*args, **kwargs)
+            loader.collate_fn = lambda items: 2 * torch.stack(items)
+            return loader
+
+    data = TrainingData(Doubling(torch.arange(4), batch_size=1), replicas=2, rank=1, state={"taken": 1})  # type: ignore[arg-type]
+    data.open()
+    assert data.length == 2
+    assert [next(data).item() for _ in range(3)] == [6, 2, 6]
+
+
 def test_batches_whose_length_nobody_knows_train_too() -> None:
     data = TrainingData([OfItsOwn(), OfItsOwn()], samples_of=pytorch.data_length)
     data.open()

@@ -189,22 +189,23 @@ class TrialContext(_PyTorchReducerContext):
         return self._initial_batch
 
     def current_train_batch(self) -> int:
-        """Index of the batch that is being trained, from the start of training."""
-        return self._position().batches
+        """Index of the batch that is being trained, from the start of training; between batches of the latest."""
+        progress = self._position()
+        return progress.batches if self._micro_idx is None else self._micro_idx // progress.micro_batches
 
     def current_train_epoch(self) -> int:
-        """Index of the epoch that is being trained."""
-        progress = self._position()
-        return progress.epoch_of(progress.batches)
+        """Index of the epoch that this batch belongs to."""
+        return self._position().epoch_of(self.current_train_batch())
 
     def is_epoch_start(self) -> bool:
-        """Whether the batch that is being trained is the first of its epoch."""
-        return self._position().at_epoch_start
+        """Whether this batch is the first of its epoch."""
+        batch, epoch_of = self.current_train_batch(), self._position().epoch_of
+        return batch == 0 or epoch_of(batch) > epoch_of(batch - 1)
 
     def is_epoch_end(self) -> bool:
-        """Whether the batch that is being trained is the last of its epoch."""
-        progress = self._position()
-        return progress.epoch_of(progress.batches + 1) > progress.epoch_of(progress.batches)
+        """Whether this batch is the last of its epoch."""
+        batch, epoch_of = self.current_train_batch(), self._position().epoch_of
+        return epoch_of(batch + 1) > epoch_of(batch)
 
     def get_stop_requested(self) -> bool:
         """Whether this rank has asked to stop."""

@@ -103,8 +103,8 @@ class TrainingLoop:
                         state_dict
                         on_checkpoint_save_start
                         save models, optimizers, schedulers, random generators, position
-                        on_checkpoint_write_end
                         on_checkpoint_end
+                        on_checkpoint_write_end
                         commit, in a thread: training goes on
                     if any rank requested a stop, or got SIGTERM or SIGINT: leave
             validate and checkpoint, where not current; after a stop only checkpoint
@@ -213,6 +213,7 @@ class TrainingLoop:
             self._fresh = False
         if progress.batches >= self._look:
             if progress.at_epoch_start:
+                self.context._micro_idx = progress.batches * progress.micro_batches  # the hook is in the new batch
                 self._epoch_start(progress.epoch_of(progress.batches))
             self._look = progress.next_look(self.plan.length, *self._periods)
         self._batch_metrics += self.strategy.train_batch(self.data)

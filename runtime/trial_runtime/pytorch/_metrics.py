@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ def as_dict(metrics: Any, what: str) -> dict[str, Any]:
     """
     if isinstance(metrics, torch.Tensor):
         metrics = {"loss": metrics}
-    if not isinstance(metrics, dict):
+    if not isinstance(metrics, dict) and not isinstance(metrics, Mapping):
         raise InvalidExperimentException(
             f"{what} must return a dictionary of metrics or a scalar tensor, got {type(metrics).__name__}."
         )

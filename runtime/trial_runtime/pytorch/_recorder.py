@@ -157,11 +157,12 @@ class TensorBoardSink:
         else:
             batches = [Scalars.of_step(first + i // each, _scalars(batch)) for i, batch in enumerate(batch_metrics)]
         seen = {name for batch in batch_metrics for name in batch} if table is None else table
-        others = {name: value for name, value in metrics.items() if name not in seen}
+        others = {name: value for name, value in metrics.items() if name not in seen and name not in _COUNTS}
         write_scalars(self.writer, [*batches, Scalars.of_step(steps_completed, _scalars(others))])
 
     def on_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:
-        named = {name if name.startswith("val") else f"val_{name}": value for name, value in metrics.items()}
+        own = {name: value for name, value in metrics.items() if name not in _COUNTS}
+        named = {name if name.startswith("val") else f"val_{name}": value for name, value in own.items()}
         write_scalars(self.writer, [Scalars.of_step(steps_completed, _scalars(named))])
 
 
@@ -180,4 +181,5 @@ def _tag(name: str) -> str:
     return f"Determined/{name}"
 
 
+_COUNTS = ("batches", "epochs")  # the steps say them
 _NUMBERS = (float, int)  # written out here: a union made in a call takes longer than the check

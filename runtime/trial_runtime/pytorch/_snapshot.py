@@ -207,8 +207,8 @@ class Snapshots:
             (path / "load_data.json").write_text(json.dumps(self._load_data(), indent=1), encoding="utf-8")
         if hooks_here:
             for callback in callbacks.values():
-                callback.on_checkpoint_write_end(str(path))
                 callback.on_checkpoint_end(str(path))
+                callback.on_checkpoint_write_end(str(path))
 
     def _config_files(self) -> list[Path]:
         """Files that hyperparameters name and that the trial needs when it is made again."""

@@ -47,7 +47,9 @@ class TrainingData:
         self._samples_of = samples_of
         self._batches: TrainingBatches | None = None
         self._streams = WorkerStreams(0, self.taken)
-        if isinstance(loader, DataLoader):
+        if isinstance(loader, DataLoader) and type(loader).get_data_loader is not DataLoader.get_data_loader:
+            loader = loader.get_data_loader(repeat=True, skip=self.taken, num_replicas=replicas, rank=rank)
+        elif isinstance(loader, DataLoader):
             self._streams = WorkerStreams(loader.num_workers, self.taken, state.get("workers"))
             first = self._streams.first(self.taken)
             loader, self._batches = loader._training_loader(replicas, rank, first, state.get("passes"), self._streams)
