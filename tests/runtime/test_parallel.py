@@ -375,6 +375,35 @@ def test_a_rank_that_does_not_report_does_not_count(tmp_path: Path) -> None:
     assert run_ranks(without_reports_of_rank_1, tmp_path)[0] == pytest.approx(0.0, abs=1e-6)
 
 
+class Sliced(PlainDS):
+    """Each rank has a half of the hidden layer; both need the same data."""
+
+    def __init__(self, context: Any) -> None:
+        self.context = context
+        specs = [
+            {"patterns": [r".*0\.weight$"], "partition_type": "column"},
+            {"patterns": [r".*2\.weight$"], "partition_type": "row"},
+        ]
+        partition = {"use_default_specs": False, "layer_specs": specs}
+        config = toys.ds_config(tensor_parallel={"autotp_size": 2, "partition_config": partition})
+        net = nn.ModuleDict({"net": self.net()})
+        net.forward = net["net"].forward
+        engine, _, _, _ = deepspeed.initialize(model=net, optimizer=self.optimizer(net), config=config)
+        self.engine = context.wrap_model_engine(engine)
+
+
+def sliced(folder: Path) -> None:
+    outcome = toys.fit(Sliced, run_dir=folder, max_length=pytorch.Batch(5))
+    if outcome.validation:
+        losses, validation = plain_torch(5, 1, 1)
+        assert [float(metrics["loss"]) for metrics in outcome.training] == pytest.approx(losses, abs=1e-6)
+        assert float(outcome.validation[-1][1]["loss"]) == pytest.approx(validation, abs=1e-6)
+
+
+def test_ranks_that_share_a_model_get_the_same_data(tmp_path: Path) -> None:
+    run_ranks(sliced, tmp_path, fresh=True)  # tensor parallelism leaves its groups in DeepSpeed's globals
+
+
 class OneLoads(PlainDS):
     """Both ranks train the same data, which the first one loads and tells (a stand-in for model parallelism)."""
 

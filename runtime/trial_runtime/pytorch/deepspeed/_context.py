@@ -19,7 +19,12 @@ from trial_runtime.pytorch.deepspeed import _initialize, _loss_scale, _masters, 
 from trial_runtime.pytorch.deepspeed._engine import EngineGuard, is_managed
 from trial_runtime.pytorch.deepspeed._engine_module import EngineModule
 from trial_runtime.pytorch.deepspeed._engines import Engines
-from trial_runtime.pytorch.deepspeed._mpu import ModelParallelUnit, make_data_parallel_mpu, make_deepspeed_mpu
+from trial_runtime.pytorch.deepspeed._mpu import (
+    ModelParallelUnit,
+    make_data_parallel_mpu,
+    make_deepspeed_mpu,
+    make_engine_mpu,
+)
 
 logger = logging.getLogger("trial_runtime.pytorch.deepspeed")
 
@@ -67,8 +72,8 @@ class DeepSpeedTrialContext(TrialContext):
     def wrap_model_engine(self, model: Any) -> Any:
         """Register an engine, to be switched between training and evaluation and saved with checkpoints.
 
-        The first engine's micro-batch size and gradient accumulation steps are those of the loop; a pipeline engine
-        also brings the layout of ranks. Rank 0's buffers are given to all ranks here, and before forwards as
+        The first engine's micro-batch size and gradient accumulation steps are those of the loop, and so is its layout
+        of ranks. Rank 0's buffers are given to all ranks here, and before forwards as
         DistributedDataParallel would.
 
         Args:
@@ -100,6 +105,8 @@ class DeepSpeedTrialContext(TrialContext):
             else:
                 logger.warning("Several engines: the layout of ranks is that of the first wrapped engine.")
         else:
+            if not self.models and int(model.dp_world_size) < self.distributed.size:
+                self._mpu = make_engine_mpu(model)
             self._share_buffers(model)
         micro, steps = int(model.train_micro_batch_size_per_gpu()), int(model.gradient_accumulation_steps())
         if not self.models:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import torch.distributed as dist
+
 from trial_runtime import core
 
 
@@ -30,6 +32,13 @@ class ModelParallelUnit:
 def make_data_parallel_mpu(dist_context: core.DistributedContext) -> ModelParallelUnit:
     """Every rank is a data-parallel rank."""
     return ModelParallelUnit(dist_context.get_rank(), dist_context.get_size(), True, True)
+
+
+def make_engine_mpu(engine: Any) -> ModelParallelUnit:
+    """The layout of an engine that is no pipeline: ranks that share a model (tensor or sequence parallelism, or an
+    ``mpu`` of Megatron's given to ``deepspeed.initialize``) train on the same share of the data."""
+    size = int(engine.dp_world_size)
+    return ModelParallelUnit(dist.get_rank(engine.data_parallel_group), size, True, True)
 
 
 def make_deepspeed_mpu(topology: Any) -> ModelParallelUnit:
