@@ -35,7 +35,7 @@ def make_data_parallel_mpu(dist_context: core.DistributedContext) -> ModelParall
 
 
 def make_engine_mpu(engine: Any) -> ModelParallelUnit:
-    """The layout of an engine that is no pipeline: ranks that share a model (tensor or sequence parallelism, or an
+    """The layout of an engine that is no pipeline: ranks that share a model (tensor parallelism, or an
     ``mpu`` of Megatron's given to ``deepspeed.initialize``) train on the same share of the data."""
     size = int(engine.dp_world_size)
     return ModelParallelUnit(dist.get_rank(engine.data_parallel_group), size, True, True)
