@@ -172,8 +172,8 @@ def test_ranks_whose_forwards_need_each_other_validate_an_uneven_rest(tmp_path: 
     run_ranks(uneven_rest, tmp_path)
 
 
-def experts(folder: Path) -> list[float]:
-    """Validation losses of a mixture of experts on two ranks, which has three batches to validate."""
+def experts(folder: Path, latest: str | None = None) -> list[float]:
+    """Validation losses of a mixture of experts over all ranks, which has three batches to validate."""
 
     class Experts(PlainDS):
         def net(self) -> nn.Module:
@@ -200,7 +200,10 @@ def experts(folder: Path) -> list[float]:
             return {"loss": self.losses(dataloader_iter)}
 
     Plain.validation_samples = 12
-    outcome = toys.fit(Experts, run_dir=folder, max_length=pytorch.Batch(3), validation_period=pytorch.Batch(1))
+    outcome = toys.fit(
+        Experts, run_dir=folder, max_length=pytorch.Batch(3), validation_period=pytorch.Batch(1),
+        checkpoint_period=pytorch.Batch(3), latest_checkpoint=latest,
+    )  # fmt: skip
     return [float(metrics["loss"]) for _, metrics in outcome.validation]
 
 
@@ -217,6 +220,9 @@ def test_a_mixture_of_experts_over_ranks_trains_and_validates_an_uneven_rest(tmp
     losses = run_ranks(experts, tmp_path, fresh=True)[0]  # leaves its groups in DeepSpeed's globals
     assert len(losses) == 3
     assert losses[-1] < losses[0]
+    (saved,) = (tmp_path / "checkpoints").glob("0000*")
+    with pytest.raises(AssertionError, match=r"saved by 2 ranks, and there are 1 now\. Its model has a mixture of exp"):
+        run_ranks(experts, tmp_path, str(saved), size=1, fresh=True)
 
 
 def test_one_rank_does_the_same(tmp_path: Path) -> None:

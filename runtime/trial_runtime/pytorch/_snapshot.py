@@ -154,8 +154,7 @@ class Snapshots:
         if commit is None or not (wait or all(self.context.distributed.allgather(commit.done))):
             return
         self._commit = None
-        commit.result()
-        logger.info(f"Saved checkpoint {commit.name} in {self.store.directory}.")
+        self._hear(commit)
         for callback in self.strategy.callbacks.values():
             callback.on_checkpoint_upload_end(uuid=commit.name)
 
@@ -174,10 +173,14 @@ class Snapshots:
         if commit is None:
             return
         try:
-            commit.result()
-            logger.info(f"Saved checkpoint {commit.name} in {self.store.directory}.")
+            self._hear(commit)
         except Exception as error:  # what ended training is on its way out already
             logger.error(f"{error}")
+
+    def _hear(self, commit: Commit) -> None:
+        commit.result()
+        if self.context.distributed.rank == 0:
+            logger.info(f"Saved checkpoint {commit.name} in {self.store.directory}.")
 
     def _write(self, path: Path) -> None:
         strategy, rank = self.strategy, self.context.distributed.rank

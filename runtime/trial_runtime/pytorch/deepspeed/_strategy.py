@@ -125,7 +125,7 @@ class DeepSpeedStrategy(Strategy):
                 f"gradient accumulation steps when using pipeline parallelism: the loader has {length}, and one "
                 f"eval_batch() of the pipeline takes {self.micro_batches}."
             )
-        if left:
+        if left and self.context.distributed.rank == 0:
             logger.warning(f"The last {left} validation micro-batches do not fill a pipeline batch; they are left out.")
         return calls
 

@@ -40,9 +40,11 @@ def loadable(path: Path, engines: list[Any], distributed: core.DistributedContex
         distributed: the ranks.
 
     Raises:
-        InvalidCheckpointException: on every rank, when a conversion fails, or a pipeline had other stages.
+        InvalidCheckpointException: on every rank, when a conversion fails, a pipeline had other stages, or experts were
+            on other ranks.
     """
     _check_parts(path, engines)
+    _check_experts(path, engines, distributed.size)
     others = {
         index: int(engine.zero_optimization_stage())
         for index, engine in enumerate(engines)
@@ -86,6 +88,16 @@ def _check_parts(path: Path, engines: list[Any]) -> None:
                 f"has {engine.mp_world_size} now, and DeepSpeed cannot share out its optimizer's state anew. "
                 f"Resume with {parts}. (Pipelines trained at ZeRO stage 1 resume with any number of stages.)"
             )
+
+
+def _check_experts(path: Path, engines: list[Any], size: int) -> None:
+    """Refuse a mixture of experts that was on another number of ranks, each with experts of its own."""
+    saved = len(list(path.glob("rank_*.pt")))
+    if saved not in (0, size) and any(engine.has_moe_layers for engine in engines):
+        raise InvalidCheckpointException(
+            f"Checkpoint {path} was saved by {saved} ranks, and there are {size} now. Its model has a mixture of "
+            f"experts, which DeepSpeed does not deal out to ranks anew. Resume on {saved} ranks."
+        )
 
 
 def _fits(folder: Path, engine: Any) -> bool:
