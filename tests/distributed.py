@@ -23,7 +23,8 @@ def run_ranks(
 
     The ranks are processes of their own with torch.distributed up (gloo, rendezvous in a file, so no port can clash).
     They are kept for the next call of the same size, because importing torch takes longer than most tests; after a
-    failure they are not.
+    failure they are not, nor when they have become slow: groups of ranks that engines make are never taken down, and
+    each has threads that wake up forty times a second.
 
     Args:
         function: importable by name from its module (a top-level function of a test file).
@@ -42,7 +43,7 @@ def run_ranks(
         good = True
         return results
     finally:
-        if good and not fresh:
+        if good and not fresh and pool.threads() < _MANY_THREADS:
             _kept[size] = pool
         else:
             pool.close()
@@ -96,6 +97,10 @@ class _Ranks:
         assert not problems, "a rank failed, or time was over (the others were ended)\n" + "\n".join(problems)
         return results
 
+    def threads(self) -> int:
+        """The most threads that one of the processes has; 0 where /proc does not tell."""
+        return max(len([*Path(f"/proc/{process.pid}/task").glob("*")]) for process in self.processes)
+
     def close(self) -> None:
         for process in self.processes:
             with contextlib.suppress(ProcessLookupError):
@@ -104,6 +109,7 @@ class _Ranks:
         self.folder.cleanup()
 
 
+_MANY_THREADS = 256
 _kept: dict[int, _Ranks] = {}
 
 
