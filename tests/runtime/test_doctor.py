@@ -65,7 +65,7 @@ def test_a_file_that_is_no_config_is_exit_code_2_in_one_line(
         path.write_text(content)
     code, _, err = doctor(capsys, path)
     assert code == 2
-    assert err.startswith(f"doctor: {path}: ")
+    assert err.startswith(f"doctor: {path}")
     assert err.count("\n") == 1
 
 
