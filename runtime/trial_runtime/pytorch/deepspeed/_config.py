@@ -63,7 +63,7 @@ def _read(path: Path) -> dict[str, Any]:
             f"There is no DeepSpeed config {path}; relative paths are looked up in the working directory, {Path.cwd()}."
         ) from error
     except json.JSONDecodeError as error:
-        raise ValueError(f"{path} is no JSON: {error}.") from error
+        raise json.JSONDecodeError(f"{path} is no JSON: {error.msg}", error.doc, error.pos) from error
     if not isinstance(config, dict):
         raise ValueError(f"{path}: a DeepSpeed config is a JSON object, this is a {type(config).__name__}.")
     return config
