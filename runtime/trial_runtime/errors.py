@@ -56,6 +56,10 @@ class CheckpointNotFound(InvalidCheckpointException):
     """There is no checkpoint of this name."""
 
 
+class CheckpointMismatchError(InvalidCheckpointException, AssertionError):
+    """A checkpoint is of another trial; the message lists what differs. An AssertionError too, as in Determined."""
+
+
 class CheckpointStorageError(RuntimeError):
     """The remote storage of checkpoints could not be used; the message says why, without keys."""
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from trial_runtime import core
-from trial_runtime.errors import InvalidCheckpointException
+from trial_runtime.errors import CheckpointMismatchError
 from trial_runtime.pytorch.deepspeed._export import engines as engines_in
 
 logger = logging.getLogger("trial_runtime.pytorch.deepspeed")
@@ -27,14 +27,15 @@ def check(path: Path, engines: list[Any], distributed: core.DistributedContext) 
         distributed: the ranks; the chief reads.
 
     Raises:
-        InvalidCheckpointException: on every rank, with every difference: engines, ZeRO stages, number formats,
+        CheckpointMismatchError: on every rank, with every difference: engines, ZeRO stages, number formats,
             parameters, optimizers.
     """
     problems = distributed.broadcast(list(_problems(path, engines)) if distributed.rank == 0 else None)
     if problems:
-        raise InvalidCheckpointException(
-            f"Checkpoint {path} does not fit the trial: {'; '.join(problems)}. Resume with the trial as it was when it "
-            "was saved, or begin a new run with its weights (`python -m trial_runtime.export`)."
+        raise CheckpointMismatchError(
+            f"Failed to load deepspeed checkpoint {path}: it does not fit the trial: {'; '.join(problems)}. Resume "
+            "with the trial as it was when it was saved, or begin a new run with its weights (`python -m "
+            "trial_runtime.export`)."
         )
     left = len(engines_in(path)) - len(engines)
     if left > 0 and distributed.rank == 0:
