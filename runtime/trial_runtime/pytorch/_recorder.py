@@ -154,9 +154,10 @@ class TensorBoardSink:
         if table is not None:
             steps = first + np.arange(len(batch_metrics)) // each
             batches = [Scalars(steps, {_tag(name): column for name, column in table.items()})]
+            seen = set(table)
         else:
             batches = [Scalars.of_step(first + i // each, _scalars(batch)) for i, batch in enumerate(batch_metrics)]
-        seen = {name for batch in batch_metrics for name in batch} if table is None else table
+            seen = {name for batch in batch_metrics for name in batch}
         others = {name: value for name, value in metrics.items() if name not in seen and name not in _COUNTS}
         write_scalars(self.writer, [*batches, Scalars.of_step(steps_completed, _scalars(others))])
 

@@ -50,6 +50,8 @@ class _Finder(importlib.abc.MetaPathFinder):
         path: Sequence[str] | None = None,  # noqa: ARG002
         target: ModuleType | None = None,  # noqa: ARG002
     ) -> importlib.machinery.ModuleSpec | None:
+        if fullname == "attrdict" and not _is_importable(fullname):
+            return importlib.machinery.ModuleSpec(fullname, _SameModule(_ATTR_DICT))
         if fullname != ALIAS and not fullname.startswith(ALIAS + "."):
             return None
         name = TARGET + fullname[len(ALIAS) :]
@@ -65,18 +67,6 @@ class _Finder(importlib.abc.MetaPathFinder):
         )
 
 
-class _AttrDictFinder(importlib.abc.MetaPathFinder):
-    def find_spec(
-        self,
-        fullname: str,
-        path: Sequence[str] | None = None,  # noqa: ARG002
-        target: ModuleType | None = None,  # noqa: ARG002
-    ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != "attrdict" or _is_importable(fullname):
-            return None
-        return importlib.machinery.ModuleSpec(fullname, _SameModule(_ATTR_DICT))
-
-
 def _is_importable(name: str) -> bool:
     """Whether there is a module of this name that is not the distribution of this name."""
     try:
@@ -86,7 +76,7 @@ def _is_importable(name: str) -> bool:
     return False
 
 
-_finder, _attr_dict_finder = _Finder(), _AttrDictFinder()
+_finder = _Finder()
 
 
 def install() -> None:
@@ -103,7 +93,7 @@ def install() -> None:
             f"{ALIAS!r} is already imported from {getattr(loaded, '__file__', '?')}; "
             f"install the alias before anything imports it"
         )
-    sys.meta_path[:0] = [_finder, _attr_dict_finder]
+    sys.meta_path.insert(0, _finder)
     if _SHIM not in sys.path:
         sys.path.insert(1, _SHIM)  # for spawned children, which inherit the path but not the finder
 
@@ -113,7 +103,6 @@ def uninstall() -> None:
     if _finder not in sys.meta_path:
         return
     sys.meta_path.remove(_finder)
-    sys.meta_path.remove(_attr_dict_finder)
     if _SHIM in sys.path:
         sys.path.remove(_SHIM)
     for name in [name for name in sys.modules if name == ALIAS or name.startswith(ALIAS + ".")]:

@@ -73,8 +73,7 @@ class DeepSpeedTrialContext(TrialContext):
         """Register an engine, to be switched between training and evaluation and saved with checkpoints.
 
         The first engine's micro-batch size and gradient accumulation steps are those of the loop, and so is its layout
-        of ranks. Rank 0's buffers are given to all ranks here, and before forwards as
-        DistributedDataParallel would.
+        of ranks. Rank 0's buffers are given to all ranks here, and before forwards as DistributedDataParallel would.
 
         Args:
             model: the engine, the first item of what ``deepspeed.initialize`` returned.

@@ -135,22 +135,27 @@ def _convert(path: Path, converted: Path, others: dict[int, int]) -> dict[int, K
 def _convert_engine(source: Path, target: Path, stage: int) -> Kept:
     """Convert an engine, whatever its optimizer keeps for each number of a parameter; a pipeline stage by stage."""
     kept = kept_in(source)
-    stages = sorted(source.glob("mp_rank_*_model_states.pt"))
-    layers = sorted(source.glob("layer_*-model_states.pt"))
-    if not layers:
+    if any(source.glob("layer_*-model_states.pt")):
+        _convert_stages(source, target, kept)
+    else:
         _convert_states(source, target, kept)
-    for number in range(len(stages) if layers else 0):
+    if stage == 3:
+        pretend(target)
+    return kept
+
+
+def _convert_stages(source: Path, target: Path, kept: Kept) -> None:
+    """Convert a pipeline: the state of each stage by itself, all of them gathered; its layers stay as they are."""
+    stages = sorted(source.glob("mp_rank_*_model_states.pt"))
+    for number in range(len(stages)):
         alone, made = (target.with_name(f"{target.name}-{what}-of-stage{number}") for what in ("files", "made"))
         show_alone(source, number, alone)
         _convert_states(alone, made if number else target, kept)
         if number:
             shutil.copytree(made / "zero", target / "zero", dirs_exist_ok=True)
-    for file in (*layers, *stages) if layers else ():
+    for file in (*source.glob("layer_*-model_states.pt"), *stages):
         (target / file.name).unlink(missing_ok=True)
         (target / file.name).symlink_to(file.absolute())
-    if stage == 3:
-        pretend(target)
-    return kept
 
 
 def _convert_states(source: Path, target: Path, kept: Kept) -> None:
