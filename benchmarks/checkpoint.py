@@ -33,7 +33,7 @@ import torch
 from torch import nn
 from trial_runtime import pytorch
 from trial_runtime.pytorch import deepspeed as det_ds
-from trial_runtime.pytorch._snapshot import Snapshots
+from trial_runtime.pytorch._checkpoints.run_state import Snapshots
 
 BYTES_A_PARAMETER = 12  # its value and two moments, fp32
 WIDTH = 1024

@@ -15,9 +15,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
+from ds_verify.compare import largest_gap  # noqa: E402
 from equivalence.launch import Runs  # noqa: E402
 from equivalence.scenario import NAMES, Case  # noqa: E402
-from trial_runtime.verify.compare import largest_gap  # noqa: E402
 
 
 def main() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from ds_migrate.experiment import lengths, options
-from ds_migrate.experiment.tree import Node
-from trial_runtime.train import fields
+from ds_migrate.experiment.yaml_nodes import Node
+from trial_runtime.train.config import unsupported_fields
 
 GUIDE = Path(__file__).parents[1] / "docs/guide.md"
 
@@ -22,15 +22,15 @@ def table() -> dict[str, tuple[str, str]]:
 
 
 def test_it_has_every_field_and_no_other() -> None:
-    sections = {f"{section}.{name}" for section, names in fields._SECTIONS.items() for name in names}
-    whole = fields.USED - fields._SECTIONS.keys()
+    sections = {f"{section}.{name}" for section, names in unsupported_fields._SECTIONS.items() for name in names}
+    whole = unsupported_fields.USED - unsupported_fields._SECTIONS.keys()
 
-    assert table().keys() == whole | sections | fields.IGNORED.keys()
+    assert table().keys() == whole | sections | unsupported_fields.IGNORED.keys()
 
 
-@pytest.mark.parametrize("name", fields.IGNORED)
+@pytest.mark.parametrize("name", unsupported_fields.IGNORED)
 def test_what_is_not_acted_on_is_said_as_at_start(name: str) -> None:
-    assert table()[name][1] == fields.IGNORED[name]
+    assert table()[name][1] == unsupported_fields.IGNORED[name]
 
 
 def test_lengths_in_batches_are_those_that_divide() -> None:

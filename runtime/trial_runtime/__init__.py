@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from trial_runtime import errors, gpu
 from trial_runtime._backend import _DistributedBackend
 from trial_runtime._cluster_info import ClusterInfo, TrialInfo, get_cluster_info
-from trial_runtime._import import import_from_path
+from trial_runtime._import_from_path import import_from_path
 from trial_runtime.errors import InvalidHP
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
-from trial_runtime.train.console import Tee
+from trial_runtime.train.run.log_tee import Tee
 
 # A forked child, such as a data loader's worker, has no thread that shows anything, and maybe its lock.
 _in_children: list[Callable[[], None]] = []

@@ -17,6 +17,6 @@ def train(arguments: Sequence[str] | None = None) -> int:
 
 def verify(arguments: Sequence[str] | None = None) -> int:
     """``ds-verify``: compare an original trial with its conversion; the exit code."""
-    from trial_runtime.verify.cli import main
+    from ds_verify.cli import main
 
     return main(arguments)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from trial_runtime import _remote
 from trial_runtime._cluster_info import newest_of_run
+from trial_runtime._storage import remote
 from trial_runtime.errors import CheckpointStorageError, InvalidCheckpointException
 
 _OF_TORCH = (".pt", ".pth", ".bin")
@@ -57,11 +57,11 @@ def export(checkpoint: str, file: Path, engine: int | None = None) -> list[str]:
         InvalidCheckpointException: there is none such, or it is damaged.
     """
     from trial_runtime import core
-    from trial_runtime.pytorch._checkpoint import CheckpointStore
+    from trial_runtime.pytorch._checkpoints.store import CheckpointStore
 
-    with _remote.fetched(checkpoint) as given:
+    with remote.fetched(checkpoint) as given:
         newest = newest_of_run(given)
-        if newest is not None and _remote.is_url(newest):
+        if newest is not None and remote.is_url(newest):
             return export(newest, file, engine)
         path = Path(newest or given)
         store = CheckpointStore(path.parent, core.DummyDistributedContext())
@@ -72,7 +72,7 @@ def export(checkpoint: str, file: Path, engine: int | None = None) -> list[str]:
 def _write(path: Path, file: Path, engine: int | None) -> Iterator[str]:
     import torch
 
-    from trial_runtime.pytorch.deepspeed._export import write_safetensors
+    from trial_runtime.pytorch.deepspeed._checkpoints.export import write_safetensors
 
     models = _models(path)
     numbers = range(len(models)) if engine is None else [engine]
@@ -94,12 +94,12 @@ def _models(path: Path) -> list[Callable[[], dict[str, Any]]]:
     """What reads the weights of each engine or model."""
     import torch
 
-    from trial_runtime.pytorch import _legacy
-    from trial_runtime.pytorch.deepspeed import _export
+    from trial_runtime.pytorch._checkpoints import determined_format
+    from trial_runtime.pytorch.deepspeed._checkpoints import export
 
-    if names := _export.engines(path):
-        return [functools.partial(_export.consolidated_state_dict, path, number) for number in range(len(names))]
-    file = _legacy.state_file(path)
+    if names := export.engines(path):
+        return [functools.partial(export.consolidated_state_dict, path, number) for number in range(len(names))]
+    file = determined_format.state_file(path)
     if file is None:
         raise InvalidCheckpointException(f"{path} holds neither engines (model0, ...) nor a PyTorchTrial's state.")
     states = torch.load(file, map_location="cpu", weights_only=False)["models_state_dict"]

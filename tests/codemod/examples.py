@@ -11,12 +11,12 @@ import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
-from ds_migrate.arguments import parse
-from ds_migrate.discover import discover
-from ds_migrate.engine import migrate
+from ds_migrate.cli.arguments import parse
+from ds_migrate.cli.commands import options_of
+from ds_migrate.files.discovery import discover
+from ds_migrate.findings import FileResult, Report
 from ds_migrate.options import Options
-from ds_migrate.result import FileResult, Report
-from ds_migrate.run import options_of
+from ds_migrate.pipeline import migrate
 
 HEADER = """\
 import copy

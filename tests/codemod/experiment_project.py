@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ds_migrate.experiment import ConfigFile, TrialFacts, plan
-from ds_migrate.result import FileResult, TrialStatus
+from ds_migrate.findings import FileResult, TrialStatus
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from functools import cache
 from pathlib import Path
 
 import examples
+from ds_migrate.findings import FileResult, Report
 from ds_migrate.report.patch import patch
-from ds_migrate.result import FileResult, Report
 
 # What only PyTorchTrial's context has; `backward` is looked for on the context alone.
 GONE = frozenset(

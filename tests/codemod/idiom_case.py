@@ -7,7 +7,7 @@ from pathlib import Path
 
 import examples
 import pytest
-from ds_migrate.result import Severity
+from ds_migrate.findings import Severity
 from guarantees import assert_guaranteed, assert_stable
 
 

@@ -6,7 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from ds_migrate.result import (
+from ds_migrate.findings import (
     FileKind,
     FileResult,
     FileStatus,

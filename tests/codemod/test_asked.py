@@ -8,8 +8,8 @@ from typing import Any
 
 import examples
 import pytest
+from ds_migrate.findings import Report, Severity
 from ds_migrate.options import Options
-from ds_migrate.result import Report, Severity
 
 INIT = """
 def __init__(self, context: PyTorchTrialContext) -> None:

@@ -11,14 +11,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import ds_migrate.engine
+import ds_migrate.pipeline
 import pytest
-from ds_migrate.arguments import Arguments, parse
 from ds_migrate.cli import main
-from ds_migrate.discover import Source
+from ds_migrate.cli.arguments import Arguments, parse
+from ds_migrate.cli.parser import make_parser
+from ds_migrate.files.discovery import Source
+from ds_migrate.findings import FileKind, FileResult, FileStatus, Report, Severity, TrialResult, TrialStatus
 from ds_migrate.options import Options
-from ds_migrate.parser import make_parser
-from ds_migrate.result import FileKind, FileResult, FileStatus, Report, Severity, TrialResult, TrialStatus
 from shell_samples import TRIAL, changed, created, finding, git, report_of
 
 HEAVY = {"torch", "deepspeed", "libcst", "rich", "pygments", "ruamel.yaml", "pathspec", "subprocess"}
@@ -59,7 +59,7 @@ class Engine:
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
     fake = Engine()
-    monkeypatch.setattr(ds_migrate.engine, "migrate", fake.migrate)
+    monkeypatch.setattr(ds_migrate.pipeline, "migrate", fake.migrate)
     return fake
 
 
@@ -142,7 +142,7 @@ def test_an_interrupt_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> Report:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ds_migrate.engine, "migrate", interrupted)
+    monkeypatch.setattr(ds_migrate.pipeline, "migrate", interrupted)
     assert main(["--write", "trial.py"]) == 130
 
 
@@ -152,7 +152,7 @@ def test_a_fault_of_the_tool_is_2_and_not_taken_for_work_that_remains(
     def broken(*_: object, **__: object) -> Report:
         raise RuntimeError("no such luck")
 
-    monkeypatch.setattr(ds_migrate.engine, "migrate", broken)
+    monkeypatch.setattr(ds_migrate.pipeline, "migrate", broken)
     assert main(["--check", "trial.py"]) == 2
     assert "no such luck" in capsys.readouterr().err
 
@@ -163,7 +163,7 @@ def test_a_fault_of_the_tool_is_2_and_not_taken_for_work_that_remains(
 @pytest.mark.parametrize("words", [["a.py"], ["--check", "a", "b"], ["a", "--write", "b"], ["--diff", "a.py"]])
 def test_paths_alone_mean_the_same_without_argparse(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     quick = vars(parse(words))
-    monkeypatch.setattr("ds_migrate.arguments._plain", lambda _words: None)
+    monkeypatch.setattr("ds_migrate.cli.arguments._plain", lambda _words: None)
     defaults = {name: value for name, value in vars(Arguments).items() if not name.startswith("_")}
     assert {**defaults, **vars(parse(words))} == {**defaults, **quick}
 
@@ -435,8 +435,8 @@ def test_a_locale_without_the_characters_is_no_error(empty: Path) -> None:
 
 def test_a_signal_in_the_middle_of_a_run_ends_it_with_130(empty: Path) -> None:
     code = (
-        "import os, signal, ds_migrate.engine, ds_migrate.cli\n"
-        "ds_migrate.engine.migrate = lambda *_, jobs: os.kill(os.getpid(), signal.SIGINT)\n"
+        "import os, signal, ds_migrate.pipeline, ds_migrate.cli\n"
+        "ds_migrate.pipeline.migrate = lambda *_, jobs: os.kill(os.getpid(), signal.SIGINT)\n"
         "raise SystemExit(ds_migrate.cli.main(['--write', '.']))\n"
     )
     (empty / "trial.py").write_bytes(TRIAL)

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import libcst as cst
 import pytest
-from ds_migrate import discover, engine
+from ds_migrate import pipeline
+from ds_migrate.files import discovery
+from ds_migrate.findings import Report, TrialStatus
 from ds_migrate.options import Options
-from ds_migrate.result import Report, TrialStatus
-from ds_migrate.syntax import index
-from ds_migrate.syntax import tree as syntax_tree
+from ds_migrate.syntax import node_index
+from ds_migrate.syntax import nodes as syntax_tree
 from ds_migrate.syntax.parsing import parsed
 from ds_migrate.syntax.source import SourceFile
 
@@ -21,7 +22,7 @@ FIXTURE = Path(__file__).parents[2] / "fixtures/schedule_clip_reducers/before/mo
 
 
 def migrate(folder: Path) -> Report:
-    return engine.migrate(discover.discover([folder]), Options())
+    return pipeline.migrate(discovery.discover([folder]), Options())
 
 
 @pytest.fixture
@@ -75,14 +76,14 @@ def test_a_parsed_file_is_let_go_before_the_next_folder_is_parsed(tree: Path, mo
 
 def test_a_file_without_a_word_of_a_trial_is_read_once(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: Counter[str] = Counter()
-    inner = discover.read_file
+    inner = discovery.read_file
 
     def counted(name: str, follow_links: bool = True) -> bytes:
         read[Path(name).name] += 1
         return inner(name, follow_links)
 
-    monkeypatch.setattr(discover, "read_file", counted)
-    monkeypatch.setattr(engine, "read_file", counted)
+    monkeypatch.setattr(discovery, "read_file", counted)
+    monkeypatch.setattr(pipeline, "read_file", counted)
     migrate(tree)
     assert read["data.py"] == 3  # one in each folder
 
@@ -98,7 +99,7 @@ def test_a_file_is_walked_less_than_twice(tmp_path: Path, monkeypatch: pytest.Mo
         return inner(node)
 
     monkeypatch.setattr(syntax_tree, "children", counted)
-    monkeypatch.setattr(index, "children", counted)
+    monkeypatch.setattr(node_index, "children", counted)
     (tmp_path / "model_def.py").write_bytes(FIXTURE.read_bytes())
     migrate(tmp_path)
     nodes = len(SourceFile(FIXTURE, FIXTURE.read_bytes()).nodes())

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ds_migrate import ahead
-from ds_migrate import discover as walk
-from ds_migrate.discover import Source, discover, project_files, project_root
+from ds_migrate.files import ahead
+from ds_migrate.files import discovery as walk
+from ds_migrate.files.discovery import Source, discover, project_files, project_root
 from shell_samples import TRIAL, git
 
 

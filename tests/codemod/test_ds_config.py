@@ -9,8 +9,8 @@ import examples
 import pytest
 from ds_migrate import ds_config
 from ds_migrate.experiment import TrialFacts
+from ds_migrate.findings import FileKind, FileResult, FileStatus, TrialStatus
 from ds_migrate.options import Options
-from ds_migrate.result import FileKind, FileResult, FileStatus, TrialStatus
 
 EXACT = {"zero_allow_untested_optimizer": True, "zero_optimization": {"stage": 1}, "gradient_clipping": 0.0}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from ds_migrate.experiment import ConfigFile, TrialFacts, facts_for, may_name, needles, plan
-from ds_migrate.result import FileStatus, Severity, TrialStatus
+from ds_migrate.findings import FileStatus, Severity, TrialStatus
 from experiment_project import Project, codes, project
 
 HEAD = "entrypoint: model_def:MyTrial\nhyperparameters:\n  global_batch_size: 64\n"

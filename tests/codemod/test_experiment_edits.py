@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ds_migrate.result import FileStatus
+from ds_migrate.findings import FileStatus
 from experiment_project import Project, project
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import examples
 import pytest
-from ds_migrate.result import FileResult, Report, Severity, TrialStatus
+from ds_migrate.findings import FileResult, Report, Severity, TrialStatus
 from guarantees import assert_guaranteed, assert_stable
 from idiom_case import assert_lines
 

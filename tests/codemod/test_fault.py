@@ -6,9 +6,9 @@ from pathlib import Path
 
 import examples
 import pytest
-from ds_migrate import convert
-from ds_migrate.plan import Plan
-from ds_migrate.result import FileStatus, TrialStatus
+from ds_migrate.conversion import unit
+from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.findings import FileStatus, TrialStatus
 
 
 @pytest.mark.parametrize("step", ["model", "plan"])
@@ -19,7 +19,7 @@ def test_a_fault_on_one_trial_does_not_stop_the_others(
         (tmp_path / name).mkdir()
         (tmp_path / name / "model_def.py").write_text(examples.module().replace("MyTrial", f"{name.title()}Trial"))
     wrong = "prepare" if step == "model" else "conversion_rules"
-    right = getattr(convert, wrong)
+    right = getattr(unit, wrong)
     calls = []
 
     def faulty(*arguments: Plan) -> object:
@@ -28,7 +28,7 @@ def test_a_fault_on_one_trial_does_not_stop_the_others(
             raise AssertionError("a case nobody thought of")
         return right(*arguments)
 
-    monkeypatch.setattr(convert, wrong, faulty)
+    monkeypatch.setattr(unit, wrong, faulty)
     report = examples.run(tmp_path)
     statuses = {trial.name: trial.status for _, trial in report.trials()}
     assert sorted(statuses.values()) == [TrialStatus.BLOCKED, TrialStatus.CONVERTED]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 import pytest
-from ds_migrate.syntax.fold import WIDTH, fold
+from ds_migrate.syntax.line_folding import WIDTH, fold
 
 LONG = "a_rather_long_name_of_something"
 

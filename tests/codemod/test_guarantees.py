@@ -9,9 +9,9 @@ from pathlib import Path
 
 import examples
 import pytest
-from ds_migrate import target
-from ds_migrate.discover import discover
-from ds_migrate.result import FileStatus, Severity, TrialStatus
+from ds_migrate import targets
+from ds_migrate.files.discovery import discover
+from ds_migrate.findings import FileStatus, Severity, TrialStatus
 from ds_migrate.rules.dsm390_context_api import KEPT
 from guarantees import context_has, exists
 
@@ -80,14 +80,14 @@ def test_a_helper_that_does_not_parse_blocks_only_what_needs_it(tmp_path: Path) 
     assert [f.status for f in report.files if f.path.name == "broken.py"] == [FileStatus.ERROR]
 
 
-SHARED = sorted(f"{module}.{name}" for module, names in target.SHARED.items() for name in names)
+SHARED = sorted(f"{module}.{name}" for module, names in targets.SHARED.items() for name in names)
 # They have DeepSpeed counterparts of their own, so the runtime's module need not hold them.
 PYTORCH_ONLY = ("PyTorchTrial", "PyTorchTrialContext")
 
 
 @pytest.mark.parametrize("name", SHARED)
 def test_a_name_that_the_codemod_keeps_is_in_the_runtime(name: str) -> None:
-    assert exists(target.RUNTIME.module(name))
+    assert exists(targets.RUNTIME.module(name))
 
 
 @pytest.mark.parametrize("name", SHARED)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import examples
 import pytest
-from ds_migrate.result import FileResult, Severity
+from ds_migrate.findings import FileResult, Severity
 from idiom_case import Idiom, idioms
 
 HEAD = "def train_batch(self, batch: TorchData, epoch_idx: int, batch_idx: int) -> Dict[str, Any]:"

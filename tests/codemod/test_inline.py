@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from ds_migrate.cli import main
-from ds_migrate.inline import comments_in
+from ds_migrate.project.inline_comments import comments_in
 
 TRIAL = """\
 import torch

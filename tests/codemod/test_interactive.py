@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from ds_migrate.interactive import Dialogue, EditError, decide, open_editor
-from ds_migrate.progress import Progress
+from ds_migrate.cli.interactive import Dialogue, EditError, decide, open_editor
+from ds_migrate.cli.progress import Progress
+from ds_migrate.findings import FileKind, FileResult, FileStatus, Report, Severity, TrialStatus
 from ds_migrate.report.summary import Mode, Summary, exit_code
-from ds_migrate.result import FileKind, FileResult, FileStatus, Report, Severity, TrialStatus
 from shell_samples import changed, created, finding, report_of
 from test_inline import TRIAL
 

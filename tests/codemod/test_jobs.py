@@ -8,13 +8,14 @@ from pathlib import Path
 
 import examples
 import pytest
-from ds_migrate import convert, engine, workers
+from ds_migrate import pipeline
 from ds_migrate.cli import main
-from ds_migrate.discover import discover
+from ds_migrate.conversion import processes, unit
+from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.conversion.worker_pool import _PAYS
+from ds_migrate.files.discovery import discover
+from ds_migrate.findings import Report, TrialStatus
 from ds_migrate.options import Options
-from ds_migrate.plan import Plan
-from ds_migrate.result import Report, TrialStatus
-from ds_migrate.side_by_side import _PAYS
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="only Linux shares work out")
 HERE = os.getpid()
@@ -47,7 +48,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def report(tree: Path, jobs: int | None) -> Report:
-    return engine.migrate(discover([tree]), Options(), jobs=jobs)
+    return pipeline.migrate(discover([tree]), Options(), jobs=jobs)
 
 
 @pytest.mark.usefixtures("tree")
@@ -63,21 +64,21 @@ def test_the_output_is_the_same_whoever_converts(form: str, capfdbinary: pytest.
 def test_a_fault_in_another_process_is_its_trials_error_as_in_this_one(
     tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = convert.prepare
+    right = unit.prepare
 
     def faulty(plan: Plan) -> None:
         if plan.trial.name == "Trial3":
             raise AssertionError("a case nobody thought of")
         right(plan)
 
-    monkeypatch.setattr(convert, "prepare", faulty)
+    monkeypatch.setattr(unit, "prepare", faulty)
     alone = report(tree, 1)
     assert [t.name for _, t in alone.trials(TrialStatus.BLOCKED)] == ["Trial3"]
     assert report(tree, 3) == alone
 
 
 def test_a_process_that_dies_takes_one_folder_with_it(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = convert.prepare
+    right = unit.prepare
     others = Barrier()
     waited = []
 
@@ -89,7 +90,7 @@ def test_a_process_that_dies_takes_one_folder_with_it(tree: Path, monkeypatch: p
             others.wait()
         right(plan)
 
-    monkeypatch.setattr(convert, "prepare", deadly)
+    monkeypatch.setattr(unit, "prepare", deadly)
     found = report(tree, 2)
     (lost,) = [f for f in found.files if any("was ended" in finding.message for finding in f.findings)]
     assert lost.after is None and [f.code for f in lost.findings] == ["DSM003"]
@@ -97,7 +98,7 @@ def test_a_process_that_dies_takes_one_folder_with_it(tree: Path, monkeypatch: p
 
 
 def test_small_work_stays_in_one_process(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "_forked", lambda *_: pytest.fail("a fork for a few small files"))
+    monkeypatch.setattr(processes, "_forked", lambda *_: pytest.fail("a fork for a few small files"))
     assert len(list(report(tree, None).trials(TrialStatus.CONVERTED))) == 5
 
 
@@ -105,16 +106,16 @@ def test_large_work_is_shared_out_unless_it_may_not(tree: Path, monkeypatch: pyt
     for path in tree.rglob("*.py"):
         path.write_text(path.read_text() + "# a long file\n" * (_PAYS // 14))
     alone = report(tree, 1)
-    monkeypatch.setattr("ds_migrate.side_by_side.cores", lambda: 2)
+    monkeypatch.setattr("ds_migrate.conversion.worker_pool.cores", lambda: 2)
     forked = []
-    right = workers._forked
-    monkeypatch.setattr(workers, "_forked", lambda *these: forked.append(1) or right(*these))
+    right = processes._forked
+    monkeypatch.setattr(processes, "_forked", lambda *these: forked.append(1) or right(*these))
     assert report(tree, None) == alone
     assert forked == [1]
 
 
 def test_each_task_is_done_once() -> None:
-    answers = workers.spread(lambda number: f"{number} by {os.getpid()}", 1000, 4, *TEXT)
+    answers = processes.spread(lambda number: f"{number} by {os.getpid()}", 1000, 4, *TEXT)
     assert [answer.split()[0] for answer in answers if answer] == [str(number) for number in range(1000)]
 
 
@@ -132,7 +133,7 @@ def test_what_a_process_finished_before_it_died_counts() -> None:
                 os._exit(1)
         return str(number)
 
-    answers = workers.spread(work, 6, 2, *TEXT)
+    answers = processes.spread(work, 6, 2, *TEXT)
     assert answers.count(None) == 1 and answers[5] is None
 
 
@@ -141,7 +142,7 @@ def test_a_system_that_has_no_room_for_a_process_does_with_one(monkeypatch: pyte
         raise BlockingIOError
 
     monkeypatch.setattr(os, "fork", full)
-    assert workers.spread(str, 5, 3, *TEXT) == ["0", "1", "2", "3", "4"]
+    assert processes.spread(str, 5, 3, *TEXT) == ["0", "1", "2", "3", "4"]
 
 
 def test_an_interruption_ends_every_process() -> None:
@@ -157,17 +158,17 @@ def test_an_interruption_ends_every_process() -> None:
         return str(number)
 
     with pytest.raises(KeyboardInterrupt):
-        workers.spread(work, 6, 2, *TEXT)
+        processes.spread(work, 6, 2, *TEXT)
     with pytest.raises(ProcessLookupError):
         os.kill(forks[0], 0)
 
 
 def test_progress_is_told_up_to_all_of_it(tree: Path) -> None:
     told: list[tuple[int, int]] = []
-    engine.migrate(discover([tree]), Options(), lambda done, total: told.append((done, total)), jobs=2)
+    pipeline.migrate(discover([tree]), Options(), lambda done, total: told.append((done, total)), jobs=2)
     assert told == sorted(told) and {total for _, total in told} == {5}
     alone: list[tuple[int, int]] = []
-    engine.migrate(discover([tree]), Options(), lambda done, total: alone.append((done, total)))
+    pipeline.migrate(discover([tree]), Options(), lambda done, total: alone.append((done, total)))
     assert alone == [(done, 5) for done in range(1, 6)]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import examples
 import pytest
-from ds_migrate.memory import Bytes, training_state
+from ds_migrate.deepspeed_facts import Bytes, training_state
 from ds_migrate.options import Options
 from ds_migrate.report.summary import Mode, sentences
 

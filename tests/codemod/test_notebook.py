@@ -9,8 +9,8 @@ from typing import Any
 
 import examples
 import pytest
-from ds_migrate.notebook import Notebook, NotebookError
-from ds_migrate.result import FileKind, FileStatus, Severity, TrialStatus
+from ds_migrate.files.notebook import Notebook, NotebookError
+from ds_migrate.findings import FileKind, FileStatus, Severity, TrialStatus
 from guarantees import assert_stable
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st

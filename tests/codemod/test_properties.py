@@ -8,14 +8,14 @@ from pathlib import Path
 import examples
 import pytest
 import strategies
-from ds_migrate.result import FileStatus, Report, TrialStatus
+from ds_migrate.files.writer import apply
+from ds_migrate.findings import FileStatus, Report, TrialStatus
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.write import apply
+from ds_verify.compare import compare, table
 from equivalence.launch import Runs
 from equivalence.scenario import Scenario
 from guarantees import assert_guaranteed, assert_patch_applies, assert_stable
 from hypothesis import HealthCheck, given, settings
-from trial_runtime.verify.compare import compare, table
 
 # Deep trees need a deep stack; asked for here, before Hypothesis looks at the limit.
 SourceFile(Path("nothing.py"), b"")

@@ -11,11 +11,11 @@ from typing import Any
 
 import jsonschema
 import pytest
-from ds_migrate.report.as_github import to_github
-from ds_migrate.report.as_html import to_html
-from ds_migrate.report.as_sarif import log, to_sarif
+from ds_migrate.findings import FileKind, FileResult, FileStatus, Report, Severity, TrialResult, TrialStatus
+from ds_migrate.report.formats.github import to_github
+from ds_migrate.report.formats.html import to_html
+from ds_migrate.report.formats.sarif import log, to_sarif
 from ds_migrate.report.summary import Command, Mode
-from ds_migrate.result import FileKind, FileResult, FileStatus, Report, Severity, TrialResult, TrialStatus
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shell_samples import changed, created, finding, report_of

@@ -10,8 +10,8 @@ from typing import Any
 
 import jsonschema
 import pytest
-from ds_migrate.report.as_json import document, to_json
-from ds_migrate.result import FileKind, FileResult, FileStatus, Report, Severity, TrialResult, TrialStatus
+from ds_migrate.findings import FileKind, FileResult, FileStatus, Report, Severity, TrialResult, TrialStatus
+from ds_migrate.report.formats.json import document, to_json
 from shell_samples import changed, created, finding, report_of
 
 SCHEMA = json.loads(files("ds_migrate.report").joinpath("schema.json").read_text("utf-8"))

@@ -7,12 +7,12 @@ import re
 from pathlib import Path
 
 import pytest
-from ds_migrate.report.display import visible
-from ds_migrate.report.source import fold
+from ds_migrate.findings import FileKind, FileResult, FileStatus, Report, Severity, TrialResult, TrialStatus
+from ds_migrate.report.escaping import visible
+from ds_migrate.report.highlighting import fold
 from ds_migrate.report.summary import Command, Mode
 from ds_migrate.report.terminal import show, terminal_console
-from ds_migrate.report.words import paired_lines
-from ds_migrate.result import FileKind, FileResult, FileStatus, Report, Severity, TrialResult, TrialStatus
+from ds_migrate.report.word_diff import paired_lines
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import examples
 import pytest
+from ds_migrate.findings import Report
 from ds_migrate.report.patch import patch
-from ds_migrate.result import Report
 from ds_migrate.rules import Rule, all_rules, conversion_rules
 
 HEADINGS = ("What it does", "Why", "Numbers")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import examples
 import pytest
-from ds_migrate.result import Report, Severity
+from ds_migrate.findings import Report, Severity
 
 PATH = 'str(Path(__file__).with_name("ds_config.json"))'
 SCRIPT = """

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import examples
-from ds_migrate.result import FileKind, TrialStatus
+from ds_migrate.findings import FileKind, TrialStatus
 
 GATE = "if self.context.is_gradient_accumulation_boundary():"
 

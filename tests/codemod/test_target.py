@@ -8,7 +8,7 @@ from pathlib import Path
 import examples
 import pytest
 from ds_migrate.options import Options
-from ds_migrate.target import DEEPSPEED_MODULE, MOVED, RUNTIME, SHARED
+from ds_migrate.targets import DEEPSPEED_MODULE, MOVED, RUNTIME, SHARED
 
 
 @pytest.mark.parametrize("module", SHARED)

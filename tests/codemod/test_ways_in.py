@@ -11,10 +11,10 @@ from shutil import which
 
 import pytest
 from ds_migrate.cli import main
-from ds_migrate.completion import script
-from ds_migrate.discover import discover
-from ds_migrate.selection import Selection
-from ds_migrate.settings import SettingsError, settings_for
+from ds_migrate.cli.completion import script
+from ds_migrate.cli.settings import SettingsError, settings_for
+from ds_migrate.files.discovery import discover
+from ds_migrate.files.patterns import Selection
 from shell_samples import git
 from test_inline import TRIAL
 
@@ -239,8 +239,8 @@ def test_without_patterns_nothing_is_imported_for_them() -> None:
     Path("pyproject.toml").write_text("[tool.other]\n")
     line = [sys.executable, "-X", "importtime", "-m", "ds_migrate", "."]
     done = subprocess.run(line, capture_output=True, text=True, check=True)
-    assert "ds_migrate.settings" in done.stderr
-    assert not {"pathspec", "tomllib", "ds_migrate.selection"} & set(done.stderr.split())
+    assert "ds_migrate.cli.settings" in done.stderr
+    assert not {"pathspec", "tomllib", "ds_migrate.files.patterns"} & set(done.stderr.split())
 
 
 # -- completion -------------------------------------------------------------------------------------------------------

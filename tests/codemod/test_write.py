@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ds_migrate import journal, write
-from ds_migrate.result import FileResult, FileStatus, Report, Severity, TrialStatus
+from ds_migrate.files import journal, writer
+from ds_migrate.findings import FileResult, FileStatus, Report, Severity, TrialStatus
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shell_samples import changed, created, git, report_of
@@ -70,7 +70,7 @@ def full_disk() -> None:
 def test_changes_are_written_and_files_created(root: Path) -> None:
     a = on_disk(root, a=b"old")["a"]
     report = report_of(changed(a, b"old", b"new"), created(root / "ds_config.json", b"{}"))
-    write.apply(report, root)
+    writer.apply(report, root)
     assert tree(root) == {"a.py": b"new", "ds_config.json": b"{}"}
     assert [file.status for file in report.files] == [FileStatus.CHANGED, FileStatus.CREATED]
 
@@ -80,7 +80,7 @@ def test_mode_bits_are_kept_and_new_files_follow_the_umask(root: Path) -> None:
     a.chmod(0o751)
     umask = os.umask(0o027)
     try:
-        write.apply(report_of(changed(a, b"old", b"new"), created(root / "c.json", b"{}")), root)
+        writer.apply(report_of(changed(a, b"old", b"new"), created(root / "c.json", b"{}")), root)
     finally:
         os.umask(umask)
     assert stat.S_IMODE(a.stat().st_mode) == 0o751
@@ -90,7 +90,7 @@ def test_mode_bits_are_kept_and_new_files_follow_the_umask(root: Path) -> None:
 def test_a_link_stays_a_link_and_its_file_is_written(root: Path) -> None:
     a = on_disk(root, a=b"old")["a"]
     (root / "link.py").symlink_to("a.py")
-    write.apply(report_of(changed(root / "link.py", b"old", b"new")), root)
+    writer.apply(report_of(changed(root / "link.py", b"old", b"new")), root)
     assert (root / "link.py").is_symlink()
     assert a.read_bytes() == b"new"
 
@@ -98,7 +98,7 @@ def test_a_link_stays_a_link_and_its_file_is_written(root: Path) -> None:
 def test_a_file_that_changed_since_it_was_read_is_left_alone(root: Path) -> None:
     a = on_disk(root, a=b"edited meanwhile")["a"]
     report = report_of(changed(a, b"old", b"new"))
-    write.apply(report, root)
+    writer.apply(report, root)
     assert tree(root) == {"a.py": b"edited meanwhile"}
     assert said(report.files[0]) == "changed since this run read it: run again"
     assert report.files[0].status is FileStatus.ERROR
@@ -107,7 +107,7 @@ def test_a_file_that_changed_since_it_was_read_is_left_alone(root: Path) -> None
 
 def test_a_file_that_is_gone_is_not_made_again(root: Path) -> None:
     report = report_of(changed(root / "a.py", b"old", b"new"))
-    write.apply(report, root)
+    writer.apply(report, root)
     assert tree(root) == {}
     assert "is gone since this run read it" in said(report.files[0])
 
@@ -115,7 +115,7 @@ def test_a_file_that_is_gone_is_not_made_again(root: Path) -> None:
 def test_a_file_that_came_to_be_meanwhile_is_not_overwritten(root: Path) -> None:
     a = on_disk(root, a=b"mine")["a"]
     report = report_of(created(a, b"{}"))
-    write.apply(report, root)
+    writer.apply(report, root)
     assert tree(root) == {"a.py": b"mine"}
     assert "exists since this run began" in said(report.files[0])
 
@@ -124,7 +124,7 @@ def test_a_read_only_file_is_left_alone(root: Path, monkeypatch: pytest.MonkeyPa
     a = on_disk(root, a=b"old")["a"]
     monkeypatch.setattr(os, "access", lambda path, _mode: Path(path) != a)  # root may write everything
     report = report_of(changed(a, b"old", b"new"))
-    write.apply(report, root)
+    writer.apply(report, root)
     assert tree(root) == {"a.py": b"old"}
     assert "read-only" in said(report.files[0])
 
@@ -145,7 +145,7 @@ def two_conversions(root: Path) -> Report:
 def test_a_conversion_that_cannot_be_written_whole_is_not_written_and_the_others_are(root: Path) -> None:
     report = two_conversions(root)
     (root / "b.py").write_bytes(b"edited")
-    write.apply(report, root)
+    writer.apply(report, root)
     assert tree(root) == {"a.py": b"a", "b.py": b"edited", "c.py": b"C"}
     assert said(report.files[0]) == f"was not written, because it belongs together with {root / 'b.py'}"
     assert not report.files[0].to_write
@@ -158,7 +158,7 @@ def test_a_failure_in_the_middle_puts_its_conversion_back(
 ) -> None:
     report = two_conversions(root)
     fail_at(monkeypatch, root / f"{refused}.py", full_disk)
-    write.apply(report, root)
+    writer.apply(report, root)
     assert tree(root) == {"a.py": b"a", "b.py": b"b", "c.py": b"C"}
     assert "no space left on device" in said(report.files["ab".index(refused)])
 
@@ -167,7 +167,7 @@ def test_files_that_name_no_conversion_stand_and_fall_together(root: Path) -> No
     report = two_conversions(root)
     report.files[2].units = frozenset()
     (root / "b.py").write_bytes(b"edited")
-    write.apply(report, root)
+    writer.apply(report, root)
     assert tree(root) == {"a.py": b"a", "b.py": b"edited", "c.py": b"c"}
 
 
@@ -175,14 +175,14 @@ def test_a_file_of_two_conversions_ties_them_together(root: Path) -> None:
     report = two_conversions(root)
     report.files.append(created(root / "ds_config.json", b"{}", units="first second"))
     (root / "a.py").write_bytes(b"edited")
-    write.apply(report, root)
+    writer.apply(report, root)
     assert tree(root) == {"a.py": b"edited", "b.py": b"b", "c.py": b"c"}
 
 
 def test_without_a_journal_nothing_is_written(root: Path) -> None:
     report = two_conversions(root)
     (root / ".ds-migrate").write_text("in the way")
-    write.apply(report, root)
+    writer.apply(report, root)
     assert tree(root) == {"a.py": b"a", "b.py": b"b", "c.py": b"c"}
     assert all("journal" in said(file) for file in report.files)
 
@@ -192,7 +192,7 @@ def test_an_interrupt_leaves_everything_as_it_was(root: Path, stopped_at: str, m
     report = two_conversions(root)
     fail_at(monkeypatch, root / f"{stopped_at}.py", lambda: signal.raise_signal(signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
-        write.apply(report, root)
+        writer.apply(report, root)
     assert tree(root) == {"a.py": b"a", "b.py": b"b", "c.py": b"c"}
     assert journal.last_entry(root) is None
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -200,7 +200,7 @@ def test_an_interrupt_leaves_everything_as_it_was(root: Path, stopped_at: str, m
 
 def test_a_run_that_wrote_nothing_leaves_no_journal(root: Path) -> None:
     a = on_disk(root, a=b"edited")["a"]
-    write.apply(report_of(changed(a, b"old", b"new")), root)
+    writer.apply(report_of(changed(a, b"old", b"new")), root)
     assert not (root / ".ds-migrate").exists()
 
 
@@ -219,9 +219,9 @@ def test_undo_restores_any_bytes(before: bytes | None, after: bytes, other: byte
             paths |= on_disk(root, a=before)
         was = tree(root)
         file = created(root / "a.py", after) if before is None else changed(root / "a.py", before, after)
-        write.apply(report_of(file, changed(paths["other"], other, other + b"x")), root)
+        writer.apply(report_of(file, changed(paths["other"], other, other + b"x")), root)
         assert tree(root) == {"a.py": after, "other.py": other + b"x"}
-        assert write.undo(last(root)) == [root / "a.py", root / "other.py"]
+        assert writer.undo(last(root)) == [root / "a.py", root / "other.py"]
         assert tree(root) == was
         assert not (root / ".ds-migrate").exists()
 
@@ -230,49 +230,49 @@ def test_undo_keeps_mode_bits_and_links(root: Path) -> None:
     a = on_disk(root, a=b"old")["a"]
     a.chmod(0o700)
     (root / "link.py").symlink_to("a.py")
-    write.apply(report_of(changed(root / "link.py", b"old", b"new")), root)
-    write.undo(last(root))
+    writer.apply(report_of(changed(root / "link.py", b"old", b"new")), root)
+    writer.undo(last(root))
     assert (a.read_bytes(), stat.S_IMODE(a.stat().st_mode)) == (b"old", 0o700)
     assert (root / "link.py").is_symlink()
 
 
 def test_undo_refuses_when_a_file_changed_since_and_loses_nothing(root: Path) -> None:
-    write.apply(two_conversions(root), root)
+    writer.apply(two_conversions(root), root)
     (root / "b.py").write_bytes(b"work of a day")
     (root / "c.py").unlink()
-    with pytest.raises(write.RefusedError) as refused:
-        write.undo(last(root))
+    with pytest.raises(writer.RefusedError) as refused:
+        writer.undo(last(root))
     assert str(root / "b.py") in str(refused.value)
     assert f"{root / 'c.py'} is gone" in str(refused.value)
     assert tree(root) == {"a.py": b"A", "b.py": b"work of a day"}
     (root / "b.py").write_bytes(b"B")
     (root / "c.py").write_bytes(b"C")
-    write.undo(last(root))
+    writer.undo(last(root))
     assert tree(root) == {"a.py": b"a", "b.py": b"b", "c.py": b"c"}
 
 
 def test_undo_removes_no_file_that_was_edited_after_it_was_created(root: Path) -> None:
-    write.apply(report_of(created(root / "ds_config.json", b"{}")), root)
+    writer.apply(report_of(created(root / "ds_config.json", b"{}")), root)
     (root / "ds_config.json").write_bytes(b'{"mine": 1}')
-    with pytest.raises(write.RefusedError):
-        write.undo(last(root))
+    with pytest.raises(writer.RefusedError):
+        writer.undo(last(root))
     assert tree(root) == {"ds_config.json": b'{"mine": 1}'}
 
 
 def test_undo_goes_on_where_it_was_stopped(root: Path) -> None:
-    write.apply(two_conversions(root), root)
+    writer.apply(two_conversions(root), root)
     (root / "a.py").write_bytes(b"a")
-    assert write.undo(last(root)) == [root / "b.py", root / "c.py"]
+    assert writer.undo(last(root)) == [root / "b.py", root / "c.py"]
     assert tree(root) == {"a.py": b"a", "b.py": b"b", "c.py": b"c"}
 
 
 def test_undo_goes_back_run_by_run(root: Path) -> None:
     a = on_disk(root, a=b"1")["a"]
     for before, after in ((b"1", b"2"), (b"2", b"3")):
-        write.apply(report_of(changed(a, before, after)), root)
-    write.undo(last(root))
+        writer.apply(report_of(changed(a, before, after)), root)
+    writer.undo(last(root))
     assert a.read_bytes() == b"2"
-    write.undo(last(root))
+    writer.undo(last(root))
     assert a.read_bytes() == b"1"
     assert journal.last_entry(root) is None
 
@@ -280,9 +280,9 @@ def test_undo_goes_back_run_by_run(root: Path) -> None:
 def test_a_conversion_that_was_not_written_is_not_undone(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     report = two_conversions(root)
     fail_at(monkeypatch, root / "b.py", full_disk)
-    write.apply(report, root)
+    writer.apply(report, root)
     (root / "a.py").write_bytes(b"edited")
-    assert write.undo(last(root)) == [root / "c.py"]
+    assert writer.undo(last(root)) == [root / "c.py"]
     assert tree(root) == {"a.py": b"edited", "b.py": b"b", "c.py": b"c"}
 
 
@@ -293,10 +293,10 @@ def test_a_run_that_was_killed_while_writing_can_be_undone(root: Path, monkeypat
     report = two_conversions(root)
     fail_at(monkeypatch, root / "b.py", killed)
     with pytest.raises(SystemError):
-        write.apply(report, root)
+        writer.apply(report, root)
     monkeypatch.undo()
     assert (root / "a.py").read_bytes() == b"A"
-    write.undo(last(root))
+    writer.undo(last(root))
     assert tree(root) == {"a.py": b"a", "b.py": b"b", "c.py": b"c"}
 
 
@@ -309,7 +309,7 @@ def test_the_journal_is_kept_in_the_work_tree_and_ignored_by_git(root: Path) -> 
     a = on_disk(root / "pkg", a=b"old")["a"]
     git(root, "add", "-A")
     git(root, "commit", "-qm", "start")
-    write.apply(report_of(changed(a, b"old", b"new")), root / "pkg")
+    writer.apply(report_of(changed(a, b"old", b"new")), root / "pkg")
     assert (root / ".ds-migrate/journal/000001.json").exists()
     assert git(root, "status", "--porcelain") == " M pkg/a.py\n"
 
@@ -319,7 +319,7 @@ def test_a_run_is_found_from_where_it_began_and_from_the_files_it_wrote(root: Pa
     (root / "started/other").mkdir()
     git(root / "started/project", "init", "-q")
     a = on_disk(root / "started/project", a=b"old")["a"]
-    write.apply(report_of(changed(a, b"old", b"new")), root / "started")
+    writer.apply(report_of(changed(a, b"old", b"new")), root / "started")
     assert journal.last_entry(root / "started") is not None
     assert journal.last_entry(root / "started/project") is not None
     git(root / "started/other", "init", "-q")
@@ -330,7 +330,7 @@ def test_a_run_is_found_from_where_it_began_and_from_the_files_it_wrote(root: Pa
 def test_old_runs_are_forgotten(root: Path) -> None:
     a = on_disk(root, a=b"0")["a"]
     for number in range(journal.KEPT_RUNS + 3):
-        write.apply(report_of(changed(a, b"%d" % number, b"%d" % (number + 1))), root)
+        writer.apply(report_of(changed(a, b"%d" % number, b"%d" % (number + 1))), root)
     kept = sorted(path.name for path in (root / ".ds-migrate/journal").iterdir())
     assert len(kept) == journal.KEPT_RUNS
     assert kept[-1] == f"{journal.KEPT_RUNS + 3:06}.json"
@@ -355,9 +355,9 @@ def test_files_git_could_not_bring_back_are_named(root: Path) -> None:
     paths |= on_disk(root, edited=b"2", staged=b"2", untracked=b"1")
     git(root, "add", "staged.py")
     report = report_of(*(changed(path, path.read_bytes(), b"new") for path in paths.values()))
-    assert [path.stem for path in write.uncommitted(report)] == ["edited", "staged", "untracked"]
+    assert [path.stem for path in writer.uncommitted(report)] == ["edited", "staged", "untracked"]
 
 
 def test_outside_git_nothing_is_said_to_be_uncommitted(root: Path) -> None:
     a = on_disk(root, a=b"old")["a"]
-    assert write.uncommitted(report_of(changed(a, b"old", b"new"))) == []
+    assert writer.uncommitted(report_of(changed(a, b"old", b"new"))) == []

@@ -22,10 +22,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from ds_verify.oracle import distributed_context
+from ds_verify.record import Key, Record
+from ds_verify.recorder import seed_everything
 from ruamel.yaml import YAML
-from trial_runtime.verify.observe import seed_everything
-from trial_runtime.verify.oracle import distributed_context
-from trial_runtime.verify.record import Key, Record
 
 from equivalence.scenario import Periods, Scenario
 
@@ -207,9 +207,9 @@ def main(job_path: str) -> None:
     scenarios = [Scenario(**fields) for fields in job["scenarios"]]
     torch.set_num_threads(1)
     if not any(scenario.real for scenario in scenarios):
-        from trial_runtime.train import alias
+        from trial_runtime.train import determined_alias
 
-        alias.install()
+        determined_alias.install()
     if WORLD_SIZE > 1:
         dist.init_process_group(
             "gloo", f"file://{job['store']}", timedelta(seconds=60), world_size=WORLD_SIZE, rank=RANK

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from trial_runtime.verify.record import Record
+from ds_verify.record import Record
 
 from equivalence.scenario import Scenario
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from trial_runtime.verify.compare import compare, largest_gap, table
-from trial_runtime.verify.record import Key, Record
+from ds_verify.compare import compare, largest_gap, table
+from ds_verify.record import Key, Record
 
 LOSS = Key("training", 3, "loss")
 WEIGHT = Key("state", 14, "model.0.weight")

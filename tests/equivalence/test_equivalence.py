@@ -6,8 +6,8 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from trial_runtime.verify.compare import Difference, compare, table
-from trial_runtime.verify.record import Record
+from ds_verify.compare import Difference, compare, table
+from ds_verify.record import Record
 
 from equivalence.launch import Runs
 from equivalence.scenario import NAMES, Case

@@ -7,12 +7,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from ds_migrate.discover import discover
-from ds_migrate.engine import migrate
+from ds_migrate.files.discovery import discover
+from ds_migrate.files.writer import apply
 from ds_migrate.options import Options
-from ds_migrate.write import apply
-from trial_runtime.verify.compare import compare, table
-from trial_runtime.verify.record import Record
+from ds_migrate.pipeline import migrate
+from ds_verify.compare import compare, table
+from ds_verify.record import Record
 
 from equivalence.launch import Runs
 from equivalence.scenario import Case, Scenario

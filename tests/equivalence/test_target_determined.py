@@ -10,12 +10,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from ds_migrate.discover import discover
-from ds_migrate.engine import migrate
+from ds_migrate.files.discovery import discover
+from ds_migrate.findings import Report, Severity, TrialStatus
 from ds_migrate.options import Options
-from ds_migrate.result import Report, Severity, TrialStatus
-from trial_runtime.verify.compare import compare, table
-from trial_runtime.verify.record import Key, Record
+from ds_migrate.pipeline import migrate
+from ds_verify.compare import compare, table
+from ds_verify.record import Key, Record
 
 from equivalence.launch import Runs
 from equivalence.scenario import NAMES, Scenario

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from trial_runtime.verify.compare import compare, table
+from ds_verify.compare import compare, table
 
 from equivalence.launch import Runs
 from equivalence.scenario import Case, Scenario

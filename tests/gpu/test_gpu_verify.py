@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from trial_runtime.verify.cli import SAME, main
+from ds_verify.cli import SAME, main
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 NAMES = sorted(folder.parent.name for folder in FIXTURES.glob("*/before"))

@@ -14,8 +14,8 @@ import toys
 from distributed import run_ranks
 from trial_runtime import core, pytorch
 from trial_runtime.errors import CheckpointStorageError, InvalidCheckpointException
-from trial_runtime.pytorch._checkpoint import CheckpointStore
-from trial_runtime.pytorch._snapshot import CheckpointPolicy
+from trial_runtime.pytorch._checkpoints.run_state import CheckpointPolicy
+from trial_runtime.pytorch._checkpoints.store import CheckpointStore
 
 
 def store_in(folder: Path) -> CheckpointStore:

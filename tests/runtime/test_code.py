@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import toys
 from trial_runtime import pytorch
-from trial_runtime.pytorch._code import save_code, trial_root
+from trial_runtime.pytorch._checkpoints.trial_code import save_code, trial_root
 
 SCRIPT = """
 import sys

@@ -14,9 +14,9 @@ import torch
 import toys
 from distributed import run_ranks
 from trial_runtime import core, pytorch
-from trial_runtime.pytorch import _manifest, _temporary
-from trial_runtime.pytorch._checkpoint import CheckpointStore
-from trial_runtime.pytorch._commit import Commit
+from trial_runtime.pytorch._checkpoints import manifest, staging
+from trial_runtime.pytorch._checkpoints.commit import Commit
+from trial_runtime.pytorch._checkpoints.store import CheckpointStore
 
 
 class Uploads(pytorch.PyTorchCallback):
@@ -56,13 +56,13 @@ def watching(kind: type, folder: Path, act: Any = None) -> type:
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Hashing waits for this event."""
-    event, describe = threading.Event(), _manifest.describe
+    event, describe = threading.Event(), manifest.describe
 
     def waiting(path: Path, sync: bool = False) -> dict[str, Any]:
         assert event.wait(100)
         return describe(path, sync)
 
-    monkeypatch.setattr(_manifest, "describe", waiting)
+    monkeypatch.setattr(manifest, "describe", waiting)
     return event
 
 
@@ -134,21 +134,21 @@ def test_a_signal_saves_after_the_checkpoint_under_way(tmp_path: Path) -> None:
 
 def fails_on_rank_1(folder: Path) -> tuple[str, int]:
     """What is raised, and after how many batches, when rank 1 cannot put the second checkpoint on its disk."""
-    describe = _manifest.describe
+    describe = manifest.describe
 
     def failing(path: Path, sync: bool = False) -> dict[str, Any]:
         if torch.distributed.get_rank() == 1 and "00000002-" in str(path):
             raise OSError(28, "No space left on device")
         return describe(path, sync)
 
-    _manifest.describe = failing
+    manifest.describe = failing
     kind = watching(toys.SimpleDS, folder)
     try:
         with pytest.raises(RuntimeError) as error:
             periods = {"checkpoint_period": pytorch.Batch(1), "reporting_period": pytorch.Batch(1)}
             toys.fit(kind, {"stage": 1}, folder, max_length=pytorch.Batch(9), **periods)
     finally:
-        _manifest.describe = describe
+        manifest.describe = describe
     assert [saved for saved, _ in kind.seen] == [1]
     rest = toys.fit(toys.SimpleDS, {"stage": 1}, folder, max_length=pytorch.Batch(2), latest_checkpoint="latest")
     assert not rest.training or len(rest.training) == 1  # from the first one
@@ -177,20 +177,20 @@ def test_what_a_killed_run_left_is_swept_and_what_another_writes_stays(tmp_path:
     assert not left.exists()
     assert written.exists()
     assert foreign.exists()
-    _temporary.sweep(tmp_path)
+    staging.sweep(tmp_path)
     assert not written.exists()
 
 
 def test_two_runs_commit_to_one_directory_at_the_same_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stores = [CheckpointStore(tmp_path, core.DummyDistributedContext()) for _ in range(2)]
-    written, write_synced = threading.Barrier(2), _manifest.write_synced
+    written, write_synced = threading.Barrier(2), manifest.write_synced
 
     def both(path: Path, text: str) -> None:
         write_synced(path, text)
-        if path.name != _manifest.MANIFEST:
+        if path.name != manifest.MANIFEST:
             written.wait(20)  # both have written what shall become the file "latest"
 
-    monkeypatch.setattr(_manifest, "write_synced", both)
+    monkeypatch.setattr(manifest, "write_synced", both)
     names = ["00000001-aaaaaaaa", "00000002-bbbbbbbb"]
     for commit in [store.save(name, Path.exists, {}) for store, name in zip(stores, names, strict=True)]:
         commit.result()
@@ -199,4 +199,4 @@ def test_two_runs_commit_to_one_directory_at_the_same_moment(tmp_path: Path, mon
 
 
 def test_files_are_shared_by_their_bytes() -> None:
-    assert _manifest.shares({"a": 5, "b": 9, "c": 4, "d": 1}, 2) == [["b", "d"], ["a", "c"]]
+    assert manifest.shares({"a": 5, "b": 9, "c": 4, "d": 1}, 2) == [["b", "d"], ["a", "c"]]

@@ -22,8 +22,8 @@ from trial_runtime import pytorch
 from trial_runtime.errors import InvalidDeepSpeedConfigException
 from trial_runtime.pytorch import deepspeed as det_ds
 from trial_runtime.pytorch.deepspeed import EngineModule
-from trial_runtime.pytorch.deepspeed._lint import Setup, lint
-from trial_runtime.pytorch.deepspeed._lint.schema import known
+from trial_runtime.pytorch.deepspeed._config_lint import Setup, lint
+from trial_runtime.pytorch.deepspeed._config_lint.schema import known
 
 MICRO = {"train_micro_batch_size_per_gpu": 4}
 OFFLOADED = {"offload_optimizer": {"device": "cpu"}}

@@ -21,8 +21,8 @@ from trial_runtime import core, pytorch
 from trial_runtime._cluster_info import ENV_VAR, ClusterInfo, FitDefaults, Length, RunInfo, TrialInfo
 from trial_runtime.errors import InternalException, InvalidExperimentException
 from trial_runtime.pytorch import deepspeed as det_ds
-from trial_runtime.pytorch._progress import Progress
-from trial_runtime.pytorch._recorder import TensorBoardSink
+from trial_runtime.pytorch._loop.progress import Progress
+from trial_runtime.pytorch._reporting.sinks import TensorBoardSink
 
 
 def test_importing_the_package_imports_no_torch() -> None:

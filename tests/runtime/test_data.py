@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trial_runtime import pytorch
 from trial_runtime.pytorch import samplers
-from trial_runtime.pytorch._stream import TrainingData
+from trial_runtime.pytorch._data.training_data import TrainingData
 
 determined = pytest.importorskip("determined")
 their = importlib.import_module("determined.pytorch")

@@ -12,8 +12,8 @@ from distributed import run_ranks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from trial_runtime import pytorch
-from trial_runtime.pytorch import _rng
-from trial_runtime.pytorch._passes import TrainingBatches
+from trial_runtime.pytorch._data import rng
+from trial_runtime.pytorch._data.epoch_replay import TrainingBatches
 
 
 class Numbered(toys.SimplePT):
@@ -92,16 +92,16 @@ def test_a_stream_taken_up_again_gives_what_would_have_come(
         return TrainingBatches(torch.utils.data.BatchSampler(kind(data), batch, False), replicas, rank, skip, passes)
 
     for rank in range(replicas):
-        _rng.seed_everything(3)
+        rng.seed_everything(3)
         original = stream(rank)
         iterator = iter(original)
         for _ in range(taken + prefetched):  # workers have read ahead
             next(iterator)
             torch.rand(1)
         ahead_of_consumption = original.state(taken)
-        state = _rng.get_state()
+        state = rng.get_state()
         expected = [next(iterator) for _ in range(20)]
-        _rng.set_state(state)
+        rng.set_state(state)
         resumed = iter(stream(rank, taken, ahead_of_consumption))
         again = [next(resumed) for _ in range(prefetched + 20)]
         assert again[prefetched:] == expected

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from trial_runtime import _deepspeed_messages as messages
+from trial_runtime import _log_filters as messages
 
 FOUND_NONE = "Setting accelerator to CPU. If you have GPU or other accelerator, we were unable to detect it."
 

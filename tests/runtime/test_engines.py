@@ -17,9 +17,9 @@ from distributed import run_ranks
 from torch import nn
 from trial_runtime import pytorch
 from trial_runtime.errors import InvalidDeepSpeedConfigException, InvalidExperimentException
-from trial_runtime.pytorch import _rng
 from trial_runtime.pytorch import deepspeed as det_ds
-from trial_runtime.pytorch._buffers import BufferSync
+from trial_runtime.pytorch._data import rng
+from trial_runtime.pytorch._ddp_buffers import BufferSync
 from trial_runtime.pytorch.deepspeed import EngineModule
 
 
@@ -71,7 +71,7 @@ class BranchingDS(Branching, det_ds.DeepSpeedTrial):
 
 def plain_torch(rank: int, size: int) -> dict[str, torch.Tensor]:
     """The same by hand: gradients of all ranks averaged, where any rank has one."""
-    _rng.seed_everything(toys.SEED)
+    rng.seed_everything(toys.SEED)
     trial = Branching()
     optimizer = sgd(trial.make())
     trial.shuffle = False
@@ -271,7 +271,7 @@ def gan_losses(real: torch.Tensor, nets: Any) -> Any:
 def train_a_gan_through_engines(folder: Path, k: int) -> float:
     """Largest difference from plain torch on the data of all ranks, after three batches."""
     data = toys.dataset(48).tensors[0].reshape(3, k, -1, 4)
-    _rng.seed_everything(toys.SEED)
+    rng.seed_everything(toys.SEED)
     nets, plain = ([nn.Linear(4, 4), nn.Linear(4, 1)] for _ in range(2))
     for net, other in zip(nets, plain, strict=True):
         other.load_state_dict(net.state_dict())

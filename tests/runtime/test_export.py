@@ -18,8 +18,8 @@ from torch import nn
 from trial_runtime import export, pytorch
 from trial_runtime._cluster_info import CLUSTER_INFO_FILE, ClusterInfo, RunInfo, TrialInfo
 from trial_runtime.errors import InvalidCheckpointException
-from trial_runtime.pytorch import _rng
 from trial_runtime.pytorch import deepspeed as det_ds
+from trial_runtime.pytorch._data import rng
 
 
 def checkpoint_in(folder: Path) -> Path:
@@ -133,7 +133,7 @@ class Pipeline(toys.Data, det_ds.DeepSpeedTrial):
 
     def __init__(self, context: Any) -> None:
         self.context = context
-        _rng.seed_everything(toys.SEED)
+        rng.seed_everything(toys.SEED)
         layers = [
             TiedLayerSpec("ends", Tied, 4, 4, bias=context.get_hparam("bias")),
             LayerSpec(nn.Tanh),

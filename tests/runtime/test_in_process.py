@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, Sampler, Subset, TensorDataset
 from trial_runtime import pytorch
-from trial_runtime.pytorch._in_process import InProcessIterator
-from trial_runtime.pytorch._stream import TrainingData
+from trial_runtime.pytorch._data.in_process import InProcessIterator
+from trial_runtime.pytorch._data.training_data import TrainingData
 
 
 class Augmented(Dataset[Any]):

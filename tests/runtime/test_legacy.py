@@ -16,8 +16,9 @@ from distributed import run_ranks
 from test_oracle import theirs
 from trial_runtime import pytorch
 from trial_runtime.errors import InvalidCheckpointException
-from trial_runtime.pytorch import _legacy, _rng
 from trial_runtime.pytorch import deepspeed as det_ds
+from trial_runtime.pytorch._checkpoints import determined_format
+from trial_runtime.pytorch._data import rng
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def test_a_pytorch_trial_goes_on_where_determined_stopped(
     ("saved", "own"), [("w", "w"), ("module.w", "w"), ("module.w", "module.w"), ("module.module.w", "module.w")]
 )
 def test_a_state_from_several_ranks_gets_the_models_names(saved: str, own: str) -> None:
-    assert _legacy.without_ddp({saved: 1}, {own: 0}) == {own: 1}
+    assert determined_format.without_ddp({saved: 1}, {own: 0}) == {own: 1}
 
 
 def test_the_migrated_trial_starts_with_its_weights(
@@ -225,7 +226,7 @@ def in_plain_torch(checkpoint: Path, weights: dict[str, torch.Tensor], batches: 
     optimizer.load_state_dict(saved["optimizer"])
     assert optimizer.param_groups[0]["lr"] == pytest.approx(0.02 * 0.9 ** batches[0])
     rank = torch.load(checkpoint / "det_state_dict_rank0.pth", weights_only=False)
-    _rng.set_state(_legacy.rng_state(rank["rng_state"]) or {})
+    rng.set_state(determined_format.rng_state(rank["rng_state"]) or {})
     inputs, targets = (torch.stack(column) for column in zip(*toys.dataset(32), strict=True))
     losses = []
     for batch in batches:

@@ -13,8 +13,8 @@ import torch
 import toys
 from deepspeed.runtime.dataloader import RepeatingLoader
 from trial_runtime import pytorch
-from trial_runtime.pytorch._loop import TrainingLoop
-from trial_runtime.pytorch._progress import Progress
+from trial_runtime.pytorch._loop.progress import Progress
+from trial_runtime.pytorch._loop.training_loop import TrainingLoop
 
 HOOKS = [name for name in vars(pytorch.PyTorchCallback) if name.startswith("on_") or name.endswith("state_dict")]
 METHODS = ["build_training_data_loader", "build_validation_data_loader", "train_batch", "evaluate_batch"]

@@ -12,14 +12,14 @@ import torch
 import toys
 from distributed import run_ranks
 from trial_runtime import pytorch
-from trial_runtime.pytorch import _rng
+from trial_runtime.pytorch._data import rng
 
 
 class Reseed:
     """The package's loop draws from the generators before training; ours does too, but not as often."""
 
     def on_training_start(self) -> None:
-        _rng.seed_everything(toys.SEED)
+        rng.seed_everything(toys.SEED)
 
 
 def with_callbacks(body: type, base: type, callback: type, records: list[Any]) -> type:
@@ -58,7 +58,7 @@ def theirs(body: type, k: int, folder: Path) -> tuple[list[Any], dict[str, torch
     trial_class = type("Trial", (base,), {"api": det_pytorch})
     size = toys.world_size()
     distributed = core.DistributedContext.from_torch_distributed(chief_ip="127.0.0.1") if size > 1 else None
-    _rng.seed_everything(toys.SEED)
+    rng.seed_everything(toys.SEED)
     hparams = {"global_batch_size": 4 * size, "k": k}
     with det_pytorch.init(hparams=hparams, aggregation_frequency=k, distributed=distributed) as context:
         context.set_enable_tensorboard_logging(False)

@@ -20,8 +20,8 @@ from distributed import run_ranks
 from torch import nn
 from trial_runtime import pytorch
 from trial_runtime.errors import InvalidExperimentException
-from trial_runtime.pytorch import _rng
 from trial_runtime.pytorch import deepspeed as det_ds
+from trial_runtime.pytorch._data import rng
 
 
 class Plain(toys.Data):
@@ -39,7 +39,7 @@ class Plain(toys.Data):
 
 def plain_torch(batches: int, size: int, k: int, plain: Plain | None = None) -> tuple[list[float], float]:
     """Loss of each micro-batch averaged over ranks, and the validation loss at the end."""
-    _rng.seed_everything(toys.SEED)
+    rng.seed_everything(toys.SEED)
     plain = plain or Plain()
     net = plain.net()
     optimizer = plain.optimizer(net)
@@ -250,7 +250,7 @@ class Pipeline(Plain, det_ds.DeepSpeedTrial):
             partition_method="uniform",
         )
         # The same parameters as in one piece.
-        _rng.seed_everything(toys.SEED)
+        rng.seed_everything(toys.SEED)
         whole = self.net()
         for index, layer in enumerate(net.forward_funcs):
             if isinstance(layer, nn.Linear):

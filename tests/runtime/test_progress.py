@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 from trial_runtime.pytorch import Batch, Epoch
-from trial_runtime.pytorch._progress import Progress
+from trial_runtime.pytorch._loop.progress import Progress
 
 units = st.none() | st.builds(
     lambda kind, value: kind(value), st.sampled_from([Batch, Epoch]), st.integers(0, 6) | st.sets(st.integers(1, 9))

@@ -15,12 +15,13 @@ import pytest
 import torch
 import toys
 from distributed import run_ranks
-from trial_runtime import _remote, export, pytorch
-from trial_runtime._remote import Location
+from trial_runtime import export, pytorch
+from trial_runtime._redaction import MASK, masked_text, masked_words
+from trial_runtime._storage import remote
+from trial_runtime._storage.remote import Location
 from trial_runtime.errors import CheckpointNotFound, CheckpointStorageError
 from trial_runtime.pytorch import deepspeed as det_ds
-from trial_runtime.pytorch._checkpoint import CheckpointStore
-from trial_runtime.train.secrets import MASK, masked_text, masked_words
+from trial_runtime.pytorch._checkpoints.store import CheckpointStore
 
 
 def fit(kind: type, folder: Path, url: str, hparams: dict[str, Any] | None = None, **arguments: Any) -> toys.Outcome:
@@ -131,7 +132,7 @@ class Failing:
     """Uploads that fail while ``broken`` is there."""
 
     def __init__(self, broken: Path) -> None:
-        self.broken, self.call = broken, _remote.call
+        self.broken, self.call = broken, remote.call
 
     def __call__(self, location: Location, action: str, **arguments: Any) -> Any:
         if action == "put" and self.broken.exists():
@@ -144,7 +145,7 @@ def test_what_could_not_be_uploaded_is_uploaded_with_the_next(
 ) -> None:
     broken = tmp_path / "broken"
     broken.touch()
-    monkeypatch.setattr(_remote, "call", Failing(broken))
+    monkeypatch.setattr(remote, "call", Failing(broken))
 
     class Repairing(toys.SimplePT):
         def build_callbacks(self) -> Any:
@@ -165,7 +166,7 @@ def test_a_run_that_could_not_upload_ends_with_an_error_and_a_repeat_uploads(
 ) -> None:
     broken, url = tmp_path / "broken", (tmp_path / "bucket").as_uri()
     broken.touch()
-    monkeypatch.setattr(_remote, "call", Failing(broken))
+    monkeypatch.setattr(remote, "call", Failing(broken))
     with pytest.raises(CheckpointStorageError, match=r"network is down.*Not uploaded: 00000002-"):
         fit(toys.SimplePT, tmp_path / "run", url, max_length=pytorch.Batch(2))
     broken.unlink()
@@ -181,7 +182,7 @@ def test_an_upload_that_was_cut_off_counts_as_none(tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "bucket" / whole, tmp_path / "bucket" / "00000009-aaaaaaaa")
     (tmp_path / "bucket" / "00000009-aaaaaaaa" / "manifest.json").unlink()
     (tmp_path / "bucket" / "latest").write_text("")  # as a killed writer of files would leave it
-    assert _remote.call(Location(url), "latest") == whole
+    assert remote.call(Location(url), "latest") == whole
 
 
 @pytest.mark.parametrize(
@@ -205,7 +206,7 @@ def test_errors_hold_no_keys(tmp_path: Path) -> None:
     location = Location("file:///nowhere", {"auto_mkdir": "topsecret"})
     assert "topsecret" not in repr(location)
     with pytest.raises(CheckpointStorageError) as error:
-        _remote.call(location, "put", name="x", folder=str(tmp_path), files=["topsecret"])
+        remote.call(location, "put", name="x", folder=str(tmp_path), files=["topsecret"])
     assert "***" in str(error.value)
     assert "topsecret" not in str(error.value)
 

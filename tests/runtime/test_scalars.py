@@ -13,7 +13,7 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
 from torch.utils.tensorboard import SummaryWriter
-from trial_runtime.pytorch._scalars import Scalars, records, write_scalars
+from trial_runtime.pytorch._reporting.scalars import Scalars, records, write_scalars
 
 
 def scalars_in(folder: Path) -> list[tuple[str, float, int]]:

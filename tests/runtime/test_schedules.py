@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from trial_runtime import pytorch
 from trial_runtime.errors import InvalidExperimentException
 from trial_runtime.pytorch import deepspeed as det_ds
-from trial_runtime.pytorch._progress import Progress
+from trial_runtime.pytorch._loop.progress import Progress
 
 StepMode = pytorch.LRScheduler.StepMode
 

@@ -15,10 +15,10 @@ import pytest
 import toys
 from rich.console import Console
 from trial_runtime.pytorch import Batch, Epoch
-from trial_runtime.pytorch._bar import ProgressBar, terminal_for_bar
-from trial_runtime.pytorch._pace import Pace, clock
-from trial_runtime.pytorch._progress import Progress
-from trial_runtime.train.console import Tee
+from trial_runtime.pytorch._loop.progress import Progress
+from trial_runtime.pytorch._loop.throughput import Pace, clock
+from trial_runtime.pytorch._reporting.progress_bar import ProgressBar, terminal_for_bar
+from trial_runtime.train.run.log_tee import Tee
 
 
 class Terminal(io.StringIO):
@@ -35,7 +35,7 @@ def plain(text: str) -> str:
 def clocked(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time, to be set."""
     now = [0.0]
-    monkeypatch.setattr("trial_runtime.pytorch._pace.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("trial_runtime.pytorch._loop.throughput.time.perf_counter", lambda: now[0])
     return now
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from trial_runtime import get_cluster_info
 from trial_runtime._cluster_info import ENV_VAR, ClusterInfo, FitDefaults, Length, RunInfo, TrialInfo, newest_checkpoint
-from trial_runtime.train.config import make_plan
-from trial_runtime.train.problems import ConfigError
-from trial_runtime.train.run_directory import describe, lock, open_run
+from trial_runtime.train.config.errors import ConfigError
+from trial_runtime.train.config.run_plan import make_plan
+from trial_runtime.train.run.run_directory import describe, lock, open_run
 
 
 def described(directory: Path) -> ClusterInfo:

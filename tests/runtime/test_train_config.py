@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from trial_runtime._cluster_info import FitDefaults, Length
-from trial_runtime.train.config import Plan, make_plan
-from trial_runtime.train.document import assign, load, parse_yaml, split_assignment
-from trial_runtime.train.problems import ConfigError
+from trial_runtime.train.config.document import assign, load, parse_yaml, split_assignment
+from trial_runtime.train.config.errors import ConfigError
+from trial_runtime.train.config.run_plan import Plan, make_plan
 
 BASE = """
 name: mnist

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from trial_runtime.train.entrypoint import Entrypoint, parse
+from trial_runtime.train.config.entrypoint import Entrypoint, parse
 
 
 @pytest.mark.parametrize(

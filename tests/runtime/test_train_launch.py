@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from ports import free_port
 from trial_runtime._cluster_info import ENV_VAR
-from trial_runtime.train.join import slurm_environment
+from trial_runtime.train.run.external_launcher import slurm_environment
 
 pytestmark = pytest.mark.skipif(find_spec("deepspeed") is None, reason="needs pip install 'ds-migrate[runtime]'")
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from trial_runtime.commands import train
-from trial_runtime.train.place import context_of
+from trial_runtime.train.config.context_directory import context_of
 
 
 def project(folder: Path, *files: str) -> Path:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from trial_runtime._cluster_info import ClusterInfo, RunInfo, TrialInfo
-from trial_runtime.train.retention import remove_superseded
+from trial_runtime.train.run.retention import remove_superseded
 
 LOSSES = {2: 0.9, 4: 0.3, 6: 0.5, 8: 0.3, 10: None}
 

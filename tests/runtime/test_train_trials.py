@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ds_migrate.discover import discover
-from ds_migrate.engine import migrate
+from ds_migrate.files.discovery import discover
+from ds_migrate.files.writer import apply
 from ds_migrate.options import Options
-from ds_migrate.write import apply
+from ds_migrate.pipeline import migrate
 
 pytestmark = pytest.mark.skipif(find_spec("deepspeed") is None, reason="needs pip install 'ds-migrate[runtime]'")
 

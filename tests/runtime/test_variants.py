@@ -16,8 +16,8 @@ from distributed import run_ranks
 from test_parallel import Plain
 from torch import nn
 from trial_runtime import pytorch
-from trial_runtime.pytorch import _rng
 from trial_runtime.pytorch import deepspeed as det_ds
+from trial_runtime.pytorch._data import rng
 
 BATCHES = 5
 OFFLOADED = {"offload_optimizer": {"device": "cpu"}}
@@ -91,7 +91,7 @@ def optimizer_of(name: str, net: nn.Module) -> torch.optim.Optimizer:
 
 def plain(name: str, k: int, ranks: int) -> tuple[list[dict[str, float]], dict[str, float]]:
     """Losses of each micro-batch of all ranks together (of each batch, if accumulated by hand), and at the end."""
-    _rng.seed_everything(toys.SEED)
+    rng.seed_everything(toys.SEED)
     nets = networks(name)
     optimizers = [optimizer_of(name, net) for net in nets]
     data = list(Plain().build_training_data_loader())

@@ -7,19 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from ds_migrate.result import Finding, Severity
+from ds_migrate.findings import Finding, Severity
+from ds_verify import host_batches, weights
+from ds_verify.compare import compare
+from ds_verify.curves import curves
+from ds_verify.job import Failure
+from ds_verify.record import Key, Record
+from ds_verify.select_trial import choose, plan_of
+from ds_verify.tolerance import Limits
+from ds_verify.verdict import explanations
+from ds_verify.working_copies import working_copy
 from hypothesis import given
 from hypothesis import strategies as st
-from trial_runtime.train.problems import ConfigError
-from trial_runtime.verify import host, weights
-from trial_runtime.verify.choose import choose, plan_of
-from trial_runtime.verify.compare import compare
-from trial_runtime.verify.curves import curves
-from trial_runtime.verify.limits import Limits
-from trial_runtime.verify.processes import Failure
-from trial_runtime.verify.record import Key, Record
-from trial_runtime.verify.sources import working_copy
-from trial_runtime.verify.verdict import explanations
+from trial_runtime.train.config.errors import ConfigError
 
 LOSS = Key("training", 3, "loss")
 BIAS = Key("state", 9, "model.bias")
@@ -100,12 +100,12 @@ class TestMarkedBatches:
         return {"x": torch.ones(2, 3), "n": 4, "pair": (torch.zeros(2), "text")}
 
     def test_a_marked_tensor_that_meets_weights_raises(self) -> None:
-        marked = host.marked(self.batch)
-        with pytest.raises(host.NotMovedError, match=r"context\.to_device"):
+        marked = host_batches.marked(self.batch)
+        with pytest.raises(host_batches.NotMovedError, match=r"context\.to_device"):
             torch.nn.Linear(3, 1)(marked["x"])
 
     def test_a_moved_tensor_is_a_plain_one(self) -> None:
-        moved = host.marked(self.batch)["x"].to(torch.device("cpu"))
+        moved = host_batches.marked(self.batch)["x"].to(torch.device("cpu"))
         assert type(moved) is torch.Tensor
         assert torch.nn.Linear(3, 1)(moved).shape == (2, 1)
 
@@ -113,18 +113,18 @@ class TestMarkedBatches:
         "move", [lambda t: t.float(), lambda t: t * 2, lambda t: t[:1], lambda t: t.to(torch.float64)]
     )
     def test_work_on_the_host_keeps_the_mark(self, move: object) -> None:
-        assert type(move(host.marked(self.batch)["x"])) is host.HostTensor  # type: ignore[operator]
+        assert type(move(host_batches.marked(self.batch)["x"])) is host_batches.HostTensor  # type: ignore[operator]
 
     def test_containers_keep_their_shape_and_other_values(self) -> None:
-        marked = host.marked(self.batch)
+        marked = host_batches.marked(self.batch)
         assert marked["n"] == 4 and marked["pair"][1] == "text"
-        assert type(marked["pair"][0]) is host.HostTensor
+        assert type(marked["pair"][0]) is host_batches.HostTensor
 
     def test_a_module_without_weights_may_work_on_the_host_but_not_on_a_mixture(self) -> None:
-        on_host = host.marked(torch.ones(3))
-        host.refuse_in_forward(torch.nn.ReLU(), (on_host,))
-        with pytest.raises(host.NotMovedError, match="MSELoss"):
-            host.refuse_in_forward(torch.nn.MSELoss(), (torch.ones(3), on_host))
+        on_host = host_batches.marked(torch.ones(3))
+        host_batches.refuse_in_forward(torch.nn.ReLU(), (on_host,))
+        with pytest.raises(host_batches.NotMovedError, match="MSELoss"):
+            host_batches.refuse_in_forward(torch.nn.MSELoss(), (torch.ones(3), on_host))
 
 
 class TestWeights:

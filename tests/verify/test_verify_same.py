@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from trial_runtime.verify.cli import DIFFERENT, NOT_RUN, SAME, main
+from ds_verify.cli import DIFFERENT, NOT_RUN, SAME, main
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 NAMES = sorted(folder.parent.name for folder in FIXTURES.glob("*/before"))
@@ -119,5 +119,5 @@ def test_ctrl_c_stops_both_sides(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert "interrupted; both sides are stopped" in said
     assert not list(tmp_path.glob("ds-verify-*")), "its working copies stay behind"
-    left = subprocess.run(["pgrep", "-f", f"trial_runtime.verify.rank {tmp_path}"], capture_output=True, check=False)
+    left = subprocess.run(["pgrep", "-f", f"ds_verify.worker {tmp_path}"], capture_output=True, check=False)
     assert left.returncode == 1, "a rank is still running"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from trial_runtime.verify.cli import DIFFERENT, main
+from ds_verify.cli import DIFFERENT, main
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 

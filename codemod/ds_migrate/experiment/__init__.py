@@ -5,10 +5,10 @@ Everything is cheap until a file really may name a converted trial; only then ru
 
 from __future__ import annotations
 
-from ds_migrate.experiment.codes import RULES, Rule
 from ds_migrate.experiment.facts import facts_for
 from ds_migrate.experiment.model import ConfigFacts, ConfigFile, TrialFacts
-from ds_migrate.experiment.names import may_name, needles
-from ds_migrate.experiment.plan import plan
+from ds_migrate.experiment.planning import plan
+from ds_migrate.experiment.search_terms import may_name, needles
+from ds_migrate.rules.config_codes import RULES, Rule
 
 __all__ = ["RULES", "ConfigFacts", "ConfigFile", "Rule", "TrialFacts", "facts_for", "may_name", "needles", "plan"]

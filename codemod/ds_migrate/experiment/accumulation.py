@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from ds_migrate.experiment import codes, lengths, options, splice
-from ds_migrate.experiment.edits import Change, RefusedError
+from ds_migrate.experiment import lengths, options, yaml_splices
 from ds_migrate.experiment.model import TrialFacts
-from ds_migrate.experiment.tree import Node
-from ds_migrate.result import Severity
+from ds_migrate.experiment.yaml_edits import Change, RefusedError
+from ds_migrate.experiment.yaml_nodes import Node
+from ds_migrate.findings import Severity
+from ds_migrate.rules import config_codes
 
 
 class Notes(Protocol):
@@ -21,7 +22,7 @@ class Notes(Protocol):
 
     def note(
         self,
-        rule: codes.Rule,
+        rule: config_codes.Rule,
         severity: Severity,
         node: Node,
         message: str,
@@ -59,7 +60,7 @@ class Accumulation:
         node = None if section is None else section.own("aggregation_frequency")
         if root.merged("optimizations") or (section is not None and section.merged("aggregation_frequency")):
             raise RefusedError(
-                codes.SHARED,
+                config_codes.SHARED,
                 section or root,
                 "aggregation_frequency comes from a merge key (<<)",
                 "write it out in this config",
@@ -72,7 +73,7 @@ class Accumulation:
             literals = {trial.aggregation_in(scripts) for trial in trials}
             if len(literals) > 1:
                 raise RefusedError(
-                    codes.ACCUMULATION,
+                    config_codes.ACCUMULATION,
                     root,
                     f"the script runs trials with different aggregation_frequency: {sorted(map(str, literals))}",
                     "give each trial a script and a config of its own",
@@ -82,7 +83,7 @@ class Accumulation:
         if k is None or k < 1:
             assert node is not None
             raise RefusedError(
-                codes.NOT_EDITABLE,
+                config_codes.NOT_EDITABLE,
                 node,
                 f"aggregation_frequency is {_shown(node.real)}, not a whole number from 1 on",
                 "write the number that the trial is to accumulate",
@@ -98,14 +99,14 @@ class Accumulation:
             result.to_write = k if k > 1 or static != {1} else None
         elif k > 1 and effective:
             raise RefusedError(
-                codes.ACCUMULATION,
+                config_codes.ACCUMULATION,
                 present,
                 f"both gradient_accumulation_steps ({present.real.value}) and aggregation_frequency ({k}) are given",
                 "remove the one that is wrong; with gradient_accumulation_steps, lengths count optimizer steps",
             )
         elif k > 1 and lengths.integer(present) != k:
             raise RefusedError(
-                codes.ACCUMULATION,
+                config_codes.ACCUMULATION,
                 present,
                 f"gradient_accumulation_steps is {present.real.value}, the script's aggregation_frequency was {k}",
                 "give both the same value",
@@ -120,7 +121,7 @@ class Accumulation:
         self._remove_options(change, notes)
         if self.to_write is not None and self.node is None and self.k > 1:
             notes.note(
-                codes.ACCUMULATION,
+                config_codes.ACCUMULATION,
                 Severity.CONVERTED,
                 change.root,
                 f"the script accumulated {self.k} batches: the engine does it now",
@@ -138,7 +139,7 @@ class Accumulation:
             if trial.sums_gradients is not None and trial.sums_gradients == self.averages:
                 asked, does = ("averaged", "sums") if self.averages else ("summed", "averages")
                 raise RefusedError(
-                    codes.AVERAGING,
+                    config_codes.AVERAGING,
                     self.node or root,
                     f"gradients are to be {asked} over {self.k} batches, but the converted {trial.name} {does} them",
                     "use one value of average_aggregated_gradients in all configs of the trial",
@@ -149,12 +150,12 @@ class Accumulation:
         if given is None or given.real.kind != "mapping" or not given.real.pairs:
             return
         gone: list[str] = []
-        notes_to_make: list[tuple[codes.Rule, Severity, Node, str, str | None]] = []
+        notes_to_make: list[tuple[config_codes.Rule, Severity, Node, str, str | None]] = []
         for key, value in given.real.pairs:
             said = options.option(key.value, value, self.k, self.effective)
             if said is None:
                 notes.note(
-                    codes.OPTIONS,
+                    config_codes.OPTIONS,
                     Severity.REVIEW,
                     key,
                     f"optimizations.{key.value} is unknown and stays; nothing reads it",
@@ -162,7 +163,7 @@ class Accumulation:
                 continue
             gone.append(key.value)
             if value is self.node and self.to_write is not None:
-                comment = splice.trailing_comment(change.text, value.end)
+                comment = yaml_splices.trailing_comment(change.text, value.end)
                 self.comment = {"gradient_accumulation_steps": comment} if comment else {}
             rule, severity, message, fix = said
             notes_to_make.append((rule, severity, key, message, fix))
@@ -174,7 +175,7 @@ class Accumulation:
             if self.divides or self.to_write is not None:
                 raise
             notes.note(
-                codes.SHARED,
+                config_codes.SHARED,
                 Severity.REVIEW,
                 given,
                 "optimizations is shared through an anchor and stays; nothing reads it any more",
@@ -188,7 +189,7 @@ class Accumulation:
             found = lengths.in_batches(change.root)
         except lengths.NotALengthError as wrong:
             raise RefusedError(
-                codes.LENGTHS,
+                config_codes.LENGTHS,
                 wrong.node,
                 f"{'.'.join(wrong.path)} has to be divided by {self.k} but {wrong.reason}",
                 "write it out as a whole number",
@@ -205,10 +206,10 @@ class Accumulation:
             elif rest:
                 severity = Severity.REVIEW
                 message += f", {rest} batches fewer" if rest > 0 else f", {-rest} batches more"
-            notes.note(codes.LENGTHS, severity, length.node, message, fix=f"{length.name}: {steps}")
+            notes.note(config_codes.LENGTHS, severity, length.node, message, fix=f"{length.name}: {steps}")
         for path, node in lengths.unitless(change.root):
             notes.note(
-                codes.LENGTHS,
+                config_codes.LENGTHS,
                 Severity.REVIEW,
                 node,
                 f"{'.'.join(path)} has no unit and stays; if it counts batches, divide it by {self.k}",
@@ -223,7 +224,7 @@ def _note_undivided(root: Node, notes: Notes) -> None:
         return
     for length in found:
         notes.note(
-            codes.LENGTHS,
+            config_codes.LENGTHS,
             Severity.REVIEW,
             length.node,
             f"{length.name} stays {length.batches}: the script's aggregation_frequency is not known here, and where it "

@@ -6,15 +6,16 @@ import codecs
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ds_migrate.experiment import codes, splice
-from ds_migrate.experiment.convert import Conversion, Entry, find_entry
-from ds_migrate.experiment.edits import RefusedError, same_meaning
+from ds_migrate.experiment import yaml_splices
+from ds_migrate.experiment.config_edit import Conversion, Entry, find_entry
 from ds_migrate.experiment.model import ConfigFile
-from ds_migrate.experiment.names import textually_names
-from ds_migrate.experiment.resolve import Missing, Resolver, Unfollowed
-from ds_migrate.experiment.text import Source, read
-from ds_migrate.experiment.tree import Node, UnreadableError, data
-from ds_migrate.result import FileKind, FileResult, FileStatus, Finding, Severity, TrialStatus
+from ds_migrate.experiment.search_terms import textually_names
+from ds_migrate.experiment.trial_lookup import Missing, Resolver, Unfollowed
+from ds_migrate.experiment.yaml_edits import RefusedError, same_meaning
+from ds_migrate.experiment.yaml_nodes import Node, UnreadableError, data
+from ds_migrate.experiment.yaml_text import Source, read
+from ds_migrate.findings import FileKind, FileResult, FileStatus, Finding, Severity, TrialStatus
+from ds_migrate.rules import config_codes
 
 
 def plan_config(config: ConfigFile, resolver: Resolver, names: frozenset[str], target: str) -> FileResult | None:
@@ -49,7 +50,7 @@ def plan_config(config: ConfigFile, resolver: Resolver, names: frozenset[str], t
         line = result.findings[0].line if result.findings else 1
         message = "this config runs a converted trial and has to follow it, but was not among the files to write"
         advice = f"run ds-migrate on the folder {config.path.parent.name}/"
-        result.findings = [Finding(codes.NOT_NAMED.code, Severity.REVIEW, line, message, help=advice)]
+        result.findings = [Finding(config_codes.NOT_NAMED.code, Severity.REVIEW, line, message, help=advice)]
         return result
     result.after, result.status = source.encode(attempt.text), FileStatus.CHANGED
     return result
@@ -67,7 +68,7 @@ class _Attempt:
 
 def _attempt(source: Source, entries: Sequence[tuple[int, Entry]], target: str, careful: bool) -> _Attempt:
     meanings = [data(root) for root in source.roots]
-    splices: list[splice.Splice] = []
+    splices: list[yaml_splices.Splice] = []
     findings: list[Finding] = []
     for i, entry in entries:
         conversion = Conversion(source.text, source.roots[i], entry, target, careful)
@@ -85,7 +86,7 @@ def _attempt(source: Source, entries: Sequence[tuple[int, Entry]], target: str, 
         True,
     ):  # a final newline may be part of a text (|) that is now the last thing in the file
         try:
-            text = splice.apply(source.text, splices, final_break=final_break)
+            text = yaml_splices.apply(source.text, splices, final_break=final_break)
         except ValueError:
             wrong = "one place would have to hold two values"
             break
@@ -95,13 +96,15 @@ def _attempt(source: Source, entries: Sequence[tuple[int, Entry]], target: str, 
         wrong = wrong or why
     message = f"the edit is not safe ({wrong}): a part of the config is shared through anchors or merge keys,"
     advice = "write the shared parts out, or edit this config by hand"
-    return _Attempt(source.text, [], wrong, RefusedError(codes.SHARED, source.roots[0], message, advice))
+    return _Attempt(source.text, [], wrong, RefusedError(config_codes.SHARED, source.roots[0], message, advice))
 
 
 def _note_missing(result: FileResult, node: Node, message: str) -> None:
     message = f"the entrypoint names a trial that is not there: {message}; the config stays"
     advice = "correct the entrypoint, or delete the config if it is out of use"
-    result.findings.append(Finding(codes.NO_TRIAL.code, Severity.REVIEW, node.line, message, node.column, help=advice))
+    result.findings.append(
+        Finding(config_codes.NO_TRIAL.code, Severity.REVIEW, node.line, message, node.column, help=advice)
+    )
 
 
 def _note_unfollowed(result: FileResult, node: Node, entry: Unfollowed) -> None:
@@ -111,7 +114,7 @@ def _note_unfollowed(result: FileResult, node: Node, entry: Unfollowed) -> None:
         "let the entrypoint be module:Class or python3 script.py, which ds-train starts on every slot, and run again"
     )
     result.findings.append(
-        Finding(codes.NOT_FOLLOWED.code, Severity.REVIEW, node.line, message, node.column, help=advice)
+        Finding(config_codes.NOT_FOLLOWED.code, Severity.REVIEW, node.line, message, node.column, help=advice)
     )
 
 
@@ -128,7 +131,7 @@ def _unreadable(
     result.status = FileStatus.ERROR if config.named else FileStatus.UNCHANGED
     result.findings = [
         Finding(
-            codes.UNREADABLE.code,
+            config_codes.UNREADABLE.code,
             severity,
             error.line,
             f"cannot be read as an experiment config: {error.reason}",

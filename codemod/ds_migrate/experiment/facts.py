@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ds_migrate.experiment.model import ConfigFacts, ConfigFile, ScriptRun, TrialFacts
-from ds_migrate.experiment.names import may_name, needles
-from ds_migrate.result import TrialStatus
+from ds_migrate.experiment.search_terms import may_name, needles
+from ds_migrate.findings import TrialStatus
 
 if TYPE_CHECKING:
-    from ds_migrate.experiment.convert import Entry
-    from ds_migrate.experiment.resolve import Resolver
-    from ds_migrate.experiment.tree import Node
+    from ds_migrate.experiment.config_edit import Entry
+    from ds_migrate.experiment.trial_lookup import Resolver
+    from ds_migrate.experiment.yaml_nodes import Node
 
 
 def facts_for(
@@ -27,7 +27,7 @@ def facts_for(
     """What the configs say of each trial, by (source path, class name), before the source is planned.
 
     Of ``trials`` only ``name`` and ``path`` count, besides ``aggregation_from_config``. Configs that cannot be read are
-    left out: :func:`ds_migrate.experiment.plan` reports them.
+    left out: :func:`ds_migrate.experiment.planning` reports them.
     """
     wanted = [_as_converted(trial) for trial in trials]
     names = needles(wanted, scripts)
@@ -37,7 +37,7 @@ def facts_for(
         if not names or not may_name(config.data, names):
             continue
         if resolver is None:
-            from ds_migrate.experiment.resolve import Resolver
+            from ds_migrate.experiment.trial_lookup import Resolver
 
             resolver = Resolver(wanted, scripts, root)
         for entry, node in _entries(config, resolver):
@@ -51,9 +51,9 @@ def _as_converted(trial: TrialFacts) -> TrialFacts:
 
 
 def _entries(config: ConfigFile, resolver: Resolver) -> Iterator[tuple[Entry, Node]]:
-    from ds_migrate.experiment.convert import Entry, find_entry
-    from ds_migrate.experiment.text import read
-    from ds_migrate.experiment.tree import UnreadableError
+    from ds_migrate.experiment.config_edit import Entry, find_entry
+    from ds_migrate.experiment.yaml_nodes import UnreadableError
+    from ds_migrate.experiment.yaml_text import read
 
     try:
         roots = read(config.data).roots

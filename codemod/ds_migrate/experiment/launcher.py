@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ds_migrate.experiment import splice
+from ds_migrate.experiment import yaml_splices
 from ds_migrate.experiment.entrypoint import Command, is_legacy, words
-from ds_migrate.experiment.splice import Splice
-from ds_migrate.experiment.tree import Node
+from ds_migrate.experiment.yaml_nodes import Node
+from ds_migrate.experiment.yaml_splices import Splice
 
 DEEPSPEED_LAYER = "determined.launch.deepspeed"
 _PROPERTIES = re.compile(r"(?:[&!]\S*[ \t\r\n]+)*")
@@ -96,12 +96,14 @@ def _to_trial(text: str, key: Node, node: Node, command: Command, result: Entryp
     if node.kind == "scalar":
         result.splices = [_whole_scalar(text, node, trial)]
     elif node.flow:
-        result.splices = [Splice(_content_start(text, node), node.end, splice.render(trial, quoted=key.style == '"'))]
+        result.splices = [
+            Splice(_content_start(text, node), node.end, yaml_splices.render(trial, quoted=key.style == '"'))
+        ]
     else:
         colon = text.find(":", key.end) + 1
         result.splices = [
-            Splice(colon, colon, " " + splice.render(trial)),
-            *splice.remove(text, node, range(len(node.items))),
+            Splice(colon, colon, " " + yaml_splices.render(trial)),
+            *yaml_splices.remove(text, node, range(len(node.items))),
         ]
     return result
 
@@ -127,7 +129,9 @@ def _apply(text: str, node: Node, whole: Sequence[str], changes: Sequence[_Chang
         spans = [(start + w.start, start + w.end) for w in raw]
         result.splices = [Splice(*_span(spans, change)) for change in changes]
     else:  # escapes: the words do not stand in the text as they are meant
-        result.splices = [Splice(_content_start(text, node), splice.end_of(text, node), splice.render(new_value))]
+        result.splices = [
+            Splice(_content_start(text, node), yaml_splices.end_of(text, node), yaml_splices.render(new_value))
+        ]
 
 
 def _span(spans: Sequence[tuple[int, int]], change: _Change) -> tuple[int, int, str]:
@@ -144,13 +148,13 @@ def _span(spans: Sequence[tuple[int, int]], change: _Change) -> tuple[int, int, 
 
 def _change_items(text: str, node: Node, change: _Change) -> list[Splice]:
     quoted = node.flow and all(item.style == '"' for item in node.items)
-    new = [splice.render(word, quoted) for word in change.new]
+    new = [yaml_splices.render(word, quoted) for word in change.new]
     if change.start < change.stop:
         gone = range(change.start + (1 if new else 0), change.stop)
         replaced = node.items[change.start]
-        kept = [Splice(_content_start(text, replaced), splice.end_of(text, replaced), new[0])] if new else []
+        kept = [Splice(_content_start(text, replaced), yaml_splices.end_of(text, replaced), new[0])] if new else []
         rest = _insert_items(text, node, change.start + 1, new[1:]) if len(new) > 1 else []
-        return [*kept, *rest, *(splice.remove(text, node, gone) if gone else [])]
+        return [*kept, *rest, *(yaml_splices.remove(text, node, gone) if gone else [])]
     return _insert_items(text, node, change.start, new)
 
 
@@ -159,8 +163,8 @@ def _insert_items(text: str, node: Node, at: int, new: Sequence[str]) -> list[Sp
     before = node.items[at].start
     if node.flow:
         return [Splice(before, before, "".join(f"{word}, " for word in new))]
-    start = splice.line_start(text, before)
-    prefix, end_line = text[start:before], splice.newline(text)
+    start = yaml_splices.line_start(text, before)
+    prefix, end_line = text[start:before], yaml_splices.newline(text)
     return [Splice(start, start, "".join(prefix + word + end_line for word in new))]
 
 
@@ -172,9 +176,9 @@ def _content_start(text: str, node: Node) -> int:
 
 def _content(text: str, node: Node) -> tuple[int, int]:
     """Where the words of a scalar stand: without quotes, without the header of a block scalar."""
-    start, end = _content_start(text, node), splice.end_of(text, node)
+    start, end = _content_start(text, node), yaml_splices.end_of(text, node)
     if node.style in ("|", ">"):
-        return splice.next_line(text, start), end
+        return yaml_splices.next_line(text, start), end
     return (start + 1, end - 1) if node.style else (start, end)
 
 
@@ -183,4 +187,4 @@ def _whole_scalar(text: str, node: Node, value: str) -> Splice:
     one_line = not re.search(r"[\r\n]", text[node.start : end])
     if one_line and node.style and not set(value) & set("'\"\\"):
         return Splice(start, end, value)
-    return Splice(_content_start(text, node), splice.end_of(text, node), splice.render(value))
+    return Splice(_content_start(text, node), yaml_splices.end_of(text, node), yaml_splices.render(value))

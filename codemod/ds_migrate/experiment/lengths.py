@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ds_migrate.experiment.tree import Node
+from ds_migrate.experiment.yaml_nodes import Node
 
 _INTEGER = re.compile(r"\+?[0-9](?:_?[0-9])*")
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ds_migrate.result import TrialStatus
+from ds_migrate.findings import TrialStatus
 
 ScriptRun = str | tuple[Path, str]  # a trial that a script runs: class name, or (source, class name)
 

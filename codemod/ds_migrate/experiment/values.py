@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ds_migrate.experiment.accumulation import Accumulation
-from ds_migrate.experiment.edits import RefusedError
 from ds_migrate.experiment.lengths import integer
 from ds_migrate.experiment.model import TrialFacts
-from ds_migrate.experiment.tree import Node, is_string
+from ds_migrate.experiment.yaml_edits import RefusedError
+from ds_migrate.experiment.yaml_nodes import Node, is_string
 
 _CONSTANTS: dict[str, object] = {"true": True, "false": False, "null": None, "~": None, "": None}
 

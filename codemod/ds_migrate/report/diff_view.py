@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from ds_migrate.report.display import visible
-from ds_migrate.report.layout import Block, side_by_side
-from ds_migrate.report.source import Palette, SourceText, fold
-from ds_migrate.report.words import Pair, paired_lines
-from ds_migrate.result import Finding, Severity
+from ds_migrate.findings import Finding, Severity
+from ds_migrate.report.escaping import visible
+from ds_migrate.report.highlighting import Palette, SourceText, fold
+from ds_migrate.report.hunks import Block, side_by_side
+from ds_migrate.report.word_diff import Pair, paired_lines
 
 SPLIT_FROM = 160  # columns: two sides of lines that are mostly shorter than 80
 _REVIEW = ("▲", "yellow")

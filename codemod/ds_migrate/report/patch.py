@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from pathlib import Path
 
-from ds_migrate.discover import project_root
-from ds_migrate.result import FileResult, Report
+from ds_migrate.files.discovery import project_root
+from ds_migrate.findings import FileResult, Report
 
 CONTEXT = 3
 _CLOSING = (b")", b"]", b"}", b"),", b"],", b"},")

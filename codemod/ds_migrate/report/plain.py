@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from ds_migrate.report.display import place, visible
+from ds_migrate.findings import FileResult, FileStatus, Finding, Report, Severity, TrialStatus
+from ds_migrate.report.escaping import place, visible
 from ds_migrate.report.summary import MEMORY_CODE, Command, Mode, next_steps, sentences
-from ds_migrate.result import FileResult, FileStatus, Finding, Report, Severity, TrialStatus
 
 ORDER = (Severity.ERROR, Severity.BLOCKED, Severity.REVIEW, Severity.CONVERTED)
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from ds_migrate import git
+from ds_migrate.files import git
+from ds_migrate.findings import FileKind, FileStatus, Report, Severity, TrialStatus
 from ds_migrate.report.counts import count, nothing_found
-from ds_migrate.report.display import visible
-from ds_migrate.result import FileKind, FileStatus, Report, Severity, TrialStatus
+from ds_migrate.report.escaping import visible
 
 MARKER_CODE = "DSM005"
 MEMORY_CODE = "DSM507"

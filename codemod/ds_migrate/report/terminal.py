@@ -12,14 +12,14 @@ from typing import IO
 from rich.console import Console
 from rich.text import Text
 
+from ds_migrate.findings import FileResult, Report, Severity, TrialStatus
 from ds_migrate.report.diff_view import DiffView, wants_split, wrapped
-from ds_migrate.report.display import place, visible
-from ds_migrate.report.layout import laid_out, unplaced
+from ds_migrate.report.escaping import place, visible
+from ds_migrate.report.highlighting import Palette, SourceText
+from ds_migrate.report.hunks import laid_out, unplaced
 from ds_migrate.report.patch import changes, split_lines
 from ds_migrate.report.plain import ORDER, sorted_findings
-from ds_migrate.report.source import Palette, SourceText
 from ds_migrate.report.summary import Command, Mode, next_steps, sentences
-from ds_migrate.result import FileResult, Report, Severity, TrialStatus
 
 _LOOK = {
     Severity.ERROR: ("✖", "bold red", "errors"),

@@ -50,8 +50,10 @@ def conversion_rules() -> tuple[Rule, ...]:
 
 def all_rules() -> tuple[Rule, ...]:
     """Every code a report can hold, those of files, experiment configs and DeepSpeed configs included."""
-    from ds_migrate.experiment import codes
-    from ds_migrate.rules.files import FILE_CODES
+    from ds_migrate.rules import config_codes
+    from ds_migrate.rules.file_codes import FILE_CODES
 
-    others = [Rule(r.code, r.name, r.doc) for r in FILE_CODES] + [Rule(r.code, r.name, r.doc) for r in codes.RULES]
+    others = [Rule(r.code, r.name, r.doc) for r in FILE_CODES] + [
+        Rule(r.code, r.name, r.doc) for r in config_codes.RULES
+    ]
     return tuple(sorted((*conversion_rules(), *others), key=lambda rule: rule.code))

@@ -39,10 +39,10 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from ds_migrate.plan import Plan
+from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.syntax.nodes import code, dotted, walk
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import code, dotted, walk
-from ds_migrate.target import DEEPSPEED_MODULE, MOVED
+from ds_migrate.targets import DEEPSPEED_MODULE, MOVED
 
 CODE = "DSM101"
 NAME = "imports"

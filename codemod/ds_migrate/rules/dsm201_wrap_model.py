@@ -43,9 +43,9 @@ from __future__ import annotations
 
 import libcst as cst
 
-from ds_migrate.plan import Plan
-from ds_migrate.rules.support import collect, unwrap
-from ds_migrate.syntax.tree import argument, dotted, walk
+from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.rules.wrap_edits import collect, unwrap
+from ds_migrate.syntax.nodes import argument, dotted, walk
 from ds_migrate.trial.model import Form, Model
 
 CODE = "DSM201"

@@ -42,10 +42,10 @@ References
 
 from __future__ import annotations
 
-from ds_migrate.plan import Plan
-from ds_migrate.rules.support import collect, remove_small, unwrap
-from ds_migrate.syntax.tree import argument, is_literal, number
-from ds_migrate.trial.decide import bare_parameters
+from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.decisions.engine_layout import bare_parameters
+from ds_migrate.rules.wrap_edits import collect, remove_small, unwrap
+from ds_migrate.syntax.nodes import argument, is_literal, number
 from ds_migrate.trial.model import Form
 
 CODE = "DSM202"

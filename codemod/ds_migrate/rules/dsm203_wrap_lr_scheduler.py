@@ -51,10 +51,10 @@ from collections.abc import Callable
 
 import libcst as cst
 
-from ds_migrate.plan import Plan
-from ds_migrate.rules.determined_only import register_callbacks, schedule_callback
-from ds_migrate.rules.support import unwrap
-from ds_migrate.syntax.tree import argument, dotted, number
+from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.rules.generated_helpers import register_callbacks, schedule_callback
+from ds_migrate.rules.wrap_edits import unwrap
+from ds_migrate.syntax.nodes import argument, dotted, number
 from ds_migrate.trial.batch import first_statement
 from ds_migrate.trial.model import Wrap
 

@@ -36,8 +36,8 @@ References
 
 from __future__ import annotations
 
-from ds_migrate.plan import Plan
-from ds_migrate.rules.support import expression_text
+from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.rules.wrap_edits import expression_text
 
 CODE = "DSM204"
 NAME = "gradient-clipping"

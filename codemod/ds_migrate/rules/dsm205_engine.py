@@ -52,15 +52,15 @@ References
 
 from __future__ import annotations
 
-from ds_migrate.plan import Plan
-from ds_migrate.rules.determined_only import engine_module
-from ds_migrate.rules.support import children_of, expression_text
+from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.decisions.engine_location import Place
+from ds_migrate.decisions.micro_batch import micro_batch_size
+from ds_migrate.rules.generated_helpers import engine_module
+from ds_migrate.rules.wrap_edits import children_of, expression_text
+from ds_migrate.syntax.nodes import dotted
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import dotted
-from ds_migrate.target import Target
-from ds_migrate.trial.batch_size import micro_batch_size
+from ds_migrate.targets import Target
 from ds_migrate.trial.model import Form, Optimizer, Trial
-from ds_migrate.trial.place import Place
 
 CODE = "DSM205"
 NAME = "engine"

@@ -39,12 +39,12 @@ from collections.abc import Callable
 
 import libcst as cst
 
-from ds_migrate.plan import Plan
-from ds_migrate.rules.support import expression_text, trim_comma
-from ds_migrate.syntax.tree import argument, has_star, is_literal
-from ds_migrate.trial.by_hand import steps_of_helpers
-from ds_migrate.trial.bypass import never_averaged, thawed_late
-from ds_migrate.trial.hazards import handles_gradients
+from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.decisions.zero_hazards import handles_gradients
+from ds_migrate.rules.wrap_edits import expression_text, trim_comma
+from ds_migrate.syntax.nodes import argument, has_star, is_literal
+from ds_migrate.trial.ddp_bypass import never_averaged, thawed_late
+from ds_migrate.trial.manual_steps import steps_of_helpers
 from ds_migrate.trial.model import Backward, Form
 
 CODE = "DSM301"

@@ -40,9 +40,9 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from ds_migrate.plan import Plan
-from ds_migrate.rules.support import expression_text
-from ds_migrate.syntax.tree import argument, dotted, has_star, is_literal, walk
+from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.rules.wrap_edits import expression_text
+from ds_migrate.syntax.nodes import argument, dotted, has_star, is_literal, walk
 from ds_migrate.trial.clipping import clip_definition
 from ds_migrate.trial.model import Form, Step
 

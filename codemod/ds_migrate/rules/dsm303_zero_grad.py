@@ -38,9 +38,9 @@ from __future__ import annotations
 
 import libcst as cst
 
-from ds_migrate.plan import Plan
-from ds_migrate.rules.support import remove_statement
-from ds_migrate.syntax.tree import dotted
+from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.rules.wrap_edits import remove_statement
+from ds_migrate.syntax.nodes import dotted
 
 CODE = "DSM303"
 NAME = "zero-grad"

@@ -32,12 +32,12 @@ from __future__ import annotations
 
 import libcst as cst
 
-from ds_migrate.plan import Plan
+from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.decisions.engine_location import after_place
+from ds_migrate.syntax.nodes import argument, code, dotted, parameters, walk
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import argument, code, dotted, parameters, walk
+from ds_migrate.trial.init_order import raw_only
 from ds_migrate.trial.model import Form
-from ds_migrate.trial.phases import raw_only
-from ds_migrate.trial.place import after_place
 from ds_migrate.trial.references import references
 
 _TRAINING = ("train_batch", "evaluate_batch", "evaluate_full_dataset")

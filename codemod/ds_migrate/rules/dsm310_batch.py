@@ -49,10 +49,10 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from ds_migrate.plan import Plan
-from ds_migrate.syntax.fold import WIDTH
+from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.syntax.line_folding import WIDTH
+from ds_migrate.syntax.nodes import code, dotted, has_star, parameters, walk
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import code, dotted, has_star, parameters, walk
 from ds_migrate.trial.batch import Consumption, batch_use, first_statement
 from ds_migrate.trial.calls import BatchCalls
 from ds_migrate.trial.decorators import Passing, decorators

@@ -28,9 +28,9 @@ from __future__ import annotations
 
 import libcst as cst
 
-from ds_migrate.detect import TRIAL_METHODS
-from ds_migrate.plan import Plan
-from ds_migrate.syntax.tree import dotted
+from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.project.module_index import TRIAL_METHODS
+from ds_migrate.syntax.nodes import dotted
 
 CODE = "DSM312"
 NAME = "batch-size"

@@ -27,9 +27,9 @@ References
 
 from __future__ import annotations
 
-from ds_migrate.plan import Plan
-from ds_migrate.rules.support import expression_text, remove_statement
-from ds_migrate.trial.flow import runs_once
+from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.rules.wrap_edits import expression_text, remove_statement
+from ds_migrate.trial.control_flow import runs_once
 
 CODE = "DSM320"
 NAME = "experimental"

@@ -25,11 +25,11 @@ from functools import partial
 
 import libcst as cst
 
-from ds_migrate.plan import Plan
-from ds_migrate.rules.support import expression_text, remove_statement, trim_comma
+from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.rules.wrap_edits import expression_text, remove_statement, trim_comma
 from ds_migrate.syntax.literals import add_pairs
+from ds_migrate.syntax.nodes import argument, dotted, has_star, number, walk
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import argument, dotted, has_star, number, walk
 
 CODE = "DSM330"
 NAME = "launch"

@@ -68,10 +68,10 @@ from __future__ import annotations
 
 import libcst as cst
 
-from ds_migrate.plan import Plan
-from ds_migrate.rules.support import expression_text, remove_statement
+from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.rules.wrap_edits import expression_text, remove_statement
+from ds_migrate.syntax.nodes import argument, dotted, walk
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import argument, dotted, walk
 from ds_migrate.trial.context import ContextUse
 from ds_migrate.trial.model import Form
 from ds_migrate.trial.precision import AMP_CALLS

@@ -29,9 +29,9 @@ from __future__ import annotations
 
 import libcst as cst
 
-from ds_migrate.plan import Plan
-from ds_migrate.rules.support import children_of, expression_text
-from ds_migrate.syntax.tree import number, walk
+from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.rules.wrap_edits import children_of, expression_text
+from ds_migrate.syntax.nodes import number, walk
 from ds_migrate.trial.context import ContextUse
 from ds_migrate.trial.model import Form
 

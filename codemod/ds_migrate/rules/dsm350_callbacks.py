@@ -22,9 +22,9 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from ds_migrate.plan import Plan
+from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.syntax.nodes import dotted, parameters, walk
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import dotted, parameters, walk
 
 CODE = "DSM350"
 NAME = "callbacks"

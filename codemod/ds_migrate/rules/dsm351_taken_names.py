@@ -37,9 +37,9 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from ds_migrate.plan import Plan
+from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.syntax.nodes import dotted, targets
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import dotted, targets
 from ds_migrate.trial.model import Trial
 from ds_migrate.trial.references import references
 

@@ -36,8 +36,8 @@ from __future__ import annotations
 
 import libcst as cst
 
-from ds_migrate.plan import Plan
-from ds_migrate.syntax.tree import code
+from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.syntax.nodes import code
 from ds_migrate.trial.context import ContextUse
 
 CODE = "DSM390"

@@ -20,11 +20,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ds_migrate.memory import Bytes, training_state
-from ds_migrate.plan import Plan
-from ds_migrate.syntax.tree import argument, number
-from ds_migrate.trial.config_optimizer import constructor
-from ds_migrate.trial.hazards import forward_past_engine
+from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.decisions.config_optimizer import constructor
+from ds_migrate.decisions.zero_hazards import forward_past_engine
+from ds_migrate.deepspeed_facts import Bytes, training_state
+from ds_migrate.syntax.nodes import argument, number
 from ds_migrate.trial.model import Form, Optimizer
 
 CODE = "DSM507"

@@ -32,7 +32,7 @@ References
 
 from __future__ import annotations
 
-from ds_migrate.plan import Plan
+from ds_migrate.conversion.rule_context import Plan
 from ds_migrate.trial.model import Form, Trial
 
 CODE = "DSM511"

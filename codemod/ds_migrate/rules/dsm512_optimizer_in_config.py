@@ -50,7 +50,7 @@ References
 
 from __future__ import annotations
 
-from ds_migrate.plan import Plan
+from ds_migrate.conversion.rule_context import Plan
 
 CODE = "DSM512"
 NAME = "optimizer-in-config"

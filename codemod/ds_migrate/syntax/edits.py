@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import libcst as cst
 
-from ds_migrate.syntax.tree import comments, walk
+from ds_migrate.syntax.nodes import comments, walk
 
 Change = Callable[[cst.CSTNode], "cst.CSTNode | cst.RemovalSentinel"]
 Text: TypeAlias = str | Callable[[cst.CSTNode], str]

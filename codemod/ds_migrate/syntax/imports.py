@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from ds_migrate.syntax.tree import dotted
+from ds_migrate.syntax.nodes import dotted
 
 if TYPE_CHECKING:
     from ds_migrate.syntax.source import SourceFile

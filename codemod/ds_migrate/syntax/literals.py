@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import libcst as cst
 
-from ds_migrate.syntax.tree import code
+from ds_migrate.syntax.nodes import code
 
 
 def add_pairs(node: cst.CSTNode, pairs: Mapping[str, str], room: int = 1000) -> cst.CSTNode:

@@ -7,7 +7,7 @@ from itertools import count
 
 import libcst as cst
 
-from ds_migrate.syntax.tree import dotted
+from ds_migrate.syntax.nodes import dotted
 
 
 class Names:

@@ -10,15 +10,15 @@ from typing import Any
 
 import libcst as cst
 
-from ds_migrate.inline import Comment, comments_in
+from ds_migrate.project.inline_comments import Comment, comments_in
+from ds_migrate.syntax.codegen import Printed
 from ds_migrate.syntax.edits import Change, Edits, Text
-from ds_migrate.syntax.fold import fold
 from ds_migrate.syntax.imports import Imports
-from ds_migrate.syntax.index import Index
+from ds_migrate.syntax.line_folding import fold
 from ds_migrate.syntax.names import Names
+from ds_migrate.syntax.node_index import Index
+from ds_migrate.syntax.nodes import comments, dotted, targets
 from ds_migrate.syntax.parsing import parsed
-from ds_migrate.syntax.printed import Printed
-from ds_migrate.syntax.tree import comments, dotted, targets
 
 # libcst recurses once per nesting level; a 500-term sum needs more than Python's default.
 _RECURSION_LIMIT = 20_000

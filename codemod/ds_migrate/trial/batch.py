@@ -7,9 +7,9 @@ from enum import Enum
 
 import libcst as cst
 
+from ds_migrate.syntax.nodes import children, docstring, dotted, walk
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import children, docstring, dotted, walk
-from ds_migrate.trial.flow import runs_once
+from ds_migrate.trial.control_flow import runs_once
 
 # Calls that certainly draw no random number, among what is written above an unpack.
 _DRAW_NOTHING = frozenset(

@@ -8,9 +8,9 @@ from functools import cached_property
 
 import libcst as cst
 
+from ds_migrate.syntax.nodes import argument, dotted, parameters, targets, walk
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import argument, dotted, parameters, targets, walk
-from ds_migrate.trial.flow import runs_once
+from ds_migrate.trial.control_flow import runs_once
 from ds_migrate.trial.model import Trial
 
 BATCH_METHODS = ("train_batch", "evaluate_batch")

@@ -6,8 +6,19 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from ds_migrate.syntax.nodes import (
+    argument,
+    body_of,
+    children,
+    code,
+    docstring,
+    dotted,
+    has_star,
+    number,
+    targets,
+    walk,
+)
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import argument, body_of, children, code, docstring, dotted, has_star, number, targets, walk
 from ds_migrate.trial.model import Step, Trial
 
 _NORM_CLIPS = frozenset(

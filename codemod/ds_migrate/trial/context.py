@@ -11,8 +11,8 @@ from functools import cached_property
 
 import libcst as cst
 
+from ds_migrate.syntax.nodes import argument, dotted, parameters, targets, walk
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import argument, dotted, parameters, targets, walk
 
 _USUAL = frozenset({"context", "trial_context"})
 _ANNOTATIONS = ("TrialContext", "CheckpointLoadContext", "PyTorchExperimentalContext")

@@ -7,8 +7,8 @@ from enum import Enum
 
 import libcst as cst
 
+from ds_migrate.syntax.nodes import dotted, parameters
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import dotted, parameters
 from ds_migrate.trial.model import Trial
 
 _PASS_ON = ("torch.", "typing.", "typing_extensions.", "abc.")

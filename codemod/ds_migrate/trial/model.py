@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from ds_migrate.project import TrialClass
+from ds_migrate.decisions.engine_options import Asked
+from ds_migrate.project.trials import TrialClass
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.trial.asked import Asked
 from ds_migrate.trial.context import ContextUse
 
 if TYPE_CHECKING:
+    from ds_migrate.decisions.engine_location import Place
     from ds_migrate.trial.clipping import Clipping
-    from ds_migrate.trial.place import Place
     from ds_migrate.trial.precision import Precision
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
+from ds_migrate.syntax.nodes import argument, code, dotted, dotted_names, is_literal, parameters, targets, walk
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import argument, code, dotted, dotted_names, is_literal, parameters, targets, walk
 from ds_migrate.trial.context import ContextUse
 from ds_migrate.trial.model import Form, Trial
 

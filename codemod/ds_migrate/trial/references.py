@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from ds_migrate.syntax.nodes import dotted, parameters
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import dotted, parameters
 from ds_migrate.trial.calls import BatchCalls
 from ds_migrate.trial.model import Trial
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import libcst as cst
 
+from ds_migrate.syntax.nodes import argument, code, dotted
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.syntax.tree import argument, code, dotted
 from ds_migrate.trial.context import ContextUse
 from ds_migrate.trial.model import Wrap
 

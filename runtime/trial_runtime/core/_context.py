@@ -6,11 +6,11 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trial_runtime._remote import is_url, with_options_of_environment
+from trial_runtime._storage.remote import is_url, with_options_of_environment
 from trial_runtime.core._distributed import DistributedContext, DummyDistributedContext
 
 if TYPE_CHECKING:
-    from trial_runtime.pytorch._settings import RunSettings
+    from trial_runtime.pytorch._loop.settings import RunSettings
 
 
 @dataclasses.dataclass
@@ -56,7 +56,7 @@ def _dummy_init(
         tensorboard_path: directory for TensorBoard files. By default ``tensorboard``.
         preempt_mode: accepted and not used.
     """
-    from trial_runtime.pytorch._settings import RunSettings
+    from trial_runtime.pytorch._loop.settings import RunSettings
 
     del preempt_mode
     config = checkpoint_storage if isinstance(checkpoint_storage, dict) else None

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from trial_runtime.core._link import PATIENCE, Link, StoreLink, TorchLink, meet, part
+from trial_runtime.core._object_collectives import PATIENCE, Link, StoreLink, TorchLink, meet, part
 
 
 class DistributedContext:

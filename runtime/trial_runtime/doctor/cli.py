@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from trial_runtime.train.problems import ConfigError
+from trial_runtime.train.config.errors import ConfigError
 from trial_runtime.train.requirements import missing_runtime
 
 _EPILOG = """\

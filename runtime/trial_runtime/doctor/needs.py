@@ -8,10 +8,10 @@ from typing import Any
 
 from trial_runtime.doctor import machine, memory
 from trial_runtime.doctor.findings import Row, Section, State
-from trial_runtime.pytorch.deepspeed import _compiling
-from trial_runtime.pytorch.deepspeed._lint import Problem, Setup, lint
-from trial_runtime.pytorch.deepspeed._lint.problems import enabled, stage_of, value_at
-from trial_runtime.pytorch.deepspeed._lint.zero import offload_device
+from trial_runtime.pytorch.deepspeed._config_lint import Problem, Setup, lint
+from trial_runtime.pytorch.deepspeed._config_lint.problems import enabled, stage_of, value_at
+from trial_runtime.pytorch.deepspeed._config_lint.zero import offload_device
+from trial_runtime.pytorch.deepspeed._patches import jit_notice
 
 _FUSED = {"adam": "fused_adam", "adamw": "fused_adam", "lamb": "fused_lamb", "lion": "fused_lion"}
 _ON_CPU = {"adam": "cpu_adam", "adamw": "cpu_adam", "lion": "cpu_lion", "adagrad": "cpu_adagrad"}
@@ -108,14 +108,14 @@ def _availability(op: str) -> tuple[str, State]:
 
     if installed_ops.get(op):
         return "built with DeepSpeed", "good"
-    if (lock := _compiling.lock_of(op)).exists():
+    if (lock := jit_notice.lock_of(op)).exists():
         return f"is being compiled; if it is not, a process was killed while it did: remove {lock}", "bad"
     if not machine.cxx():
         return "needs a C++ compiler, and there is none: install one, or leave the setting out", "bad"
     if torch.cuda.is_available() and not machine.nvcc():
         return "needs nvcc, and there is none: set CUDA_HOME, or leave the setting out", "bad"
-    if _compiling.is_compiled(op):
-        return f"was compiled before, in {_compiling.folder_of(op)}", "good"
+    if jit_notice.is_compiled(op):
+        return f"was compiled before, in {jit_notice.folder_of(op)}", "good"
     return "is compiled at the first start, about a minute", "note"
 
 

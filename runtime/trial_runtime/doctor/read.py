@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from trial_runtime.train.document import load
-from trial_runtime.train.problems import ConfigError
+from trial_runtime.train.config.document import load
+from trial_runtime.train.config.errors import ConfigError
 
 TRAIN, MICRO = "train_batch_size", "train_micro_batch_size_per_gpu"
 

@@ -56,7 +56,7 @@ def get_checkpoint(uuid: str) -> Checkpoint:
         CheckpointNotFound: when there is none; the message lists those that are there.
     """
     from trial_runtime import core
-    from trial_runtime.pytorch._checkpoint import CheckpointStore
+    from trial_runtime.pytorch._checkpoints.store import CheckpointStore
 
     info = get_cluster_info()
     directory = Path("checkpoints") if info is None else Path(info.run.checkpoint_directory)

@@ -2,19 +2,19 @@
 
 from trial_runtime.pytorch import samplers
 from trial_runtime.pytorch._callback import PyTorchCallback
+from trial_runtime.pytorch._checkpoints.load import CheckpointLoadContext, load_trial_from_checkpoint_path
 from trial_runtime.pytorch._context import TrialContext
 from trial_runtime.pytorch._controller import _PyTorchTrialController
-from trial_runtime.pytorch._data import DataLoader, TorchData, _Data, adapt_batch_sampler, data_length, to_device
-from trial_runtime.pytorch._load import CheckpointLoadContext, load_trial_from_checkpoint_path
-from trial_runtime.pytorch._lr import LRScheduler
-from trial_runtime.pytorch._metrics import _simple_reduce_metrics
+from trial_runtime.pytorch._data.loader import DataLoader, TorchData, _Data, adapt_batch_sampler, data_length, to_device
+from trial_runtime.pytorch._data.training_data import _dataset_repro_warning
+from trial_runtime.pytorch._lr_scheduler import LRScheduler
 from trial_runtime.pytorch._pytorch_context import PyTorchExperimentalContext, PyTorchTrialContext
-from trial_runtime.pytorch._recorder import MetricsRecorder, MetricsSink
 from trial_runtime.pytorch._reducer import MetricReducer, Reducer, _PyTorchReducerContext, _SimpleReducer
-from trial_runtime.pytorch._stream import _dataset_repro_warning
+from trial_runtime.pytorch._reporting.aggregation import _simple_reduce_metrics
+from trial_runtime.pytorch._reporting.sinks import MetricsRecorder, MetricsSink
+from trial_runtime.pytorch._train_units import Batch, Epoch, TrainUnit, _TrialState
 from trial_runtime.pytorch._trainer import Trainer, init
 from trial_runtime.pytorch._trial import PyTorchTrial
-from trial_runtime.pytorch._units import Batch, Epoch, TrainUnit, _TrialState
 
 __all__ = [
     "Batch",

@@ -1,4 +1,4 @@
-"""Hooks into training; :meth:`trial_runtime.pytorch._loop.TrainingLoop.run` shows the order in which they come."""
+"""Hooks into training, in the order that :meth:`trial_runtime.pytorch._loop.training_loop.TrainingLoop.run` shows."""
 
 from __future__ import annotations
 

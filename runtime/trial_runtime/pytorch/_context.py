@@ -12,12 +12,12 @@ import torch
 
 from trial_runtime import core
 from trial_runtime.errors import InternalException
-from trial_runtime.pytorch import _data
-from trial_runtime.pytorch._lr import LRScheduler
-from trial_runtime.pytorch._progress import Progress
-from trial_runtime.pytorch._recorder import MetricsSink
+from trial_runtime.pytorch._data import loader
+from trial_runtime.pytorch._loop.progress import Progress
+from trial_runtime.pytorch._loop.settings import batch_sizes
+from trial_runtime.pytorch._lr_scheduler import LRScheduler
 from trial_runtime.pytorch._reducer import _PyTorchReducerContext
-from trial_runtime.pytorch._settings import batch_sizes
+from trial_runtime.pytorch._reporting.sinks import MetricsSink
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -237,7 +237,7 @@ class TrialContext(_PyTorchReducerContext):
         Returns:
             the same structure, arrays as tensors. What cannot be moved stays, with one warning a type.
         """
-        return _data.to_device(data, self.device, self._to_device_warned_types)
+        return loader.to_device(data, self.device, self._to_device_warned_types)
 
     # Seeing
 

@@ -8,20 +8,20 @@ from typing import Any
 
 import torch
 
-from trial_runtime.pytorch import _rng
-from trial_runtime.pytorch._bar import ProgressBar, terminal_for_bar
-from trial_runtime.pytorch._checkpoint import CheckpointStore
+from trial_runtime.pytorch._checkpoints.run_state import CheckpointPolicy, Snapshots
+from trial_runtime.pytorch._checkpoints.store import CheckpointStore
 from trial_runtime.pytorch._context import TrialContext
-from trial_runtime.pytorch._data import DataLoader
-from trial_runtime.pytorch._loop import Plan, TrainingLoop
-from trial_runtime.pytorch._pace import Pace
-from trial_runtime.pytorch._progress import Progress
-from trial_runtime.pytorch._pytorch_strategy import PyTorchStrategy
-from trial_runtime.pytorch._recorder import JsonLinesSink, LoggingSink, MetricsSink, TensorBoardSink
-from trial_runtime.pytorch._snapshot import CheckpointPolicy, Snapshots
-from trial_runtime.pytorch._strategy import Strategy
-from trial_runtime.pytorch._stream import check_loader
-from trial_runtime.pytorch._units import Batch, TrainUnit, _TrialState
+from trial_runtime.pytorch._data import rng
+from trial_runtime.pytorch._data.loader import DataLoader
+from trial_runtime.pytorch._data.training_data import check_loader
+from trial_runtime.pytorch._loop.progress import Progress
+from trial_runtime.pytorch._loop.pytorch_strategy import PyTorchStrategy
+from trial_runtime.pytorch._loop.strategy import Strategy
+from trial_runtime.pytorch._loop.throughput import Pace
+from trial_runtime.pytorch._loop.training_loop import Plan, TrainingLoop
+from trial_runtime.pytorch._reporting.progress_bar import ProgressBar, terminal_for_bar
+from trial_runtime.pytorch._reporting.sinks import JsonLinesSink, LoggingSink, MetricsSink, TensorBoardSink
+from trial_runtime.pytorch._train_units import Batch, TrainUnit, _TrialState
 
 
 class TrialController:
@@ -90,7 +90,7 @@ class TrialController:
             distributed_backend: accepted and not used; torch.distributed comes up when several ranks first need it.
         """
         del distributed_backend
-        _rng.seed_everything(trial_seed)
+        rng.seed_everything(trial_seed)
 
     def run(self) -> None:
         """Train until the length is reached, or a stop is requested."""

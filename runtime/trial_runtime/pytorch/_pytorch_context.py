@@ -14,7 +14,7 @@ from trial_runtime import core
 from trial_runtime.errors import InternalException, InvalidExperimentException
 from trial_runtime.pytorch._amp import autocast_forward
 from trial_runtime.pytorch._context import TrialContext
-from trial_runtime.pytorch._lr import LRScheduler
+from trial_runtime.pytorch._lr_scheduler import LRScheduler
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -11,14 +11,14 @@ from typing import Any
 from trial_runtime import core
 from trial_runtime._cluster_info import FitDefaults, Length
 from trial_runtime.errors import InvalidHP
-from trial_runtime.pytorch import _launch
+from trial_runtime.pytorch._checkpoints.run_state import CheckpointPolicy
 from trial_runtime.pytorch._context import TrialContext
 from trial_runtime.pytorch._controller import TrialController, _PyTorchTrialController
+from trial_runtime.pytorch._loop import process_setup
+from trial_runtime.pytorch._loop.settings import RunSettings
 from trial_runtime.pytorch._pytorch_context import PyTorchTrialContext
-from trial_runtime.pytorch._settings import RunSettings
-from trial_runtime.pytorch._snapshot import CheckpointPolicy
+from trial_runtime.pytorch._train_units import Batch, Epoch, TrainUnit
 from trial_runtime.pytorch._trial import PyTorchTrial
-from trial_runtime.pytorch._units import Batch, Epoch, TrainUnit
 
 logger = logging.getLogger("trial_runtime.pytorch")
 
@@ -169,7 +169,7 @@ def init(
             the directory that the experiment config names), and nothing else is written.
     """
     settings = RunSettings.collect(hparams, exp_conf, run_dir)
-    with _launch.session(distributed, settings) as ranks:
+    with process_setup.session(distributed, settings) as ranks:
         context = PyTorchTrialContext._of(
             core.Context(ranks, settings),
             settings.hparams,

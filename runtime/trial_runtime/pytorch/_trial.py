@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch.utils.data
 
 from trial_runtime.pytorch._callback import PyTorchCallback
-from trial_runtime.pytorch._data import DataLoader, TorchData, data_length
+from trial_runtime.pytorch._data.loader import DataLoader, TorchData, data_length
 from trial_runtime.pytorch._pytorch_context import PyTorchTrialContext
 from trial_runtime.pytorch._reducer import Reducer
 

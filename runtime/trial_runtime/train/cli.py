@@ -12,14 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from trial_runtime._cluster_info import CLUSTER_INFO_FILE, ENV_VAR, ClusterInfo
-from trial_runtime._remote import OPTIONS_VARIABLE
-from trial_runtime.train import join
-from trial_runtime.train.config import Plan
-from trial_runtime.train.launch import USAGE_EXIT, Stopped, run_ranks
-from trial_runtime.train.prepare import open_directory, plan_from, write_info
-from trial_runtime.train.problems import ConfigError
-from trial_runtime.train.run_directory import SUPERVISED, RunDirectory
-from trial_runtime.train.secrets import masked_words
+from trial_runtime._redaction import masked_words
+from trial_runtime._storage.remote import OPTIONS_VARIABLE
+from trial_runtime.train.config.errors import ConfigError
+from trial_runtime.train.config.run_plan import Plan
+from trial_runtime.train.run import external_launcher
+from trial_runtime.train.run.local_launcher import USAGE_EXIT, Stopped, run_ranks
+from trial_runtime.train.run.prepare import open_directory, plan_from, write_info
+from trial_runtime.train.run.run_directory import SUPERVISED, RunDirectory
 
 _EPILOG = """\
 several machines: torchrun --nnodes=2 --nproc-per-node=8 --rdzv-backend=c10d --rdzv-endpoint=HOST:29400 \\
@@ -83,9 +83,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.words = sys.argv[1:] if arguments is None else arguments
     speaks = True
     try:
-        os.environ.update(join.slurm_environment(os.environ))
+        os.environ.update(external_launcher.slurm_environment(os.environ))
         speaks = os.environ.get("RANK", "0") == "0"
-        if join.launched(os.environ):
+        if external_launcher.launched(os.environ):
             return _join(options, speaks)
         return _launch(options)
     except ConfigError as error:
@@ -106,7 +106,7 @@ def _launch(options: argparse.Namespace) -> int:
         SUPERVISED: str(os.getpid()),
     }
     entry = plan.entrypoint
-    arguments = ["-u", "-m", "trial_runtime.train.rank", str(plan.context), entry.kind, entry.target, *entry.args]
+    arguments = ["-u", "-m", "trial_runtime.train.run.rank", str(plan.context), entry.kind, entry.target, *entry.args]
     _show(plan, run)
     try:
         code = run_ranks(
@@ -127,7 +127,7 @@ def _launch(options: argparse.Namespace) -> int:
 
 
 def _join(options: argparse.Namespace, speaks: bool) -> int:
-    os.environ.update(join.complete_environment(os.environ))
+    os.environ.update(external_launcher.complete_environment(os.environ))
     size, local_size = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_WORLD_SIZE"])
     try:
         plan, wrong = _joined_plan(options, size), None
@@ -153,7 +153,7 @@ def _join(options: argparse.Namespace, speaks: bool) -> int:
 
     # Also with a wrong config: a rank that left early would make the launcher stop rank 0 before it has said why.
     try:
-        decision, addresses = join.agree(decide)
+        decision, addresses = external_launcher.agree(decide)
     except ConfigError as error:  # each rank's own: the others may wait on other machines
         _say(str(error))
         return USAGE_EXIT
@@ -171,7 +171,7 @@ def _join(options: argparse.Namespace, speaks: bool) -> int:
     os.environ.update(_rank_environment(plan))
     os.environ[ENV_VAR] = info.to_json()  # the text, not a path: the run directory may be another machine's
 
-    from trial_runtime.train import rank
+    from trial_runtime.train.run import rank
 
     return rank.run(info, plan.context, plan.entrypoint.kind, plan.entrypoint.target, plan.entrypoint.args)
 

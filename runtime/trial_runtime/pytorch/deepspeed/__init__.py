@@ -5,21 +5,23 @@ communication library on CPU.
 """
 
 from trial_runtime.pytorch._amp import autocast_forward
-from trial_runtime.pytorch.deepspeed import _setup  # first: it must run before DeepSpeed's communication starts
 from trial_runtime.pytorch.deepspeed._attr_dict import AttrDict
+from trial_runtime.pytorch.deepspeed._checkpoints.export import consolidated_state_dict, export
 from trial_runtime.pytorch.deepspeed._config import overwrite_deepspeed_config
 from trial_runtime.pytorch.deepspeed._context import DeepSpeedTrialContext, full_state_dict
 from trial_runtime.pytorch.deepspeed._controller import DeepSpeedTrialController
-from trial_runtime.pytorch.deepspeed._engine_module import EngineModule
-from trial_runtime.pytorch.deepspeed._engines import Engines
-from trial_runtime.pytorch.deepspeed._export import consolidated_state_dict, export
-from trial_runtime.pytorch.deepspeed._float32 import float32_outside
+from trial_runtime.pytorch.deepspeed._engine import (
+    engine_setup,  # first: it must run before DeepSpeed's communication starts
+)
+from trial_runtime.pytorch.deepspeed._engine.collection import Engines
+from trial_runtime.pytorch.deepspeed._engine.float32_boundary import float32_outside
+from trial_runtime.pytorch.deepspeed._engine.module import EngineModule
 from trial_runtime.pytorch.deepspeed._mpu import ModelParallelUnit, make_data_parallel_mpu, make_deepspeed_mpu
 from trial_runtime.pytorch.deepspeed._trainer import Trainer, init
 from trial_runtime.pytorch.deepspeed._trial import DeepSpeedTrial
 
-_setup.quieten()
-_setup.measure_repeating_loaders()
+engine_setup.quieten()
+engine_setup.measure_repeating_loaders()
 
 __all__ = [
     "AttrDict",

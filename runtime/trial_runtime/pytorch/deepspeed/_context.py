@@ -11,20 +11,21 @@ import torch
 
 from trial_runtime import core
 from trial_runtime.errors import InternalException, InvalidExperimentException
-from trial_runtime.pytorch import _buffers
+from trial_runtime.pytorch import _ddp_buffers
 from trial_runtime.pytorch._context import TrialContext, deprecated
-from trial_runtime.pytorch._lr import LRScheduler
+from trial_runtime.pytorch._lr_scheduler import LRScheduler
 from trial_runtime.pytorch._pytorch_context import check_plateau
-from trial_runtime.pytorch.deepspeed import _initialize, _loss_scale, _masters, _setup
-from trial_runtime.pytorch.deepspeed._engine import EngineGuard, is_managed
-from trial_runtime.pytorch.deepspeed._engine_module import EngineModule
-from trial_runtime.pytorch.deepspeed._engines import Engines
+from trial_runtime.pytorch.deepspeed._engine import engine_setup, initialize
+from trial_runtime.pytorch.deepspeed._engine.collection import Engines
+from trial_runtime.pytorch.deepspeed._engine.guard import EngineGuard, is_managed
+from trial_runtime.pytorch.deepspeed._engine.module import EngineModule
 from trial_runtime.pytorch.deepspeed._mpu import (
     ModelParallelUnit,
     make_data_parallel_mpu,
     make_deepspeed_mpu,
     make_engine_mpu,
 )
+from trial_runtime.pytorch.deepspeed._patches import fp32_master_names, loss_scaling
 
 logger = logging.getLogger("trial_runtime.pytorch.deepspeed")
 
@@ -56,14 +57,14 @@ class DeepSpeedTrialContext(TrialContext):
         self._manual_grad_accumulation = False
         self._train_micro_batch_size_per_gpu: int | None = None
         self._num_micro_batches_per_slot: int | None = None
-        self._buffer_syncs: dict[int, _buffers.BufferSync] = {}
+        self._buffer_syncs: dict[int, _ddp_buffers.BufferSync] = {}
         self._warned_of_clipping = False
         self._engines: Engines | None = None
         self._guards: list[EngineGuard] = []
         self._alone = contextlib.ExitStack()
 
     def _prepare_alone(self) -> None:
-        self._alone.enter_context(_setup.started(self.distributed))
+        self._alone.enter_context(engine_setup.started(self.distributed))
 
     def _close(self) -> None:
         super()._close()
@@ -95,8 +96,8 @@ class DeepSpeedTrialContext(TrialContext):
                 f"wrap_model_engine() takes an engine made by deepspeed.initialize(), got {type(model).__name__}."
             )
         self._check(model)
-        _loss_scale.mend(model, self.models)
-        _masters.name(model)
+        loss_scaling.mend(model, self.models)
+        fp32_master_names.name(model)
         if isinstance(model, deepspeed.PipelineEngine):
             self._use_pipeline_parallel = True
             if not self.models:
@@ -122,7 +123,7 @@ class DeepSpeedTrialContext(TrialContext):
         return model
 
     def _check(self, engine: Any) -> None:
-        _initialize.check_engine(engine)
+        initialize.check_engine(engine)
         config = engine._config._param_dict
         if "gradient_clipping" not in config and not self._warned_of_clipping and self.distributed.rank == 0:
             self._warned_of_clipping = True
@@ -140,13 +141,13 @@ class DeepSpeedTrialContext(TrialContext):
         if isinstance(module, EngineModule):
             models = list(module.children())
             stepped = {id(p) for p in module.parameters()}
-            _buffers.broadcast([p.data for p in module.all_parameters() if id(p) not in stepped], group)
-        _buffers.broadcast(list(module.buffers()), group)
+            _ddp_buffers.broadcast([p.data for p in module.all_parameters() if id(p) not in stepped], group)
+        _ddp_buffers.broadcast(list(module.buffers()), group)
         if self._settings.info is not None and self._settings.info.run.launch_layer == "horovod":
             return
         for model in models:
-            if id(model) not in self._buffer_syncs and _buffers.BufferSync.needed(model):
-                self._buffer_syncs[id(model)] = _buffers.BufferSync(model, group)
+            if id(model) not in self._buffer_syncs and _ddp_buffers.BufferSync.needed(model):
+                self._buffer_syncs[id(model)] = _ddp_buffers.BufferSync(model, group)
 
     @property
     def engines(self) -> Engines:

@@ -8,8 +8,8 @@ from typing import Any
 
 from trial_runtime import core
 from trial_runtime.pytorch._controller import TrialController
-from trial_runtime.pytorch.deepspeed import _setup
-from trial_runtime.pytorch.deepspeed._strategy import DeepSpeedStrategy
+from trial_runtime.pytorch.deepspeed._engine import engine_setup
+from trial_runtime.pytorch.deepspeed._engine.strategy import DeepSpeedStrategy
 
 _up = contextlib.ExitStack()  # what pre_execute_hook() brought up: for the rest of the process
 
@@ -32,5 +32,5 @@ class DeepSpeedTrialController(TrialController):
         if not os.environ.get("DET_MANUAL_INIT_DISTRIBUTED"):
             launched = "RANK" in os.environ and "WORLD_SIZE" in os.environ
             ranks = core.DistributedContext.from_deepspeed() if launched else core.DummyDistributedContext()
-            _up.enter_context(_setup.started(ranks))
+            _up.enter_context(engine_setup.started(ranks))
         super().pre_execute_hook(trial_seed, distributed_backend)

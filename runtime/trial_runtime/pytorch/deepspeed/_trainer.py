@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from trial_runtime import core
-from trial_runtime.pytorch import _launch
-from trial_runtime.pytorch._settings import RunSettings
+from trial_runtime.pytorch._loop import process_setup
+from trial_runtime.pytorch._loop.settings import RunSettings
 from trial_runtime.pytorch._trainer import BaseTrainer, closing
-from trial_runtime.pytorch.deepspeed import _initialize, _setup
 from trial_runtime.pytorch.deepspeed._context import DeepSpeedTrialContext
 from trial_runtime.pytorch.deepspeed._controller import DeepSpeedTrialController
+from trial_runtime.pytorch.deepspeed._engine import engine_setup, initialize
 from trial_runtime.pytorch.deepspeed._trial import DeepSpeedTrial
 
 
@@ -55,8 +55,8 @@ def init(
             the directory that the experiment config names), and nothing else is written.
     """
     settings = RunSettings.collect(hparams, exp_conf, run_dir)
-    with _launch.session(distributed, settings) as ranks, _setup.started(ranks):
-        _initialize.check_named(settings.hparams, ranks.size)
+    with process_setup.session(distributed, settings) as ranks, engine_setup.started(ranks):
+        initialize.check_named(settings.hparams, ranks.size)
         run = core.Context(ranks, settings)
         context = DeepSpeedTrialContext._of(
             run, settings.hparams, settings.exp_conf, enable_tensorboard_logging=enable_tensorboard_logging

@@ -11,7 +11,7 @@ import torch.utils.data
 
 from trial_runtime.errors import InvalidCheckpointException
 from trial_runtime.pytorch._callback import PyTorchCallback
-from trial_runtime.pytorch._data import DataLoader, TorchData, data_length
+from trial_runtime.pytorch._data.loader import DataLoader, TorchData, data_length
 from trial_runtime.pytorch._reducer import Reducer
 from trial_runtime.pytorch.deepspeed._context import DeepSpeedTrialContext
 

@@ -7,8 +7,8 @@ hook. The folder above is on that path, so the first ``import determined`` ends 
 import importlib
 import sys
 
-from trial_runtime.train import alias
+from trial_runtime.train import determined_alias
 
 del sys.modules[__name__]
-alias.install()
+determined_alias.install()
 importlib.import_module(__name__)

@@ -1,0 +1,67 @@
+"""What a converted file must be before anyone sees it: parsed, commented as before, and without a PyTorchTrial."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ds_migrate.project import module_index
+
+# Asked of a PyTorchTrialContext only; wrap_lr_scheduler is not among them, the runtime keeps it.
+_LEFTOVERS = re.compile(rb"\b(?:wrap_model|wrap_optimizer|step_optimizer|wrap_scaler|configure_apex_amp)\b")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """``left``: something of PyTorchTrial would remain, which a person can take out; else the tool itself failed."""
+
+    message: str
+    line: int = 1
+    left: bool = False
+
+
+def check(before: bytes, after: bytes) -> Problem | None:
+    """What is wrong with the converted file, None when nothing is."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # invalid escapes in other people's strings
+            # Finds what parsing does not: a keyword given twice. Cells of a notebook may await.
+            compile(after, "converted", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        return Problem(f"the converted file does not compile: {error}")
+    # Each of these looks at the bytes first: nearly always that settles it, at a hundredth of the cost.
+    if b"PyTorchTrial" in after:
+        left = [c for c in module_index.module_facts(after).classes if module_index.PYTORCH_TRIAL in c.bases]
+        if left:
+            return Problem(f"{left[0].name} would still be a PyTorchTrial", left[0].line)
+    words = {word.decode() for word in _LEFTOVERS.findall(after)}
+    for attr in _attributes(after) if words else ():
+        if attr.attr in words:
+            line = next((a.lineno for a in _attributes(before) if a.attr == attr.attr), 1)
+            return Problem(f"a use of {attr.attr} that cannot be followed would be left", line, left=True)
+    lost = _line_ends(before) - _line_ends(after) and _comments(before) - _comments(after)
+    if lost:
+        return Problem(f"a comment would be lost: {next(iter(lost))}")
+    return None
+
+
+def _attributes(data: bytes) -> Iterator[ast.Attribute]:
+    return (node for node in ast.walk(ast.parse(data)) if isinstance(node, ast.Attribute))
+
+
+def _line_ends(data: bytes) -> Counter[bytes]:
+    """What stands behind the first ``#`` of each line: every comment, with luck nothing else."""
+    return Counter(line.partition(b"#")[2].strip() for line in data.splitlines() if b"#" in line)
+
+
+def _comments(data: bytes) -> Counter[str]:
+    try:
+        return Counter(t.string for t in tokenize.tokenize(io.BytesIO(data).readline) if t.type == tokenize.COMMENT)
+    except (SyntaxError, tokenize.TokenError):
+        return Counter()

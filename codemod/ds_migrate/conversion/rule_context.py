@@ -1,0 +1,141 @@
+"""What a rule gets: the trial's model, the choices of the run, and a place to say what it did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import libcst as cst
+
+from ds_migrate.experiment import ConfigFacts
+from ds_migrate.findings import Finding, Severity
+from ds_migrate.options import Options
+from ds_migrate.syntax.nodes import docstring, dotted, parameters, walk
+from ds_migrate.syntax.source import SourceFile
+from ds_migrate.targets import DEEPSPEED_MODULE, MOVED, Target
+from ds_migrate.trial.context import Contexts, ContextUse
+from ds_migrate.trial.model import Trial
+
+
+@dataclass
+class Findings:
+    """Findings by file; the same finding of a shared base class or helper is kept once."""
+
+    by_file: dict[Path, list[Finding]] = field(default_factory=dict)
+
+    def add(self, file: SourceFile, finding: Finding) -> bool:
+        """False when it was there already."""
+        known = self.by_file.setdefault(file.path, [])
+        if any(
+            (f.code, f.line, f.column, f.message) == (finding.code, finding.line, finding.column, finding.message)
+            for f in known
+        ):
+            return False
+        known.append(finding)
+        return True
+
+    @property
+    def blocked(self) -> bool:
+        return any(f.severity is Severity.BLOCKED for found in self.by_file.values() for f in found)
+
+
+@dataclass
+class Plan:
+    """The conversion of one trial, filled in by the rules in their order."""
+
+    trial: Trial
+    options: Options
+    target: Target
+    findings: Findings
+    handled: set[cst.CSTNode] = field(default_factory=set)
+    experiment_average: bool = True  # optimizations.average_aggregated_gradients of the experiment configs
+    accumulates: bool = False  # some experiment config or script has aggregation_frequency > 1
+    averages_late: bool = False  # the trial looks at gradients while they are sums over the micro-batches
+    configured: ConfigFacts | None = None  # what the experiment configs that name the trial say
+    ds_config_name: str = "ds_config.json"
+    # names that each file takes from the deepspeed module: name -> what the file calls it ("" is the module itself)
+    deepspeed_imports: dict[SourceFile, dict[str, str]] = field(default_factory=dict)
+    contexts: Mapping[SourceFile, Contexts] = field(default_factory=dict)
+    written: dict[tuple[SourceFile, str], str] = field(default_factory=dict)  # helper classes written into files
+
+    def handle(self, use: ContextUse) -> None:
+        """Mark a use of the context as dealt with; what no rule marks is blocked at the end."""
+        self.handled.add(use.node)
+
+    def context_attribute(self) -> str:
+        """How a method reaches the context: ``self.context``, or what the trial calls it; a trial that never kept its
+        context does so from now on."""
+        known = sorted({a for part in self.trial.parts for a in self.contexts[part.file].kept_by(part.node)})
+        if "context" in known:
+            return "self.context"
+        if known:
+            return f"self.{known[0]}"
+        if not any(_reads_context(part.node) for part in self.trial.parts):
+            self._keep_context()
+        return "self.context"
+
+    def _keep_context(self) -> None:
+        for part in self.trial.parts:
+            init = part.methods.get("__init__")
+            if init is None or len(parameters(init)) < 2:
+                continue
+            name = parameters(init)[1].name.value
+            statement = next(s for s in init.body.body if s is not docstring(init))
+            if part.file.edits.once(init, "keep context") and isinstance(statement, cst.BaseStatement):
+                part.file.before(statement, f"self.context = {name}", above_comments=True)
+            return
+
+    def deepspeed_name(self, file: SourceFile, name: str) -> str:
+        """What ``file`` calls ``<target>.pytorch.deepspeed.<name>``: imported by name, or taken from the module where
+        the file takes ``pytorch.PyTorchTrial`` from a module too."""
+        module = self.target.module(DEEPSPEED_MODULE)
+        for bound, qualified in file.names.bindings.items():
+            if qualified in (f"{module}.{name}", f"{DEEPSPEED_MODULE}.{name}"):
+                return bound
+        wanted = self.deepspeed_imports.setdefault(file, {})
+        if name in wanted:
+            return wanted[name]
+        if self._by_module(file):
+            if "" not in wanted:
+                wanted[""] = file.names.fresh("det_ds", "det_deepspeed")
+            return f"{wanted['']}.{name}"
+        wanted[name] = file.names.fresh(name, f"{name}_")
+        return wanted[name]
+
+    @staticmethod
+    def _by_module(file: SourceFile) -> bool:
+        """Whether the file spells ``pytorch.PyTorchTrial`` rather than importing the class."""
+        bindings = file.names.bindings.values()
+        if any(q in MOVED for q in bindings):
+            return False
+        return any(q in ("determined", "determined.pytorch") for q in bindings)
+
+    def converted(self, code: str, file: SourceFile, node: cst.CSTNode, message: str) -> None:
+        self._say(Severity.CONVERTED, code, file, node, message, None)
+
+    def review(self, code: str, file: SourceFile, node: cst.CSTNode, message: str, help: str | None = None) -> None:  # noqa: A002
+        """Converted, but a person should know. With ``help``, a person should also do something: then the converted
+        code says so, in a comment that fails ``--check`` until it is gone."""
+        if self._say(Severity.REVIEW, code, file, node, message, help) and help is not None:
+            file.mark(node, code, message, help)
+
+    def blocked(self, code: str, file: SourceFile, node: cst.CSTNode, message: str, help: str) -> None:  # noqa: A002
+        self._say(Severity.BLOCKED, code, file, node, message, help)
+
+    def _say(
+        self,
+        severity: Severity,
+        code: str,
+        file: SourceFile,
+        node: cst.CSTNode,
+        message: str,
+        help: str | None,  # noqa: A002
+    ) -> bool:
+        line, column = file.position(node)
+        return self.findings.add(file, Finding(code, severity, line, message, column, trial=self.trial.name, help=help))
+
+
+def _reads_context(node: cst.CSTNode) -> bool:
+    """Whether the class reads ``self.context`` (some base class set it)."""
+    return any(isinstance(n, cst.Attribute) and dotted(n) == "self.context" for n in walk(node))

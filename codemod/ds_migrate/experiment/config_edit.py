@@ -1,0 +1,303 @@
+"""One experiment config: what changes in it, as text edits checked against the meaning intended."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ds_migrate.experiment import launcher, values, yaml_splices
+from ds_migrate.experiment.accumulation import Accumulation
+from ds_migrate.experiment.entrypoint import OPERATORS, Command, commands, is_legacy, new_lines, words
+from ds_migrate.experiment.model import TrialFacts
+from ds_migrate.experiment.trial_lookup import Missing, Named, Resolver, Unfollowed
+from ds_migrate.experiment.yaml_edits import Change, RefusedError
+from ds_migrate.experiment.yaml_nodes import Node
+from ds_migrate.findings import Finding, Severity
+from ds_migrate.rules import config_codes
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An ``entrypoint`` that runs known trials. ``commands`` is empty for ``module:Class``."""
+
+    key: Node
+    node: Node
+    trials: tuple[TrialFacts, ...]
+    context: Path
+    directory: Path
+    commands: tuple[Command, ...] = ()
+    shell: bool = False  # more than one simple command
+    scripts: tuple[Path, ...] = ()
+
+    @property
+    def platform_starts_trial(self) -> bool:
+        """Whether Determined built the context itself, from the experiment config (no script of the user's did)."""
+        return all(command.trial is not None for command in self.commands)
+
+    @property
+    def launchers(self) -> frozenset[str]:
+        return frozenset(command.launcher for command in self.commands) or frozenset({""})
+
+
+def find_entry(root: Node, config: Path, resolver: Resolver) -> Entry | Missing | Unfollowed | None:
+    """The trials that a config runs; None when it runs none of this project's."""
+    if root.kind != "mapping":
+        return None
+    i = root.index("entrypoint")
+    if i is None:
+        return None
+    key, value = root.pairs[i]
+    node = value.real
+    if node.kind == "scalar" and is_legacy(node.value):
+        found = resolver.legacy(node.value, config)
+        if isinstance(found, Named):
+            return Entry(key, value, found.trials, found.context, found.directory)
+        return found
+    shell = False
+    if node.kind == "scalar":
+        line = words(node.value)
+        lines = new_lines(node.value, line)
+        parsed = commands([word.value for word in line], shell=True, lines=lines)
+        shell = bool(lines) or any(word.value in OPERATORS or word.value.endswith(";") for word in line)
+    elif node.kind == "sequence" and all(item.real.kind == "scalar" for item in node.items):
+        parsed = commands([item.real.value for item in node.items], shell=False)
+    else:
+        return None
+    named: list[tuple[Command, Named]] = []
+    missing: Missing | None = None
+    for command in parsed:
+        result = resolver.command(command, config)
+        if isinstance(result, Named):
+            named.append((command, result))
+        elif result is not None:
+            missing = missing or result
+    if not named:
+        items = [node] if node.kind == "scalar" else [item.real for item in node.items]
+        return missing or resolver.argument(" ".join(item.value for item in items), config)
+    trials = {(t.path, t.name): t for _, result in named for t in result.trials}
+    first = named[0][1]
+    scripts = tuple(result.script for _, result in named if result.script is not None)
+    ran = tuple(command for command, _ in named)
+    return Entry(key, value, tuple(trials.values()), first.context, first.directory, ran, shell, scripts)
+
+
+@dataclass
+class Conversion:
+    """Converts one document of one file. ``run`` gives the edits; ``findings`` says what they are."""
+
+    text: str
+    root: Node
+    entry: Entry
+    target: str = "runtime"
+    careful: bool = False
+    findings: list[Finding] = field(default_factory=list)
+
+    def note(
+        self,
+        rule: config_codes.Rule,
+        severity: Severity,
+        node: Node,
+        message: str,
+        *,
+        advice: str | None = None,
+        fix: str | None = None,
+    ) -> None:
+        trial = self.entry.trials[0].name if len(self.entry.trials) == 1 else None
+        self.findings.append(
+            Finding(rule.code, severity, node.line, message, node.column, trial=trial, help=advice, fix=fix)
+        )
+
+    def run(self) -> tuple[object, list[yaml_splices.Splice]]:
+        """What the document is to mean, and the splices that make it so (none when nothing is left to do).
+
+        Raises:
+            RefusedError: an edit that the numbers depend on cannot be made; nothing may be changed then.
+        """
+        change = Change(self.text, self.root, self.careful)
+        entry = self.entry
+        accumulation = Accumulation.read(self.root, entry.trials, entry.platform_starts_trial, entry.scripts)
+        self._entrypoint(change)
+        accumulation.edit(change, self)
+        self._hyperparameters(change, accumulation)
+        self._hints()
+        return change.meaning, change.splices()
+
+    def _entrypoint(self, change: Change) -> None:
+        entry = self.entry
+        if entry.node.kind == "alias" or entry.node.anchor is not None:
+            if entry.commands and any(c.launcher for c in entry.commands):
+                self.note(
+                    config_codes.SHARED,
+                    Severity.REVIEW,
+                    entry.node,
+                    "entrypoint is shared through an anchor and stays",
+                    advice="write the entrypoint of this config out, without the launch layer",
+                )
+            return
+        one_rank = (values.slots(self.root) or 1) == 1
+        if self.target != "determined" and entry.shell:
+            self.note(
+                config_codes.LAUNCHER,
+                Severity.REVIEW,
+                entry.node,
+                "ds-train runs one command, not a shell line",
+                advice="leave the trial's own command, do the rest before ds-train, "
+                "and in place of cd name the folder: ds-train CONFIG.yaml DIR",
+            )
+        edit = launcher.edit(self.text, entry.key, entry.node, entry.commands, self.target, one_rank)
+        if edit.left is not None:
+            self.note(
+                config_codes.LAUNCHER,
+                Severity.REVIEW,
+                entry.node,
+                f"the launch layer {edit.layer} stays: {edit.left}",
+                advice=edit.advice,
+            )
+            return
+        if edit.value is None:
+            return
+        change.set(("entrypoint",), edit.value)
+        change.add(edit.splices)
+        shown = edit.value if isinstance(edit.value, str) else " ".join(edit.value)
+        if self.target == "determined":
+            message = "DeepSpeedTrial needs Determined's DeepSpeed launch layer, on one slot as well"
+        else:
+            message = f"ds-train starts slots_per_trial processes itself, without the launch layer {edit.layer}"
+            if edit.layer == "harness":
+                message = "ds-train runs module:Class itself"
+        severity = Severity.CONVERTED
+        if edit.dropped:
+            severity = Severity.REVIEW
+            message += f"; its own arguments {' '.join(edit.dropped)!r} are gone"
+        self.note(config_codes.LAUNCHER, severity, entry.node, message, fix=f"entrypoint: {shown}")
+
+    def _hyperparameters(self, change: Change, accumulation: Accumulation) -> None:
+        additions: dict[str, yaml_splices.Value] = {}
+        path = self._ds_config_path()
+        hparams = self.root.own("hyperparameters")
+        mapping = hparams.real if hparams is not None and hparams.real.kind == "mapping" else None
+        present = None if mapping is None else mapping.own("deepspeed_config")
+        if present is None and path is not None:
+            additions["deepspeed_config"] = path
+        elif present is not None and path is not None and present.real.value != path:
+            self.note(
+                config_codes.OTHER_DS_CONFIG,
+                Severity.REVIEW,
+                present,
+                f"deepspeed_config stays {present.real.value or 'what it is'!r}; the conversion writes {path!r}",
+                advice=f"give that file the keys that {path} has, or name {path}",
+            )
+        steps = accumulation.to_write
+        if steps is not None:
+            inner = None if mapping is None else mapping.own("overwrite_deepspeed_args")
+            if inner is None:
+                additions["overwrite_deepspeed_args"] = {"gradient_accumulation_steps": steps}
+            elif inner.kind == "mapping":
+                change.insert(
+                    ("hyperparameters", "overwrite_deepspeed_args"),
+                    {"gradient_accumulation_steps": steps},
+                    accumulation.comment,
+                )
+            else:
+                raise RefusedError(
+                    config_codes.SHARED,
+                    inner,
+                    "overwrite_deepspeed_args is no mapping of its own, so gradient_accumulation_steps cannot be added",
+                    f"add gradient_accumulation_steps: {steps} to it",
+                )
+        if not additions:
+            return
+        try:
+            change.insert(("hyperparameters",), additions, accumulation.comment)
+        except RefusedError as refused:
+            if steps is not None:
+                raise
+            self.note(
+                config_codes.SHARED,
+                Severity.REVIEW,
+                refused.node,
+                f"{refused} so deepspeed_config is not added: the trial reads the file beside its source",
+                advice=f"add deepspeed_config: {path}",
+            )
+            return
+        if "deepspeed_config" in additions:
+            self.note(
+                config_codes.DS_CONFIG,
+                Severity.CONVERTED,
+                self._hparams_key(),
+                "the trial reads its DeepSpeed config from this path",
+                fix=f"hyperparameters.deepspeed_config: {path}",
+            )
+
+    def _hparams_key(self) -> Node:
+        i = self.root.index("hyperparameters")
+        return self.entry.key if i is None else self.root.pairs[i][0]
+
+    def _ds_config_path(self) -> str | None:
+        """The value of ``deepspeed_config``, or None when the trial has to find the file itself."""
+        paths = {trial.ds_config_path for trial in self.entry.trials}
+        if len(paths) != 1:
+            self.note(
+                config_codes.DS_CONFIG,
+                Severity.REVIEW,
+                self.entry.node,
+                "the entrypoint runs trials with different DeepSpeed configs: each reads the one beside its source",
+            )
+            return None
+        relative = os.path.relpath(paths.pop(), self.entry.directory).replace(os.sep, "/")
+        if not relative.isprintable():  # an undecodable byte of a file name, or a control character
+            self.note(
+                config_codes.DS_CONFIG,
+                Severity.REVIEW,
+                self.entry.node,
+                f"the path {relative!r} cannot stand in YAML, so deepspeed_config is not added: "
+                "the trial reads the file beside its source",
+            )
+            return None
+        if relative.startswith("../"):
+            self.note(
+                config_codes.DS_CONFIG,
+                Severity.REVIEW,
+                self.entry.node,
+                f"{relative} lies outside the directory that the trial runs in, so deepspeed_config is not added: "
+                "the trial reads the file beside its source",
+            )
+            return None
+        return relative
+
+    def _hints(self) -> None:
+        hparams = self.root.own("hyperparameters")
+        mapping = hparams.real if hparams is not None and hparams.real.kind == "mapping" else None
+        known = mapping is not None and (
+            mapping.own("global_batch_size") is not None or mapping.merged("global_batch_size")
+        )
+        if self.entry.platform_starts_trial and not known and not self.root.merged("hyperparameters"):
+            self.note(
+                config_codes.BATCH_SIZE,
+                Severity.REVIEW,
+                self._hparams_key(),
+                "hyperparameters.global_batch_size is missing: DeepSpeed's micro batch is global_batch_size / slots",
+                advice="add it: the batch over all slots, not multiplied by gradient_accumulation_steps",
+            )
+        if self.target == "determined":
+            for node in _images(self.root):
+                if "deepspeed" not in node.value and "pytorch-ngc" not in node.value:
+                    self.note(
+                        config_codes.IMAGE,
+                        Severity.REVIEW,
+                        node,
+                        f"image {node.value!r} may lack deepspeed",
+                        advice="name an image that has deepspeed, or drop the field: the default image has it",
+                    )
+
+
+def _images(root: Node) -> Iterator[Node]:
+    environment = root.own("environment")
+    image = None if environment is None else environment.real.own("image")
+    if image is None:
+        return
+    for node in [image.real, *(value.real for key, value in image.real.pairs if key.value != "cpu")]:
+        if node.kind == "scalar" and node.value:
+            yield node

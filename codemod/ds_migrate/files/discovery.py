@@ -1,0 +1,337 @@
+"""Which files a run looks at: named files and folders, walked once and read once as bytes.
+
+In a git work tree git says which files belong (``.gitignore`` holds), elsewhere the folders are scanned. Most files
+hold no trial and nothing of them is kept but their path, so memory stays flat and nothing heavy is imported for them.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from ds_migrate.files import git
+from ds_migrate.files.prefilter import may_hold_trial, quick_test
+
+TYPE_CHECKING = False  # typing, pathlib and dataclasses cost more than reading a small project's files
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence, Set
+    from pathlib import Path
+
+    from ds_migrate.files.patterns import Ignored
+
+    _Fail = Callable[[str, OSError], None]
+
+PYTHON_SUFFIXES = (".py", ".ipynb")
+CONFIG_SUFFIXES = (".yaml", ".yml")
+SUFFIXES = PYTHON_SUFFIXES + CONFIG_SUFFIXES
+
+SKIPPED_FOLDERS = frozenset({
+    ".cache", ".conda", ".direnv", ".ds-migrate", ".eggs", ".git", ".hg", ".hypothesis", ".ipynb_checkpoints",
+    ".mypy_cache", ".nox", ".pytest_cache", ".ruff_cache", ".svn", ".tox", ".venv",
+    "__pycache__", "__pypackages__", "node_modules", "site-packages", "venv",
+})  # fmt: skip
+
+MANY = 1000  # files for two processes to search: with fewer there is less to win than the second one costs
+
+_OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO must not make the run wait
+
+
+class Source:
+    """One file of the run.
+
+    ``name`` is as the user named it, ``real_name`` absolute with links resolved: what two names of one file have in
+    common. ``data`` is its bytes when it may concern a migration, else None (``read`` gets them). ``error`` says why it
+    could not be read. ``root_name`` is the project around it: the git work tree, else the named folder. ``listed``:
+    the names of all files of that project, where the walk has seen them all.
+    """
+
+    __slots__ = ("data", "error", "listed", "name", "real_name", "root_name")
+
+    def __init__(self, name: str, real_name: str, root_name: str, data: bytes | None, error: str | None = None) -> None:
+        self.name = name
+        self.real_name = real_name
+        self.root_name = root_name
+        self.data = data
+        self.error = error
+        self.listed: Sequence[str] | None = None
+
+    @property
+    def path(self) -> Path:
+        return _path(self.name)
+
+    @property
+    def real(self) -> Path:
+        return _path(self.real_name)
+
+    @property
+    def root(self) -> Path:
+        return _path(self.root_name)
+
+    def read(self) -> bytes:
+        """The bytes, read now when they were not kept. Raises OSError."""
+        return self.data if self.data is not None else read_file(self.name)
+
+    def __repr__(self) -> str:
+        kept = "-" if self.data is None else f"{len(self.data)} bytes"
+        return f"Source({self.name!r}, {kept}, error={self.error!r})"
+
+
+def by_parts(name: str) -> list[str]:
+    """The order of paths: folder by folder, so that files of one folder stand together."""
+    return name.split("/")
+
+
+def _path(name: str) -> Path:
+    from pathlib import Path
+
+    return Path(name)
+
+
+def discover(
+    paths: Sequence[str | Path], chosen: Callable[[str], bool] = lambda _name: True, jobs: int | None = 1
+) -> list[Source]:
+    """Every file named by ``paths``, each real file once, in a stable order. Never raises for a file or folder.
+
+    ``chosen`` says of a file (absolute, links of its folder resolved) whether it belongs to the run.
+    ``jobs`` is how many processes search a big tree, None for one on each core.
+    """
+    walk = _Walk(chosen, jobs)
+    for path in paths:
+        walk.named(str(path))
+    if walk.named_themselves:  # a folder brings its base classes along, files may have left them behind
+        from ds_migrate.project.import_resolver import keep_derived
+
+        keep_derived(walk.named_themselves)
+    if walk.files_only and any(source.data is not None for source in walk.sources):
+        from ds_migrate.project.import_resolver import hold_no_trial
+
+        if hold_no_trial(walk.sources):
+            for source in walk.sources:
+                source.data = None
+    return walk.sources
+
+
+def project_root(path: str | Path) -> Path:
+    """The folder whose files belong together with ``path``: its git work tree, else the folder itself or its parent."""
+    return _path(_root_name(path))
+
+
+def _root_name(path: str | Path) -> str:
+    real = os.path.realpath(path)
+    folder = real if os.path.isdir(real) else os.path.dirname(real)
+    return git.work_tree(folder) or folder
+
+
+def project_files(root: Path, listed: Sequence[str] | None = None) -> list[str]:
+    """Names of Python files, notebooks and YAML files below ``root``: absolute, links resolved, sorted.
+
+    Only names are read, and nothing is remembered: ask once per run. ``listed`` are those names as a walk found them.
+    """
+    names = listed or _files_below(os.path.realpath(root), fail=lambda _name, _error: None)
+    folders = _RealFolders()
+    real = {os.path.realpath(name) if os.path.islink(name) else folders.real_name(name) for name in names}
+    return sorted(real, key=by_parts)
+
+
+def read_file(name: str, follow_links: bool = True) -> bytes:
+    """The bytes of a regular file. Raises OSError (ELOOP for a link that must not be followed)."""
+    descriptor = os.open(name, _OPEN if follow_links else _OPEN | os.O_NOFOLLOW)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", name)
+        data = os.read(descriptor, status.st_size + 1)
+        if len(data) != status.st_size:  # it grew or shrank under us, or its size is not told (as in /proc)
+            while chunk := os.read(descriptor, 1 << 20):
+                data += chunk
+        return data
+    finally:
+        os.close(descriptor)
+
+
+class _Walk:
+    """What one run has seen so far."""
+
+    def __init__(self, chosen: Callable[[str], bool], jobs: int | None) -> None:
+        self._chosen = chosen
+        self._jobs = jobs
+        self.sources: list[Source] = []
+        self.named_themselves: list[Source] = []
+        self.files_only = True
+        self._seen: set[str] = set()
+        self._links: list[str] = []  # of the folder at hand: a file found under its own name goes by that one
+        self._folders = _RealFolders()
+        self._roots: dict[str, str] = {}
+        self._root = ""
+
+    def named(self, name: str) -> None:
+        name = os.path.normpath(name)
+        try:
+            is_folder = stat.S_ISDIR(os.stat(name).st_mode)
+        except OSError as error:
+            self._fail(name, error)
+            return
+        folder = name if is_folder else os.path.dirname(name)
+        if folder not in self._roots:
+            self._roots[folder] = _root_name(name)
+        self._root = self._roots[folder]
+        if is_folder:
+            self.files_only = False
+            files = sorted(_files_below(name, self._fail))
+            idle = self._idle(files)
+            first = len(self.sources)
+            for file in files:
+                self._add(file, named_itself=False, idle=file in idle)
+            links, self._links = self._links, []
+            for link in links:
+                self._add(link, named_itself=False, follow=True)
+            if os.path.realpath(name) == self._root:
+                for source in self.sources[first:]:
+                    source.listed = files
+        else:
+            self._add(name, named_itself=True)
+
+    def _idle(self, files: Sequence[str]) -> Set[str]:
+        """Of many files those that need not be opened one after the other: all cores have looked into them."""
+        if len(files) < MANY:
+            return frozenset()
+        from ds_migrate.conversion.processes import cores
+        from ds_migrate.files.ahead import idle_files
+
+        test = quick_test()
+        chosen = [file for file in files if self._chosen(self._folders.real_name(file))]
+        jobs = self._jobs or min(cores(), 2 * len(files) // MANY)
+        return idle_files(chosen, lambda name: _concerns(name, read_file(name, follow_links=False), test), jobs)
+
+    def _add(self, name: str, named_itself: bool, follow: bool = False, idle: bool = False) -> None:
+        real = self._folders.real_name(name)
+        if real in self._seen or not self._chosen(real):
+            return
+        if idle:
+            self._seen.add(real)
+            self.sources.append(Source(name, real, self._root, None))
+            return
+        try:
+            try:
+                data = read_file(name, follow_links=False)
+            except OSError as error:
+                if error.errno != errno.ELOOP:
+                    raise
+                if not (named_itself or follow):
+                    self._links.append(name)
+                    return
+                real = os.path.realpath(name)
+                if real in self._seen:
+                    return
+                data = read_file(real)
+        except OSError as error:
+            self._seen.update(_chain(name), (real,))
+            # An editor's lock is a link to nowhere, and a link to a folder is no file: neither holds a trial.
+            if named_itself or error.errno not in (errno.ENOENT, errno.ENXIO, errno.EINVAL, errno.EISDIR):
+                self._fail(name, error)
+            return
+        self._seen.add(real)
+        source = Source(name, real, self._root, data if _concerns(name, data) else None)
+        self.sources.append(source)
+        if named_itself and b"class" in data:
+            self.named_themselves.append(source)
+
+    def _fail(self, name: str, error: OSError) -> None:
+        reason = error.strerror or type(error).__name__
+        self.sources.append(Source(name, os.path.abspath(name), ".", None, reason[:1].lower() + reason[1:]))
+
+
+class _RealFolders:
+    """Folders with their links resolved, each asked for once: a file's own name resolves at no further cost."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+
+    def real_name(self, name: str) -> str:
+        """``name``, absolute and without links but for the file's own."""
+        end = name.rfind("/") + 1
+        folder = name[:end]
+        if folder not in self._known:
+            self._known[folder] = os.path.join(os.path.realpath(folder), "")
+        return self._known[folder] + name[end:]
+
+
+def _concerns(name: str, data: bytes, may_hold_trial: Callable[[bytes], bool] = may_hold_trial) -> bool:
+    """Whether the engine must see these bytes."""
+    if name.endswith(CONFIG_SUFFIXES):
+        return b"entrypoint" in data or b"ds-migrate" in data
+    if name.endswith(PYTHON_SUFFIXES) or "." not in os.path.basename(name):
+        return may_hold_trial(data)
+    return False  # pre-commit calls stubs Python too
+
+
+def _chain(name: str) -> Iterator[str]:
+    """The names a chain of links goes through, so that a loop of links is reported once."""
+    seen: set[str] = set()
+    name = os.path.abspath(name)
+    while name not in seen and os.path.islink(name):
+        seen.add(name)
+        yield os.path.join(os.path.realpath(os.path.dirname(name)), os.path.basename(name))
+        name = os.path.normpath(os.path.join(os.path.dirname(name), os.readlink(name)))
+
+
+def _files_below(folder: str, fail: _Fail) -> Iterator[str]:
+    """Files below ``folder`` whose suffix can matter; links to folders are not followed."""
+    if git.work_tree(os.path.realpath(folder)) is not None:
+        names = git.listed_files(folder)
+        if names or (names is not None and not git.ignores(folder)):
+            return _chosen(folder, names, fail)
+    return _scanned(folder, fail)
+
+
+def _chosen(folder: str, names: Sequence[str], fail: _Fail) -> Iterator[str]:
+    """Of what git lists in ``folder``, the files that can matter, and those of the repositories nested in it."""
+    environments = tuple(name.removesuffix("pyvenv.cfg") for name in names if name.endswith("/pyvenv.cfg"))
+    submodules = os.path.lexists(f"{git.work_tree(os.path.realpath(folder))}/.gitmodules")  # listed without a slash
+    skipped: dict[str, bool] = {}
+    for name in sorted(set(names)):
+        is_file = name.endswith(SUFFIXES)
+        if not (is_file or submodules or name.endswith("/")):
+            continue
+        parent = name.rstrip("/").rpartition("/")[0]
+        if parent not in skipped:
+            skipped[parent] = not SKIPPED_FOLDERS.isdisjoint(parent.split("/")) or name.startswith(environments)
+        if skipped[parent]:
+            continue
+        path = os.path.join(folder, name).rstrip("/")
+        if is_file:
+            yield path
+        elif os.path.isdir(path) and not os.path.islink(path) and os.path.basename(path) not in SKIPPED_FOLDERS:
+            yield from _files_below(path, fail)
+
+
+def _scanned(folder: str, fail: _Fail) -> Iterator[str]:
+    """A walk where git does not help but ``.gitignore`` holds; repositories met on the way are asked again."""
+    waiting: list[tuple[str, Ignored | None]] = [(folder, None)]
+    while waiting:
+        here, ignored = waiting.pop()
+        try:
+            with os.scandir(here) as found:
+                entries = sorted(found, key=lambda entry: entry.name)
+        except OSError as error:
+            fail(here, error)
+            continue
+        names = {entry.name for entry in entries}
+        if here != folder and "pyvenv.cfg" in names:
+            continue
+        if here != folder and ".git" in names:
+            yield from _files_below(here, fail)
+            continue
+        if ".gitignore" in names:
+            from ds_migrate.files.patterns import Ignored
+
+            ignored = Ignored(ignored, here)
+        folders = [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
+        for entry in entries:
+            left_out = ignored is not None and ignored(entry.path, False)
+            if entry.name.endswith(SUFFIXES) and not entry.is_dir(follow_symlinks=False) and not left_out:
+                yield os.path.normpath(entry.path)
+        for entry in reversed(folders):
+            if entry.name not in SKIPPED_FOLDERS and not (ignored is not None and ignored(entry.path, True)):
+                waiting.append((entry.path, ignored))

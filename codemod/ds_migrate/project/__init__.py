@@ -1,0 +1,1 @@
+"""A project read once: its modules, its imports, its trial classes, and the comments that control a run."""

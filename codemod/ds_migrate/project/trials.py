@@ -1,0 +1,329 @@
+"""The project around the named files: which classes are trials, across files, and what must move together.
+
+A trial is converted whole or not at all, with its base classes, the project files it imports that speak to Determined,
+and the scripts that run it. Such a group is a ``Family``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ds_migrate.files.discovery import by_parts
+from ds_migrate.files.prefilter import TRIAL_SIGNS, may_hold_trial
+from ds_migrate.project.module_index import (
+    DEEPSPEED_TRIALS,
+    LIGHTNING_ADAPTER,
+    PYTORCH_TRIAL,
+    TRIAL_METHODS,
+    ClassFacts,
+    ImportFacts,
+    ModuleFacts,
+    module_facts,
+)
+
+# What only a PyTorchTrialContext is asked, spelled so that prose about it does not count.
+_CONTEXT_CALLS = re.compile(
+    rb"\.(wrap_model|wrap_optimizer|step_optimizer|wrap_scaler|configure_apex_amp|autocast_forward_pass)\("
+    rb"|(?i:context|ctx)\.(backward\(|experimental\.)"
+)
+
+
+_CLIENTS = ("determined.experimental", "determined.common", "determined.cli", "determined.cluster")
+
+
+@dataclass(frozen=True)
+class TrialClass:
+    """A class that is a PyTorchTrial. ``bases`` are its base classes in this project, mixins included, in the order in
+    which Python looks into them. ``again``: the line where its file gives its name to another class, else 0."""
+
+    path: Path
+    facts: ClassFacts
+    kind: str  # "pytorch", "deepspeed", "lightning", "old-api", "foreign-base", "skipped", "skipped-base"
+    bases: tuple[tuple[Path, str], ...] = ()
+    again: int = 0
+
+    @property
+    def key(self) -> tuple[Path, str]:
+        return self.path, self.facts.name
+
+
+def _above(folder: str) -> str:
+    """The parent, as text: thousands of paths are asked for, and Path objects cost ten times as much."""
+    return folder.rpartition("/")[0] or "/"
+
+
+def _merged(lines: list[list[tuple[Path, str]]]) -> list[tuple[Path, str]]:
+    """The lines of ancestors as one: each class before its bases, else in the order of the lines."""
+    found: list[tuple[Path, str]] = []
+    while lines := [line for line in lines if line]:
+        heads = [line[0] for line in lines]
+        head = next((h for h in heads if not any(h in line[1:] for line in lines)), heads[0])
+        found.append(head)
+        lines = [[key for key in line if key != head] for line in lines]
+    return found
+
+
+@dataclass
+class Family:
+    """Trials and files that are converted together: all of them or none."""
+
+    trials: list[TrialClass] = field(default_factory=list)
+    files: set[Path] = field(default_factory=set)
+
+
+class Project:
+    """``files`` are the names of the project's Python files, ``concerned`` those of them that ``may_hold_trial`` or may
+    run one; ``read`` gives a file's bytes, None when it cannot be read."""
+
+    def __init__(
+        self, root: Path, files: Set[str], read: Callable[[Path], bytes | None], concerned: Sequence[Path]
+    ) -> None:
+        self.root = root
+        self._files = files
+        self._concerned = concerned
+        self._read = read
+        self._facts: dict[Path, ModuleFacts | None] = {}
+        self._resolved: dict[tuple[str, str, int], Path | None] = {}
+        self._importers: dict[Path, set[Path]] | None = None
+        self.trials: dict[tuple[Path, str], TrialClass] = {}
+        self._find_trials()
+
+    def facts(self, path: Path) -> ModuleFacts | None:
+        """The module's facts; None when it does not parse (it is reported elsewhere)."""
+        if path not in self._facts:
+            data = self._read(path)
+            try:
+                self._facts[path] = module_facts(data) if data is not None else None
+            except (SyntaxError, ValueError, RecursionError, MemoryError):
+                self._facts[path] = None
+        return self._facts[path]
+
+    def resolve(self, importer: Path, module: str, level: int = 0) -> Path | None:
+        """The project file that ``import module`` means in ``importer``; None for a library."""
+        folder = str(importer.parent)
+        key = (folder, module, level)
+        if key not in self._resolved:
+            self._resolved[key] = self._resolve(folder, module.replace(".", "/"), level)
+        return self._resolved[key]
+
+    def _resolve(self, folder: str, module: str, level: int) -> Path | None:
+        if level:
+            for _ in range(level - 1):
+                folder = _above(folder)
+            return self._module_file(folder, module)
+        while module:
+            found = self._module_file(folder, module)
+            if found is not None or folder == str(self.root) or folder == _above(folder):
+                return found
+            folder = _above(folder)
+        return None
+
+    def _module_file(self, folder: str, module: str) -> Path | None:
+        base = f"{folder}/{module}" if module else folder
+        names = [f"{base}.py", f"{base}/__init__.py"] if module else [f"{base}/__init__.py"]
+        return next((Path(name) for name in names if name in self._files), None)
+
+    def imported_file(self, importer: Path, imported: ImportFacts) -> Path | None:
+        """The project file an import statement reaches: the submodule when the name is one, else the module."""
+        if imported.name:
+            inner = f"{imported.module}.{imported.name}" if imported.module else imported.name
+            found = self.resolve(importer, inner, imported.level)
+            if found is not None and found.name != "__init__.py":
+                return found
+        return self.resolve(importer, imported.module, imported.level)
+
+    def _find_trials(self) -> None:
+        """Direct subclasses first, then, round by round, the classes of other files built on those."""
+        queue = self._mentioning(TRIAL_SIGNS, self._concerned)
+        asked: set[bytes] = set()
+        while queue:
+            grown = {name.encode() for path in queue for name in self._classify(path)} - asked
+            asked |= grown
+            # A name like MyTrial stands in concerned files only; for any other one every file is searched.
+            anywhere = {name for name in grown if not may_hold_trial(name)}
+            files = map(Path, sorted(self._files, key=by_parts)) if anywhere else ()
+            queue = sorted({*self._mentioning(grown, self._concerned), *self._mentioning(anywhere, files)})
+        for key, trial in self.trials.items():
+            facts = self.facts(trial.path)
+            same = [c.line for c in facts.classes if c.name == trial.facts.name] if facts is not None else []
+            again = next((line for line in same if line != trial.facts.line), 0)
+            self.trials[key] = replace(trial, bases=tuple(self._lineage(key)[1:]), again=again)
+
+    def _mentioning(self, words: Collection[bytes], paths: Iterable[Path]) -> list[Path]:
+        """Of the paths, the files that hold one of the words; nothing of the others is kept."""
+        found = []
+        for path in paths:
+            data = self._read(path)
+            if data is not None and any(word in data for word in words):
+                found.append(path)
+        return found
+
+    def _classify(self, path: Path) -> list[str]:
+        """Add the trials of one file; returns the names that are new."""
+        facts = self.facts(path)
+        new: list[str] = []
+        if facts is None:
+            return new
+        again = True
+        while again:
+            again = False
+            for cls in facts.classes:
+                if (path, cls.name) in self.trials:
+                    continue
+                trial = self._trial(path, facts, cls)
+                if trial is not None:
+                    self.trials[trial.key] = trial
+                    new.append(cls.name)
+                    again = True
+        return new
+
+    def _trial(self, path: Path, facts: ModuleFacts, cls: ClassFacts) -> TrialClass | None:
+        """The class as a trial, unless it is none; a comment on it decides over what else it is."""
+        trial = self._recognised(path, facts, cls)
+        if trial is None or trial.kind == "deepspeed":
+            return trial
+        if cls.skip:
+            return replace(trial, kind="skipped")
+        return replace(trial, kind="skipped-base") if trial.kind == "skipped" else trial
+
+    def _recognised(self, path: Path, facts: ModuleFacts, cls: ClassFacts) -> TrialClass | None:
+        for base in cls.bases:
+            if base == PYTORCH_TRIAL or (base.startswith("determined.") and base.endswith(".PyTorchTrial")):
+                old = {"build_model", "optimizer"} <= cls.methods and not cls.wraps
+                return TrialClass(path, cls, "old-api" if old else "pytorch")
+            if base in DEEPSPEED_TRIALS:
+                return TrialClass(path, cls, "deepspeed")
+            if base == LIGHTNING_ADAPTER or (base.startswith("determined.") and base.endswith("LightningAdapter")):
+                return TrialClass(path, cls, "lightning")
+            if self._passed_on(path, base) == PYTORCH_TRIAL:
+                return TrialClass(path, cls, "foreign-base")
+            parent = self.parent_class(path, base)
+            if parent is not None and parent in self.trials:
+                above = self.trials[parent]
+                return TrialClass(path, cls, above.kind, (parent, *above.bases))
+        looks = len(TRIAL_METHODS & cls.methods) >= 2 and cls.methods & {"build_training_data_loader", "train_batch"}
+        speaks = facts.imports_from("determined") or facts.imports_from("model_hub")
+        if (
+            looks
+            and speaks
+            and cls.bases
+            and any(b and not b.startswith(".") and b not in ("object", "abc.ABC") for b in cls.bases)
+        ):
+            foreign = [b for b in cls.bases if self.parent_class(path, b) is None]
+            if foreign and not any(b.startswith("torch.") for b in cls.bases):
+                return TrialClass(path, cls, "foreign-base")
+        return None
+
+    def parent_class(self, path: Path, base: str) -> tuple[Path, str] | None:
+        """Where a base class of this project is defined."""
+        if not base:
+            return None
+        if base.startswith(".") and "." not in base[1:] and self._defines(path, base[1:]):
+            return path, base[1:]
+        level = len(base) - len(base.lstrip("."))
+        module, _, name = base[level:].rpartition(".")
+        target = self.resolve(path, module, level) if (module or level) else None
+        if target is None:
+            return None
+        if self._defines(target, name):
+            return target, name
+        facts = self.facts(target)  # re-exported by a package's __init__
+        if facts is not None and name in facts.aliases and facts.aliases[name] != base:
+            return self.parent_class(target, facts.aliases[name])
+        return None
+
+    def _passed_on(self, path: Path, base: str) -> str:
+        """What another file of the project imports under the name by which this one takes it from there."""
+        level = len(base) - len(base.lstrip("."))
+        module, _, name = base[level:].rpartition(".")
+        target = self.resolve(path, module, level) if module else None
+        facts = self.facts(target) if target is not None else None
+        return facts.aliases.get(name, "") if facts is not None else ""
+
+    def _lineage(
+        self, key: tuple[Path, str], below: frozenset[tuple[Path, str]] = frozenset()
+    ) -> list[tuple[Path, str]]:
+        """A class and its base classes in this project, in the order of Python's method resolution."""
+        path, name = key
+        facts = self.facts(path)
+        bases = next((c.bases for c in facts.classes if c.name == name), ()) if facts is not None else ()
+        parents = [p for base in bases if (p := self.parent_class(path, base)) is not None and p not in below]
+        return [key, *_merged([*(self._lineage(p, below | {key}) for p in parents), parents])]
+
+    def _defines(self, path: Path, name: str) -> bool:
+        facts = self.facts(path)
+        return facts is not None and any(c.name == name for c in facts.classes)
+
+    # -- what moves together ------------------------------------------------------------------------------------
+
+    def families(self) -> list[Family]:
+        """Groups of PyTorchTrials with every project file that must be converted along with them."""
+        groups: list[Family] = []
+        for trial in self.trials.values():
+            if trial.kind != "pytorch":
+                continue
+            files = {trial.path, *(path for path, _ in trial.bases)}
+            files |= self._determined_files_imported_by(files)
+            files |= self._scripts_running(trial)
+            family = Family([trial], files)
+            for other in [g for g in groups if g.files & files]:
+                groups.remove(other)
+                family = Family([*other.trials, *family.trials], other.files | family.files)
+            groups.append(family)
+        for group in groups:
+            group.trials.sort(key=lambda t: (t.path, t.facts.line))
+        return groups
+
+    def _determined_files_imported_by(self, files: set[Path]) -> set[Path]:
+        found: set[Path] = set()
+        seen: set[Path] = set(files)
+        queue = list(files)
+        while queue:
+            path = queue.pop()
+            facts = self.facts(path)
+            if facts is None:
+                continue
+            if facts.imports_from("determined") or self._asks_context(path):
+                found.add(path)
+            for imported in facts.imports:
+                target = self.imported_file(path, imported)
+                if target is not None and target not in seen:
+                    seen.add(target)
+                    queue.append(target)
+        return found
+
+    def _asks_context(self, path: Path) -> bool:
+        """Whether a helper speaks to a context that it is given, without importing Determined."""
+        return _CONTEXT_CALLS.search(self._read(path) or b"") is not None
+
+    def _scripts_running(self, trial: TrialClass) -> set[Path]:
+        """Files that import the trial and speak to Determined: launch scripts, tests, notebooks' helpers."""
+        return {
+            p
+            for p in self.importers(trial)
+            if (f := self.facts(p)) is not None and not self.talks_to_cluster(p) and f.imports_from("determined")
+        }
+
+    def talks_to_cluster(self, path: Path) -> bool:
+        """Whether a file has nothing of Determined but its client: it submits to a cluster and runs no training."""
+        facts = self.facts(path)
+        names = [f"{i.module}.{i.name}" for i in facts.imports if i.level == 0] if facts is not None else []
+        spoken = [n for n in names if n.split(".")[0] == "determined"]
+        return bool(spoken) and all(n.startswith(_CLIENTS) for n in spoken)
+
+    def importers(self, trial: TrialClass) -> set[Path]:
+        """Concerned files that import the trial's module."""
+        if self._importers is None:
+            self._importers = {}
+            paths = {t.path for t in self.trials.values()}
+            stems = {(p.parent.name if p.name == "__init__.py" else p.stem).encode() for p in paths}
+            for path in self._mentioning(stems, self._concerned):
+                facts = self.facts(path)
+                for imported in facts.imports if facts is not None else []:
+                    target = self.imported_file(path, imported)
+                    if target in paths and target != path and target is not None:
+                        self._importers.setdefault(target, set()).add(path)
+        return self._importers.get(trial.path, set())

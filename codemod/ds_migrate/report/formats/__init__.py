@@ -1,0 +1,1 @@
+"""Reports for other tools: GitHub annotations, HTML, JSON, SARIF."""

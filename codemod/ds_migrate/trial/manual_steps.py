@@ -1,0 +1,49 @@
+"""Training by hand in helpers: what they do past the context cannot be given to an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from ds_migrate.decisions.zero_hazards import running
+from ds_migrate.syntax.nodes import argument, dotted, parameters
+from ds_migrate.syntax.source import SourceFile
+from ds_migrate.trial.model import Trial
+
+
+def steps_of_helpers(trial: Trial) -> Iterator[tuple[SourceFile, cst.Call]]:
+    """``loss.backward()`` and ``optimizer.step()`` as statements of functions that the trial gives what it owns."""
+    own = {function for _, function in trial.methods()}
+    spoken = {use.node for use in trial.uses}
+    stepped = _optimizer_parameters(trial)
+    for file, function in running(trial):
+        for node in file.nodes(cst.Call, below=function) if function not in own else ():
+            func = node.func
+            if not isinstance(func, cst.Attribute) or func in spoken:
+                continue
+            name = func.attr.value
+            receiver = dotted(func.value)
+            by_hand = receiver not in ("self", None) if name == "backward" else (function, receiver) in stepped
+            if name in ("backward", "step") and by_hand and isinstance(file.parent(node), cst.Expr):
+                yield file, node
+
+
+def _optimizer_parameters(trial: Trial) -> set[tuple[cst.FunctionDef, str | None]]:
+    """The parameters by which functions of the project get a wrapped optimizer from the trial."""
+    optimizers = {name for optimizer in trial.optimizers for name in optimizer.names}
+    functions: dict[str, list[cst.FunctionDef]] = {}
+    for file in trial.files:
+        for function in file.nodes(cst.FunctionDef):
+            functions.setdefault(function.name.value, []).append(function)
+    found: set[tuple[cst.FunctionDef, str | None]] = set()
+    for part, method in trial.methods():
+        for call in part.file.nodes(cst.Call, below=method):
+            name = (dotted(call.func) or "").rpartition(".")[2]
+            for function in functions.get(name, ()):
+                bound = [p for p in parameters(function) if p.name.value != "self"]
+                for index, param in enumerate(bound):
+                    given = argument(call, index, param.name.value)
+                    if given is not None and dotted(given.value) in optimizers:
+                        found.add((function, param.name.value))
+    return found

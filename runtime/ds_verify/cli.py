@@ -1,0 +1,205 @@
+"""The command line of ``ds-verify``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trial_runtime.train.config.context_directory import context_of
+from trial_runtime.train.config.document import load, split_assignment
+from trial_runtime.train.config.errors import ConfigError
+from trial_runtime.train.requirements import missing_runtime
+
+if TYPE_CHECKING:
+    from ds_verify.report import Verification
+
+SAME, DIFFERENT, NOT_RUN = 0, 1, 2
+
+_EPILOG = """\
+exit codes: 0 same; 1 different; 2 could not run; 130 interrupted
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of ``ds-verify``."""
+    made = argparse.ArgumentParser(
+        prog="ds-verify",
+        description="Train a trial and its conversion side by side, from the same seed, data and weights, and show "
+        "whether they are the same. Your files are not touched.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument(
+        "path", type=Path, metavar="PATH", help="an experiment config, or the folder with the trial's code"
+    )
+    made.add_argument("--trial", metavar="NAME", help="the trial's class, where there are several")
+    made.add_argument(
+        "--config", type=Path, metavar="FILE", help="the experiment config to run (relative to the folder)"
+    )
+    made.add_argument("--context", type=Path, metavar="DIR", help="the folder with the trial's code (default: PATH's)")
+    made.add_argument("--hparam", action="append", default=[], metavar="NAME=VALUE", help="change a hyperparameter")
+    made.add_argument("--steps", type=_positive, default=50, metavar="N", help="batches to train (default: 50)")
+    made.add_argument("--ranks", type=_numbers, default=[1, 2], metavar="N,N", help="world sizes (default: 1,2)")
+    made.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there are enough GPUs")
+    made.add_argument(
+        "--against",
+        choices=("converted", "working-tree"),
+        help="what the original is compared with: a copy that is converted now, or the files as they are (the default "
+        "when they are converted; the original is then git HEAD's)",
+    )
+    made.add_argument("--original", metavar="DIR|REV", help="the original: a folder or a git revision (default: HEAD)")
+    made.add_argument("--zero", type=int, choices=range(4), help="convert to this ZeRO stage")
+    made.add_argument("--precision", choices=("fp32", "bf16", "fp16", "autocast"), help="convert to this precision")
+    made.add_argument("--offload", choices=("none", "optimizer", "parameters"), default="none", help="convert to this")
+    made.add_argument("--zero-sweep", type=_numbers, default=[], metavar="0,1,2,3", help="compare these stages as well")
+    made.add_argument(
+        "--deepspeed",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change the converted trial's DeepSpeed config: bf16.enabled=true",
+    )
+    made.add_argument("--oracle", choices=("runtime", "determined"), default="runtime", help="what trains the original")
+    made.add_argument("--tolerance", type=float, metavar="X", help="in place of the one that a control run shows")
+    made.add_argument(
+        "--timeout", type=float, default=600.0, metavar="S", help="seconds without a batch (default: 600)"
+    )
+    made.add_argument("--report", type=Path, metavar="FILE", help="the HTML report (default: ds-verify-TRIAL.html)")
+    made.add_argument("--no-report", action="store_true", help="write none")
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run ``ds-verify``; the exit code."""
+    options = parser().parse_args(arguments)
+    try:
+        if missing := missing_runtime():
+            raise ConfigError(missing)
+        return _verify(options)
+    except ConfigError as error:
+        print(f"ds-verify: {error}", file=sys.stderr)
+        return NOT_RUN
+    except KeyboardInterrupt:
+        print("ds-verify: interrupted; both sides are stopped", file=sys.stderr)
+        return 130
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from ds_migrate.options import Options
+    from rich.console import Console
+
+    from ds_verify import console, html
+    from ds_verify.report import Verification
+    from ds_verify.runs import Settings, Trainings
+    from ds_verify.select_trial import choose
+    from ds_verify.working_copies import open_sides
+
+    context, config = _place(options)
+    settings = Settings(
+        steps=options.steps,
+        ranks=options.ranks,
+        device=_device(options.device, max(options.ranks)),
+        zero_sweep=options.zero_sweep,
+        oracle=options.oracle == "determined",
+        tolerance=options.tolerance,
+        idle=options.timeout,
+        deepspeed=dict(split_assignment("--deepspeed", text) for text in options.deepspeed),
+    )
+    talk = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    with tempfile.TemporaryDirectory(prefix="ds-verify-") as folder:
+        work = Path(folder).resolve()
+        conversion = Options(zero=options.zero, precision=options.precision, offload=options.offload)
+        sides = open_sides(context, work, options.against, options.original, conversion)
+        picks = dict(split_assignment("--hparam", text) for text in options.hparam)
+        found = Verification(sides, choose(sides.original, config, options.trial, picks), settings)
+        with console.progress_bar(talk) as bar:
+            task = bar.add_task("", total=settings.steps)
+            trainings = Trainings(
+                sides,
+                found.choice,
+                settings,
+                work,
+                lambda name, step, total: bar.update(task, description=name, completed=step, total=total),
+            )
+            for trained in trainings.rounds():
+                found.add(trained)
+        console.show(Console(highlight=False, markup=False, emoji=False), found)
+        if not options.no_report:
+            path = options.report or Path(f"ds-verify-{found.choice.trial.rpartition(':')[2].replace('/', '-')}.html")
+            path.write_text(html.render(found), encoding="utf-8")
+            talk.print(f"report: {path}", soft_wrap=True)
+        if step := _next(options, context, found):
+            talk.print(f"next: {step}", soft_wrap=True)
+    if found.failure is not None:
+        return NOT_RUN
+    return SAME if found.same else DIFFERENT
+
+
+def _next(options: argparse.Namespace, context: Path, found: Verification) -> str:
+    """What to type now; nothing where the sides differ for no known reason: the report says what is known."""
+    if found.failure is not None:
+        return ""
+    if not found.same:
+        codes = sorted({finding.code for _, finding in found.explanations})
+        return f"ds-migrate --explain {codes[0]}" if codes else ""
+    if found.sides.waiting:
+        return shlex.join(["ds-migrate", "--write", str(options.path if options.path.is_dir() else context)])
+    config = options.path if options.path.is_file() else found.choice.config and context / found.choice.config
+    return shlex.join(["ds-train", os.path.relpath(config)]) if config else ""
+
+
+def _place(options: argparse.Namespace) -> tuple[Path, Path | None]:
+    """The context directory, and the config relative to it when one was named.
+
+    Raises:
+        ConfigError: there is no such path, or the config lies elsewhere.
+    """
+    path: Path = options.path
+    if not path.exists():
+        raise ConfigError(f"{path}: there is no such file or folder")
+    config = path if path.suffix in (".yaml", ".yml") else options.config
+    context = (options.context or _folder_of(path)).resolve()
+    if config is None:
+        return context, None
+    place = (config if config.exists() else context / config).resolve()
+    if not place.is_file() or not place.is_relative_to(context):
+        raise ConfigError(f"{config}: is not a file below {context}; name the folder with --context")
+    return context, place.relative_to(context)
+
+
+def _folder_of(path: Path) -> Path:
+    if path.suffix in (".yaml", ".yml"):
+        return context_of(path, load(path))
+    return path if path.is_dir() else path.parent
+
+
+def _device(asked: str | None, ranks: int) -> str:
+    import torch
+
+    there = torch.cuda.device_count()
+    if asked == "cuda" and there < ranks:
+        raise ConfigError(f"--device cuda: {ranks} ranks need as many GPUs, this machine shows {there}; use --ranks")
+    return asked or ("cuda" if there >= ranks else "cpu")
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        found = [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: write numbers with commas between them") from None
+    if not found or min(found) < 0:
+        raise argparse.ArgumentTypeError(f"{text!r}: write numbers with commas between them")
+    return found

@@ -1,0 +1,124 @@
+"""The verification on a terminal: a progress bar while it runs, a table and one line of verdict at its end."""
+
+from __future__ import annotations
+
+from ds_migrate.report.escaping import visible
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from ds_verify.report import Verification, memory, speed
+from ds_verify.verdict import Outcome
+
+_SHOWN = 5
+
+
+def progress_bar(console: Console) -> Progress:
+    """A bar that shows which run trains; nothing where stderr is not a terminal."""
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("batches"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+
+
+def show(console: Console, found: Verification) -> None:
+    """Print the table of comparisons, what parted, what it costs, and the verdict."""
+    choice = found.choice
+    console.print(Text(f"trial    {visible(choice.trial)}" + (f" ({choice.config})" if choice.config else "")))
+    console.print(Text(f"sides    {visible(found.sides.how)}"))
+    if choice.picked:
+        values = ", ".join(f"{name}={value}" for name, value in choice.picked.items())
+        console.print(Text(f"hparams  {visible(values)} (first values of search spaces; --hparam picks others)"))
+    console.print()
+    if found.outcomes:
+        console.print(_comparisons(found))
+    for outcome in found.outcomes:
+        if outcome.differences:
+            console.print(_differences(outcome))
+    console.print(_costs(found))
+    for label, _, reason in found.costs():
+        if reason:
+            console.print(Text(f"{label} did not train: {visible(reason)}", style="yellow"), soft_wrap=True)
+    noise = _noise(found)
+    if noise:
+        most = ", ".join(sorted(noise, key=lambda name: -noise[name])[:_SHOWN])
+        more = f" and {len(noise) - _SHOWN} more" if len(noise) > _SHOWN else ""
+        moved = f"one ulp more in the initial weights moves them by up to {max(noise.values()):.1e}"
+        console.print(Text(f"driven by noise ({moved}): {most}{more}", style="dim"), soft_wrap=True)
+    for file, finding in found.explanations:
+        console.print(Text(f"may explain it: {file}:{finding.line} {finding.code} {finding.message}", style="yellow"))
+    if found.failure is not None:
+        console.print(Text(visible_lines(found.failure), style="red"))
+    style = "bold green" if found.same else "bold red"
+    console.print(Text(visible(found.headline), style=style), soft_wrap=True)
+
+
+def visible_lines(text: str) -> str:
+    """Lines of unknown origin, made safe to show."""
+    return "\n".join(visible(line) for line in text.splitlines())
+
+
+def _comparisons(found: Verification) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("", "values", "largest gap", "limit", "where", ""):
+        table.add_column(heading, justify="right" if heading in ("values", "largest gap", "limit") else "left")
+    for outcome in found.outcomes:
+        gap, key, limit = outcome.largest or (None, None, None)
+        verdict = Text("same", "green") if outcome.same else Text("different", "bold red")
+        table.add_row(
+            outcome.label,
+            f"{outcome.values:,}" if outcome.values else "-",
+            "-" if gap is None else "0 (bitwise)" if gap == 0 else f"{gap:.1e}",
+            "-" if limit is None else f"{limit:.1e}",
+            Text("" if not gap or key is None else f"{key}, batch {key.step}" if key.step else str(key)),
+            verdict,
+        )
+    return table
+
+
+def _differences(outcome: Outcome) -> Table:
+    table = Table(
+        box=None,
+        pad_edge=False,
+        header_style="dim",
+        title=f"\nfirst differences with {outcome.label}",
+        title_justify="left",
+    )
+    for heading in ("batch", "gap", "limit", "value"):
+        table.add_column(heading, justify="left" if heading == "value" else "right")
+    for difference in outcome.differences[:_SHOWN]:
+        table.add_row(
+            str(difference.key.step), f"{difference.gap:.1e}", f"{difference.limit:.1e}",
+            Text(visible(f"{difference.key}: {difference.reason}")),
+        )  # fmt: skip
+    if len(outcome.differences) > _SHOWN:
+        table.add_row("", "", "", Text(f"and {len(outcome.differences) - _SHOWN} more", style="dim"))
+    return table
+
+
+def _costs(found: Verification) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("", no_wrap=True)
+    table.add_column("peak memory a rank", justify="right")
+    table.add_column("speed", justify="right")
+    for label, figures, _ in found.costs():
+        if figures:
+            table.add_row(label, memory(figures), speed(figures))
+    return table
+
+
+def _noise(found: Verification) -> dict[str, float]:
+    """Final weights that rounding alone decides, with how far the control moved them."""
+    spread: dict[str, float] = {}
+    for outcome in found.outcomes:
+        for name, largest in outcome.noise.items():
+            spread[name] = max(largest, spread.get(name, 0.0))
+    return spread

@@ -1,0 +1,270 @@
+"""The verification as one HTML file that needs nothing else: verdict, tables, curves, findings, diff, versions."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from html import escape
+
+from ds_verify.compare import gap_between
+from ds_verify.curves import Points, curves
+from ds_verify.record import Kind, Record
+from ds_verify.report import Verification, memory, speed
+from ds_verify.runs import Round
+from ds_verify.working_copies import FileChange
+
+_CHARTS = 24
+_FIRST = 8
+_ROWS = 300
+
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1c2330; --soft: #667085; --line: #d9dee7; --paper: #ffffff; --panel: #f6f8fb;
+  --same: #18794e; --wrong: #c62a2f; --one: #3b6fd4; --two: #e08a00; --plus: #e6f6ec; --minus: #fdecec; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ef; --soft: #98a2b3; --line: #333b49; --paper: #14181f;
+  --panel: #1c222c; --same: #5bd197; --wrong: #ff8589; --one: #7aa5ff; --two: #ffb84d; --plus: #16301f;
+  --minus: #3a1c1e; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 1120px; padding: 32px 24px 64px; background: var(--paper); color: var(--ink);
+  font: 15px/1.5 system-ui, sans-serif; }
+h1 { font-size: 22px; margin: 0 0 4px; } h2 { font-size: 17px; margin: 36px 0 10px; }
+h3 { font-size: 14px; font-weight: 600; margin: 0 0 6px; overflow-wrap: anywhere; }
+p { margin: 4px 0; } .soft, .none { color: var(--soft); }
+.verdict { margin: 18px 0; padding: 14px 18px; border-left: 5px solid; background: var(--panel); font-weight: 600;
+  overflow-wrap: anywhere; }
+.verdict.same { border-color: var(--same); } .verdict.different { border-color: var(--wrong); }
+.same-text { color: var(--same); } .different-text { color: var(--wrong); }
+.wide { overflow-x: auto; } table { border-collapse: collapse; min-width: 60%; font-variant-numeric: tabular-nums; }
+th { text-align: left; font-weight: 500; color: var(--soft); } th, td { padding: 4px 16px 4px 0;
+  border-bottom: 1px solid var(--line); vertical-align: top; } td.n, th.n { text-align: right; }
+code, pre { font: 13px/1.45 ui-monospace, monospace; } td code, td.n, td:first-child { white-space: nowrap; }
+.charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(440px, 1fr)); gap: 20px; }
+@media (max-width: 560px) { .charts { grid-template-columns: 1fr; } }
+.chart { background: var(--panel); padding: 12px; } svg { width: 100%; height: auto; display: block; }
+.grid { stroke: var(--line); } .tick { fill: var(--soft); font-size: 11px; }
+polyline { fill: none; stroke-width: 1.6; } .one { stroke: var(--one); stroke-width: 4; opacity: .55; }
+.two { stroke: var(--two); } .gap { stroke: var(--wrong); } .control { stroke: var(--soft); stroke-dasharray: 4 3; }
+.limit { stroke: var(--soft); } circle { fill: currentColor; }
+.key { display: inline-block; width: 18px; height: 4px; margin: 0 6px 3px 14px; } .key.k1 { background: var(--one); }
+.key.k2 { background: var(--two); } .key.kg { background: var(--wrong); } .key.kc { background: var(--soft); }
+details { margin: 8px 0; } summary { cursor: pointer; }
+pre { overflow-x: auto; background: var(--panel); padding: 10px; }
+.add { background: var(--plus); } .del { background: var(--minus); } .hunk { color: var(--soft); }
+pre span { display: block; min-height: 1.45em; } pre.log { white-space: pre-wrap; }
+"""
+
+
+def render(found: Verification) -> str:
+    """The whole page."""
+    state = "same" if found.same else "different"
+    title = f"ds-verify: {found.choice.trial}"
+    body = [
+        f"<h1>{escape(title)}</h1>",
+        f'<p class="soft">{escape(found.sides.how)}'
+        + (f"; config {escape(str(found.choice.config))}" if found.choice.config else "")
+        + "</p>",
+        f'<div class="verdict {state}">{escape(found.headline)}</div>',
+        *(f'<pre class="log">{escape(found.failure)}</pre>' for _ in [0] if found.failure is not None),
+        *_explanations(found),
+        *_comparisons(found),
+        *_noise(found),
+        *_differences(found),
+        *_costs(found),
+        *(part for trained in found.rounds for part in _charts(trained)),
+        *_findings(found),
+        *_changes(found.sides.changes),
+        *_versions(found),
+    ]
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body>\n"
+        + "\n".join(body)
+        + "\n</body></html>\n"
+    )
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> str:
+    """A table; cells are HTML already."""
+    kinds = [' class="n"' if index in numbers else "" for index in range(len(headings))]
+    head = "".join(f"<th{kind}>{name}</th>" for kind, name in zip(kinds, headings, strict=True))
+    lines = ["".join(f"<td{kind}>{cell}</td>" for kind, cell in zip(kinds, row, strict=True)) for row in rows]
+    return (
+        f'<div class="wide"><table><tr>{head}</tr>' + "".join(f"<tr>{line}</tr>" for line in lines) + "</table></div>"
+    )
+
+
+def _code(value: object) -> str:
+    return f"<code>{escape(str(value))}</code>"
+
+
+def _explanations(found: Verification) -> Iterator[str]:
+    if found.explanations:
+        yield "<h2>What may explain it</h2>"
+        yield "<p>The conversion said that these change numbers:</p>"
+        yield _table(
+            ["where", "finding"],
+            [
+                [f"<code>{escape(name)}:{it.line}</code>", f"{it.code} {escape(it.message)}"]
+                for name, it in found.explanations
+            ],
+        )
+
+
+def _comparisons(found: Verification) -> Iterator[str]:
+    if not found.outcomes:
+        return
+    yield "<h2>Comparison</h2>"
+    rows = []
+    for outcome in found.outcomes:
+        gap, key, limit = outcome.largest or (None, None, None)
+        state = "same" if outcome.same else "different"
+        rows.append(
+            [
+                escape(outcome.label),
+                f"{outcome.values:,}" if outcome.values else "-",
+                "-" if gap is None else "0 (bitwise)" if gap == 0 else f"{gap:.2e}",
+                "-" if limit is None else f"{limit:.2e}",
+                f"<code>{escape(str(key))}</code>, batch {key.step}" if gap and key is not None else "",
+                f'<span class="{state}-text">{state}</span>',
+                escape(outcome.first),
+            ]
+        )
+    yield _table(["", "values", "largest gap", "limit there", "where", "verdict", "first difference"], rows, (1, 2, 3))
+    settings = found.settings
+    rule = (
+        f"the tolerance given, {settings.tolerance:g}"
+        if settings.tolerance is not None
+        else "ten times what a control run parts by (the original against itself, each initial weight moved by one "
+        f"ulp), and at least {found.rounds[0].limits(found.rounds[0].converted).floor:g} (relative to values above 1)"
+    )
+    yield (
+        f'<p class="soft">Compared: every training metric of each batch, learning rates, norms of weights and buffers '
+        f"after each optimizer step, validation metrics, and every initial and final parameter and buffer of every "
+        f"rank, over {settings.steps} batches"
+        f"{'' if settings.oracle else ', saved and resumed in the middle'}. A value differs when its gap exceeds "
+        f"{rule}.</p>"
+    )
+
+
+def _noise(found: Verification) -> Iterator[str]:
+    names = {name: spread for outcome in found.outcomes for name, spread in outcome.noise.items()}
+    if names:
+        yield "<h2>Driven by noise</h2>"
+        yield "<p>Rounding alone decides these: the control run moves them by more than the floor.</p>"
+        yield _table(
+            ["parameter", "control's spread"],
+            [[f"<code>{escape(n)}</code>", f"{s:.1e}"] for n, s in names.items()],
+            (1,),
+        )
+
+
+def _differences(found: Verification) -> Iterator[str]:
+    for outcome in found.outcomes:
+        if outcome.failure is not None:
+            yield f"<h2>The converted trial failed with {escape(outcome.label)}</h2>"
+            yield f'<pre class="log">{escape(outcome.failure.text)}</pre>'
+        elif outcome.differences:
+            yield f"<h2>First differences with {escape(outcome.label)}</h2>"
+            rows = [
+                [str(d.key.step), f"{d.gap:.2e}", f"{d.limit:.1e}", _code(d.key), escape(d.reason)]
+                for d in outcome.differences
+            ]
+            headings = ("batch", "gap", "limit", "value", "")
+            yield _table(headings, rows[:_FIRST], (0, 1, 2))
+            if rows[_FIRST:]:
+                more = _table(headings, rows[_FIRST:_ROWS], (0, 1, 2))
+                left = "" if len(rows) <= _ROWS else f", of which {_ROWS - _FIRST} are shown"
+                yield f"<details><summary>{len(rows) - _FIRST:,} more{left}</summary>{more}</details>"
+
+
+def _costs(found: Verification) -> Iterator[str]:
+    yield "<h2>Memory and speed</h2>"
+    rows = [[escape(label), memory(figures), speed(figures), escape(why)] for label, figures, why in found.costs()]
+    yield _table(["", "peak memory of a rank", "speed", ""], rows, (1, 2))
+    if found.settings.device == "cpu":
+        yield '<p class="soft">On a CPU: the memory of the whole process, torch included.</p>'
+
+
+def _charts(trained: Round) -> Iterator[str]:
+    if trained.original.failure is not None or trained.converted.failure is not None:
+        return
+    label = "1 rank" if trained.ranks == 1 else f"{trained.ranks} ranks"
+    yield f"<h2>Curves with {label}</h2>"
+    yield (
+        '<p class="soft"><span class="key k1"></span>original<span class="key k2"></span>converted'
+        '<span class="key kg"></span>gap<span class="key kc"></span>gap of the control run</p>'
+    )
+    shown: list[tuple[Kind, str]] = sorted(
+        {
+            (key.kind, key.name)
+            for key, value in trained.original.record.values.items()
+            if key.kind in ("training", "validation", "lr", "norm")
+            and key.rank == 0
+            and (value.size == 1 or key.kind == "lr")
+        },
+        key=lambda series: (("training", "validation", "lr", "norm").index(series[0]), series[1]),
+    )
+    yield '<div class="charts">'
+    for kind, name in shown[:_CHARTS]:
+        one, two, control = (
+            _series(side.record, kind, name) for side in (trained.original, trained.converted, trained.control)
+        )
+        yield f'<div class="chart"><h3>{escape(kind)}: {escape(name)}</h3>'
+        yield curves([("original", "one", one), ("converted", "two", two)])
+        yield curves([("control", "control", _gaps(one, control)), ("gap", "gap", _gaps(one, two))], log=True)
+        yield "</div>"
+    yield "</div>"
+    if len(shown) > _CHARTS:
+        yield f'<p class="soft">and {len(shown) - _CHARTS} more series</p>'
+
+
+def _series(record: Record, kind: Kind, name: str) -> list[tuple[float, float]]:
+    found = [
+        (float(key.step), float(value.reshape(-1)[0]))
+        for key, value in record.values.items()
+        if key.kind == kind and key.name == name and key.rank == 0 and value.size
+    ]
+    return sorted(found)
+
+
+def _gaps(one: Points, other: Points) -> list[tuple[float, float]]:
+    import numpy as np
+
+    values = dict(other)
+    return [(x, gap_between(np.array(y), np.array(values[x]))) for x, y in one if x in values]
+
+
+def _findings(found: Verification) -> Iterator[str]:
+    shown = [(name, it) for name, it in found.sides.findings if it.severity.value != "converted"]
+    if shown:
+        yield "<h2>Findings of the conversion</h2>"
+        rows = [
+            [it.severity.value, f"<code>{escape(name)}:{it.line}</code>", f"{it.code} {escape(it.message)}"]
+            for name, it in shown
+        ]
+        yield _table(["severity", "where", "finding"], rows)
+
+
+def _changes(changes: Sequence[FileChange]) -> Iterator[str]:
+    if changes:
+        yield "<h2>What the conversion changed</h2>"
+    for change in changes:
+        before, after = ((part or b"").decode(errors="replace").splitlines() for part in (change.before, change.after))
+        lines = [
+            f'<span class="{_line_class(line)}">{escape(line)}</span>'
+            for line in difflib.unified_diff(before, after, lineterm="", n=3)
+            if not line.startswith(("---", "+++"))
+        ]
+        yield f"<details open><summary><code>{escape(change.name)}</code></summary>"
+        yield f"<pre>{''.join(lines)}</pre></details>"
+
+
+def _line_class(line: str) -> str:
+    return {"+": "add", "-": "del", "@": "hunk"}.get(line[:1], "ctx")
+
+
+def _versions(found: Verification) -> Iterator[str]:
+    yield "<h2>Versions</h2>"
+    yield _table(["", ""], [[escape(name), f"<code>{escape(text)}</code>"] for name, text in found.versions.items()])
+    seeds = found.settings.seed if not found.rounds else "as the config says, else " + str(found.settings.seed)
+    yield f'<p class="soft">seed {seeds}; deterministic algorithms where torch has them</p>'

@@ -1,0 +1,259 @@
+"""Watches one training run from inside of its process: replaces the lengths of ``Trainer.fit()`` and writes a record.
+
+Works on the trainers of trial_runtime and of the real ``determined`` alike, and so on a trial that a script trains.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+from ds_verify import host_batches as host
+from ds_verify import weights
+from ds_verify.record import Key, Record
+
+RANK = int(os.environ.get("RANK", "0"))
+
+
+class Observed(BaseException):
+    """The first ``fit()`` has ended, and with it what the entrypoint was run for."""
+
+
+@dataclass
+class Observation:
+    """What is asked of one run, and what it gave.
+
+    Attributes:
+        steps: micro-batches to train in all; rounded up to whole optimizer steps.
+        part: 0: the whole run; 1: its first half, which ends with a checkpoint; 2: the half after that.
+        seed: of all random generators where training begins.
+        home: the folder of the user's code.
+        nudge: whether every initial weight is moved by one ulp.
+        host_batches: whether the trial gets batches that raise where a GPU would.
+        checkpoint: where part 2 starts; what part 1 saved.
+        tell: called with the number of micro-batches trained.
+        times: seconds that each micro-batch after the first took, without validations and reports.
+        samples: in a micro-batch of all ranks. precision: the coarsest that a weight has.
+    """
+
+    steps: int
+    part: int
+    seed: int
+    home: str
+    nudge: bool = False
+    host_batches: bool = False
+    checkpoint: str | None = None
+    tell: Callable[[int], None] = lambda _: None
+    record: Record = field(default_factory=Record)
+    trained: int = 0
+    times: list[float] = field(default_factory=list)
+    samples: int | None = None
+    precision: str = "float32"
+    finished: bool = False
+
+    def lengths(self, accumulation: int) -> tuple[int, int]:
+        """Micro-batches: where this part ends, and between two validations.
+
+        The run is saved where it validates anyway: a trial that looks at its validations must not see one more.
+        """
+
+        def whole(count: float) -> int:
+            return max(1, -int(-count // accumulation)) * accumulation
+
+        validation = whole(self.steps / 4)
+        middle = 2 * validation
+        return (middle if self.part == 1 else max(whole(self.steps), middle + accumulation)), validation
+
+
+def seed_everything(seed: int) -> None:
+    """The same seed on every rank, as a Determined cluster does."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+@contextlib.contextmanager
+def observed(trainer: type, units: ModuleType, observation: Observation) -> Iterator[None]:
+    """Inside, ``fit()`` of ``trainer`` trains as ``observation`` says, then raises Observed.
+
+    Args:
+        trainer: the class whose ``fit`` is replaced, with its subclasses.
+        units: the package that has ``Batch`` and ``PyTorchCallback``.
+    """
+    original = trainer.fit  # type: ignore[attr-defined]
+
+    @functools.wraps(original)
+    def fit(self: Any, *args: Any, **kwargs: Any) -> None:
+        del args, kwargs  # the trial's own lengths and periods
+        _fit(functools.partial(original, self), self._trial, self._context, units, observation)
+        raise Observed
+
+    trainer.fit = fit  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        trainer.fit = original  # type: ignore[attr-defined]
+
+
+def _fit(fit: Callable[..., None], trial: Any, context: Any, units: ModuleType, observation: Observation) -> None:
+    engines = not hasattr(context, "_aggregation_frequency")
+    accumulation = context.get_num_micro_batches_per_slot() if engines else context._aggregation_frequency
+    end, validation = observation.lengths(accumulation)
+    batch = accumulation if engines else 1  # micro-batches in what this trainer calls a batch
+    observation.samples = _samples(context)
+    if observation.nudge:
+        weights.move_by_one_ulp(weights.tensors_of(trial, observation.home)[0])
+    if observation.host_batches:
+        _mark_batches(trial)
+    if observation.part != 2 and RANK == 0:
+        observation.record.add(Key("setup", 0, "micro-batches in an optimizer step"), accumulation)
+    recorder = _recorder(units.PyTorchCallback)(observation, trial, context, accumulation)
+    callbacks = trial.build_callbacks
+    trial.build_callbacks = lambda: {**(callbacks() or {}), "ds_verify": recorder}
+    _time_batches(trial, observation)
+    fit(
+        max_length=units.Batch(end // batch),
+        validation_period=units.Batch(validation // batch),
+        reporting_period=units.Batch(accumulation // batch),
+        checkpoint_policy="none",
+        latest_checkpoint=observation.checkpoint,
+    )
+    if observation.part != 1:
+        add_weights(observation.record, "state", end, trial, observation.home)
+        observation.precision = weights.precision(weights.tensors_of(trial, observation.home)[0])
+    observation.finished = True
+
+
+def _samples(context: Any) -> int | None:
+    """Samples in one micro-batch of all ranks, where the context knows."""
+    try:
+        return int(context.get_per_slot_batch_size()) * int(context.distributed.get_size())
+    except Exception:  # a trial need not have the hyperparameter
+        return None
+
+
+def _recorder(base: type) -> type:
+    """A callback that writes down what it is shown; it derives from the callback class of the package that trains."""
+
+    class Recorder(base):  # type: ignore[misc]
+        def __init__(self, observation: Observation, trial: Any, context: Any, accumulation: int) -> None:
+            self.observation, self.trial, self.context, self.accumulation = observation, trial, context, accumulation
+            self.record = observation.record
+
+        def on_training_start(self) -> None:
+            # Each side draws its own random numbers while it sets up. A resumed run goes on with those it saved.
+            if self.observation.part != 2:
+                add_weights(self.record, "initial", 0, self.trial, self.observation.home)
+                seed_everything(self.observation.seed)
+
+        def on_training_workload_end(self, avg_metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]) -> None:
+            seen = self.observation
+            for metrics in batch_metrics:
+                seen.trained += 1
+                if RANK == 0:
+                    self.record.add_metrics("training", seen.trained, numbers(metrics))
+            if not batch_metrics:  # metrics are the chief's
+                seen.trained += self.accumulation
+            if RANK == 0:
+                # Not a user's metrics, and in other units under accumulation.
+                means = {name: value for name, value in avg_metrics.items() if name not in ("batches", "epochs")}
+                self.record.add_metrics("window", seen.trained, numbers(means))
+                rates = [
+                    float(group["lr"]) for optimizer in _optimizers(self.context) for group in optimizer.param_groups
+                ]
+                self.record.add(Key("lr", seen.trained, "learning rates"), sorted(rates))
+            for name, norm in weights.norms(self.trial, seen.home).items():
+                self.record.add(Key("norm", seen.trained, name, RANK), norm)
+            seen.tell(seen.trained)
+
+        def on_validation_end(self, metrics: dict[str, Any]) -> None:
+            if RANK == 0:
+                self.record.add_metrics("validation", self.observation.trained, numbers(metrics))
+
+        def on_checkpoint_upload_end(self, uuid: str) -> None:
+            self.observation.checkpoint = uuid
+
+    return Recorder
+
+
+def numbers(metrics: dict[str, Any]) -> dict[str, Any]:
+    """The metrics that can be compared as numbers, nested ones under dotted names."""
+    found: dict[str, Any] = {}
+    for name, value in metrics.items():
+        if isinstance(value, dict):
+            found.update({f"{name}.{inner}": held for inner, held in numbers(value).items()})
+            continue
+        try:
+            array = np.array(value.detach().float().cpu() if isinstance(value, torch.Tensor) else value)
+        except (ValueError, TypeError):
+            continue
+        if array.dtype.kind in "biuf":
+            found[str(name)] = array
+    return found
+
+
+def _optimizers(context: Any) -> list[Any]:
+    if hasattr(context, "optimizers"):
+        return list(context.optimizers)
+    return [engine.optimizer for engine in context.models if engine.optimizer is not None]
+
+
+def add_weights(record: Record, kind: Any, step: int, trial: object, home: str) -> None:
+    """Every parameter and buffer of the trial, on this rank. Collective under ZeRO stage 3."""
+    tensors, aliases = weights.tensors_of(trial, home)
+    with weights.whole(tensors):
+        for name, tensor in tensors.items():
+            value = tensor.detach()
+            value = value.float() if value.dtype in (torch.bfloat16, torch.float16) else value
+            if not value.is_complex():
+                record.add(Key(kind, step, name, RANK), value.cpu().numpy())
+    record.aliases.update(aliases)
+
+
+def _mark_batches(trial: Any) -> None:
+    """Let the trial get marked batches; the rest of its arguments stay as they are."""
+    for name in ("train_batch", "evaluate_batch", "evaluate_full_dataset"):
+        method = getattr(trial, name, None)
+        # A base's own method stands for one that the trial does not define.
+        if method is not None and not method.__module__.startswith("trial_runtime."):
+            setattr(trial, name, _with_first_argument(method, host.MarkedBatches))
+
+
+def _with_first_argument(method: Callable[..., Any], change: Callable[[Any], Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def changed(first: Any = None, *args: Any, **kwargs: Any) -> Any:
+        names = [name for name in ("dataloader_iter", "data_loader") if name in kwargs]
+        for name in names:
+            kwargs[name] = change(kwargs[name])
+        return method(*([] if names else [change(first)]), *args, **kwargs)
+
+    return changed
+
+
+def _time_batches(trial: Any, observation: Observation) -> None:
+    """Keep how long each call of ``train_batch`` takes."""
+    method = trial.train_batch
+    count = itertools.count()
+
+    @functools.wraps(method)
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        began = time.perf_counter()
+        result = method(*args, **kwargs)
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        if next(count):
+            observation.times.append(time.perf_counter() - began)
+        return result
+
+    trial.train_batch = timed

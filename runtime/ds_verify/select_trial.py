@@ -1,0 +1,166 @@
+"""Which trial is compared, from which experiment config, with which hyperparameters."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ds_migrate.files.discovery import discover
+from ds_migrate.options import Options
+from ds_migrate.pipeline import migrate
+from trial_runtime._cluster_info import ClusterInfo
+from trial_runtime._storage.urls import Storage
+from trial_runtime.train.config import hparams
+from trial_runtime.train.config.document import assign, load
+from trial_runtime.train.config.errors import ConfigError
+from trial_runtime.train.config.run_plan import Plan, make_plan
+from trial_runtime.train.run.run_directory import RunDirectory, describe
+
+_SUFFIXES = (".yaml", ".yml")
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """What both sides run.
+
+    Attributes:
+        config: the experiment config, relative to the context directory; None: there is none.
+        document: the config's content, or what stands in for it.
+        picks: values of hyperparameters, by dotted name.
+        picked: those of them that nobody asked for: the first value of a search space.
+        trial: the trial, or the script that trains it.
+    """
+
+    config: Path | None
+    document: dict[str, Any]
+    picks: dict[str, Any]
+    picked: dict[str, Any]
+    trial: str
+
+
+def choose(
+    context: Path, config: Path | None = None, trial: str | None = None, picks: Mapping[str, Any] | None = None
+) -> Choice:
+    """Choose from the experiment configs below `context`: one that needs no search value first.
+
+    Args:
+        context: the original's folder.
+        config: the user's choice, relative to `context`.
+        trial: the class that the config has to name.
+        picks: the user's hyperparameters.
+
+    Raises:
+        ConfigError: no config names the trial, or several trials are there and none was named.
+    """
+    picks = dict(picks or {})
+    if config is not None:
+        return _choice(context, config, load(context / config), picks)
+    found: list[Choice] = []
+    problems: list[str] = []
+    for path in _configs(context):
+        try:
+            document = load(context / path)
+            if "entrypoint" in document:
+                found.append(_choice(context, path, document, picks))
+        except ConfigError as error:
+            problems.append(str(error))
+    named = [choice for choice in found if trial is None or choice.trial.partition(":")[2] == trial]
+    if not named:
+        return _without_config(context, trial, picks, problems)
+    trials = sorted({choice.trial for choice in named})
+    if len(trials) > 1:
+        raise ConfigError(
+            f"{context.name}: there are several trials ({', '.join(trials)}): name one with --trial or --config"
+        )
+    return min(named, key=lambda choice: (len(choice.picked), str(choice.config)))
+
+
+def plan_of(choice: Choice, context: Path, ranks: int, changes: Mapping[str, Any] | None = None) -> Plan:
+    """The plan of one side's run.
+
+    Args:
+        choice: of the original; the side's own version of the config is read.
+        context: the side's folder.
+        ranks: number of processes.
+        changes: settings of a converted trial's DeepSpeed config, by dotted name.
+
+    Raises:
+        ConfigError: it cannot be run.
+    """
+    path = None if choice.config is None else context / choice.config
+    document = load(path) if path is not None and path.is_file() else copy.deepcopy(choice.document)
+    _settle(document, ranks)
+    for name, value in (changes or {}).items():
+        assign(document, f"hyperparameters.overwrite_deepspeed_args.{name}", value)
+    plan = make_plan(document, str(choice.config or choice.trial), context, picks=choice.picks)
+    return dataclasses.replace(plan, slots=ranks, storage=Storage())
+
+
+def info_of(plan: Plan, directory: Path, seed: int) -> ClusterInfo:
+    """What the ranks are told: the plan's run, in `directory`."""
+    directory.mkdir(parents=True, exist_ok=True)
+    return describe(plan, RunDirectory(directory, directory.name, 1, seed), None)
+
+
+def _settle(document: dict[str, Any], ranks: int) -> None:
+    """One run of the searcher's many, on so many ranks."""
+    searcher = document.get("searcher")
+    searcher = searcher if isinstance(searcher, dict) else {}
+    searcher.update({"name": "single", "max_length": {"batches": 1}})
+    searcher.pop("source_checkpoint_uuid", None)
+    searcher.pop("max_steps", None)
+    document["searcher"] = searcher
+    resources = document.get("resources")
+    document["resources"] = {**(resources if isinstance(resources, dict) else {}), "slots_per_trial": ranks}
+    document.pop("checkpoint_storage", None)
+
+
+def _configs(context: Path) -> Iterator[Path]:
+    for path in sorted(context.rglob("*")):
+        if path.suffix in _SUFFIXES and path.is_file():
+            yield path.relative_to(context)
+
+
+def _choice(context: Path, path: Path, document: dict[str, Any], picks: dict[str, Any]) -> Choice:
+    settled = copy.deepcopy(document)
+    _settle(settled, 1)
+    tree = settled.get("hyperparameters")
+    picked = {name: value for name, value in _first_values(tree if isinstance(tree, dict) else {}) if name not in picks}
+    plan = make_plan(settled, str(path), context, picks={**picks, **picked})
+    return Choice(path, document, {**picks, **picked}, picked, plan.entrypoint.target)
+
+
+def _first_values(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """One value of each search space: its first, or its smallest."""
+    for key, value in tree.items():
+        name = f"{prefix}{key}"
+        if not isinstance(value, Mapping):
+            continue
+        if not hparams.is_space(value):
+            yield from _first_values(value, name + ".")
+        elif value["type"] == "categorical" and len(value.get("vals") or []) > 1:
+            yield name, value["vals"][0]
+        elif value["type"] == "log":
+            yield name, float(value.get("base", 10)) ** float(value["minval"])
+        elif value["type"] in ("int", "double"):
+            yield name, value["minval"]
+
+
+def _without_config(context: Path, trial: str | None, picks: dict[str, Any], problems: list[str]) -> Choice:
+    """A trial that no experiment config names: its class alone, with the user's hyperparameters."""
+    report = migrate(discover([context]), Options())
+    names = {found.name: file.path for file, found in report.trials() if trial in (None, found.name)}
+    if len(names) != 1:
+        known = ", ".join(sorted(names)) or "none"
+        reason = "".join(f"\n    {problem}" for problem in problems[:5])
+        raise ConfigError(
+            f"no experiment config names {trial or 'one trial'} (trials there: {known}); "
+            f"use --config or --trial{reason}"
+        )
+    ((name, path),) = names.items()
+    module = ".".join(path.resolve().relative_to(context.resolve()).with_suffix("").parts)
+    document = {"name": name, "entrypoint": f"{module}:{name}", "hyperparameters": dict(picks)}
+    return Choice(None, document, {}, {}, f"{module}:{name}")

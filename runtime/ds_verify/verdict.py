@@ -1,0 +1,111 @@
+"""Same or different, and since when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ds_migrate.findings import Finding, Severity
+from ds_migrate.rules import all_rules
+
+from ds_verify.compare import Difference, compare, gaps
+from ds_verify.job import Failure
+from ds_verify.record import Key
+from ds_verify.runs import Round
+
+
+@dataclass
+class Outcome:
+    """One number of ranks, or one further stage: the converted trial against the original.
+
+    Attributes:
+        ranks: number of processes. stage: the ZeRO stage of a further run; None: as converted.
+        differences: first step first.
+        values: how many numbers were compared.
+        largest: the largest gap, where it is, and the limit there; None when nothing was compared.
+        noise: final weights that rounding alone decides, with the control's spread.
+        failure: the converted trial raised.
+    weak_from: the batch from which on rounding alone moves a metric by more than 0.1%: the proof is weak from there.
+    """
+
+    ranks: int
+    stage: int | None = None
+    differences: list[Difference] = field(default_factory=list)
+    values: int = 0
+    largest: tuple[float, Key, float] | None = None
+    noise: dict[str, float] = field(default_factory=dict)
+    failure: Failure | None = None
+    weak_from: int | None = None
+
+    @property
+    def label(self) -> str:
+        """Such as "1 rank", or "2 ranks, ZeRO 1"."""
+        ranks = "1 rank" if self.ranks == 1 else f"{self.ranks} ranks"
+        return ranks if self.stage is None else f"{ranks}, ZeRO {self.stage}"
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing parted."""
+        return self.failure is None and not self.differences
+
+    @property
+    def first(self) -> str:
+        """Where the two part first, in words."""
+        if self.failure is not None:
+            return f"batch {self.failure.step + 1}: {self.failure.reason}"
+        if not self.differences:
+            return ""
+        difference = self.differences[0]
+        gap = f" by {difference.gap:.2g} (limit {difference.limit:.2g})" if difference.gap != float("inf") else ""
+        where = "before the first batch" if difference.key.step == 0 else f"batch {difference.key.step}"
+        return f"{where}: {difference.key}{gap}: {difference.reason}"
+
+
+def outcome(trained: Round, stage: int | None = None) -> Outcome:
+    """Compare one run of the converted trial with the original's of the same round."""
+    converted = trained.converted if stage is None else trained.swept[stage]
+    if converted.failure is not None:
+        return Outcome(trained.ranks, stage, failure=converted.failure)
+    original, limits = trained.original.record, trained.limits(converted)
+    found = Outcome(trained.ranks, stage, compare(original, converted.record, limits))
+    found.noise = limits.driven_by_noise()
+    found.weak_from = limits.weak_from(original)
+    measured = [(gap, key) for key, gap in gaps(original, converted.record) if key.kind not in ("setup", "lr")]
+    found.values = sum(value.size for value in converted.record.values.values())
+    if measured:
+        gap, key = max(measured, key=lambda pair: pair[0])
+        found.largest = (gap, key, limits.of(key, original.values[key]))
+    return found
+
+
+def explanations(findings: Sequence[tuple[str, Finding]]) -> list[tuple[str, Finding]]:
+    """The review findings that may change numbers, as the pages of their rules say."""
+    changing = {rule.code for rule in all_rules() if not _numbers(rule.doc).startswith("Unchanged.")}
+    return [(name, found) for name, found in findings if found.severity is Severity.REVIEW and found.code in changing]
+
+
+def _numbers(page: str) -> str:
+    _, _, after = page.partition("\nNumbers\n")
+    return after.strip()
+
+
+def headline(outcomes: Sequence[Outcome], steps: int) -> str:
+    """The verdict in one line."""
+    wrong = [each for each in outcomes if not each.same]
+    if wrong:
+        return f"different: with {wrong[0].label} from {wrong[0].first}"
+    measured = [each.largest for each in outcomes if each.largest is not None]
+    gap, _, limit = max(measured, key=lambda found: found[0], default=(0.0, None, 0.0))
+    exact = f"largest gap {gap:.1e}, limit {limit:.1e}" if gap else "bitwise"
+    ranks = {each.ranks for each in outcomes}
+    stages = {each.stage for each in outcomes if each.stage is not None}
+    where = f"{_listed(ranks)} {'rank' if ranks == {1} else 'ranks'}"
+    where += f", at ZeRO stages {_listed(stages)} as well" if stages else ""
+    weak = min((each.weak_from for each in outcomes if each.weak_from is not None), default=None)
+    caution = "" if weak is None else f"; weak from batch {weak} on, where rounding alone moves a metric by over 0.1%"
+    return f"same: {steps} batches with {where} ({exact}){caution}"
+
+
+def _listed(numbers: set[int]) -> str:
+    *first, last = (str(number) for number in sorted(numbers))
+    return f"{', '.join(first)} and {last}" if first else last

@@ -1,0 +1,198 @@
+"""The two sides as folders: a working copy of the original's code, and one of the converted code.
+
+Nothing of the user's is written. Code and configs are copied; everything else (data, pretrained weights) is linked.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ds_migrate.files.discovery import discover
+from ds_migrate.findings import Finding, Report, Severity, TrialStatus
+from ds_migrate.options import Options
+from ds_migrate.pipeline import migrate
+from trial_runtime.train.config.errors import ConfigError
+
+_CODE = frozenset({".py", ".pyi", ".yaml", ".yml", ".json", ".ipynb", ".toml", ".cfg", ".ini"})
+_SKIPPED = frozenset({".git", "__pycache__", ".venv", "venv", "node_modules", ".mypy_cache", ".pytest_cache"})
+_LARGE = 8 << 20
+_MANY = 2000
+"""A folder with more entries is data, whatever their names are."""
+
+
+@dataclass
+class FileChange:
+    """A file that is not the same on the two sides; None: it is not there."""
+
+    name: str
+    before: bytes | None
+    after: bytes | None
+
+
+@dataclass
+class Sides:
+    """The two folders, and how the one became the other.
+
+    Attributes:
+        original, converted: working copies of the context directory.
+        how: where they come from, in words. waiting: whether the user's own files are not converted yet.
+        findings: what the conversion said, each with its file's name relative to the context directory.
+        changes: the files that differ.
+    """
+
+    original: Path
+    converted: Path
+    how: str
+    waiting: bool = False
+    findings: list[tuple[str, Finding]] = field(default_factory=list)
+    changes: list[FileChange] = field(default_factory=list)
+
+
+def open_sides(context: Path, work: Path, against: str | None, reference: str | None, options: Options) -> Sides:
+    """Make the two working copies below `work`.
+
+    Args:
+        context: the folder with the trial's code.
+        against: "converted": convert a copy; "working-tree": the files as they are; None: the former when they hold a
+            trial that is not converted.
+        reference: the original, where it is not the files as they are: a folder, or a git revision (HEAD).
+        options: of the conversion.
+
+    Raises:
+        ConfigError: there is no trial, it does not convert, or there is no original to compare with.
+    """
+    waiting, converted = _trials(migrate(discover([context]), options))
+    if not waiting and not converted and reference is None:
+        raise ConfigError(f"{context}: holds neither a PyTorchTrial nor a DeepSpeedTrial")
+    if against is None:
+        against = "converted" if waiting and reference is None else "working-tree"
+    if against == "converted":
+        if not waiting:
+            raise ConfigError(
+                f"{context}: holds no trial that is not converted; leave --against out to compare with git HEAD"
+            )
+        original, changed = working_copy(context, work / "original"), working_copy(context, work / "converted")
+        sides = Sides(original, changed, f"{context}, and a copy that ds-migrate converted", waiting=True)
+        _convert(sides, options)
+    else:
+        original = _reference(context, reference, work / "original")
+        named = reference or "HEAD"
+        sides = Sides(original, working_copy(context, work / "converted"), f"{named}, and {context} as it is")
+        report = migrate(discover([original]), options)
+        sides.findings = _findings(report, original)
+    sides.changes = list(_changes(sides.original, sides.converted))
+    return sides
+
+
+def working_copy(source: Path, target: Path) -> Path:
+    """A copy of the code below `source`, with links to everything else."""
+    target.mkdir(parents=True)
+    with os.scandir(source) as entries:
+        listed = sorted(entries, key=lambda entry: entry.name)
+    for entry in listed:
+        if entry.name in _SKIPPED:
+            continue
+        place, path = target / entry.name, Path(entry.path).resolve()
+        if entry.is_dir() and _holds_code(path):
+            working_copy(path, place)
+        elif entry.is_file() and _is_code(path):
+            shutil.copyfile(path, place)
+        else:
+            place.symlink_to(path)
+    return target
+
+
+def _is_code(path: Path) -> bool:
+    return path.suffix in _CODE and path.stat().st_size <= _LARGE
+
+
+def _holds_code(folder: Path) -> bool:
+    for _, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name not in _SKIPPED]
+        if len(names) > _MANY:
+            folders[:] = []
+        elif any(Path(name).suffix in _CODE for name in names):
+            return True
+    return False
+
+
+def _trials(report: Report) -> tuple[bool, bool]:
+    """Whether there is a trial to convert, and whether there is one on DeepSpeed already."""
+    kinds = {trial.status for _, trial in report.trials()}
+    return bool(kinds - {TrialStatus.ALREADY_DEEPSPEED}), TrialStatus.ALREADY_DEEPSPEED in kinds
+
+
+def _convert(sides: Sides, options: Options) -> None:
+    report = migrate(discover([sides.converted]), options)
+    sides.findings = _findings(report, sides.converted)
+    if not any(report.trials(TrialStatus.CONVERTED)):
+        reasons = [
+            f"{name}:{finding.line}: {finding.code} {finding.message}"
+            for name, finding in sides.findings
+            if finding.severity in (Severity.BLOCKED, Severity.ERROR)
+        ]
+        raise ConfigError("ds-migrate does not convert it:\n    " + "\n    ".join(reasons[:10]))
+    for file in report.files:
+        if file.to_write and file.after is not None:
+            file.path.parent.mkdir(parents=True, exist_ok=True)
+            file.path.write_bytes(file.after)
+
+
+def _findings(report: Report, folder: Path) -> list[tuple[str, Finding]]:
+    root = folder.resolve()
+    found = []
+    for file, finding in report.findings():
+        path = file.path.resolve()
+        found.append((str(path.relative_to(root)) if path.is_relative_to(root) else path.name, finding))
+    return found
+
+
+def _reference(context: Path, reference: str | None, target: Path) -> Path:
+    """A working copy of the original: a folder's, or the code that git has with the data that lies in `context`."""
+    if reference is not None and Path(reference).is_dir():
+        return working_copy(Path(reference), target)
+    revision = reference or "HEAD"
+    archive = subprocess.run(
+        ["git", "-C", str(context), "archive", "--format=tar", revision, "."], capture_output=True, check=False
+    )
+    if archive.returncode:
+        said = archive.stderr.decode(errors="replace").strip().splitlines() or ["git failed"]
+        raise ConfigError(
+            f"{context}: git has no {revision} of it to compare with ({said[-1]}); name the original: "
+            f"--original FOLDER or --original REVISION"
+        )
+    working_copy(context, target)
+    for path in target.rglob("*"):
+        if path.suffix in _CODE and path.is_file() and not path.is_symlink():
+            path.unlink()
+    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
+        for member in files.getmembers():
+            place = target / member.name
+            if member.isfile() and (place.suffix in _CODE or not place.exists()):
+                place.parent.mkdir(parents=True, exist_ok=True)
+                content = files.extractfile(member)
+                place.unlink(missing_ok=True)
+                place.write_bytes(content.read() if content is not None else b"")
+    return target
+
+
+def _changes(original: Path, converted: Path) -> Iterator[FileChange]:
+    names = {
+        str(path.relative_to(side))
+        for side in (original, converted)
+        for path in side.rglob("*")
+        if path.suffix in _CODE and path.is_file() and not path.is_symlink()
+    }
+    for name in sorted(names):
+        before, after = (
+            (side / name).read_bytes() if (side / name).is_file() else None for side in (original, converted)
+        )
+        if before != after:
+            yield FileChange(name, before, after)

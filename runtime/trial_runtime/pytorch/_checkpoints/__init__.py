@@ -1,0 +1,1 @@
+"""Checkpoints: written, committed, verified, loaded, and copied to remote storage."""

@@ -1,0 +1,131 @@
+"""A run's checkpoints in a remote storage: sent after the local commit, fetched when a run continues elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from pathlib import Path
+from typing import Any
+
+from trial_runtime import core
+from trial_runtime._cluster_info import LATEST_FILE
+from trial_runtime._storage import remote
+from trial_runtime._storage.remote import Location
+from trial_runtime.errors import CheckpointNotFound, CheckpointStorageError
+from trial_runtime.pytorch._checkpoints import manifest, staging
+from trial_runtime.pytorch._checkpoints.collective import RanksError, together
+
+
+class Mirror:
+    """Keeps a directory's checkpoints in a storage; of those that are there, only the newest stays here.
+
+    It knows the checkpoints of this run only: others of the directory are left alone.
+
+    Args:
+        directory: the local checkpoints.
+        location: the folder in the storage.
+    """
+
+    def __init__(self, directory: Path, location: Location) -> None:
+        self.directory = directory
+        self.location = location
+        self.unsent: list[str] = []
+        self._sent: list[str] = []
+
+    def names(self, ranks: core.DistributedContext) -> list[str]:
+        """The checkpoints in the storage, oldest first. Collective.
+
+        Raises:
+            CheckpointStorageError: on every rank, when it cannot be read.
+        """
+        with _storage_errors():
+            return list(together(ranks, lambda: remote.call(self.location, "names"))[0])
+
+    def beyond(self, ranks: core.DistributedContext, name: str | None) -> str | None:
+        """The newest checkpoint in the storage, where the directory has none, or its newest (``name``) is there and is
+        not the newest: the run went on elsewhere, or the newest was removed here. Collective.
+
+        Raises:
+            CheckpointStorageError: on every rank, when it cannot be read.
+        """
+        with _storage_errors():
+            newest: str | None = together(ranks, lambda: remote.call(self.location, "beyond", name=name))[0]
+            return newest
+
+    def adopt(self, ranks: core.DistributedContext, name: str) -> None:
+        """The run continues from this checkpoint of the directory. Collective."""
+        (self._sent if name in self.names(ranks) else self.unsent).append(name)
+
+    def send(self, ranks: core.DistributedContext) -> None:
+        """Upload what is not there yet; remove here what is there and not the newest. Collective.
+
+        Raises:
+            CheckpointStorageError: on every rank; what was not sent is sent the next time.
+        """
+        for name in list(self.unsent):
+            folder = self.directory / name
+            sizes = manifest.files(folder)
+            sizes.pop(manifest.MANIFEST)
+            mine = manifest.shares(sizes, ranks.size)[ranks.rank]
+            do = functools.partial(remote.call, self.location, name=name, folder=str(folder))
+            with _storage_errors():
+                together(ranks, functools.partial(do, "put", files=mine), everywhere=True)
+                together(ranks, functools.partial(do, "commit"))
+            self.unsent.remove(name)
+            self._sent.append(name)
+        while len(self._sent) > 1:
+            former = self._sent.pop(0)
+            if ranks.rank == 0:
+                manifest.remove(self.directory / former)
+
+
+def fetch(ranks: core.DistributedContext, source: Location, given: str, directory: Path) -> Path:
+    """Bring a checkpoint from a storage into a directory that all ranks see. Collective.
+
+    Args:
+        ranks: they share the files.
+        source: the folder of a run's checkpoints.
+        given: the checkpoint's name, or ``latest``.
+        directory: where it goes, under its name; one that is there already is taken as it is.
+
+    Raises:
+        CheckpointNotFound: on every rank, when there is none.
+        CheckpointStorageError: on every rank, when it could not be fetched.
+    """
+    with _storage_errors(), contextlib.ExitStack() as claim:
+        name, sizes = together(ranks, lambda: _choose(source, given))[0]
+        if not sizes:
+            raise CheckpointNotFound(f"There is no checkpoint {given!r} in {source.url}.")
+        final, temporary = directory / name, directory / f"{staging.PREFIX}{name}"
+        if not together(ranks, final.is_dir)[0]:
+            together(ranks, lambda: _claimed(temporary, claim))
+            mine = manifest.shares(sizes, ranks.size)[ranks.rank]
+            get = functools.partial(remote.call, source, "get", name=name, folder=str(temporary), files=mine)
+            together(ranks, get, everywhere=True)
+            together(ranks, functools.partial(os.rename, temporary, final))
+        return final
+
+
+def fetch_url(ranks: core.DistributedContext, url: str, directory: Path) -> Path:
+    """:func:`fetch` of a checkpoint's URL, or of a run's: its newest. Collective."""
+    with _storage_errors():
+        source, name = together(ranks, lambda: remote.resolve(remote.with_options_of_environment(url)))[0]
+    return fetch(ranks, source, name, directory)
+
+
+def _claimed(folder: Path, claim: contextlib.ExitStack) -> None:
+    claim.callback(staging.Claim(folder).release)
+
+
+def _choose(source: Location, given: str) -> tuple[str, dict[str, Any]]:
+    name = remote.call(source, "latest") if given == LATEST_FILE else given
+    return name, remote.call(source, "files", name=name) if name else {}
+
+
+@contextlib.contextmanager
+def _storage_errors() -> Any:
+    try:
+        yield
+    except RanksError as error:
+        raise CheckpointStorageError(str(error)) from error

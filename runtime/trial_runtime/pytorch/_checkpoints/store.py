@@ -1,0 +1,235 @@
+"""Checkpoints on disk: written beside, committed by a rename, verified before they are read.
+
+::
+
+    checkpoints/
+      latest                     name of the newest checkpoint, one line
+      00000010-5f0c1a2b/         batches trained, and a random suffix
+        manifest.json            written last: sizes and hashes of all other files, progress, versions, world size
+        rank_0.pt ...            each rank's generators, data position, callbacks
+        load_data.json           how to make the trial again
+        code/                    the modules that the trial imports from its own directory
+        state_dict.pth           PyTorchTrial: models, optimizers, schedulers
+        model0/ ...              DeepSpeedTrial: each engine's files
+
+A checkpoint is there when it has its final name; a crash leaves a ``.tmp-`` folder at most. With a remote storage the
+same is there too, and a checkpoint is there when its manifest is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from trial_runtime import core
+from trial_runtime._cluster_info import LATEST_FILE, newest_checkpoint
+from trial_runtime._storage import remote as _remote
+from trial_runtime._storage.remote import Location
+from trial_runtime.errors import CheckpointNotFound, CheckpointStorageError, InvalidCheckpointException
+from trial_runtime.pytorch._checkpoints import manifest as _manifest
+from trial_runtime.pytorch._checkpoints import staging
+from trial_runtime.pytorch._checkpoints.collective import RanksError, together
+from trial_runtime.pytorch._checkpoints.commit import Commit
+from trial_runtime.pytorch._checkpoints.manifest import MANIFEST
+from trial_runtime.pytorch._checkpoints.remote import Mirror, fetch, fetch_url
+
+logger = logging.getLogger("trial_runtime.pytorch")
+
+_T = TypeVar("_T")
+
+
+class CheckpointStore:
+    """A folder of checkpoints that all ranks see. Every method is collective.
+
+    Args:
+        directory: the folder; made when the first checkpoint is saved.
+        distributed: the ranks.
+        remote: where they are kept too; older ones only there.
+    """
+
+    def __init__(self, directory: Path, distributed: core.DistributedContext, remote: Location | None = None) -> None:
+        self.directory = directory
+        self.distributed = distributed
+        self.mirror = None if remote is None else Mirror(directory, remote)
+        self._beside: core.DistributedContext | None = None
+        self._foreign = False  # the checkpoint that was found is another run's
+
+    def save(self, name: str, write: Callable[[Path], None], facts: dict[str, Any]) -> Commit:
+        """Write a checkpoint and begin to commit it: either it will be whole under its name, or there is none of it.
+
+        Args:
+            name: the folder's name.
+            write: puts this rank's files into the folder it is given; called on every rank.
+            facts: what the manifest says beside the files.
+
+        Returns:
+            the commit under way; ask for its result before the next save and before the end.
+
+        Raises:
+            RuntimeError: on every rank, when a rank could not write.
+        """
+        if self._beside is None:
+            self._beside = self.distributed._beside()
+        temporary = self.directory / f"{staging.PREFIX}{name}"
+        with contextlib.ExitStack() as claim:
+            self._together(self.distributed, "begin", lambda: self._begin(temporary, claim))
+            self._together(self.distributed, "write", lambda: write(temporary), everywhere=True)
+            claimed = claim.pop_all()
+        return Commit(name, lambda: self._commit(temporary, self.directory / name, facts, claimed))
+
+    def continues(self, path: Path | None) -> None:
+        """The run begins, from this checkpoint if there is one.
+
+        Raises:
+            CheckpointStorageError: on every rank, when nothing can be written to the folder, or the remote storage does
+                not answer.
+        """
+        try:
+            together(self.distributed, lambda: _check_writable(self.directory), everywhere=True)
+        except RanksError as error:
+            raise CheckpointStorageError(f"Checkpoints cannot be saved to {self.directory}: {error}.") from error
+        if self.mirror is None:
+            return
+        if path is not None and path.parent == self.directory and not self._foreign:
+            self.mirror.adopt(self.distributed, path.name)
+        else:
+            self.mirror.names(self.distributed)
+
+    def finish(self) -> None:
+        """The run ends: upload what could not be before.
+
+        Raises:
+            CheckpointStorageError: on every rank, when it still cannot be.
+        """
+        if self.mirror is None or not self.mirror.unsent:
+            return
+        try:
+            self.mirror.send(self.distributed)
+        except CheckpointStorageError as error:
+            raise CheckpointStorageError(
+                f"{error}. Not uploaded: {', '.join(self.mirror.unsent)}, whole in {self.directory}. Continue the run "
+                "from there to upload them."
+            ) from error
+
+    def find(self, given: str) -> Path:
+        """The checkpoint of this name in the store, or at this path or URL; a remote one is fetched.
+
+        Raises:
+            CheckpointNotFound: when there is none.
+            CheckpointStorageError: when the remote storage does not answer.
+        """
+        if _remote.is_url(given):
+            self._foreign = self.mirror is None or not given.startswith(self.mirror.location.url)
+            return fetch_url(self.distributed, given, self.directory)
+        if given == LATEST_FILE:
+            here = self.distributed.broadcast(newest_checkpoint(self.directory))
+            newer = None if self.mirror is None else self.mirror.beyond(self.distributed, here and Path(here).name)
+            given = newer or here or given
+        for path in (self.directory / given, Path(given)):
+            if path.is_dir():
+                return path
+        if self.mirror is not None:
+            return fetch(self.distributed, self.mirror.location, given, self.directory)
+        there = ", ".join(_manifest.committed(self.directory)) or "none"
+        raise CheckpointNotFound(
+            f"There is no checkpoint {given!r}, neither at this path nor in {self.directory} (there: {there})."
+        )
+
+    def verify(self, path: Path) -> dict[str, Any]:
+        """Check that all files are there and whole; the manifest (empty for one that Determined wrote).
+
+        Raises:
+            InvalidCheckpointException: on every rank, naming the files, and the newest sound checkpoint.
+        """
+        manifest, problems = None, []
+        try:
+            manifest = _manifest.read(path)
+        except FileNotFoundError:
+            if (path / "metadata.json").exists() or (path / "trial_state.pkl").exists():
+                manifest = {}
+            else:
+                problems.append(f"{MANIFEST}: missing, which each checkpoint has")
+        except (OSError, ValueError) as error:
+            problems.append(f"{MANIFEST}: {error}")
+        files = (manifest or {}).get("files", {})
+        mine = _manifest.shares({name: facts["size"] for name, facts in files.items()}, self.distributed.size)
+        problems.extend(_manifest.differences(path, ((name, files[name]) for name in mine[self.distributed.rank])))
+        everyones = sorted({problem for rank in self.distributed.allgather(problems) for problem in rank})
+        if everyones:
+            sound = self.distributed.broadcast(_newest_sound(path) if self.distributed.rank == 0 else None)
+            advice = "No other sound one is beside it."
+            if sound:
+                advice = f"The newest sound checkpoint there is {sound}: remove the damaged one to go on from it."
+            raise InvalidCheckpointException(f"Checkpoint {path} is damaged: {'; '.join(everyones)}. {advice}")
+        assert manifest is not None
+        return dict(manifest)
+
+    def _begin(self, temporary: Path, claim: contextlib.ExitStack) -> None:
+        staging.sweep(self.directory)
+        claim.callback(staging.Claim(temporary).release)
+
+    def _commit(self, temporary: Path, final: Path, facts: dict[str, Any], claim: contextlib.ExitStack) -> None:
+        ranks = self._beside
+        assert ranks is not None
+        with claim:
+            sizes = self._together(ranks, "list", lambda: _manifest.files(temporary))[0]
+            mine = _manifest.shares(sizes, ranks.size)[ranks.rank]
+            described = self._together(
+                ranks, "sync", lambda: {n: _manifest.describe(temporary / n, sync=True) for n in mine}, everywhere=True
+            )
+            files = {name: about for part in described for name, about in part.items()}
+            self._together(ranks, "commit", lambda: self._rename(temporary, final, {**facts, "files": files}))
+        if self.mirror is not None:
+            self.mirror.unsent.append(final.name)
+            try:
+                self.mirror.send(ranks)
+            except CheckpointStorageError as error:
+                logger.warning(f"Checkpoint {final.name} was not uploaded: {error}. It is tried again after the next.")
+
+    def _rename(self, temporary: Path, final: Path, manifest: dict[str, Any]) -> None:
+        _manifest.write_synced(temporary / MANIFEST, _manifest.text_of(manifest))
+        for folder in {temporary, *(path.parent for path in temporary.rglob("*"))}:
+            _manifest.sync_folder(folder)
+        temporary.rename(final)
+        _manifest.sync_folder(self.directory)
+        pointer = final / f"{staging.PREFIX}{LATEST_FILE}"  # in here no other run writes
+        _manifest.write_synced(pointer, final.name + "\n")
+        pointer.replace(self.directory / LATEST_FILE)
+        _manifest.sync_folder(self.directory)
+
+    def _together(
+        self, ranks: core.DistributedContext, what: str, act: Callable[[], _T], everywhere: bool = False
+    ) -> list[_T]:
+        try:
+            return together(ranks, act, everywhere)
+        except RanksError as error:
+            raise RuntimeError(
+                f"Saving a checkpoint to {self.directory} failed ({what}): {error}. Earlier checkpoints are untouched."
+            ) from error
+
+
+def _check_writable(directory: Path) -> None:
+    """Know a wrong folder before training and not after.
+
+    Raises:
+        OSError: nothing can be written to it, or it cannot be made.
+    """
+    there = next(path for path in (directory, *directory.absolute().parents) if os.path.lexists(path))
+    if not there.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, "no folder, or a link to none", str(there))
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, "nothing may be written here", str(there))
+
+
+def _newest_sound(other_than: Path) -> str | None:
+    for name in reversed(_manifest.committed(other_than.parent)):
+        path = other_than.parent / name
+        with contextlib.suppress(OSError, ValueError):  # its manifest is damaged too
+            if path != other_than and not _manifest.differences(path, _manifest.read(path)["files"].items()):
+                return name
+    return None

@@ -1,0 +1,172 @@
+"""The data that the loop reads: an endless stream for training, one pass for validation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from trial_runtime.errors import InvalidExperimentException
+from trial_runtime.pytorch._data.epoch_replay import TrainingBatches
+from trial_runtime.pytorch._data.in_process import InProcessIterator
+from trial_runtime.pytorch._data.loader import DataLoader
+from trial_runtime.pytorch._data.worker_rng import WorkerStreams
+
+_NOT_OURS = (
+    "{method}() returned an instance of {kind}. Return a pytorch.DataLoader: the loop then shares the data among the "
+    "ranks and goes on at the right batch after a resume. Or take care of both yourself; you can disable this check by "
+    "calling {call} in the trial's __init__()."
+)
+
+
+class TrainingData:
+    """This rank's batches of training data, without end.
+
+    Args:
+        loader: the trial's.
+        replicas, rank: the number of data-parallel ranks, and this one's.
+        state: :meth:`state_dict` of the data that was read before.
+        samples_of: the trial's ``get_batch_length``.
+
+    Attributes:
+        taken: batches that were read from the start of training, over all resumes.
+        samples: samples that were read in this process; None when ``samples_of`` cannot tell.
+        length: batches an epoch; None when the loader has no length.
+    """
+
+    def __init__(
+        self,
+        loader: Any,
+        replicas: int = 1,
+        rank: int = 0,
+        state: dict[str, Any] | None = None,
+        samples_of: Callable[[Any], int] | None = None,
+    ) -> None:
+        state = state or {}
+        self.taken = int(state.get("taken", 0))
+        self.samples: int | None = None if samples_of is None else 0
+        self._samples_of = samples_of
+        self._batches: TrainingBatches | None = None
+        self._streams = WorkerStreams(0, self.taken)
+        if isinstance(loader, DataLoader) and type(loader).get_data_loader is not DataLoader.get_data_loader:
+            loader = loader.get_data_loader(repeat=True, skip=self.taken, num_replicas=replicas, rank=rank)
+        elif isinstance(loader, DataLoader):
+            self._streams = WorkerStreams(loader.num_workers, self.taken, state.get("workers"))
+            first = self._streams.first(self.taken)
+            loader, self._batches = loader._training_loader(replicas, rank, first, state.get("passes"), self._streams)
+        self._loader = loader
+        self._loader_state = state.get("loader")
+        self._iterator: Iterator[Any] | None = None
+        try:
+            self.length: int | None = len(loader)
+        except TypeError:
+            self.length = None
+
+    def open(self) -> None:
+        """Make the iterator, and with it the loader's workers."""
+        if self._loader_state is not None and hasattr(self._loader, "load_state_dict"):
+            self._loader.load_state_dict(self._loader_state)
+        self._loader_state = None
+        if not self._streams.workers:
+            lean = self._batches is not None and not self._loader.pin_memory
+            self._iterator = InProcessIterator(self._loader) if lean else iter(self._loader)
+            return
+        iterator = self._streams.open(lambda: iter(self._loader))
+        for _ in range(self._streams.dropped):
+            next(iterator)
+        self._iterator = iterator
+
+    def close(self) -> None:
+        """Let go of the iterator: its workers must not outlive training."""
+        self._iterator = None
+
+    def __iter__(self) -> TrainingData:
+        return self
+
+    def __next__(self) -> Any:
+        assert self._iterator is not None, "open() comes first"
+        batch: Any = next(self._iterator, _END)
+        if batch is _END:  # a loader of the trial's own, at the end of a pass
+            self.open()
+            batch = next(self._iterator, _END)
+            if batch is _END:
+                raise InvalidExperimentException(
+                    f"The training data loader ({type(self._loader).__name__}) gave no batch in a whole pass. "
+                    "If it is a generator, which can be read only once, return an iterable object instead."
+                )
+        if self._streams.workers:
+            batch, stream = batch
+            self._streams.note(self.taken, stream)
+        self.taken += 1
+        if self.samples is not None and self._samples_of is not None:
+            try:
+                self.samples += self._samples_of(batch)
+            except (TypeError, ValueError):  # a type that data_length() does not know: only the log has fewer words
+                self.samples = None
+        return batch
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position, and the random states that the order of the data around it and the workers' draws come from.
+
+        A loader of the trial's own that has a ``state_dict`` (torchdata's StatefulDataLoader, say) keeps its own.
+        """
+        if self._batches is None:
+            own = self._loader.state_dict() if hasattr(self._loader, "state_dict") else None
+            return {"taken": self.taken, "passes": [], "loader": own}
+        first = self._streams.first(self.taken)
+        return {"taken": self.taken, "passes": self._batches.state(first), "workers": self._streams.state_dict()}
+
+
+class ValidationData:
+    """One pass over validation data; an iterator that can tell whether more is to come."""
+
+    def __init__(self, loader: Any) -> None:
+        self._iterator = iter(loader)
+        self._ahead: Any = _END
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether there is no further batch; may load one to find out."""
+        if self._ahead is _END:
+            self._ahead = next(self._iterator, _END)
+        return self._ahead is _END
+
+    def __iter__(self) -> ValidationData:
+        return self
+
+    def __next__(self) -> Any:
+        if self.exhausted:
+            raise StopIteration
+        batch, self._ahead = self._ahead, _END
+        return batch
+
+
+def _dataset_repro_warning(fn: str, data_obj: Any, is_deepspeed_trial: bool = False) -> str:
+    """Why ``fn`` must not return such a loader, and what to do.
+
+    Args:
+        fn: name of the trial's method.
+        data_obj: what it returned.
+        is_deepspeed_trial: decides how the check is disabled.
+    """
+    call = "context.disable_dataset_reproducibility_checks()"
+    if not is_deepspeed_trial:
+        call = call.replace("context.", "context.experimental.")
+    return _NOT_OURS.format(method=fn, kind=type(data_obj).__name__, call=call)
+
+
+def check_loader(loader: Any, method: str, checks_disabled: bool, call: str) -> None:
+    """Refuse a loader that the loop cannot share and resume, unless the trial takes that on itself.
+
+    Raises:
+        RuntimeError: for anything but a :class:`DataLoader` while the checks are on.
+    """
+    if not isinstance(loader, DataLoader) and not checks_disabled:
+        raise RuntimeError(_NOT_OURS.format(method=method, kind=type(loader).__name__, call=call))
+
+
+def validation_loader(loader: Any, replicas: int = 1, rank: int = 0) -> Any:
+    """The loader of this rank's share of validation data; a loader of the trial's own as it is."""
+    return loader.get_data_loader(num_replicas=replicas, rank=rank) if isinstance(loader, DataLoader) else loader
+
+
+_END = object()

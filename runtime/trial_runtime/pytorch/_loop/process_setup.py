@@ -1,0 +1,57 @@
+"""From a started process to ranks that know each other and draw the same random numbers."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from trial_runtime import core
+from trial_runtime.pytorch._data import rng, sampler_rng_sync
+from trial_runtime.pytorch._loop.settings import RunSettings
+
+
+@contextlib.contextmanager
+def session(distributed: core.DistributedContext | None, settings: RunSettings) -> Iterator[core.DistributedContext]:
+    """The ranks of this run, seeded.
+
+    A process group that was made here stays for the next session of this process, and goes at the process's end.
+    """
+    if distributed is None:
+        if not dist.is_initialized() and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+            atexit.register(_take_down)
+        several = dist.is_initialized() and dist.get_world_size() > 1
+        distributed = core.DistributedContext.from_torch_distributed() if several else core.DummyDistributedContext()
+    sampler_rng_sync.begin_run()
+    try:
+        _seed(distributed, settings)
+        # One place for all, wherever a rank was started and whatever directory the trial changes to.
+        directory = distributed.broadcast(str(settings.checkpoint_directory.absolute()))
+        settings.checkpoint_directory = Path(directory)
+        yield distributed
+    except BaseException:
+        atexit.unregister(_take_down)  # the other ranks might wait for something
+        raise
+    finally:
+        distributed.close()
+
+
+def _take_down() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def _seed(distributed: core.DistributedContext, settings: RunSettings) -> None:
+    """The same generators on every rank: as configured, else as the script left the chief's."""
+    if settings.seed is not None:
+        rng.seed_everything(settings.seed)
+    elif distributed.size > 1:
+        rng.set_state(distributed.broadcast(rng.get_state(device=False)))
+        if torch.cuda.is_available():
+            torch.cuda.manual_seed(torch.initial_seed())

@@ -1,0 +1,114 @@
+"""Where training stands: the only place that knows."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from typing import Any
+
+from trial_runtime.pytorch._train_units import Batch, Epoch, TrainUnit
+
+
+@dataclasses.dataclass
+class Progress:
+    """Batches done, and everything that follows from them.
+
+    A *batch* is one optimizer step's worth of ``micro_batches`` batches of the training loader (1 for a PyTorchTrial).
+    It belongs to the epoch of its last micro-batch, the one on which the optimizer steps; so an epoch of
+    ``epoch_length`` micro-batches ends after the same number of optimizer steps for both kinds of trial, also when
+    ``micro_batches`` does not divide it.
+
+    Attributes:
+        batches: batches trained since the start of training, over all resumes.
+        last_validation, last_checkpoint, last_report: ``batches`` at the latest of each.
+        micro_batches: loader batches a batch.
+        epoch_length: loader batches an epoch on the chief; None when the loader has no length: all is epoch 0.
+    """
+
+    batches: int = 0
+    last_validation: int = 0
+    last_checkpoint: int = 0
+    last_report: int = 0
+    micro_batches: int = 1
+    epoch_length: int | None = None
+
+    def epoch_of(self, batch_idx: int) -> int:
+        """Epoch that the batch with this index belongs to."""
+        if self.epoch_length is None:
+            return 0
+        return ((batch_idx + 1) * self.micro_batches - 1) // self.epoch_length
+
+    def epoch_of_micro_batch(self, micro_idx: int) -> int:
+        """Epoch that the micro-batch with this index, counted from the start of training, belongs to."""
+        return 0 if self.epoch_length is None else micro_idx // self.epoch_length
+
+    @property
+    def epochs(self) -> int:
+        """Epochs finished."""
+        return self.epoch_of(self.batches)
+
+    @property
+    def at_epoch_start(self) -> bool:
+        """Whether the next batch is the first of an epoch."""
+        return self.batches == 0 or self.epoch_of(self.batches) > self.epoch_of(self.batches - 1)
+
+    @property
+    def at_epoch_end(self) -> bool:
+        """Whether the latest batch was the last of an epoch."""
+        return self.batches > 0 and self.at_epoch_start
+
+    @property
+    def epoch_end(self) -> int | None:
+        """``batches`` at the end of the epoch that the next batch belongs to; None when there is none."""
+        return self.batches_of_epochs(self.epochs + 1)
+
+    def batches_of_epochs(self, epochs: int) -> int | None:
+        """``batches`` at the end of this many epochs; None when an epoch's length is not known."""
+        if self.epoch_length is None:
+            return None
+        # The smallest count b with epoch_of(b) >= epochs.
+        return max(0, -(-(epochs * self.epoch_length + 1) // self.micro_batches) - 1)
+
+    def next_look(self, *units: TrainUnit | None) -> int:
+        """The next count of ``batches``, after the present one, at which an epoch ends or one of ``units`` may be due
+        or reached. Until then nothing of them need be asked."""
+        looks = [self.epoch_end or sys.maxsize]
+        for unit in units:
+            if isinstance(unit, Batch) and isinstance(unit.value, int):
+                period = max(1, unit.value)
+                looks.append(self.batches + period - self.batches % period)
+            elif isinstance(unit, Batch):  # a schedule
+                looks.append(self.batches + 1)
+        return min(looks)
+
+    def due(self, period: TrainUnit | None) -> bool:
+        """Whether this is a point of ``period``. None: never."""
+        if isinstance(period, Epoch):
+            return self.at_epoch_end and period.should_stop(self.epochs)
+        return period is not None and period.should_stop(self.batches)
+
+    def reached(self, length: TrainUnit) -> bool:
+        """Whether ``length`` (with an int value) has been trained."""
+        assert isinstance(length.value, int)
+        return (self.batches if isinstance(length, Batch) else self.epochs) >= length.value
+
+    def fraction(self, length: TrainUnit) -> float:
+        """How much of ``length`` has been trained, 0.0 to 1.0."""
+        assert isinstance(length.value, int)
+        done = self.batches if isinstance(length, Batch) else self.epochs
+        return min(1.0, done / length.value) if length.value > 0 else 1.0
+
+    def state_dict(self) -> dict[str, Any]:
+        """The counts that a checkpoint keeps."""
+        return {
+            "batches": self.batches,
+            "epochs": self.epochs,
+            "last_validation": self.last_validation,
+            "last_checkpoint": self.last_checkpoint,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from counts that :meth:`state_dict` gave."""
+        self.batches = self.last_report = int(state["batches"])
+        self.last_validation = int(state.get("last_validation", 0))
+        self.last_checkpoint = int(state.get("last_checkpoint", 0))

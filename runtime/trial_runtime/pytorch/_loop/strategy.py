@@ -1,0 +1,152 @@
+"""What PyTorchTrial and DeepSpeedTrial do differently; everything else is the loop's."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from trial_runtime.pytorch._callback import PyTorchCallback
+from trial_runtime.pytorch._context import TrialContext
+from trial_runtime.pytorch._data.training_data import TrainingData
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+    """A rank's part in data and metrics.
+
+    Attributes:
+        rank, size: data-parallel rank and number of data-parallel ranks.
+        loads: whether this rank builds data loaders.
+        reports: whether its metrics count.
+    """
+
+    rank: int
+    size: int
+    loads: bool = True
+    reports: bool = True
+
+
+class Strategy(abc.ABC):
+    """How one kind of trial trains and evaluates a batch, and who owns the state that checkpoints keep.
+
+    Attributes:
+        trial: the trial.
+        context: its context.
+        callbacks: its callbacks by name.
+        micro_batches: batches of the training loader that one batch of the loop consists of.
+    """
+
+    unlock = "context.disable_dataset_reproducibility_checks()"
+    checkpoint_hooks_everywhere = True
+
+    def __init__(self, trial: Any, context: TrialContext) -> None:
+        self.trial = trial
+        self.context = context
+        self.micro_batches = 1
+        self.callbacks: dict[str, PyTorchCallback] = {}
+
+    @abc.abstractmethod
+    def prepare(self) -> None:
+        """Check that the trial is complete, once, before training.
+
+        Raises:
+            InvalidExperimentException: when it is not.
+        """
+
+    @property
+    @abc.abstractmethod
+    def shard(self) -> Shard:
+        """This rank's part."""
+
+    @property
+    @abc.abstractmethod
+    def evaluates_batches(self) -> bool:
+        """Whether the trial defines ``evaluate_batch``; else it defines ``evaluate_full_dataset``."""
+
+    @property
+    def evaluates_in_lockstep(self) -> bool:
+        """Whether a forward needs all ranks at once (sharded parameters)."""
+        return False
+
+    @property
+    def averages_itself(self) -> bool:
+        """Whether ``evaluate_batch`` gives the average over all ranks' batches, so that all make as many calls."""
+        return False
+
+    @abc.abstractmethod
+    def train_batch(self, data: TrainingData | None) -> list[dict[str, Any]]:
+        """Train one batch; the metrics of each call of the trial's ``train_batch``, none where this rank's do not
+        count."""
+
+    @abc.abstractmethod
+    def evaluate_batch(self, data: Any, batch_idx: int) -> Any:
+        """One call of the trial's ``evaluate_batch``; ``data`` is an iterator of validation batches."""
+
+    def evaluation_batches(self, length: int) -> int:
+        """How many calls of ``evaluate_batch`` a validation loader of this length takes."""
+        return length
+
+    def skipped_steps(self) -> int:
+        """Optimizer steps that were left out so far, because gradients overflowed; without waiting for a device."""
+        return 0
+
+    def train_mode(self) -> None:
+        """Set the models to train."""
+        for model in self.context.models:
+            model.train()
+
+    def eval_mode(self) -> None:
+        """Set the models to evaluate; collective: from here to the end of validation no forward waits for a rank."""
+        for model in self.context.models:
+            model.eval()
+
+    @abc.abstractmethod
+    def checkpoint_state(self) -> dict[str, Any]:
+        """What this rank's checkpoint hooks see, apart from ``callbacks`` and ``rng_state``."""
+
+    @abc.abstractmethod
+    def save(self, path: Path, checkpoint: dict[str, Any]) -> None:
+        """Write models and the state that goes with them; called on every rank."""
+
+    @abc.abstractmethod
+    def read(self, path: Path) -> dict[str, Any]:
+        """The dict that :meth:`save` wrote, before it is applied."""
+
+    @abc.abstractmethod
+    def load(self, path: Path, checkpoint: dict[str, Any]) -> None:
+        """Apply it; called on every rank."""
+
+    def starts_warm_from(self, path: Path) -> bool:
+        """Whether a checkpoint is of the other kind of trial: its weights are taken, and training begins anew."""
+        del path
+        return False
+
+    def warm_start(self, path: Path) -> None:
+        """Take the weights of such a checkpoint; called on every rank."""
+        raise NotImplementedError
+
+    def rank_state(self) -> dict[str, Any]:
+        """Further state of this rank, for an exact resume."""
+        return {}
+
+    def load_rank_state(self, state: dict[str, Any]) -> None:
+        """Take back what :meth:`rank_state` gave."""
+        del state
+
+
+def overrides(method: Callable[..., Any], base: type) -> bool:
+    """Whether a trial's method is not the one of its base class (None in the class body counts as not defined)."""
+    if method is None:
+        return False
+    return getattr(method, "__func__", method) is not getattr(base, method.__name__, None)
+
+
+def takes(method: Callable[..., Any], name: str, position: int) -> bool:
+    """Whether a bound method has a parameter of this name, or one at this position (not counting ``self``)."""
+    parameters = list(inspect.signature(method).parameters.values())
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return any(p.name == name for p in parameters) or len(positional) > position

@@ -1,0 +1,282 @@
+"""The training loop: the only one, for every kind of trial."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+import logging
+import sys
+from typing import Any
+
+import torch
+
+from trial_runtime.errors import InvalidHP
+from trial_runtime.pytorch._checkpoints import run_state
+from trial_runtime.pytorch._checkpoints.run_state import CheckpointPolicy, Snapshots
+from trial_runtime.pytorch._data.training_data import TrainingData, check_loader
+from trial_runtime.pytorch._loop.interruption import Interruption
+from trial_runtime.pytorch._loop.strategy import Strategy
+from trial_runtime.pytorch._loop.throughput import Pace
+from trial_runtime.pytorch._loop.validation import Validation
+from trial_runtime.pytorch._reporting.aggregation import average_over_batches, average_over_ranks, to_numpy
+from trial_runtime.pytorch._train_units import Batch, TrainUnit
+
+logger = logging.getLogger("trial_runtime.pytorch")
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What ``fit()`` was asked to do.
+
+    Attributes:
+        length: how long to train, counted from the start of training, over all resumes.
+        validation_period, checkpoint_period, reporting_period: when; None: only at the end.
+        checkpoint_policy: which validations a checkpoint follows.
+        latest_checkpoint: where to start from, a path or a name in the store.
+        step_zero_validation: validate before the first batch.
+        test_mode: one batch, one validation batch, a checkpoint.
+    """
+
+    length: TrainUnit
+    validation_period: TrainUnit | None
+    checkpoint_period: TrainUnit | None
+    reporting_period: TrainUnit | None
+    checkpoint_policy: CheckpointPolicy
+    latest_checkpoint: str | None = None
+    step_zero_validation: bool = False
+    test_mode: bool = False
+
+
+class TrainingLoop:
+    """Trains a trial; see :meth:`run`."""
+
+    def __init__(self, strategy: Strategy, plan: Plan, snapshots: Snapshots, pace: Pace) -> None:
+        self.strategy = strategy
+        self.pace = pace
+        self.plan = plan
+        self.snapshots = snapshots
+        self.context = strategy.context
+        self.progress = strategy.context._progress
+        self.data: TrainingData | None = None
+        self.validation: Validation
+        self.interruption: Interruption
+        self._periods = (plan.reporting_period, plan.validation_period, plan.checkpoint_period)
+        self._batch_metrics: list[dict[str, Any]] = []
+        self._fresh = True
+        self._look = 0
+
+    def run(self) -> None:
+        """Train until the length is reached or a stop is requested.
+
+        After a signal it ends with SystemExit: 143 for SIGTERM, 130 for SIGINT.
+
+        ::
+
+            on_trial_startup
+            build_training_data_loader
+            build_validation_data_loader
+            if there is a checkpoint to start from:
+                on_checkpoint_load_start
+                load models, optimizers, schedulers, random generators
+                load_state_dict
+            on_training_start
+            validate, if asked to before the first batch
+            until the length is reached:
+                if an epoch begins: on_training_epoch_start
+                train_batch                   # a DeepSpeedTrial's: once for each micro-batch
+                step schedulers
+                if an epoch ends: on_training_epoch_end
+                if a report, a validation, a checkpoint or the end is due:
+                    report training metrics
+                    on_training_workload_end
+                    if the checkpoint under way is committed by now: say so (*)
+                    if a validation is due:
+                        on_validation_start
+                        on_validation_epoch_start
+                        evaluate_batch        # for each batch; or evaluate_full_dataset, without the epoch hooks
+                        on_validation_epoch_end
+                        on_validation_end
+                        report validation metrics
+                    if a checkpoint is due (a period, or the policy after a validation):
+                        wait for the one under way (*)
+                        state_dict
+                        on_checkpoint_save_start
+                        save models, optimizers, schedulers, random generators, position
+                        on_checkpoint_end
+                        on_checkpoint_write_end
+                        commit, in a thread: training goes on
+                    if any rank requested a stop, or got SIGTERM or SIGINT: leave
+            validate and checkpoint, where not current; after a stop only checkpoint
+            wait for the checkpoint under way
+            on_checkpoint_upload_end          # (*) once a checkpoint; there at the latest
+            on_trial_shutdown                 # also after an error; last callback first
+        """
+        with contextlib.ExitStack() as shutdown:
+            self._start(shutdown)
+            self._count_on()
+            if self.plan.step_zero_validation and self.progress.batches == 0:
+                self._validate(first=True)
+            try:
+                while self.progress.batches < self._look or not self.progress.reached(self.plan.length):
+                    self._train_batch()
+                    signalled = self.interruption.stops(self.progress.batches)
+                    if not (signalled or (self.progress.batches == self._look and self._boundary())):
+                        continue
+                    self._report()
+                    self.snapshots.settle(wait=False)
+                    if self.progress.due(self.plan.validation_period):
+                        self._validate()
+                    if self.progress.due(self.plan.checkpoint_period):
+                        self._checkpoint()
+                    if signalled or self._stop_agreed():
+                        break
+                else:
+                    self._validate()
+            except InvalidHP:
+                self._checkpoint()
+                self.snapshots.finish()
+                raise
+            self._checkpoint()
+            self.snapshots.finish()
+        if self.interruption.exit_code:
+            raise SystemExit(self.interruption.exit_code)
+
+    def _start(self, shutdown: contextlib.ExitStack) -> None:
+        strategy, context = self.strategy, self.context
+        strategy.callbacks = strategy.trial.build_callbacks()
+        for callback in strategy.callbacks.values():
+            run_state.warn_of_deprecated_hooks(callback)
+        strategy.prepare()
+        restored = self.snapshots.find(self.plan.latest_checkpoint)
+        if restored is not None:
+            self.progress.load_state_dict(restored.progress)
+        context._initial_batch = self.progress.batches
+        self.progress.micro_batches = strategy.micro_batches
+        for callback in strategy.callbacks.values():
+            callback.on_trial_startup(self.progress.batches, restored.name if restored else None)
+            shutdown.callback(callback.on_trial_shutdown)
+        shutdown.callback(self.snapshots.close)
+        self._build_data(restored)
+        if self.data is not None:
+            # Before the generators are restored: making an iterator draws from them.
+            self.data.open()
+            shutdown.callback(self.data.close)
+        if restored is not None:
+            self.snapshots.restore(restored)
+        context._training = True
+        self.interruption = shutdown.enter_context(Interruption(context.distributed, self.progress.batches))
+        self._call("on_training_start")
+        if context.profiler is not None:
+            shutdown.enter_context(context.profiler)
+
+    def _count_on(self) -> None:
+        """From a checkpoint, a test is of one batch more; and that the length is reached already should be known."""
+        progress = self.progress
+        if self.plan.test_mode:
+            self.plan = dataclasses.replace(self.plan, length=Batch(progress.batches + 1))
+            self.pace.length = self.plan.length
+        elif progress.batches and progress.reached(self.plan.length) and self.context.distributed.rank == 0:
+            done = f"{progress.batches} batches, {progress.epochs} epochs"
+            asked = f"{self.plan.length.value} {self.plan.length.unit}"
+            logger.warning(
+                f"Nothing to train: {done} are done, and {asked} are asked for. "
+                "Lengths count from the start of training, over all resumes."
+            )
+
+    def _build_data(self, restored: run_state.Restored | None) -> None:
+        strategy, shard = self.strategy, self.strategy.shard
+        lengths: list[int | None] = []
+        if shard.loads:
+            loader = strategy.trial.build_training_data_loader()
+            check_loader(
+                loader, "build_training_data_loader", self.context._data_repro_checks_disabled, strategy.unlock
+            )
+            position = restored.data_position(shard.size, strategy.micro_batches) if restored else None
+            self.data = TrainingData(loader, shard.size, shard.rank, position, strategy.trial.get_batch_length)
+            lengths = [self.data.length]
+        self.validation = Validation(strategy, test_mode=self.plan.test_mode)
+        known = [length for rank in self.context.distributed.allgather(lengths) for length in rank]
+        self.progress.epoch_length = known[0] if known else None
+        length = self.progress.epoch_length
+        self.context._epoch_len = sys.maxsize if length is None else length // strategy.micro_batches
+        self.snapshots.data = self.data
+        if self.progress.epoch_length is not None:
+            run_state.check_epoch_length(self.progress.epoch_length, strategy.micro_batches)
+
+    def _train_batch(self) -> None:
+        progress = self.progress
+        if self._fresh:
+            self.strategy.train_mode()
+            self.context.reset_reducers()
+            self.pace.begin(self.strategy.skipped_steps())
+            self._fresh = False
+        if progress.batches >= self._look:
+            if progress.at_epoch_start:
+                self.context._micro_idx = progress.batches * progress.micro_batches  # the hook is in the new batch
+                self._epoch_start(progress.epoch_of(progress.batches))
+            self._look = progress.next_look(self.plan.length, *self._periods)
+        self._batch_metrics += self.strategy.train_batch(self.data)
+        if self.context.profiler is not None:
+            self.context.profiler.step()
+        progress.batches += 1
+        if progress.batches == self._look and progress.at_epoch_end:
+            self._call("on_training_epoch_end", progress.epoch_of(progress.batches - 1))
+
+    def _boundary(self) -> bool:
+        """Whether something is due after this batch."""
+        progress = self.progress
+        return progress.reached(self.plan.length) or any(progress.due(period) for period in self._periods)
+
+    def _report(self) -> None:
+        progress, context = self.progress, self.context
+        mine = [to_numpy(metrics) for metrics in self._batch_metrics]
+        gathered = context.distributed.allgather((self.strategy.shard.reports, mine))
+        self.pace.report(self.strategy.skipped_steps())
+        batch_metrics = average_over_ranks([metrics for reports, metrics in gathered if reports])
+        averages: dict[str, Any] = dict(average_over_batches(batch_metrics))
+        averages.update(to_numpy(context.reduce_metrics(for_training=True)))
+        averages.setdefault("batches", progress.batches)
+        averages.setdefault("epochs", progress.epochs)
+        self._batch_metrics, self._fresh = [], True
+        for sink in self.snapshots.sinks:
+            sink.on_training_metrics(progress.batches, averages, batch_metrics)
+        for callback in self.strategy.callbacks.values():
+            callback.on_training_workload_end(avg_metrics=averages, batch_metrics=batch_metrics)
+        progress.last_report = progress.batches
+
+    def _validate(self, first: bool = False) -> None:
+        progress = self.progress
+        if progress.last_validation == progress.batches and not first:
+            return
+        self._fresh = True
+        self.pace.doing = "validating"
+        with torch.no_grad():
+            metrics = self.validation.run()
+        progress.last_validation = progress.batches
+        reported = {"batches": progress.batches, "epochs": progress.epochs, **metrics}
+        for sink in self.snapshots.sinks:
+            sink.on_validation_metrics(progress.batches, reported)
+        if self.plan.checkpoint_policy.wants(metrics) and not first:
+            self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        if self.progress.last_checkpoint != self.progress.batches:
+            self.pace.doing, former = "saving", self.pace.doing
+            self.snapshots.save()
+            self.pace.doing = former
+
+    def _stop_agreed(self) -> bool:
+        return self.interruption.stops(self.progress.batches, self.context.get_stop_requested(), now=True)
+
+    def _epoch_start(self, epoch_idx: int) -> None:
+        for callback in self.strategy.callbacks.values():
+            if inspect.signature(callback.on_training_epoch_start).parameters:
+                callback.on_training_epoch_start(epoch_idx)
+            else:
+                logger.warning("on_training_epoch_start() without epoch_idx is deprecated; add the parameter.")
+                callback.on_training_epoch_start()  # type: ignore[call-arg]
+
+    def _call(self, hook: str, *args: Any) -> None:
+        for callback in self.strategy.callbacks.values():
+            getattr(callback, hook)(*args)

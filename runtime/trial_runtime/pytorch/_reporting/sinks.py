@@ -1,0 +1,186 @@
+"""Where reported metrics go: to observers in this process, to a file of JSON lines, to TensorBoard."""
+
+from __future__ import annotations
+
+import json
+import logging
+import weakref
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from trial_runtime.pytorch._loop.progress import Progress
+from trial_runtime.pytorch._loop.throughput import Pace
+from trial_runtime.pytorch._reporting.aggregation import columns, jsonable
+from trial_runtime.pytorch._reporting.scalars import Scalars, write_scalars
+
+logger = logging.getLogger("trial_runtime.pytorch")
+
+
+class MetricsSink(Protocol):
+    """An observer of the metrics that a run reports; it is called on the chief only."""
+
+    def on_training_metrics(
+        self, steps_completed: int, metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]
+    ) -> None:
+        """At a report.
+
+        Args:
+            steps_completed: batches trained.
+            metrics: mean since the last report, with the reducers' metrics, ``batches`` and ``epochs``.
+            batch_metrics: for each micro-batch since the last report, its metrics, averaged over ranks.
+        """
+
+    def on_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:
+        """After a validation, with ``batches`` and ``epochs``."""
+
+
+class MetricsRecorder:
+    """Keeps all reported metrics in memory.
+
+    Attributes:
+        training: metrics of each micro-batch, in order.
+        averages: ``(steps_completed, metrics)`` of each report.
+        validation: ``(steps_completed, metrics)`` of each validation.
+    """
+
+    def __init__(self) -> None:
+        self.training: list[dict[str, Any]] = []
+        self.averages: list[tuple[int, dict[str, Any]]] = []
+        self.validation: list[tuple[int, dict[str, Any]]] = []
+
+    def on_training_metrics(
+        self, steps_completed: int, metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]
+    ) -> None:
+        self.training.extend(dict(metrics) for metrics in batch_metrics)
+        self.averages.append((steps_completed, dict(metrics)))
+
+    def on_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:
+        self.validation.append((steps_completed, dict(metrics)))
+
+
+class LoggingSink:
+    """Says each report in a line of the log.
+
+    Args:
+        pace: speed and time left.
+    """
+
+    def __init__(self, pace: Pace) -> None:
+        self.pace = pace
+
+    def on_training_metrics(
+        self, steps_completed: int, metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]
+    ) -> None:
+        del batch_metrics
+        of = f" of {self.pace.total}" if self.pace.total is not None else ""
+        logger.info(f"Trained {steps_completed}{of} batches ({self.pace.in_words()}): {_in_words(metrics)}")
+
+    def on_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:
+        logger.info(f"Validated after {steps_completed} batches: {_in_words(metrics)}")
+
+
+def _in_words(metrics: dict[str, Any]) -> str:
+    shown = {name: jsonable(value) for name, value in metrics.items() if name != "batches"}
+    return ", ".join(f"{k} {v:.6g}" if isinstance(v, float) else f"{k} {v}" for k, v in shown.items())
+
+
+class JsonLinesSink:
+    """Appends one JSON object a report to a file.
+
+    ``{"group": "training" | "validation", "steps_completed": n, "metrics": {...}}``, for training also
+    ``"batch_metrics": [...]``, one entry a micro-batch, and ``"pace"``: ``batches_per_second``, ``samples_per_second``
+    (null where it is not known) and ``skipped_steps`` since the last report.
+
+    Args:
+        path: the file; its folder is made.
+        pace: the speed.
+    """
+
+    def __init__(self, path: Path, pace: Pace) -> None:
+        self.pace = pace
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("a", encoding="utf-8", buffering=1)  # a line is there as soon as it is written
+        weakref.finalize(self, self._file.close)
+
+    def on_training_metrics(
+        self, steps_completed: int, metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]
+    ) -> None:
+        self._write("training", steps_completed, metrics, batch_metrics=batch_metrics, pace=self.pace.as_dict())
+
+    def on_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:
+        self._write("validation", steps_completed, metrics)
+
+    def _write(self, group: str, steps_completed: int, metrics: dict[str, Any], **more: Any) -> None:
+        if "batch_metrics" in more:  # here, because calling back for each number takes twice as long
+            more["batch_metrics"] = [
+                {name: value.item() if isinstance(value, np.generic) else value for name, value in batch.items()}
+                for batch in more["batch_metrics"]
+            ]
+        line = {"group": group, "steps_completed": steps_completed, "metrics": metrics, **more}
+        self._file.write(_json(line) + "\n")
+
+
+def _json(line: dict[str, Any]) -> str:
+    try:
+        return json.dumps(line, default=_plain, allow_nan=False)
+    except (ValueError, TypeError):  # numbers that are none, or keys that are no strings: slower
+        return json.dumps(jsonable(line))
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else jsonable(value)
+
+
+class TensorBoardSink:
+    """Writes scalars as Determined did: ``Determined/<name>``, validation metrics with the prefix ``val_``.
+
+    Args:
+        writer: a ``SummaryWriter``.
+        progress: knows the last report; the metrics since then are those of the batches since then.
+    """
+
+    def __init__(self, writer: Any, progress: Progress) -> None:
+        self.writer = writer
+        self.progress = progress
+
+    def on_training_metrics(
+        self, steps_completed: int, metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]
+    ) -> None:
+        first = self.progress.last_report
+        each = max(1, len(batch_metrics) // max(1, steps_completed - first))  # metrics a batch
+        table = columns(batch_metrics)
+        if table is not None:
+            steps = first + np.arange(len(batch_metrics)) // each
+            batches = [Scalars(steps, {_tag(name): column for name, column in table.items()})]
+            seen = set(table)
+        else:
+            batches = [Scalars.of_step(first + i // each, _scalars(batch)) for i, batch in enumerate(batch_metrics)]
+            seen = {name for batch in batch_metrics for name in batch}
+        others = {name: value for name, value in metrics.items() if name not in seen and name not in _COUNTS}
+        write_scalars(self.writer, [*batches, Scalars.of_step(steps_completed, _scalars(others))])
+
+    def on_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:
+        own = {name: value for name, value in metrics.items() if name not in _COUNTS}
+        named = {name if name.startswith("val") else f"val_{name}": value for name, value in own.items()}
+        write_scalars(self.writer, [Scalars.of_step(steps_completed, _scalars(named))])
+
+
+def _scalars(metrics: dict[str, Any]) -> dict[str, float]:
+    """Those metrics that are one number each, by their names in TensorBoard."""
+    found = {}
+    for name, value in metrics.items():
+        if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.size == 1):
+            value = value.item()
+        if isinstance(value, _NUMBERS):
+            found[_tag(name)] = float(value)
+    return found
+
+
+def _tag(name: str) -> str:
+    return f"Determined/{name}"
+
+
+_COUNTS = ("batches", "epochs")  # the steps say them
+_NUMBERS = (float, int)  # written out here: a union made in a call takes longer than the check

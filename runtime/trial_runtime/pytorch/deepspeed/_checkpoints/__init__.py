@@ -1,0 +1,1 @@
+"""Checkpoints of DeepSpeed engines: loaded on another number of ranks, exported, warm starts."""

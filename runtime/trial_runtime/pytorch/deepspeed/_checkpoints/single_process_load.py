@@ -1,0 +1,95 @@
+"""A DeepSpeedTrial in one plain process, with the weights of a checkpoint in its own modules."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import deepspeed
+import torch
+from deepspeed.pipe import PipelineModule
+from deepspeed.utils import groups
+
+from trial_runtime import core
+from trial_runtime.errors import InvalidCheckpointException
+from trial_runtime.pytorch.deepspeed._checkpoints.export import consolidated_state_dict
+from trial_runtime.pytorch.deepspeed._config import overwrite_deepspeed_config
+from trial_runtime.pytorch.deepspeed._context import DeepSpeedTrialContext
+from trial_runtime.pytorch.deepspeed._engine import engine_setup
+
+
+def load(
+    folder: Path, kind: Any, hparams: dict[str, Any] | None, exp_conf: dict[str, Any] | None, more: dict[str, Any]
+) -> Any:
+    """Make the trial and give its engines the weights, in evaluation mode.
+
+    Args:
+        folder: the checkpoint.
+        kind: the trial's class.
+        hparams, exp_conf: what its context gives it.
+        more: further arguments of the class.
+    """
+    run = core._dummy_init()
+    context = DeepSpeedTrialContext._of(run, hparams, exp_conf)
+    with engine_setup.started(run.distributed), _plain_engines():
+        trial = kind(context, **more)
+    for index, engine in enumerate(context.models):
+        state = consolidated_state_dict(folder, index)
+        if isinstance(engine.module, PipelineModule):
+            _load_layers(engine.module, state)
+        else:
+            engine.module.load_state_dict(state)
+        engine.eval()
+    return trial
+
+
+def _load_layers(pipeline: Any, state: dict[str, Any]) -> None:
+    given: dict[int, dict[str, Any]] = {}
+    for number, layer in enumerate(pipeline.forward_funcs):
+        if not hasattr(layer, "load_state_dict"):
+            continue
+        prefix = f"{number}."
+        own = {name[len(prefix) :]: value for name, value in state.items() if name.startswith(prefix)}
+        former = given.setdefault(id(layer), own)  # a tied layer comes again
+        differing = [name for name, value in own.items() if not torch.equal(value, former[name])]
+        if differing:
+            raise InvalidCheckpointException(
+                f"Layer {number} ({type(layer).__name__}) is tied to an earlier one, but training left them different "
+                f"in {', '.join(differing)}: DeepSpeed ties only what tied_weight_attr names. One process has "
+                "one layer for both. Use consolidated_state_dict(), which has each."
+            )
+        layer.load_state_dict(own)
+
+
+@contextlib.contextmanager
+def _plain_engines() -> Iterator[None]:
+    """Engines that are made inside are of ZeRO stage 0, in full precision, for one rank; pipelines have one stage."""
+    initialize, make_pipeline, mpu = deepspeed.initialize, PipelineModule.__init__, groups.mpu
+
+    @functools.wraps(initialize)
+    def plain(*args: Any, **kwargs: Any) -> Any:
+        config = kwargs.pop("config", None) or kwargs.pop("config_params", None)
+        if config is None:
+            config = getattr(kwargs.get("args"), "deepspeed_config", None)
+        kwargs.pop("args", None)
+        if config is None:
+            return initialize(*args, **kwargs)
+        config = overwrite_deepspeed_config(config, {"train_micro_batch_size_per_gpu": 1})
+        config = {key: value for key, value in config.items() if key not in ("train_batch_size", "fp16", "bf16")}
+        config.update({"gradient_accumulation_steps": 1, "zero_optimization": {"stage": 0}})
+        return initialize(*args, config=config, **kwargs)
+
+    @functools.wraps(make_pipeline)
+    def whole(self: Any, layers: Any, num_stages: Any = None, topology: Any = None, *args: Any, **kwargs: Any) -> None:
+        del num_stages, topology
+        make_pipeline(self, layers, 1, None, *args, **kwargs)
+
+    with mock.patch.object(deepspeed, "initialize", plain), mock.patch.object(PipelineModule, "__init__", whole):
+        try:
+            yield
+        finally:
+            groups.mpu = mpu  # a pipeline leaves its layout there, for all engines to come

@@ -1,0 +1,1 @@
+"""Patches of DeepSpeed's faults."""

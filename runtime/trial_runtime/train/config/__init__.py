@@ -1,0 +1,1 @@
+"""The experiment config of a run: parsed, checked, and turned into a run plan."""

@@ -1,0 +1,329 @@
+"""From an experiment config to the plan of one run: every value checked, every default in place."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trial_runtime._cluster_info import FitDefaults, Length
+from trial_runtime._redaction import masked
+from trial_runtime._storage.urls import Storage, read_storage, section_of
+from trial_runtime.train.config import entrypoint, hparams, unsupported_fields
+from trial_runtime.train.config.errors import ConfigError, Problems, Section, did_you_mean, whole
+
+MAX_SEED = 2**31 - 1
+_POLICIES = ("best", "all", "none")
+_SINGLE = "single"
+_SEARCHERS = (
+    "random", "grid", "adaptive_asha", "async_halving", "custom", "adaptive", "adaptive_simple", "sync_halving", "pbt"
+)  # fmt: skip
+_DEVICES = ("cpu", "cuda", "rocm", "gpu")
+_DEFAULTS: Mapping[str, Any] = {
+    "data": {},
+    "debug": False,
+    "max_restarts": 0,
+    "min_checkpoint_period": {"batches": 0},
+    "min_validation_period": {"batches": 0},
+    "optimizations": {
+        "aggregation_frequency": 1,
+        "average_aggregated_gradients": True,
+        "average_training_metrics": True,
+        "gradient_compression": False,
+        "mixed_precision": "O0",
+    },
+    "perform_initial_validation": False,
+    "profiling": {"enabled": False},
+    "records_per_epoch": 0,
+    "resources": {"slots_per_trial": 1},
+    "scheduling_unit": 100,
+    "checkpoint_policy": "best",
+    "searcher": {"name": _SINGLE, "smaller_is_better": True},
+}
+"""What a Determined master fills in, as far as trial code reads it through ``get_experiment_config()``."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """One run, checked and ready to start.
+
+    Attributes:
+        name: the experiment's name, for the run directory.
+        context: the context directory (absolute): working directory of the ranks and first on their import path.
+        document: the experiment config with defaults filled in, as ``get_experiment_config()`` shows it; no keys.
+        slots: how many processes to start on this machine.
+        seed: None when the config names none; then one is drawn.
+        storage: where checkpoints go; None: into the run directory.
+        environment: variables for the ranks.
+        notices: ``(field, what happens to it)`` for each field that is not acted on.
+    """
+
+    name: str
+    context: Path
+    entrypoint: entrypoint.Entrypoint
+    document: dict[str, Any]
+    hparams: dict[str, Any]
+    fit: FitDefaults
+    slots: int
+    seed: int | None
+    searcher_metric: str | None
+    smaller_is_better: bool
+    storage: Storage
+    aggregation_frequency: int
+    average_aggregated_gradients: bool
+    max_restarts: int
+    environment: dict[str, str]
+    debug: bool
+    notices: list[tuple[str, str]]
+
+
+def make_plan(
+    document: dict[str, Any],
+    source: str,
+    context: Path,
+    *,
+    picks: Mapping[str, Any] | None = None,
+    test_mode: bool = False,
+    accelerator: str = "cpu",
+) -> Plan:
+    """Check ``document`` and turn it into a plan.
+
+    Args:
+        document: the experiment config, with ``--config`` and ``--slots`` merged in; left as it is.
+        source: how errors name the config.
+        context: the context directory.
+        picks: hyperparameters given on the command line, by dotted name.
+        test_mode: train and validate one batch; no length is needed then.
+        accelerator: ``"cpu"`` or ``"cuda"``: which of the ``environment_variables`` hold.
+
+    Raises:
+        ConfigError: one or more values cannot be run; the message lists all of them.
+    """
+    problems = Problems()
+    root = Section(document, "", problems)
+    entry = _entrypoint(root, context)
+    values = hparams.resolve(_mapping(root, "hyperparameters"), picks or {}, problems)
+    slots = max(1, root.section("resources").integer("slots_per_trial", 1))
+    _check_batch_size(values, slots, problems)
+
+    searcher = root.section("searcher")
+    _check_searcher(searcher, whole(root.get("batches_per_step")) or 100, hparams.accumulation_steps(values) or 1)
+    lengths = _Lengths(values, context)
+    max_length = lengths.read(searcher, "max_length", bare=True)
+    if (
+        not (searcher.has("max_length") or searcher.has("max_steps"))
+        and entry is not None
+        and entry.kind == "class"
+        and not test_mode
+    ):
+        problems.say("searcher.max_length: is missing: write for how long to train, e.g. max_length: {epochs: 10}")
+    optimizations = _Optimizations(root.section("optimizations"), entry)
+    fit = FitDefaults(
+        max_length=max_length,
+        validation_period=lengths.read(root, "min_validation_period"),
+        checkpoint_period=lengths.read(root, "min_checkpoint_period"),
+        reporting_period=_reporting_period(root),
+        checkpoint_policy=root.choice("checkpoint_policy", "best", _POLICIES)
+        if root.has("checkpoint_policy")
+        else None,
+        step_zero_validation=_optional_boolean(root, "perform_initial_validation"),
+        test_mode=test_mode,
+    )
+    plan = Plan(
+        name=root.text("name") or _name_from(entry),
+        context=context,
+        entrypoint=entry or entrypoint.Entrypoint("module", ""),
+        document=masked(_with_defaults(document, _DEFAULTS)),
+        hparams=values,
+        fit=fit,
+        slots=slots,
+        seed=root.section("reproducibility").optional_integer("experiment_seed", 0, MAX_SEED),
+        searcher_metric=searcher.text("metric"),
+        smaller_is_better=searcher.boolean("smaller_is_better", True),
+        storage=read_storage(section_of(root), context),
+        aggregation_frequency=optimizations.aggregation_frequency,
+        average_aggregated_gradients=optimizations.average_aggregated_gradients,
+        max_restarts=root.integer("max_restarts", 0),
+        environment=_environment(root.section("environment"), accelerator),
+        debug=root.boolean("debug", False),
+        notices=list(unsupported_fields.notices(document)),
+    )
+    _mapping(root, "data")
+    problems.raise_any(source)
+    dropped = [("entrypoint", f"not used: {words}") for words in plan.entrypoint.dropped]
+    return dataclasses.replace(plan, notices=dropped + optimizations.notices + plan.notices)
+
+
+def _entrypoint(root: Section, context: Path) -> entrypoint.Entrypoint | None:
+    value = root.get("entrypoint")
+    if value is None:
+        root.problems.say(f"entrypoint: is missing: {entrypoint.FORMS}")
+        return None
+    try:
+        entry = entrypoint.parse(value)
+    except ValueError as error:
+        root.bad("entrypoint", str(error))
+        return None
+    if entry.kind == "script" and not (context / entry.target).is_file():
+        root.problems.say(
+            f"entrypoint: there is no file {entry.target!r} in {context}; "
+            f"if it is elsewhere, name its folder: ds-train CONFIG.yaml DIR"
+        )
+    return entry
+
+
+def _name_from(entry: entrypoint.Entrypoint | None) -> str:
+    return re.split(r"[/:]", entry.target)[-1].removesuffix(".py") if entry else ""
+
+
+def _mapping(root: Section, name: str) -> Mapping[str, Any]:
+    value = root.get(name)
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        root.bad(name, "write a mapping (key: value lines below it)")
+        return {}
+    return value
+
+
+def _optional_boolean(section: Section, name: str) -> bool | None:
+    return section.boolean(name, False) if section.has(name) else None
+
+
+def _reporting_period(root: Section) -> Length | None:
+    unit = root.optional_integer("scheduling_unit", minimum=1)
+    return None if unit is None else Length(unit, "batches")
+
+
+def _check_searcher(searcher: Section, batches_per_step: int, accumulation: int) -> None:
+    name = searcher.get("name")
+    if name not in (None, _SINGLE, *_SEARCHERS):
+        searcher.bad("name", f"write {_SINGLE}{did_you_mean(str(name), [_SINGLE, *_SEARCHERS])}")
+    elif name not in (None, _SINGLE):
+        length = "" if searcher.has("max_length") else " --config searcher.max_length.batches=N"
+        searcher.problems.say(
+            f"searcher.name: {name!r} runs many trials, ds-train runs one: start it once for each trial, with "
+            f"--config searcher.name=single{length} and --hparam NAME=VALUE for each search space"
+        )
+    if searcher.has("max_steps"):
+        steps = whole(searcher.get("max_steps"))
+        batches = "N" if steps is None else str(max(1, batches_per_step * steps // accumulation))
+        searcher.bad("max_steps", f"Determined removed it; write max_length: {{batches: {batches}}}")
+    if searcher.has("source_checkpoint_uuid"):
+        searcher.bad(
+            "source_checkpoint_uuid",
+            "checkpoints of a cluster are not reachable; remove it and use --latest-checkpoint PATH",
+        )
+
+
+def _check_batch_size(values: Mapping[str, Any], slots: int, problems: Problems) -> None:
+    size = values.get("global_batch_size")
+    if size is not None and (type(size) is not int or size < slots):
+        problems.add(
+            "hyperparameters.global_batch_size", size, f"write a whole number of at least slots_per_trial ({slots})"
+        )
+
+
+class _Optimizations:
+    """``optimizations``, which counts where Determined itself made the context: not where a script calls ``init``."""
+
+    def __init__(self, section: Section, entry: entrypoint.Entrypoint | None) -> None:
+        self.aggregation_frequency = section.integer("aggregation_frequency", 1, minimum=1)
+        self.average_aggregated_gradients = section.boolean("average_aggregated_gradients", True)
+        self.notices: list[tuple[str, str]] = []
+        if section.get("mixed_precision") not in (None, "O0"):
+            section.bad("mixed_precision", "apex is not run here; use torch.autocast in the trial, and remove it")
+        if entry is None or entry.kind == "class":
+            return
+        for name in ("aggregation_frequency", "average_aggregated_gradients"):
+            if section.has(name):
+                self.notices.append((section.at(name), "not read, as on a cluster: the script gives its own to init()"))
+        self.aggregation_frequency, self.average_aggregated_gradients = 1, True
+
+
+class _Lengths:
+    """Reads lengths in any unit; records become batches, which takes the batch size."""
+
+    def __init__(self, values: Mapping[str, Any], context: Path) -> None:
+        self._batch_size = values.get("global_batch_size")
+        self._steps = hparams.accumulation_steps(values) or _steps_in_file(values.get("deepspeed_config"), context) or 1
+
+    def read(self, section: Section, name: str, bare: bool = False) -> Length | None:
+        """The length in the field ``name``; None when it is absent or 0. ``bare``: a number alone means batches."""
+        value = section.get(name)
+        if value is None:
+            return None
+        if bare and whole(value) is not None:
+            value = {"batches": value}
+        allowed = f"write one of {{batches: N}}, {{epochs: N}} and {{records: N}}{', or N batches' if bare else ''}"
+        if not isinstance(value, Mapping) or len(value) != 1:
+            section.bad(name, allowed)
+            return None
+        unit, count = next(iter(value.items()))
+        number = whole(count)
+        if unit not in ("batches", "epochs", "records") or number is None or number < 0:
+            section.bad(name, f"{allowed}, where N is a whole number")
+            return None
+        if number == 0:
+            if bare:
+                section.bad(name, "write for how long to train, e.g. {epochs: 10}")
+            return None
+        if unit != "records":
+            return Length(number, "batches" if unit == "batches" else "epochs")
+        if type(self._batch_size) is not int or self._batch_size < 1:
+            section.bad(name, "records need hyperparameters.global_batch_size to be turned into batches")
+            return None
+        return Length(max(1, number // (self._batch_size * self._steps)), "batches")
+
+
+def _steps_in_file(config: object, context: Path) -> int | None:
+    """K from the DeepSpeed configuration file that the hyperparameter names, when it is there and holds one."""
+    if not isinstance(config, str):
+        return None
+    try:
+        content = json.loads((context / config).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None  # the trial will say what is wrong with it
+    return hparams.accumulation_steps({"deepspeed_config": content})
+
+
+def _environment(section: Section, accelerator: str) -> dict[str, str]:
+    value = section.get("environment_variables")
+    if isinstance(value, Mapping):
+        for device in value.keys() - set(_DEVICES):
+            known = (
+                "write a list of NAME=value strings, or such lists under "
+                f"{', '.join(_DEVICES[:-1])}{did_you_mean(str(device), _DEVICES)}"
+            )
+            section.problems.add(f"{section.at('environment_variables')}.{device}", value[device], known)
+        value = value.get("cpu") if accelerator == "cpu" else value.get("cuda") or value.get("gpu")
+    allowed = "write a list of NAME=value strings, or one such list under each of cpu and cuda"
+    settings: dict[str, str] = {}
+    if value is not None and not isinstance(value, list):
+        section.bad("environment_variables", allowed)
+        return settings
+    for item in value or []:
+        if not isinstance(item, str) or "=" not in item or item.startswith("="):
+            section.problems.add(section.at("environment_variables"), item, allowed)
+            continue
+        name, _, setting = item.partition("=")
+        settings[name] = setting
+    return settings
+
+
+def _with_defaults(document: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    merged = copy.deepcopy(dict(document))
+    for name, default in defaults.items():
+        value = merged.get(name)
+        if value is None:
+            merged[name] = copy.deepcopy(default)
+        elif isinstance(value, dict) and isinstance(default, Mapping) and not name.startswith("min_"):
+            merged[name] = _with_defaults(value, default)
+    return merged
+
+
+__all__ = ["ConfigError", "Plan", "make_plan"]

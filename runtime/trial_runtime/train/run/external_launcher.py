@@ -1,0 +1,137 @@
+"""Join ranks that ``torchrun ... -m trial_runtime.train CONFIG.yaml``, ``deepspeed`` or ``srun`` started.
+
+Each rank reads the config itself; what only one of them can decide (the run directory, a drawn seed) is decided by
+rank 0 and passed on through a key-value store, because there is no process group yet and a script may make its own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from trial_runtime.train.config.errors import ConfigError
+
+if TYPE_CHECKING:
+    from torch.distributed import Store  # type: ignore[attr-defined]
+
+_TIMEOUT = timedelta(minutes=5)
+_KEY = "ds-train/run"
+_kept: list[Store] = []  # ends with the process, as torchrun's ends with its agent
+
+
+def launched(environment: Mapping[str, str]) -> bool:
+    """Whether a launcher started this process as a rank."""
+    return "RANK" in environment and "WORLD_SIZE" in environment
+
+
+def slurm_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """A rank's variables, when ``srun`` started this process as one of several tasks; else none.
+
+    Raises:
+        ConfigError: the nodes have different numbers of tasks.
+    """
+    # A batch script itself has SLURM_PROCID too, but is no step.
+    size = environment.get("SLURM_STEP_NUM_TASKS")
+    if launched(environment) or size is None or int(size) < 2 or "SLURM_STEP_ID" not in environment:
+        return {}
+    per_node = environment.get("SLURM_STEP_TASKS_PER_NODE", size)
+    counted = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", per_node)
+    if counted is None:
+        raise ConfigError(f"srun: {per_node} tasks on the nodes; every node needs as many: use --ntasks-per-node")
+    host = environment.get("MASTER_ADDR") or _first_host(environment.get("SLURM_STEP_NODELIST", "127.0.0.1"))
+    return {
+        "RANK": environment["SLURM_PROCID"],
+        "WORLD_SIZE": size,
+        "LOCAL_RANK": environment["SLURM_LOCALID"],
+        "LOCAL_WORLD_SIZE": counted[1],
+        "GROUP_RANK": environment.get("SLURM_NODEID", "0"),
+        "GROUP_WORLD_SIZE": counted[2] or "1",
+        "MASTER_ADDR": host,
+        "MASTER_PORT": environment.get("MASTER_PORT") or str(15000 + int(environment.get("SLURM_JOB_ID", "0")) % 15000),
+    }
+
+
+def _first_host(nodes: str) -> str:
+    """The first of ``node[01-04,07],other``: ``node01``."""
+    found = re.match(r"([^\[,]+)(?:\[([^\],-]+)[^\]]*\]([^,]*))?", nodes)
+    return "".join(part or "" for part in found.groups()) if found else nodes
+
+
+def complete_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """torchrun's variables that ``environment`` lacks, from what the ``deepspeed`` launcher sets in their place."""
+    size = environment["WORLD_SIZE"]
+    local_size = environment.get("LOCAL_WORLD_SIZE") or environment.get("LOCAL_SIZE") or size
+    nodes = str(max(1, int(size) // int(local_size)))
+    found = {
+        "LOCAL_RANK": str(int(environment["RANK"]) % int(local_size)),
+        "LOCAL_WORLD_SIZE": local_size,
+        "GROUP_RANK": environment.get("CROSS_RANK", str(int(environment["RANK"]) // int(local_size))),
+        "GROUP_WORLD_SIZE": environment.get("CROSS_SIZE", nodes),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29500",
+    }
+    return {name: value for name, value in found.items() if name not in environment}
+
+
+def agree(decide: Callable[[str | None], str]) -> tuple[str, list[str]]:
+    """Let rank 0 decide, and tell the others.
+
+    Under torchrun the store outlives the ranks, so that ranks it starts again after a crash find the first decision
+    there and continue the same run. Of other launchers' ranks, rank 0 serves the store at ``MASTER_PORT``, the one port
+    that is known to be this run's, and the environment says, as torchrun's does, that process groups are to use it.
+
+    Args:
+        decide: called on rank 0 only, with its decision of the first start if this is not the first.
+
+    Returns:
+        Rank 0's decision, and one address a node, ordered by node rank.
+
+    Raises:
+        ConfigError: another process listens at ``MASTER_PORT``, or no rank 0 is found there.
+    """
+    from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    node, nodes = int(os.environ["GROUP_RANK"]), int(os.environ["GROUP_WORLD_SIZE"])
+    shared = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    store = PrefixStore("ds-train", _store(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), rank, shared))
+    start = f"{_KEY}/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+    if rank == 0:
+        former = store.get(_KEY).decode() if store.check([_KEY]) else None
+        decision = decide(former)
+        if former is None:
+            store.set(_KEY, decision)
+        store.set(start, decision)
+    if os.environ["LOCAL_RANK"] == "0":
+        store.set(f"{_KEY}/address/{node}", socket.gethostname() if nodes > 1 else "127.0.0.1")
+    decision = store.get(start).decode()
+    addresses = [store.get(f"{_KEY}/address/{index}").decode() for index in range(nodes)]
+    if not shared:
+        _wait_for_all(store, rank, size)
+        os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
+        os.environ.setdefault("TORCHELASTIC_RESTART_COUNT", "0")
+    return decision, addresses
+
+
+def _store(host: str, port: int, rank: int, shared: bool) -> Store:
+    from torch.distributed import DistNetworkError, TCPStore  # type: ignore[attr-defined]
+
+    try:
+        store = TCPStore(host, port, None, not shared and rank == 0, _TIMEOUT)
+    except DistNetworkError as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"rank {rank}: MASTER_ADDR={host} MASTER_PORT={port}: {reason}; choose a free port") from None
+    _kept.append(store)
+    return store
+
+
+def _wait_for_all(store: Store, rank: int, size: int) -> None:
+    """Hold rank 0, whose process serves the store, until every rank has read from it."""
+    if rank > 0:
+        store.set(f"{_KEY}/read/{rank}", "1")  # the last word: a store answers no set, and may go away after it
+    else:
+        store.wait([f"{_KEY}/read/{other}" for other in range(1, size)])

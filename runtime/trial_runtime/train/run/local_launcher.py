@@ -1,0 +1,148 @@
+"""Start the ranks of one machine, watch them, forward signals to them, start them again after a crash.
+
+One rank is a plain child process, so a debugger and the terminal work as usual. Several are started by torch's elastic
+launcher, the engine of ``torchrun``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FrameType
+
+from trial_runtime.train.config.errors import ConfigError
+
+USAGE_EXIT = 2
+_FORWARDED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
+_GRACE_SECONDS = 600  # a save of large models takes minutes; a second signal ends it at once
+
+
+class Stopped(Exception):  # noqa: N818 - the end of a run, not an error
+    """A signal to ``ds-train`` ended the run."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+
+def run_ranks(
+    arguments: Sequence[str],
+    slots: int,
+    environment: Mapping[str, str],
+    max_restarts: int,
+    before_start: Callable[[], object],
+    say: Callable[[str], None],
+) -> int:
+    """Run ``python ARGUMENTS`` on ``slots`` ranks until they end.
+
+    Args:
+        arguments: of the Python that runs this process.
+        slots: how many ranks; with more than one each gets torchrun's variables (``RANK``, ``WORLD_SIZE``...).
+        environment: variables to add for the ranks.
+        max_restarts: how often all ranks are started again after one failed. Wrong usage (exit code 2) is not retried.
+        before_start: called before each start, the first one too.
+        say: receives a line for the user.
+
+    Returns:
+        0 when all ranks ended well, else the exit code of the first that did not.
+
+    Raises:
+        Stopped: a signal ended the run.
+        ConfigError: the machine has fewer GPUs than slots.
+    """
+    for attempt in range(max_restarts + 1):
+        before_start()
+        if slots == 1:
+            code = _start_one(arguments, environment, say)
+        else:
+            code = _start_many(arguments, slots, environment, say)
+        if code in (0, USAGE_EXIT) or attempt == max_restarts:
+            return code
+        say(f"started again from the latest checkpoint (restart {attempt + 1} of max_restarts {max_restarts})")
+    raise AssertionError("unreachable")
+
+
+def _start_one(arguments: Sequence[str], environment: Mapping[str, str], say: Callable[[str], None]) -> int:
+    # Its own session: Ctrl-C reaches the rank once, through us, and not a second time from the terminal.
+    command = [sys.executable, *arguments]
+    with subprocess.Popen(command, env={**os.environ, **environment}, start_new_session=True) as child:
+        with _forwarding(child) as received:
+            code = child.wait()
+        if received:
+            raise Stopped(received[0])
+    if code < 0:
+        say(f"rank 0 was ended by {signal.Signals(-code).name}")
+        return 128 - code
+    return code
+
+
+@contextmanager
+def _forwarding(child: subprocess.Popen[bytes]) -> Iterator[list[int]]:
+    """Forward signals to ``child``; those that end a run are listed."""
+    received: list[int] = []
+
+    def forward(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        if number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            received.append(number)
+        child.send_signal(number)
+
+    former = {name: signal.signal(getattr(signal, name), forward) for name in _FORWARDED}
+    try:
+        yield received
+    finally:
+        for name, handler in former.items():
+            signal.signal(getattr(signal, name), handler)
+
+
+def _start_many(
+    arguments: Sequence[str], slots: int, environment: Mapping[str, str], say: Callable[[str], None]
+) -> int:
+    # The launcher gives the ranks this process's own environment.
+    os.environ.update(environment)
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // slots)))
+    os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(_GRACE_SECONDS))
+
+    import torch
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    visible = torch.cuda.device_count()
+    if 0 < visible < slots:
+        raise ConfigError(
+            f"resources.slots_per_trial: {slots} slots, but this machine shows {visible} GPUs: use --slots {visible}, "
+            f"or start ds-train on several machines with torchrun (CUDA_VISIBLE_DEVICES='' trains on the CPU)"
+        )
+    # What went wrong is said by the rank itself; the launcher's table of it would bury that. Its modules' loggers have
+    # levels of their own.
+    for name in [name for name in logging.root.manager.loggerDict if name.startswith("torch.distributed.elastic")]:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=slots,
+        run_id=f"ds-train-{os.getpid()}",
+        rdzv_backend="c10d",
+        rdzv_endpoint="127.0.0.1:0",
+        local_addr="127.0.0.1",
+        max_restarts=0,  # run_ranks counts them, the same way for one rank and for many
+    )
+    try:
+        elastic_launch(config, sys.executable)(*arguments)
+    except SignalException as stop:
+        raise Stopped(int(stop.sigval)) from None
+    except ChildFailedError as failed:
+        rank, failure = failed.get_first_failure()
+        code = int(failure.exitcode)
+        if code < 0:
+            say(f"rank {rank} was ended by {signal.Signals(-code).name}")
+            return 128 - code
+        say(f"rank {rank} ended with exit code {code}; the other ranks were stopped")
+        return code
+    return 0

@@ -1,0 +1,127 @@
+"""From the options of ``ds-train`` to a checked plan and an open run directory."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+from trial_runtime._cluster_info import CLUSTER_INFO_FILE, ClusterInfo, newest_checkpoint, newest_of_run
+from trial_runtime._redaction import masked_text
+from trial_runtime._storage.remote import Location, call, is_url
+from trial_runtime.errors import CheckpointStorageError
+from trial_runtime.train.config.context_directory import context_of
+from trial_runtime.train.config.document import assign, load, split_assignment
+from trial_runtime.train.config.errors import ConfigError
+from trial_runtime.train.config.run_plan import Plan, make_plan
+from trial_runtime.train.requirements import missing_runtime
+from trial_runtime.train.run.run_directory import (
+    RunDirectory,
+    describe,
+    make_checkpoint_directory,
+    open_run,
+)
+
+_IN_A_CHECKPOINT = ("manifest.json", "rank_0.pt", "metadata.json", "trial_state.pkl", "state_dict.pth", "model0")
+"""What the runtime or Determined writes into each."""
+
+
+def plan_from(options: argparse.Namespace) -> Plan:
+    """The plan of the config that ``options`` name, with the changes that they make.
+
+    Raises:
+        ConfigError: the config or an option cannot be run.
+    """
+    document = load(options.config)
+    for text in options.settings:
+        assign(document, *split_assignment("--config", text))
+    if options.slots is not None:
+        assign(document, "resources.slots_per_trial", options.slots)
+    context: Path = options.context or context_of(options.config, document)
+    if not context.is_dir():
+        raise ConfigError(f"{context}: is not a folder; DIR is the folder with the trial's code")
+    picks = dict(split_assignment("--hparam", text) for text in options.hparam)
+    return make_plan(
+        document,
+        str(options.config),
+        context.resolve(),
+        picks=picks,
+        test_mode=options.test,
+        accelerator=_accelerator(document),
+    )
+
+
+def open_directory(options: argparse.Namespace, plan: Plan) -> RunDirectory:
+    """The run directory, made or found, after all that has to be right before a rank starts has been checked.
+
+    Raises:
+        ConfigError: something is not right.
+    """
+    _checkpoint(options.latest_checkpoint)
+    if missing := missing_runtime():
+        raise ConfigError(missing)
+    run, continued = open_run(options.run_dir, plan.name, plan.seed)
+    if not continued:
+        text = options.config.read_text(encoding="utf-8-sig")
+        (run.path / "config.yaml").write_text(masked_text(text, load(options.config)), encoding="utf-8")
+    elif plan.seed not in (None, run.seed):
+        raise ConfigError(
+            f"reproducibility.experiment_seed: the run in {run.path} has the seed {run.seed}, not {plan.seed}; "
+            f"a run continues with its own seed"
+        )
+    make_checkpoint_directory(describe(plan, run, None))
+    return run
+
+
+def write_info(options: argparse.Namespace, plan: Plan, run: RunDirectory) -> ClusterInfo:
+    """Describe the run as it is now, with the newest checkpoint, for the ranks that are about to start.
+
+    Raises:
+        ConfigError: the remote storage does not answer.
+    """
+    given = _checkpoint(options.latest_checkpoint)
+    info = describe(plan, run, given)
+    if info.run.storage is not None and plan.storage.remote is not None:
+        own = newest_checkpoint(Path(info.run.checkpoint_directory))
+        there = _newer_in_storage(Location(info.run.storage, plan.storage.remote.options), own)
+        if there is not None:
+            info = dataclasses.replace(info, latest_checkpoint=there)
+    (run.path / CLUSTER_INFO_FILE).write_text(info.to_json(), encoding="utf-8")
+    return info
+
+
+def _newer_in_storage(location: Location, own: str | None) -> str | None:
+    """The URL of the newest checkpoint there, where the run has none here or went on from that one elsewhere."""
+    try:
+        name = call(location, "beyond", name=None if own is None else Path(own).name)
+    except CheckpointStorageError as error:
+        raise ConfigError(f"checkpoint_storage: {error}") from error
+    return None if name is None else location.below(name).url
+
+
+def _checkpoint(given: str | None) -> str | None:
+    if given is None or is_url(given):
+        return given
+    path = Path(given)
+    if not path.is_dir():
+        raise ConfigError(f"--latest-checkpoint {path}: there is no such folder")
+    if any((path / name).exists() for name in _IN_A_CHECKPOINT):
+        return str(path.resolve())
+    newest = newest_of_run(path)
+    if newest is None:
+        below = sorted(str(found.parent) for found in path.glob("*/latest"))[:5]
+        hint = f"; name one of {', '.join(below)}" if below else ""
+        raise ConfigError(f"--latest-checkpoint {path}: is no checkpoint, and no run directory that has one{hint}")
+    return newest
+
+
+def _accelerator(document: dict[str, Any]) -> str:
+    environment = document.get("environment")
+    variables = environment.get("environment_variables") if isinstance(environment, dict) else None
+    if not isinstance(variables, dict) or importlib.util.find_spec("torch") is None:
+        return "cpu"  # nothing depends on it, so torch stays unimported
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"

@@ -1,0 +1,232 @@
+"""One rank: ``python -m trial_runtime.train.run.rank DIR class|script|module TARGET [ARGS...]``.
+
+Prepares the process as the original was run (working directory, import path, ``determined`` served by the runtime, log)
+and runs the entrypoint in it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import runpy
+import select
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from trial_runtime import _log_filters
+from trial_runtime._cluster_info import ClusterInfo, get_cluster_info
+from trial_runtime.errors import (
+    InvalidCheckpointException,
+    InvalidDeepSpeedConfigException,
+    InvalidExperimentException,
+)
+from trial_runtime.train import determined_alias
+from trial_runtime.train.config.errors import ConfigError, did_you_mean
+from trial_runtime.train.run.local_launcher import USAGE_EXIT
+from trial_runtime.train.run.log_tee import configure_logging, record_output
+from trial_runtime.train.run.retention import remove_superseded
+from trial_runtime.train.run.run_directory import SUPERVISED, lock, open_run
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one rank that ``ds-train`` started; the exit code."""
+    context, kind, target, *args = sys.argv[1:] if arguments is None else arguments
+    _leave_with(os.environ.get(SUPERVISED))
+    info = get_cluster_info()
+    if info is None:
+        raise SystemExit("trial_runtime.train.run.rank is started by ds-train, not by hand")
+    return run(info, Path(context), kind, target, args)
+
+
+def run(info: ClusterInfo, context: Path, kind: str, target: str, args: Sequence[str]) -> int:
+    """Run the entrypoint in this process.
+
+    Args:
+        info: the run.
+        context: the context directory; becomes the working directory and the first place to import from.
+        kind: ``"class"``, ``"script"`` or ``"module"``.
+        target: ``module:Class``, the script's path relative to ``context``, or the module's name.
+        args: arguments of the script or module.
+
+    Returns:
+        The exit code: 0 well, 2 the entrypoint cannot be run, 1 it failed.
+    """
+    rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    directory = Path(info.run.directory)
+    record_output(directory, rank, size)
+    configure_logging(rank, info.trial._debug, own_program=kind != "class")
+    os.chdir(context)
+    _import_from(context)
+    determined_alias.install()
+    _log_filters.expect_cpu()
+    with ExitStack() as stack:
+        status, ours = "failed", False
+        try:
+            if rank == 0:
+                stack.enter_context(lock(directory))
+                ours = True
+                _record_status(directory, "running")
+            run_entrypoint(info, kind, target, args)
+            status = "completed"
+        except (ConfigError, InvalidDeepSpeedConfigException, InvalidCheckpointException) as error:
+            if rank == 0:
+                print(f"ds-train: {error}", file=sys.stderr)
+            return USAGE_EXIT
+        except SystemExit as leaving:
+            status = "completed" if leaving.code in (None, 0) else "failed"
+            raise
+        except KeyboardInterrupt:
+            status = "stopped"
+            return 128 + signal.SIGINT
+        except (Exception, InvalidExperimentException):
+            _print_exception()
+            return 1
+        finally:
+            if ours:  # else another process trains there, and says itself how it went
+                _record_status(directory, status)
+            if ours and status == "completed" and (removed := remove_superseded(info)):
+                count = f"{len(removed)} checkpoint{'' if len(removed) == 1 else 's'}"
+                print(f"ds-train: {count} removed, as checkpoint_storage says", file=sys.stderr)
+            sys.stdout.flush()
+            sys.stderr.flush()
+    return 0
+
+
+def run_entrypoint(info: ClusterInfo, kind: str, target: str, args: Sequence[str]) -> None:
+    """Run the entrypoint in this process, from its working directory; see :func:`run` for the arguments.
+
+    Raises:
+        ConfigError: there is no such thing to run.
+    """
+    if kind == "class":
+        train_class(info, find_class(target))
+        return
+    sys.argv = [target, *args]
+    if kind == "module":
+        if _find_spec(target) is None:
+            raise ConfigError(f"entrypoint: no module named {target!r} in {Path.cwd()} or among the installed ones")
+        runpy.run_module(target, run_name="__main__", alter_sys=True)
+        return
+    folder = str(Path(target).resolve().parent)
+    if folder != sys.path[0]:  # as Python does for a script; the context directory stays second
+        sys.path.insert(0, folder)
+    runpy.run_path(target, run_name="__main__")
+
+
+def find_class(target: str) -> Any:
+    """The class that ``module:Class`` names.
+
+    Raises:
+        ConfigError: there is no such module or no such class. Errors inside the module are passed on.
+    """
+    module_name, _, class_name = target.partition(":")
+    if _find_spec(module_name) is None:
+        raise ConfigError(
+            f"entrypoint: no module named {module_name!r} in {Path.cwd()} or among the installed ones; "
+            f"if it is elsewhere, name its folder: ds-train CONFIG.yaml DIR"
+        )
+    found: Any = importlib.import_module(module_name)
+    for name in class_name.split("."):
+        if not hasattr(found, name):
+            raise ConfigError(f"entrypoint: {module_name!r} has no {class_name!r}{did_you_mean(name, dir(found))}")
+        found = getattr(found, name)
+    return found
+
+
+def train_class(info: ClusterInfo, trial_class: Any) -> None:
+    """Train ``trial_class`` as the config says: what Determined's harness did for a ``module:Class`` entrypoint.
+
+    Raises:
+        ConfigError: it is neither a PyTorchTrial nor a DeepSpeedTrial.
+    """
+    from trial_runtime import pytorch
+
+    is_class = isinstance(trial_class, type)
+    settings: dict[str, Any] = {"hparams": info.trial.hparams, "exp_conf": info.trial._config}
+    if is_class and issubclass(trial_class, pytorch.PyTorchTrial):
+        with pytorch.init(**settings, aggregation_frequency=info.run.aggregation_frequency) as context:
+            pytorch.Trainer(trial_class(context), context).fit()
+        return
+    from trial_runtime.pytorch import deepspeed
+
+    if is_class and issubclass(trial_class, deepspeed.DeepSpeedTrial):
+        if (k := info.run.aggregation_frequency) > 1:
+            raise ConfigError(
+                f"optimizations.aggregation_frequency: {k} is for a PyTorchTrial: a DeepSpeedTrial accumulates by "
+                f"hyperparameters.overwrite_deepspeed_args.gradient_accumulation_steps, {k} batches counted as one "
+                "in lengths and periods. ds-migrate writes that, or write it and remove this field"
+            )
+        with deepspeed.init(**settings) as context:
+            deepspeed.Trainer(trial_class(context), context).fit()
+        return
+    bases = ", ".join(base.__name__ for base in getattr(trial_class, "__mro__", ())[1:-1]) or "none"
+    raise ConfigError(
+        f"entrypoint: {getattr(trial_class, '__qualname__', trial_class)!r} is no trial class: it must derive from "
+        f"PyTorchTrial or DeepSpeedTrial; its bases: {bases}"
+    )
+
+
+def _find_spec(name: str) -> object:
+    try:
+        return importlib.util.find_spec(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
+            return None
+        raise
+
+
+def _import_from(context: Path) -> None:
+    # `python -m` puts the directory that it was started in first; the trial's own comes in its place.
+    if sys.path and sys.path[0] in ("", str(_STARTED_IN)):
+        sys.path[0] = str(context)
+    else:
+        sys.path.insert(0, str(context))
+    importlib.invalidate_caches()
+
+
+def _record_status(directory: Path, status: str) -> None:
+    open_run(directory, "", None)[0].record(status)
+
+
+def _print_exception() -> None:
+    kind, error, trace = sys.exc_info()
+    # The frames of this module, runpy and importlib say nothing to the user.
+    while trace is not None and trace.tb_next is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if file not in (__file__, runpy.__file__, importlib.__file__) and not file.startswith("<frozen "):
+            break
+        trace = trace.tb_next
+    traceback.print_exception(kind, error, trace)
+
+
+def _leave_with(supervisor: str | None) -> None:
+    """Get SIGTERM, once, when ``ds-train`` is killed, so that no rank trains on with nobody watching. Linux only."""
+    if supervisor is None or not hasattr(os, "pidfd_open"):
+        return
+    # Not PR_SET_PDEATHSIG: it signals once for each thread of the parent, and a second signal means "at once".
+    try:
+        watched = os.pidfd_open(int(supervisor))
+    except ProcessLookupError:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return
+    except OSError:  # a kernel without it
+        return
+
+    def watch() -> None:
+        select.select([watched], [], [])
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="ds-train-watch", daemon=True).start()
+
+
+_STARTED_IN = Path.cwd()
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""``save_trial_best`` and ``save_trial_latest``: which checkpoints stay when a run has ended well.
+
+As on a cluster, nothing is removed while a run may still need to go on from it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+from trial_runtime._cluster_info import ClusterInfo, newest_checkpoint
+from trial_runtime._storage.remote import call, with_options_of_environment
+
+_MANIFEST = "manifest.json"
+logger = logging.getLogger("trial_runtime.train")
+
+
+def remove_superseded(info: ClusterInfo) -> list[str]:
+    """Remove the run's checkpoints that are neither among the best nor among the latest to keep.
+
+    They go from the checkpoint directory and from the remote storage. The newest one always stays. Without limits in
+    the config all stay. The best are judged by the searcher's metric in the run's ``metrics.jsonl``; a checkpoint that
+    was not validated is none of them. Where no validation reported that metric, the best are not known, and all stay.
+
+    Returns:
+        The names of the removed checkpoints, oldest first.
+
+    Raises:
+        CheckpointStorageError: the remote storage does not answer.
+    """
+    best, latest = info.run.save_trial_best, info.run.save_trial_latest
+    if best is None and latest is None:
+        return []
+    metrics = _metrics(info)
+    if best and not metrics:
+        logger.warning(
+            f"All checkpoints stay: save_trial_best is {best}, but no validation reported the metric "
+            f"{info.run.searcher_metric!r} (searcher.metric) to tell the best by."
+        )
+        return []
+    directory = Path(info.run.checkpoint_directory)
+    storage = None if info.run.storage is None else with_options_of_environment(info.run.storage)
+    there: dict[str, int] = {} if storage is None else call(storage, "batches")
+    here = [folder for folder in directory.iterdir() if (folder / _MANIFEST).is_file()]
+    here.sort(key=lambda folder: folder.stat().st_mtime)
+    # By batches; of those at the same batch (after a restart) those that are here are later, in the order of writing.
+    batches = {**there, **{folder.name: _batches(folder) for folder in here}}
+    written = [*sorted(set(there) - {folder.name for folder in here}), *(folder.name for folder in here)]
+    found = sorted(written, key=batches.__getitem__)
+    sign = 1 if info.run.smaller_is_better else -1
+    # Of equally good ones the earlier, as the policy "best" keeps the first.
+    judged = sorted((n for n in found if batches[n] in metrics), key=lambda name: sign * metrics[batches[name]])
+    kept = {*judged[: best or 0], *found[len(found) - (latest or 0) :], _newest(directory, found)}
+    removed = [name for name in found if name not in kept]
+    for name in removed:
+        if storage is not None and name in there:
+            call(storage, "remove", name=name)
+        if (directory / name / _MANIFEST).exists():
+            (directory / name / _MANIFEST).unlink()  # first: without it, the rest counts as no checkpoint
+            shutil.rmtree(directory / name)
+    return removed
+
+
+def _newest(directory: Path, found: list[str]) -> str | None:
+    told = newest_checkpoint(directory)
+    if told is not None:
+        return Path(told).name
+    return found[-1] if found else None
+
+
+def _batches(checkpoint: Path) -> int:
+    manifest = json.loads((checkpoint / _MANIFEST).read_text(encoding="utf-8"))
+    return int(manifest["progress"]["batches"])
+
+
+def _metrics(info: ClusterInfo) -> dict[int, float]:
+    """The searcher's metric after each validation, by batches trained; after a restart the later report counts."""
+    found: dict[int, float] = {}
+    if info.run.searcher_metric is None or not info.run.metrics_path.is_file():
+        return found
+    for line in info.run.metrics_path.read_text(encoding="utf-8").splitlines():
+        try:
+            report: dict[str, Any] = json.loads(line)
+        except ValueError:  # the last line of a run that was killed
+            continue
+        value = report["metrics"].get(info.run.searcher_metric)
+        if report["group"] == "validation" and isinstance(value, int | float) and not math.isnan(value):
+            found[int(report["steps_completed"])] = float(value)
+    return found

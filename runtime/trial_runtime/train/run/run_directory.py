@@ -1,0 +1,194 @@
+"""The run directory, which holds all that one run reads and writes::
+
+runs/mnist-3/
+    run.json            id, number, seed, status (running | completed | failed | stopped)
+    config.yaml         the experiment config as it was given
+    cluster_info.json   what the ranks were told: get_cluster_info()
+    lock                held by rank 0 while it runs
+    log/rank_0.log      what each rank printed
+    metrics.jsonl       every reported metric, one JSON object a line
+    tensorboard/        event files
+    checkpoints/        unless the config says where they go
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import json
+import os
+import re
+import secrets
+from pathlib import Path
+from typing import IO
+
+from trial_runtime._cluster_info import ClusterInfo, RunInfo, TrialInfo, newest_checkpoint
+from trial_runtime.train.config.errors import ConfigError
+from trial_runtime.train.config.run_plan import Plan
+
+DEFAULT_BASE = Path("runs")
+SUPERVISED = "DS_TRAIN_SUPERVISED"
+"""Environment variable with the process id of the ``ds-train`` that started a rank and watches it."""
+
+_RECORD = "run.json"
+
+
+@dataclasses.dataclass
+class RunDirectory:
+    """One run's directory and what it remembers of the run.
+
+    Attributes:
+        path: absolute.
+        id: random, so that runs of the same name that share a checkpoint storage stay apart.
+        number: counts the runs of one name; trial id and experiment id.
+        seed: of all random generators, on every rank.
+        status: ``running``, ``completed``, ``failed`` or ``stopped``. A run that was killed still says ``running``.
+    """
+
+    path: Path
+    id: str
+    number: int
+    seed: int
+    status: str = "running"
+
+    def record(self, status: str) -> None:
+        """Change the status and write the record, whole or not at all."""
+        self.status = status
+        fields = {"id": self.id, "number": self.number, "seed": self.seed, "status": self.status}
+        temporary = self.path / f".{_RECORD}.tmp"
+        temporary.write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
+        temporary.replace(self.path / _RECORD)
+
+
+def open_run(directory: Path | None, name: str, seed: int | None) -> tuple[RunDirectory, bool]:
+    """Make the directory of a new run, or open the one of a run to continue.
+
+    Args:
+        directory: the run directory that the user named; None: a new ``runs/<name>-<number>``.
+        name: the experiment's name.
+        seed: the config's seed; None draws one for a new run.
+
+    Returns:
+        The run, and whether it is one that is continued.
+
+    Raises:
+        ConfigError: ``directory`` holds something else than a run, or cannot be made.
+    """
+    if directory is not None and (directory / _RECORD).is_file():
+        return _read(directory.resolve()), True
+    try:
+        if directory is None:
+            path, number = _new(DEFAULT_BASE.resolve(), re.sub(r"[^\w.-]+", "-", name).strip("-.") or "run")
+        else:
+            directory.mkdir(parents=True, exist_ok=True)
+            path, number = directory.resolve(), 1
+            if any(path.iterdir()):
+                raise ConfigError(f"--run-dir {directory}: is not empty and not a run directory (it has no {_RECORD})")
+    except OSError as error:
+        raise ConfigError(
+            f"{error.filename}: cannot make the run directory: {error.strerror}; use --run-dir"
+        ) from error
+    run = RunDirectory(path, secrets.token_hex(4), number, secrets.randbelow(2**31) if seed is None else seed)
+    run.record("running")
+    return run, False
+
+
+def describe(plan: Plan, run: RunDirectory, given_checkpoint: str | None) -> ClusterInfo:
+    """What the ranks of ``plan`` are told, as one node with ``plan.slots`` slots.
+
+    Args:
+        plan: the run's plan.
+        run: its directory.
+        given_checkpoint: where to start while the run has no checkpoint of its own; an absolute path or a URL.
+    """
+    root = plan.storage.root
+    own = f"{run.path.name}-{run.id}"
+    checkpoints = run.path / "checkpoints" if root is None else root / own
+    remote = None if plan.storage.remote is None else plan.storage.remote.below(own)
+    return ClusterInfo(
+        trial=TrialInfo(
+            trial_id=run.number,
+            experiment_id=run.number,
+            trial_seed=run.seed,
+            hparams=plan.hparams,
+            _config=plan.document,
+            _debug=plan.debug,
+        ),
+        run=RunInfo(
+            directory=str(run.path),
+            checkpoint_directory=str(checkpoints),
+            storage=None if remote is None else remote.url,
+            fit=plan.fit,
+            searcher_metric=plan.searcher_metric,
+            smaller_is_better=plan.smaller_is_better,
+            save_trial_best=plan.storage.save_trial_best,
+            save_trial_latest=plan.storage.save_trial_latest,
+            aggregation_frequency=plan.aggregation_frequency,
+            average_aggregated_gradients=plan.average_aggregated_gradients,
+            launch_layer=plan.entrypoint.layer,
+        ),
+        slot_ids=list(range(plan.slots)),
+        container_slot_counts=[plan.slots],
+        task_id=run.id,
+        allocation_id=run.id,
+        latest_checkpoint=newest_checkpoint(checkpoints) or given_checkpoint,
+    )
+
+
+def make_checkpoint_directory(info: ClusterInfo) -> None:
+    """Make the folder for checkpoints now, so that a wrong path is known before training and not after.
+
+    Raises:
+        ConfigError: it cannot be made.
+    """
+    path = Path(info.run.checkpoint_directory)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"checkpoint_storage: cannot make {path} ({error.strerror}); "
+            f"name another folder with --config checkpoint_storage.host_path=PATH"
+        ) from error
+
+
+def lock(path: Path) -> IO[str]:
+    """Hold the run directory for this process until the returned file is closed or the process ends.
+
+    Raises:
+        ConfigError: another process holds it.
+    """
+    held = (path / "lock").open("a+", encoding="utf-8")
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        held.seek(0)
+        raise ConfigError(f"{path}: the process {held.read().strip() or '?'} is training there") from error
+    held.seek(0)
+    held.truncate()
+    held.write(str(os.getpid()))
+    held.flush()
+    return held
+
+
+def _new(base: Path, name: str) -> tuple[Path, int]:
+    made = not base.exists()
+    base.mkdir(parents=True, exist_ok=True)
+    if made:  # neither git nor ds-migrate has business with checkpoints and the code copied into them
+        (base / ".gitignore").write_text("*\n", encoding="utf-8")
+    pattern = re.compile(re.escape(name) + r"-(\d+)")
+    number = max((int(found[1]) for entry in base.iterdir() if (found := pattern.fullmatch(entry.name))), default=0)
+    while True:
+        number += 1
+        try:
+            (base / f"{name}-{number}").mkdir()
+        except FileExistsError:  # another run of the same name came first
+            continue
+        return base / f"{name}-{number}", number
+
+
+def _read(path: Path) -> RunDirectory:
+    try:
+        fields = json.loads((path / _RECORD).read_text(encoding="utf-8"))
+        return RunDirectory(path, str(fields["id"]), int(fields["number"]), int(fields["seed"]), str(fields["status"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path / _RECORD}: cannot be read ({error!r}); use another --run-dir") from error
