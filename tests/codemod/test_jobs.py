@@ -11,7 +11,7 @@ import pytest
 from ds_migrate import pipeline
 from ds_migrate.cli import main
 from ds_migrate.conversion import processes, unit
-from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.conversion.worker_pool import _PAYS
 from ds_migrate.files.discovery import discover
 from ds_migrate.findings import Report, TrialStatus
@@ -66,10 +66,10 @@ def test_a_fault_in_another_process_is_its_trials_error_as_in_this_one(
 ) -> None:
     right = unit.prepare
 
-    def faulty(plan: Plan) -> None:
-        if plan.trial.name == "Trial3":
+    def faulty(ctx: RuleContext) -> None:
+        if ctx.trial.name == "Trial3":
             raise AssertionError("a case nobody thought of")
-        right(plan)
+        right(ctx)
 
     monkeypatch.setattr(unit, "prepare", faulty)
     alone = report(tree, 1)
@@ -82,13 +82,13 @@ def test_a_process_that_dies_takes_one_folder_with_it(tree: Path, monkeypatch: p
     others = Barrier()
     waited = []
 
-    def deadly(plan: Plan) -> None:
+    def deadly(ctx: RuleContext) -> None:
         if os.getpid() != HERE:
             os.kill(os.getpid(), signal.SIGKILL)
         if not waited:
-            waited.append(plan)
+            waited.append(ctx)
             others.wait()
-        right(plan)
+        right(ctx)
 
     monkeypatch.setattr(unit, "prepare", deadly)
     found = report(tree, 2)

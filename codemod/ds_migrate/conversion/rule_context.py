@@ -14,7 +14,7 @@ from ds_migrate.options import Options
 from ds_migrate.syntax.nodes import docstring, dotted, parameters, walk
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.targets import DEEPSPEED_MODULE, MOVED, Target
-from ds_migrate.trial.context import Contexts, ContextUse
+from ds_migrate.trial.context import ContextNames, ContextUse
 from ds_migrate.trial.model import Trial
 
 
@@ -41,7 +41,7 @@ class Findings:
 
 
 @dataclass
-class Plan:
+class RuleContext:
     """The conversion of one trial, filled in by the rules in their order."""
 
     trial: Trial
@@ -56,7 +56,7 @@ class Plan:
     ds_config_name: str = "ds_config.json"
     # names that each file takes from the deepspeed module: name -> what the file calls it ("" is the module itself)
     deepspeed_imports: dict[SourceFile, dict[str, str]] = field(default_factory=dict)
-    contexts: Mapping[SourceFile, Contexts] = field(default_factory=dict)
+    context_names: Mapping[SourceFile, ContextNames] = field(default_factory=dict)
     written: dict[tuple[SourceFile, str], str] = field(default_factory=dict)  # helper classes written into files
 
     def handle(self, use: ContextUse) -> None:
@@ -66,7 +66,7 @@ class Plan:
     def context_attribute(self) -> str:
         """How a method reaches the context: ``self.context``, or what the trial calls it; a trial that never kept its
         context does so from now on."""
-        known = sorted({a for part in self.trial.parts for a in self.contexts[part.file].kept_by(part.node)})
+        known = sorted({a for part in self.trial.parts for a in self.context_names[part.file].kept_by(part.node)})
         if "context" in known:
             return "self.context"
         if known:

@@ -10,7 +10,7 @@ from pathlib import Path
 import libcst as cst
 
 from ds_migrate.conversion.output_check import check
-from ds_migrate.conversion.rule_context import Findings, Plan
+from ds_migrate.conversion.rule_context import Findings, RuleContext
 from ds_migrate.decisions.engine_plan import agree, prepare
 from ds_migrate.experiment import ConfigFacts, TrialFacts
 from ds_migrate.findings import FileKind, FileResult, FileStatus, Finding, Severity, TrialResult, TrialStatus
@@ -21,7 +21,7 @@ from ds_migrate.rules.dsm330_launch import aggregations_of
 from ds_migrate.syntax.source import SourceError, SourceFile
 from ds_migrate.targets import target_named
 from ds_migrate.trial.builder import build_trial, class_node
-from ds_migrate.trial.context import Contexts, link
+from ds_migrate.trial.context import ContextNames, link
 from ds_migrate.trial.model import Trial
 
 Read = Callable[[Path], "bytes | None"]
@@ -38,7 +38,7 @@ class Conversion:
     options: Options
     problems: list[tuple[Path, Finding]] = field(default_factory=list)
     files: dict[Path, SourceFile] = field(default_factory=dict)
-    plans: list[Plan] = field(default_factory=list)
+    plans: list[RuleContext] = field(default_factory=list)
     findings: Findings = field(default_factory=Findings)
     outputs: dict[Path, bytes] = field(default_factory=dict)
 
@@ -82,36 +82,36 @@ class Conversion:
             for path, node in ((member.path, own), *bases):
                 if node is not None and node not in classes[path]:
                     classes[path].append(node)
-        contexts = {file: Contexts(file, classes[path]) for path, file in self.files.items()}
-        link(contexts.values())
+        context_names = {file: ContextNames(file, classes[path]) for path, file in self.files.items()}
+        link(context_names.values())
         parents = {parent for member in self.family.trials for parent in member.bases}
         imports: dict[SourceFile, dict[str, str]] = {}
         written: dict[tuple[SourceFile, str], str] = {}
         for member in sorted(self.family.trials, key=lambda t: -len(t.bases)):  # the most derived ones know most
-            trial = build_trial(member, self.files, contexts)
+            trial = build_trial(member, self.files, context_names)
             if member.key in parents and (trial.abstract or not trial.wraps_all):
                 continue  # a base class that is no trial by itself
             if member.key in parents and (below := self._made_below(member)):
                 self._no_engine_of_its_own(trial, below, said.get(member.key))
                 continue
             target = target_named(self.options.target)
-            plan = Plan(
+            plan = RuleContext(
                 trial, self.options, target, self.findings,
-                deepspeed_imports=imports, contexts=contexts, written=written,
+                deepspeed_imports=imports, context_names=context_names, written=written,
             )  # fmt: skip
             self._configure(plan, said.get(member.key))
             prepare(plan)
             self.plans.append(plan)
         agree(self.plans)
 
-    def _configure(self, plan: Plan, config: ConfigFacts | None) -> None:
+    def _configure(self, plan: RuleContext, config: ConfigFacts | None) -> None:
         frequencies = {*(config.aggregation if config is not None else ()), *self._scripts_aggregations()}
         plan.configured = config
         plan.experiment_average = config is None or config.averages != frozenset({False})
         plan.accumulates = not frequencies <= {1}
         self._configs_that_bind(plan, config)
 
-    def _made_below(self, base: TrialClass) -> Plan | None:
+    def _made_below(self, base: TrialClass) -> RuleContext | None:
         """The class built on ``base`` that makes its engines elsewhere: made in the base too, there would be two."""
         for plan in self.plans:
             place = plan.trial.place
@@ -121,7 +121,7 @@ class Conversion:
                     return plan
         return None
 
-    def _no_engine_of_its_own(self, base: Trial, below: Plan, config: ConfigFacts | None) -> None:
+    def _no_engine_of_its_own(self, base: Trial, below: RuleContext, config: ConfigFacts | None) -> None:
         """A trial in full whose engines a class built on it makes: blocked where it is trained itself."""
         own, derived = base.parts[0], below.trial
         steps = any(step.use.function not in {s.use.function for s in derived.steps} for step in base.steps)
@@ -230,7 +230,7 @@ class Conversion:
             elif after != before:
                 self.outputs[path] = after
 
-    def _configs_that_bind(self, plan: Plan, config: ConfigFacts | None) -> None:
+    def _configs_that_bind(self, plan: RuleContext, config: ConfigFacts | None) -> None:
         """A config whose accumulation must move along with the source and may not be written, or configs that want two
         different sources."""
         if config is None or config.aggregation <= {1}:

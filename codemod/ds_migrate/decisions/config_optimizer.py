@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import libcst as cst
 
-from ds_migrate.decisions.engine_location import Place
+from ds_migrate.decisions.engine_location import EngineLocation
 from ds_migrate.decisions.engine_options import ConfigOptimizer
 from ds_migrate.rules.wrap_edits import expression_text
 from ds_migrate.syntax.nodes import code, dotted, walk
@@ -121,10 +121,10 @@ def _json(value: object) -> object:
     raise ValueError(value)
 
 
-def _repeatable(value: cst.BaseExpression, trial: Trial, place: Place) -> bool:
-    contexts = {use.call for use in trial.uses if use.attr == "get_hparam"}
+def _repeatable(value: cst.BaseExpression, trial: Trial, place: EngineLocation) -> bool:
+    hparam_calls = {use.call for use in trial.uses if use.attr == "get_hparam"}
     calls = {n for n in walk(value) if isinstance(n, cst.Call)}
-    if any(call not in contexts and dotted(call.func) not in _PURE for call in calls):
+    if any(call not in hparam_calls and dotted(call.func) not in _PURE for call in calls):
         return False
     if not all(isinstance(node, (*_REPEATABLE, cst.Call)) for node in walk(value)):
         return False
@@ -132,7 +132,9 @@ def _repeatable(value: cst.BaseExpression, trial: Trial, place: Place) -> bool:
     return all(len(place.file.values_of({name}, place.function)) <= 1 for name in names)
 
 
-def _assignments(optimizer: Optimizer, call: cst.Call, place: Place) -> tuple[cst.BaseSmallStatement, ...] | str:
+def _assignments(
+    optimizer: Optimizer, call: cst.Call, place: EngineLocation
+) -> tuple[cst.BaseSmallStatement, ...] | str:
     """The statements that make and wrap the optimizer, to take out; or what else needs the object before its engine."""
     wrap = optimizer.wraps[0]
     going: list[cst.BaseSmallStatement] = []

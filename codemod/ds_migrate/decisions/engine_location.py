@@ -12,7 +12,7 @@ from ds_migrate.trial.model import Model, Optimizer, Part, Trial, Wrap
 
 
 @dataclass(frozen=True)
-class Place:
+class EngineLocation:
     """The function and, directly in its body, the statement after which the engines are made."""
 
     file: SourceFile
@@ -20,7 +20,7 @@ class Place:
     statement: cst.BaseStatement
 
 
-class NoPlaceError(Exception):
+class EngineLocationError(Exception):
     """There is no such statement; the message says why, ``wrap`` where."""
 
     def __init__(self, message: str, wrap: Wrap | None) -> None:
@@ -28,7 +28,7 @@ class NoPlaceError(Exception):
         self.wrap = wrap
 
 
-def engine_place(trial: Trial) -> Place:
+def locate_engine(trial: Trial) -> EngineLocation:
     """Find the place. Raises ``NoPlaceError`` when wraps stand where no one statement comes after them all."""
     if trial.helpers:
         return _end_of_init(trial)
@@ -38,7 +38,7 @@ def engine_place(trial: Trial) -> Place:
     for schedule in trial.schedulers:
         try:
             positions.append(_top_statement(part, function, schedule))
-        except NoPlaceError:  # made when the engine is there already, over the optimizer that the engine gave back
+        except EngineLocationError:  # made after the engine, over the optimizer that the engine gave back
             trial.late_schedule = True
     if _scheduled_elsewhere(trial):
         trial.late_schedule = True
@@ -52,10 +52,10 @@ def engine_place(trial: Trial) -> Place:
     if isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[-1], cst.Return):
         statement = body[last - 1]
     assert isinstance(statement, cst.BaseStatement)
-    return Place(part.file, function, statement)
+    return EngineLocation(part.file, function, statement)
 
 
-def after_names(place: Place, names: set[str]) -> Place:
+def after_names(place: EngineLocation, names: set[str]) -> EngineLocation:
     """The same place, or a later one where every one of the names has its value."""
     body = list(place.function.body.body)
     last = body.index(place.statement)
@@ -96,7 +96,7 @@ def bare_name(trial: Trial, owner: Model | Optimizer) -> str:
     return "" if taken or rebound else name
 
 
-def _end_of_init(trial: Trial) -> Place:
+def _end_of_init(trial: Trial) -> EngineLocation:
     """After everything that ``__init__`` does, helpers that wrap included: in the class whose ``__init__`` has the
     context do more than go on to ``super()``."""
     inits = list(trial.methods("__init__"))
@@ -110,16 +110,16 @@ def _end_of_init(trial: Trial) -> Place:
             and len(body) > 1
         ):
             body.pop()
-        return Place(part.file, function, body[-1])
-    raise NoPlaceError("the trial has no __init__ in this project", None)
+        return EngineLocation(part.file, function, body[-1])
+    raise EngineLocationError("the trial has no __init__ in this project", None)
 
 
 def _only_hands_on(part: Part, init: cst.FunctionDef, trial: Trial) -> bool:
     """Whether an ``__init__`` gives its context to ``super().__init__`` and to nothing else, and wraps nothing."""
     if any(use.function is init for use in trial.uses if use.attr.startswith("wrap_")):
         return False
-    contexts = {p.name.value for p in parameters(init)[1:2]} | {"self", "self.context"}
-    given = [c for c in part.file.nodes(cst.Call, below=init) if any(dotted(a.value) in contexts for a in c.args)]
+    context_names = {p.name.value for p in parameters(init)[1:2]} | {"self", "self.context"}
+    given = [c for c in part.file.nodes(cst.Call, below=init) if any(dotted(a.value) in context_names for a in c.args)]
     to_base = [c for c in given if isinstance(c.func, cst.Attribute) and c.func.attr.value == "__init__"]
     return len(given) == len(to_base) == 1 and not any(
         (dotted(c.func) or "").startswith("self.") for c in part.file.nodes(cst.Call, below=init)
@@ -138,12 +138,14 @@ def _home(trial: Trial, wraps: list[Wrap]) -> tuple[Part, cst.FunctionDef]:
             caller = _called_in_init(trial, function.name.value)
             if caller is not None:
                 return caller[:2] if _wanted_raw_later(trial, *caller[1:]) else (part, function)
-            raise NoPlaceError(f"it is wrapped in {function.name.value}(), which __init__ does not call", wraps[0])
+            raise EngineLocationError(
+                f"it is wrapped in {function.name.value}(), which __init__ does not call", wraps[0]
+            )
     for part in trial.parts:
         init = part.methods.get("__init__")
         if init is not None:
             return part, init
-    raise NoPlaceError("the trial has no __init__ in this project", wraps[0])
+    raise EngineLocationError("the trial has no __init__ in this project", wraps[0])
 
 
 def _called_in_init(trial: Trial, name: str) -> tuple[Part, cst.FunctionDef, cst.BaseStatement] | None:
@@ -198,7 +200,7 @@ def _top_statement(part: Part, function: cst.FunctionDef, wrap: Wrap) -> cst.Bas
         assert found is not None
         return found
     if holder is None:
-        raise NoPlaceError("it is wrapped outside any function", wrap)
+        raise EngineLocationError("it is wrapped outside any function", wrap)
     if function in part.file.ancestors(holder):
         return _last_call(function, holder, wrap)
     spelled = "__init__" if holder.name.value == "__init__" else holder.name.value
@@ -217,7 +219,9 @@ def _top_statement(part: Part, function: cst.FunctionDef, wrap: Wrap) -> cst.Bas
                 if not isinstance(statement, cst.BaseStatement):
                     continue
                 return statement
-    raise NoPlaceError(f"it is wrapped in {holder.name.value}(), which {function.name.value}() does not call", wrap)
+    raise EngineLocationError(
+        f"it is wrapped in {holder.name.value}(), which {function.name.value}() does not call", wrap
+    )
 
 
 def _last_call(function: cst.FunctionDef, inner: cst.FunctionDef, wrap: Wrap) -> cst.BaseStatement:
@@ -227,7 +231,9 @@ def _last_call(function: cst.FunctionDef, inner: cst.FunctionDef, wrap: Wrap) ->
         named = any(isinstance(n, cst.Name) and n.value == inner.name.value for n in below)
         if named and inner not in below and isinstance(statement, cst.BaseStatement):
             return statement
-    raise NoPlaceError(f"it is wrapped in {inner.name.value}(), which {function.name.value}() does not call", wrap)
+    raise EngineLocationError(
+        f"it is wrapped in {inner.name.value}(), which {function.name.value}() does not call", wrap
+    )
 
 
 def _scheduled_elsewhere(trial: Trial) -> bool:

@@ -38,7 +38,7 @@ class ConfigOptimizer:
 
 
 @dataclass
-class Asked:
+class EngineOptions:
     """``precision`` is None where the trial's own stays. What is refused has a sentence that says why."""
 
     precision: str | None = None

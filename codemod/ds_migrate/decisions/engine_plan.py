@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.decisions.engine_layout import decide
-from ds_migrate.decisions.engine_location import NoPlaceError, after_names, bare_name, engine_place
+from ds_migrate.decisions.engine_location import EngineLocationError, after_names, bare_name, locate_engine
 from ds_migrate.decisions.option_checks import ask
 from ds_migrate.decisions.zero_hazards import handles_gradients, hooks_gradients
 from ds_migrate.rules.wrap_edits import engine_name
@@ -19,7 +19,7 @@ from ds_migrate.trial.model import Form, Optimizer, Trial
 from ds_migrate.trial.precision import Precision, precision_of
 
 
-def prepare(plan: Plan) -> None:
+def prepare(plan: RuleContext) -> None:
     """Place, clipping, form, stage, precision and engine names; blocks a trial that has none of it."""
     trial = plan.trial
     trial.precision = Precision()
@@ -31,8 +31,8 @@ def prepare(plan: Plan) -> None:
         _incomplete(plan, "wraps no optimizer")
         return
     try:
-        trial.place = engine_place(trial)
-    except NoPlaceError as problem:
+        trial.place = locate_engine(trial)
+    except EngineLocationError as problem:
         file, node = _where(problem, trial)
         plan.blocked(
             "DSM205", file, node, f"there is no place to make the engine: {problem}",
@@ -60,11 +60,11 @@ def prepare(plan: Plan) -> None:
         trial.place = after_names(trial.place, dotted_names(condition) - {"self"})
 
 
-def agree(plans: Sequence[Plan]) -> None:
+def agree(plans: Sequence[RuleContext]) -> None:
     """Trials whose engines are made by the same lines of a shared ``__init__`` need them the same: counted by hand and
     unsharded where one of them does, and blocked where what differs cannot be reconciled. Then what the command line
     asks of the engines is settled."""
-    shared: dict[cst.CSTNode, list[Plan]] = {}
+    shared: dict[cst.CSTNode, list[RuleContext]] = {}
     for plan in plans:
         if plan.trial.place is not None:
             shared.setdefault(plan.trial.place.statement, []).append(plan)
@@ -94,11 +94,11 @@ def _engines_of(trial: Trial) -> tuple[object, ...]:
     return trial.form, [o.engine for o in trial.optimizers], norms, precision
 
 
-def _name_engines(plan: Plan) -> None:
+def _name_engines(plan: RuleContext) -> None:
     """A name of its own for each engine, one that no class of the family uses on itself."""
     taken = {
         name
-        for file in plan.contexts
+        for file in plan.context_names
         for node in file.nodes(cst.Attribute)
         if (name := dotted(node)) is not None and name.startswith("self.")
     }
@@ -130,13 +130,13 @@ def _same(one: Clipping, other: Clipping) -> bool:
     return one.max_norm is not None and other.max_norm is not None and one.max_norm.deep_equals(other.max_norm)
 
 
-def _where(problem: NoPlaceError, trial: Trial) -> tuple[SourceFile, cst.CSTNode]:
+def _where(problem: EngineLocationError, trial: Trial) -> tuple[SourceFile, cst.CSTNode]:
     if problem.wrap is not None:
         return problem.wrap.file, problem.wrap.call
     return trial.parts[0].file, trial.parts[0].node.name
 
 
-def _incomplete(plan: Plan, what: str) -> None:
+def _incomplete(plan: RuleContext, what: str) -> None:
     part = plan.trial.parts[0]
     plan.blocked(
         "DSM205", part.file, part.node.name, f"{plan.trial.name} {what} that can be seen here",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ds_migrate.decisions.config_optimizer import config_optimizer
-from ds_migrate.decisions.engine_options import Asked
+from ds_migrate.decisions.engine_options import EngineOptions
 from ds_migrate.decisions.zero_hazards import forward_past_engine
 from ds_migrate.options import Options
 from ds_migrate.targets import Target
@@ -12,9 +12,9 @@ from ds_migrate.trial.model import Form, Trial
 _HALF = ("bf16", "fp16")
 
 
-def ask(trial: Trial, options: Options, target: Target) -> Asked:
+def ask(trial: Trial, options: Options, target: Target) -> EngineOptions:
     """What the trial gets of it. Needs the form, the stage and the place of the engines."""
-    asked = Asked(options.precision, offload=options.offload)
+    asked = EngineOptions(options.precision, offload=options.offload)
     if options.precision is not None:
         asked.precision_refused = _without_precision(trial, options.precision, target)
         trial.precision.condition = None  # what the trial asked for itself is replaced

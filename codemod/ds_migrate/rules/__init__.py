@@ -1,6 +1,6 @@
 """The rules: one module each, found by being here, applied in the order of their codes.
 
-A rule module has ``CODE``, ``NAME`` and either ``apply(plan)`` (called once a trial) or ``apply_file(file, plans)``
+A rule module has ``CODE``, ``NAME`` and either ``apply(ctx)`` (called once a trial) or ``apply_file(file, contexts)``
 (called once a file of a family, after every trial of it). Its docstring is its documentation.
 """
 

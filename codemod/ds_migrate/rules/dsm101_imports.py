@@ -39,7 +39,7 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.syntax.nodes import code, dotted, walk
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.targets import DEEPSPEED_MODULE, MOVED
@@ -48,19 +48,19 @@ CODE = "DSM101"
 NAME = "imports"
 
 
-def apply_file(file: SourceFile, plans: Sequence[Plan]) -> None:
-    plan = plans[0]
-    _references(plan, file)
-    _annotations(plan, file)
+def apply_file(file: SourceFile, context_names: Sequence[RuleContext]) -> None:
+    ctx = context_names[0]
+    _references(ctx, file)
+    _annotations(ctx, file)
     for node in file.names.import_nodes:
         if isinstance(node, cst.Import):
-            _module_import(plan, file, node)
+            _module_import(ctx, file, node)
         else:
-            _from_import(plan, file, node)
-    _deepspeed_import(plan, file)
+            _from_import(ctx, file, node)
+    _deepspeed_import(ctx, file)
 
 
-def _references(plan: Plan, file: SourceFile) -> None:
+def _references(ctx: RuleContext, file: SourceFile) -> None:
     """Every use of a moved name, however it is spelled; every use of a name that the target lacks is blocked."""
     imported = {inner for n in file.names.import_nodes for inner in walk(n)}
     bindings = file.names.bindings
@@ -73,12 +73,12 @@ def _references(plan: Plan, file: SourceFile) -> None:
             continue
         known, rest = _split(qualified)
         if known in MOVED:
-            new = plan.deepspeed_name(file, MOVED[known]) + rest
+            new = ctx.deepspeed_name(file, MOVED[known]) + rest
             if new != dotted(node):
                 file.replace(node, new)
-        elif not plan.target.has(qualified):
-            plan.blocked(
-                CODE, file, node, f"{qualified} has no counterpart in {plan.target.package}",
+        elif not ctx.target.has(qualified):
+            ctx.blocked(
+                CODE, file, node, f"{qualified} has no counterpart in {ctx.target.package}",
                 "take the use out, or move it to a file of its own that still imports determined",
             )  # fmt: skip
 
@@ -106,16 +106,16 @@ def _split(qualified: str) -> tuple[str, str]:
     return qualified, ""
 
 
-def _annotations(plan: Plan, file: SourceFile) -> None:
+def _annotations(ctx: RuleContext, file: SourceFile) -> None:
     """Moved names in quoted annotations, and in quoted parts of annotations."""
     for node in file.nodes(cst.Annotation):
         for text in file.nodes(cst.SimpleString, below=node):
-            quoted = _moved_in_quotes(plan, file, text)
+            quoted = _moved_in_quotes(ctx, file, text)
             if quoted is not None:
                 file.replace(text, cst.SimpleString(f"{text.quote}{quoted}{text.quote}"))
 
 
-def _moved_in_quotes(plan: Plan, file: SourceFile, text: cst.SimpleString) -> str | None:
+def _moved_in_quotes(ctx: RuleContext, file: SourceFile, text: cst.SimpleString) -> str | None:
     """What is in the quotes with its moved names in the target's spelling; None when there are none."""
     try:
         inner = cst.parse_expression(text.raw_value)
@@ -123,7 +123,7 @@ def _moved_in_quotes(plan: Plan, file: SourceFile, text: cst.SimpleString) -> st
         return None
     moved = [n for n in walk(inner) if isinstance(n, (cst.Name, cst.Attribute)) and file.names.qualified(n) in MOVED]
     for node in moved:
-        new = plan.deepspeed_name(file, MOVED[file.names.qualified(node) or ""])
+        new = ctx.deepspeed_name(file, MOVED[file.names.qualified(node) or ""])
         inner = node_replaced(inner, node, cst.parse_expression(new))
     return code(inner) if moved else None
 
@@ -134,21 +134,21 @@ def node_replaced(tree: cst.BaseExpression, old: cst.CSTNode, new: cst.BaseExpre
     return found
 
 
-def _module_import(plan: Plan, file: SourceFile, node: cst.Import) -> None:
+def _module_import(ctx: RuleContext, file: SourceFile, node: cst.Import) -> None:
     for alias in node.names:
         name = dotted(alias.name) or ""
         if name.split(".")[0] != "determined":
             continue
-        if not plan.target.has(name):
-            _drop_or_block(plan, file, alias, name, name.split(".")[0] if alias.asname is None else _bound(alias))
+        if not ctx.target.has(name):
+            _drop_or_block(ctx, file, alias, name, name.split(".")[0] if alias.asname is None else _bound(alias))
             continue
-        new = plan.target.module(name)
+        new = ctx.target.module(name)
         if new == name:
             continue
         file.replace(alias.name, new)
-        plan.converted(CODE, file, node, f"{new} has what the trial needs, under the names it knows")
+        ctx.converted(CODE, file, node, f"{new} has what the trial needs, under the names it knows")
         if alias.asname is None:
-            _rename_package(file, plan.target.package)
+            _rename_package(file, ctx.target.package)
 
 
 def _rename_package(file: SourceFile, package: str) -> None:
@@ -173,12 +173,12 @@ def _inside_moved(file: SourceFile, node: cst.CSTNode) -> bool:
     return False
 
 
-def _from_import(plan: Plan, file: SourceFile, node: cst.ImportFrom) -> None:
+def _from_import(ctx: RuleContext, file: SourceFile, node: cst.ImportFrom) -> None:
     module = dotted(node.module) or ""
     if node.relative or module.split(".")[0] != "determined":
         return
     if isinstance(node.names, cst.ImportStar):
-        plan.blocked(
+        ctx.blocked(
             CODE, file, node, f"from {module} import * hides which names are used", "import the names that are used"
         )
         return
@@ -187,15 +187,15 @@ def _from_import(plan: Plan, file: SourceFile, node: cst.ImportFrom) -> None:
         qualified = f"{module}.{dotted(alias.name)}"
         if qualified in MOVED:
             gone.add(alias)
-        elif not plan.target.has(qualified) and not _used(file, _bound(alias)):
+        elif not ctx.target.has(qualified) and not _used(file, _bound(alias)):
             gone.add(alias)
-            plan.converted(CODE, file, alias, f"{qualified} was not used")
-        elif not plan.target.has(module) and not plan.target.has(qualified):
-            plan.blocked(
-                CODE, file, alias, f"{qualified} has no counterpart in {plan.target.package}",
+            ctx.converted(CODE, file, alias, f"{qualified} was not used")
+        elif not ctx.target.has(module) and not ctx.target.has(qualified):
+            ctx.blocked(
+                CODE, file, alias, f"{qualified} has no counterpart in {ctx.target.package}",
                 "take the use out, or move it to a file of its own that still imports determined",
             )  # fmt: skip
-    new = plan.target.module(module)
+    new = ctx.target.module(module)
     line = file.statement(node)
     if len(gone) == len(node.names):
         target = line if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1 else node
@@ -206,7 +206,7 @@ def _from_import(plan: Plan, file: SourceFile, node: cst.ImportFrom) -> None:
     if gone:
         file.keep_comments(node, *gone)
         file.change(node, lambda updated: _without(updated, {i for i, a in enumerate(node.names) if a in gone}))  # type: ignore[arg-type]
-    plan.converted(CODE, file, node, f"{new} has what the trial needs, under the names it knows")
+    ctx.converted(CODE, file, node, f"{new} has what the trial needs, under the names it knows")
 
 
 def _without(updated: cst.CSTNode, indices: set[int]) -> cst.CSTNode:
@@ -219,15 +219,15 @@ def _without(updated: cst.CSTNode, indices: set[int]) -> cst.CSTNode:
     return updated.with_changes(names=kept)
 
 
-def _drop_or_block(plan: Plan, file: SourceFile, alias: cst.ImportAlias, name: str, bound: str) -> None:
+def _drop_or_block(ctx: RuleContext, file: SourceFile, alias: cst.ImportAlias, name: str, bound: str) -> None:
     node = file.parent(alias)
     if isinstance(node, cst.Import) and len(node.names) == 1 and not _used(file, bound):
         line = file.statement(node)
         file.remove(line if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1 else node)
-        plan.converted(CODE, file, node, f"{name} was not used")
+        ctx.converted(CODE, file, node, f"{name} was not used")
         return
-    plan.blocked(
-        CODE, file, alias, f"{name} has no counterpart in {plan.target.package}",
+    ctx.blocked(
+        CODE, file, alias, f"{name} has no counterpart in {ctx.target.package}",
         "take the use out, or move it to a file of its own that still imports determined",
     )  # fmt: skip
 
@@ -249,12 +249,12 @@ def _used(file: SourceFile, name: str) -> bool:
     return False
 
 
-def _deepspeed_import(plan: Plan, file: SourceFile) -> None:
+def _deepspeed_import(ctx: RuleContext, file: SourceFile) -> None:
     """``from ...deepspeed import DeepSpeedTrial, ...``: the names asked for, after the file's determined imports."""
-    wanted = plan.deepspeed_imports.get(file)
+    wanted = ctx.deepspeed_imports.get(file)
     if not wanted:
         return
-    module = plan.target.module(DEEPSPEED_MODULE)
+    module = ctx.target.module(DEEPSPEED_MODULE)
     names = ", ".join(n if n == b else f"{n} as {b}" for n, b in sorted(wanted.items()) if n)
     alias = wanted.get("")
     text = f"from {module} import {names}" if names else ""

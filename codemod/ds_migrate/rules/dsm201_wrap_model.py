@@ -43,7 +43,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.rules.wrap_edits import collect, unwrap
 from ds_migrate.syntax.nodes import argument, dotted, walk
 from ds_migrate.trial.model import Form, Model
@@ -54,28 +54,28 @@ NAME = "wrap-model"
 _QUIET = frozenset({"parameters", "named_parameters", "train", "eval", "zero_grad", "requires_grad_"})
 
 
-def apply(plan: Plan) -> None:
-    for use in plan.trial.helpers:
+def apply(ctx: RuleContext) -> None:
+    for use in ctx.trial.helpers:
         given = argument(use.call, 0, "model") if use.attr == "wrap_model" and use.call is not None else None
         if given is not None:
-            plan.handle(use)
-            collect(plan, use, given.value, CODE, "add_model")
-    for model in plan.trial.models:
+            ctx.handle(use)
+            collect(ctx, use, given.value, CODE, "add_model")
+    for model in ctx.trial.models:
         for wrap in model.wraps:
-            plan.handle(wrap.use)
-            if plan.trial.form is Form.COLLECTED:
-                collect(plan, wrap.use, wrap.argument, CODE, "add_model")
+            ctx.handle(wrap.use)
+            if ctx.trial.form is Form.COLLECTED:
+                collect(ctx, wrap.use, wrap.argument, CODE, "add_model")
                 continue
-            suffix = f".to({_context(wrap.use.receiver)}.device)" if _used_before_engine(plan, model) else ""
+            suffix = f".to({_context(wrap.use.receiver)}.device)" if _used_before_engine(ctx, model) else ""
             unwrap(wrap, CODE, suffix, bare=bool(model.raw) and not suffix)
-            plan.converted(CODE, wrap.file, wrap.call, f"{model.target} is the module itself until its engine is made")
+            ctx.converted(CODE, wrap.file, wrap.call, f"{model.target} is the module itself until its engine is made")
 
 
 def _context(receiver: cst.BaseExpression) -> str:
     return dotted(receiver) or "self.context"
 
 
-def _used_before_engine(plan: Plan, model: Model) -> bool:
+def _used_before_engine(ctx: RuleContext, model: Model) -> bool:
     """Whether ``__init__`` does more with the model than hand its parameters to an optimizer."""
     wrapped = {inner for wrap in model.wraps for inner in walk(wrap.call)}
     for wrap in model.wraps:
@@ -92,11 +92,11 @@ def _used_before_engine(plan: Plan, model: Model) -> bool:
                 if around.attr.value in _QUIET or not isinstance(wrap.file.parent(around), cst.Call):
                     continue
                 return True
-            if isinstance(around, cst.Call) or (isinstance(around, cst.Arg) and not _builds_optimizer(plan, around)):
+            if isinstance(around, cst.Call) or (isinstance(around, cst.Arg) and not _builds_optimizer(ctx, around)):
                 return True
     return False
 
 
-def _builds_optimizer(plan: Plan, arg: cst.Arg) -> bool:
+def _builds_optimizer(ctx: RuleContext, arg: cst.Arg) -> bool:
     """Whether the argument goes into a call that makes an optimizer."""
-    return any(arg in set(walk(e)) for o in plan.trial.optimizers for e in o.built_by)
+    return any(arg in set(walk(e)) for o in ctx.trial.optimizers for e in o.built_by)

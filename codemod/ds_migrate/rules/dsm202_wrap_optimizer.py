@@ -42,7 +42,7 @@ References
 
 from __future__ import annotations
 
-from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.decisions.engine_layout import bare_parameters
 from ds_migrate.rules.wrap_edits import collect, remove_small, unwrap
 from ds_migrate.syntax.nodes import argument, is_literal, number
@@ -52,41 +52,41 @@ CODE = "DSM202"
 NAME = "wrap-optimizer"
 
 
-def apply(plan: Plan) -> None:
-    for use in plan.trial.helpers:
+def apply(ctx: RuleContext) -> None:
+    for use in ctx.trial.helpers:
         given = argument(use.call, 0, "optimizer") if use.attr == "wrap_optimizer" and use.call is not None else None
         if given is not None:
-            plan.handle(use)
-            collect(plan, use, given.value, CODE, "add_optimizer")
-    for optimizer in plan.trial.optimizers:
+            ctx.handle(use)
+            collect(ctx, use, given.value, CODE, "add_optimizer")
+    for optimizer in ctx.trial.optimizers:
         for wrap in optimizer.wraps:
-            plan.handle(wrap.use)
+            ctx.handle(wrap.use)
             file, call = wrap.file, wrap.call
-            if plan.trial.form is Form.COLLECTED:
-                collect(plan, wrap.use, wrap.argument, CODE, "add_optimizer")
-            elif plan.trial.asked.optimizer is not None:
-                for statement in plan.trial.asked.optimizer.assignments:  # DeepSpeed makes it (DSM512)
+            if ctx.trial.form is Form.COLLECTED:
+                collect(ctx, wrap.use, wrap.argument, CODE, "add_optimizer")
+            elif ctx.trial.asked.optimizer is not None:
+                for statement in ctx.trial.asked.optimizer.assignments:  # DeepSpeed makes it (DSM512)
                     if file.edits.once(statement, CODE):
                         remove_small(file, statement)
             else:
                 unwrap(wrap, CODE, bare=bool(optimizer.raw))
-                plan.converted(CODE, file, call, f"{optimizer.target} is the optimizer itself, its engine takes it")
-            if plan.trial.form is not Form.SIMPLE and bare_parameters(optimizer):
-                plan.review(
+                ctx.converted(CODE, file, call, f"{optimizer.target} is the optimizer itself, its engine takes it")
+            if ctx.trial.form is not Form.SIMPLE and bare_parameters(optimizer):
+                ctx.review(
                     CODE, file, call,
                     f"{optimizer.target} owns parameters of no wrapped model: on several ranks their gradients are "
                     "averaged now, PyTorchTrial left each rank its own",
                 )  # fmt: skip
             passes = argument(call, 1, "backward_passes_per_step")
             if passes is not None and number(passes.value) != 1:
-                plan.review(CODE, file, passes, "backward_passes_per_step is dropped: engines need no such count")
+                ctx.review(CODE, file, passes, "backward_passes_per_step is dropped: engines need no such count")
             compression = argument(call, 2, "fp16_compression")
             if (
                 compression is not None
                 and not is_literal(compression.value, "False")
                 and not is_literal(compression.value, "None")
             ):
-                plan.review(
+                ctx.review(
                     CODE, file, compression, "fp16_compression is dropped, gradients are exchanged in full precision",
                     'for the nearest thing, add "communication_data_type": "fp16" to ds_config.json',
                 )  # fmt: skip

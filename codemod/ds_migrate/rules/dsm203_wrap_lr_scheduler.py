@@ -51,7 +51,7 @@ from collections.abc import Callable
 
 import libcst as cst
 
-from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.rules.generated_helpers import register_callbacks, schedule_callback
 from ds_migrate.rules.wrap_edits import unwrap
 from ds_migrate.syntax.nodes import argument, dotted, number
@@ -62,40 +62,40 @@ CODE = "DSM203"
 NAME = "wrap-lr-scheduler"
 
 
-def apply(plan: Plan) -> None:
+def apply(ctx: RuleContext) -> None:
     callbacks: list[str] = []
-    for use in plan.trial.uses_of("wrap_lr_scheduler"):
+    for use in ctx.trial.uses_of("wrap_lr_scheduler"):
         if use.node.attr.value != use.attr and use.file.edits.once(use.node, CODE):  # its name in Determined 0.12
             use.file.replace(use.node.attr, use.attr)
-    inside = {part.node for part in plan.trial.parts}
-    for use in plan.trial.uses_of("wrap_lr_scheduler"):
-        if use.owner not in inside and use.call is not None and plan.target.ships_helpers:
-            plan.handle(use)
-            plan.converted(CODE, use.file, use.call, "the schedule stays as it is, the runtime steps and saves it")
-    for wrap in plan.trial.schedulers:
-        plan.handle(wrap.use)
-        if plan.target.ships_helpers:
-            plan.converted(CODE, wrap.file, wrap.call, "the schedule stays as it is, the runtime steps and saves it")
+    inside = {part.node for part in ctx.trial.parts}
+    for use in ctx.trial.uses_of("wrap_lr_scheduler"):
+        if use.owner not in inside and use.call is not None and ctx.target.ships_helpers:
+            ctx.handle(use)
+            ctx.converted(CODE, use.file, use.call, "the schedule stays as it is, the runtime steps and saves it")
+    for wrap in ctx.trial.schedulers:
+        ctx.handle(wrap.use)
+        if ctx.target.ships_helpers:
+            ctx.converted(CODE, wrap.file, wrap.call, "the schedule stays as it is, the runtime steps and saves it")
         else:
-            _for_determined(plan, wrap, callbacks)
-    if callbacks and plan.trial.place is not None:
-        place = plan.trial.place
+            _for_determined(ctx, wrap, callbacks)
+    if callbacks and ctx.trial.place is not None:
+        place = ctx.trial.place
         rows = "".join(f"    {callback},\n" for callback in callbacks)
         place.file.after(place.statement, f"self.lr_schedules = {{\n{rows}}}")
-        register_callbacks(plan, "lr_schedules")
+        register_callbacks(ctx, "lr_schedules")
 
 
-def _for_determined(plan: Plan, wrap: Wrap, callbacks: list[str]) -> None:
+def _for_determined(ctx: RuleContext, wrap: Wrap, callbacks: list[str]) -> None:
     """With what Determined has: the engine's own scheduler where that is exact, else a callback with state."""
     mode = argument(wrap.call, 1, "step_mode")
     frequency = argument(wrap.call, 2, "frequency")
     every = 1 if frequency is None else number(frequency.value)
     name = (dotted(mode.value) or "").rpartition(".")[2] if mode is not None else ""
     per_step = name in ("STEP_EVERY_BATCH", "STEP_EVERY_OPTIMIZER_STEP")
-    engine = per_step and every == 1 and len(plan.trial.schedulers) == 1 and plan.trial.managed
+    engine = per_step and every == 1 and len(ctx.trial.schedulers) == 1 and ctx.trial.managed
     callback = name == "MANUAL_STEP" or (name and isinstance(every, int))
-    if (wrap.target is None and not wrap.discarded) or not (engine or callback) or plan.accumulates:
-        plan.blocked(
+    if (wrap.target is None and not wrap.discarded) or not (engine or callback) or ctx.accumulates:
+        ctx.blocked(
             CODE, wrap.file, wrap.call,
             f"Determined's DeepSpeedTrial cannot step this schedule as it was ({name or 'unknown mode'})",
             "convert for the bundled runtime (--target runtime)",
@@ -111,20 +111,20 @@ def _for_determined(plan: Plan, wrap: Wrap, callbacks: list[str]) -> None:
     else:
         unwrap(wrap, CODE)
     if engine:
-        plan.trial.engine_scheduler = target
-        plan.converted(CODE, wrap.file, wrap.call, "the engine steps the schedule once an optimizer step")
+        ctx.trial.engine_scheduler = target
+        ctx.converted(CODE, wrap.file, wrap.call, "the engine steps the schedule once an optimizer step")
         return
-    name_of_class = schedule_callback(plan, plan.trial.place.file if plan.trial.place else wrap.file)
+    name_of_class = schedule_callback(ctx, ctx.trial.place.file if ctx.trial.place else wrap.file)
     period = "" if name == "MANUAL_STEP" else f", every_{'batches' if per_step else 'epochs'}={every}"
     if per_step:
-        _before_batches(plan, len(callbacks))
+        _before_batches(ctx, len(callbacks))
     callbacks.append(f'"lr_schedule_{len(callbacks)}": {name_of_class}({target}{period})')
-    plan.converted(CODE, wrap.file, wrap.call, "a callback steps and saves the schedule")
+    ctx.converted(CODE, wrap.file, wrap.call, "a callback steps and saves the schedule")
 
 
-def _before_batches(plan: Plan, index: int) -> None:
+def _before_batches(ctx: RuleContext, index: int) -> None:
     """The step that was due after a batch is made before the next one: what the trial reports is not disturbed."""
-    for part, function in plan.trial.methods("train_batch"):
+    for part, function in ctx.trial.methods("train_batch"):
         statement, after = first_statement(function)
         assert isinstance(statement, cst.BaseStatement)
         line = f'self.lr_schedules["lr_schedule_{index}"].before_batch()'

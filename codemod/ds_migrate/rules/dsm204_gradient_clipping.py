@@ -36,21 +36,21 @@ References
 
 from __future__ import annotations
 
-from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.rules.wrap_edits import expression_text
 
 CODE = "DSM204"
 NAME = "gradient-clipping"
 
 
-def apply(plan: Plan) -> None:
-    for step in plan.trial.steps:
+def apply(ctx: RuleContext) -> None:
+    for step in ctx.trial.steps:
         if step.clip is None:
             continue
-        clipping = plan.trial.clipping.get(step.owner) if step.owner is not None else None
+        clipping = ctx.trial.clipping.get(step.owner) if step.owner is not None else None
         if clipping is not None and clipping.max_norm is not None:
             norm = expression_text(clipping.max_norm)
             message = f"clipping to an L2 norm of {norm} is the engine's gradient_clipping"
         else:
             message = "this clipping has no config form: the function is kept and called between backward and step"
-        plan.converted(CODE, step.use.file, step.clip, message)
+        ctx.converted(CODE, step.use.file, step.clip, message)

@@ -52,8 +52,8 @@ References
 
 from __future__ import annotations
 
-from ds_migrate.conversion.rule_context import Plan
-from ds_migrate.decisions.engine_location import Place
+from ds_migrate.conversion.rule_context import RuleContext
+from ds_migrate.decisions.engine_location import EngineLocation
 from ds_migrate.decisions.micro_batch import micro_batch_size
 from ds_migrate.rules.generated_helpers import engine_module
 from ds_migrate.rules.wrap_edits import children_of, expression_text
@@ -67,28 +67,28 @@ NAME = "engine"
 _WIDTH = 100
 
 
-def apply(plan: Plan) -> None:
-    trial = plan.trial
+def apply(ctx: RuleContext) -> None:
+    trial = ctx.trial
     if trial.place is None:
         return
     place = trial.place
     file = place.file
-    if not plan.target.ships_helpers and (trial.form is Form.COLLECTED or (plan.accumulates and not trial.managed)):
+    if not ctx.target.ships_helpers and (trial.form is Form.COLLECTED or (ctx.accumulates and not trial.managed)):
         what = "engines made in loops or branches" if trial.form is Form.COLLECTED else "accumulation over such engines"
-        plan.blocked(
+        ctx.blocked(
             CODE, file, place.statement, f"Determined's DeepSpeedTrial has no way to say {what}",
             "convert for the bundled runtime (--target runtime)",
         )  # fmt: skip
         return
     if trial.stage_refused:
-        plan.blocked(
+        ctx.blocked(
             CODE, file, place.statement, f"ZeRO stage {trial.stage} would change the numbers: {trial.stage_refused}",
             "leave --zero out, or take that out of the trial",
         )  # fmt: skip
         return
     if not file.edits.once(place.statement, CODE):
         return
-    names = _Names(plan, file, place)
+    names = _Names(ctx, file, place)
     lines = names.config_lines()
     if trial.form is Form.SIMPLE:
         lines += _simple_engine(names)
@@ -100,39 +100,39 @@ def apply(plan: Plan) -> None:
     file.after(place.statement, "\n".join(lines))
     what = "the engine is made" if trial.form is Form.SIMPLE else "one engine per optimizer is made"
     stage = f"ZeRO stage {trial.stage}" + (f" ({trial.stage_reason})" if trial.stage_reason else "")
-    plan.converted(CODE, file, place.statement, f"{what} here; {stage}")
+    ctx.converted(CODE, file, place.statement, f"{what} here; {stage}")
 
 
 class _Names:
     """The names that the generated lines use, each free in its file."""
 
-    def __init__(self, plan: Plan, file: SourceFile, place: Place) -> None:
-        self.plan, self.file, self.place = plan, file, place
-        self.context = context_at(plan.trial, place)
+    def __init__(self, ctx: RuleContext, file: SourceFile, place: EngineLocation) -> None:
+        self.ctx, self.file, self.place = ctx, file, place
+        self.context = context_at(ctx.trial, place)
         self.hparams = file.names.free("hparams", "ds_hparams")
         self.config = file.names.free("ds_config")
         self.engine = file.names.free("engine", "ds_engine")
         self.width = _WIDTH
 
     def config_lines(self) -> list[str]:
-        plan, file = self.plan, self.file
-        asked = {use.attr for contexts in plan.contexts.values() for use in contexts.uses}
+        ctx, file = self.ctx, self.file
+        asked = {use.attr for context_names in ctx.context_names.values() for use in context_names.uses}
         known = bool(asked & {"get_hparam", "get_hparams", "get_per_slot_batch_size", "get_global_batch_size"})
-        configured = plan.configured is not None and bool(plan.configured.configs)
-        overwrite = plan.deepspeed_name(file, "overwrite_deepspeed_config")
-        beside = f'"{plan.ds_config_name}"'  # a notebook has no __file__, it runs in its folder
+        configured = ctx.configured is not None and bool(ctx.configured.configs)
+        overwrite = ctx.deepspeed_name(file, "overwrite_deepspeed_config")
+        beside = f'"{ctx.ds_config_name}"'  # a notebook has no __file__, it runs in its folder
         if file.path.suffix != ".ipynb":
             beside = f"str({file.imports.name('pathlib', 'Path')}(__file__).with_name({beside}))"
-        values = [f'"train_micro_batch_size_per_gpu": {micro_batch_size(plan, self.context)},']
-        shared = shared_clipping(plan.trial)
+        values = [f'"train_micro_batch_size_per_gpu": {micro_batch_size(ctx, self.context)},']
+        shared = shared_clipping(ctx.trial)
         if shared is not None:
             values.append(f'"gradient_clipping": {shared},')
-        precision = plan.trial.precision
+        precision = ctx.trial.precision
         if precision.condition is not None:
             on = f'{self.context}.device.type == "cuda"'
             enabled = f"{on} and {precision.condition}" if precision.condition else on
             values.append(f'"torch_autocast": {{"enabled": {enabled}, "dtype": "{precision.dtype}"}},')
-        made = plan.trial.asked.optimizer
+        made = ctx.trial.asked.optimizer
         if made is not None and made.computed:
             computed = ", ".join(f'"{name}": {value}' for name, value in made.computed.items())
             values.append(f'"optimizer": {{"params": {{{computed}}}}},')
@@ -157,8 +157,8 @@ class _Names:
     def initialize(self, model: str, optimizer: str, config: str, target: str = "") -> list[str]:
         deepspeed = self.file.imports.module("deepspeed")
         head = f"{self.engine}, {target or optimizer}, _, _ = {deepspeed}.initialize("
-        scheduler = self.plan.trial.engine_scheduler
-        given = [f"optimizer={optimizer}"] if self.plan.trial.asked.optimizer is None else []
+        scheduler = self.ctx.trial.engine_scheduler
+        given = [f"optimizer={optimizer}"] if self.ctx.trial.asked.optimizer is None else []
         parts = [f"model={model}", *given, *([f"lr_scheduler={scheduler}"] if scheduler else [])]
         arguments = ", ".join([*parts, f"config={config}"])
         depth = 8
@@ -169,7 +169,7 @@ class _Names:
         return [head, *(f"    {part}," for part in (*parts, f"config={config}")), ")"]
 
 
-def context_at(trial: Trial, place: Place) -> str:
+def context_at(trial: Trial, place: EngineLocation) -> str:
     """How the engine's place can call the context: as the wraps there do."""
     wraps = [w for o in trial.optimizers for w in o.wraps] + [w for m in trial.models for w in m.wraps]
     for wrap in wraps:
@@ -190,11 +190,11 @@ def shared_clipping(trial: Trial) -> str | None:
 
 
 def _simple_engine(names: _Names) -> list[str]:
-    trial = names.plan.trial
+    trial = names.ctx.trial
     model, optimizer = trial.models[0], trial.optimizers[0]
     engine = names.engine
-    if trial.asked.casts or (trial.precision.condition is not None and names.plan.target.ships_helpers):
-        engine = f"{names.plan.deepspeed_name(names.file, 'float32_outside')}({engine})"
+    if trial.asked.casts or (trial.precision.condition is not None and names.ctx.target.ships_helpers):
+        engine = f"{names.ctx.deepspeed_name(names.file, 'float32_outside')}({engine})"
     return [
         *names.initialize(model.raw or model.target, optimizer.raw or optimizer.target, names.config, optimizer.target),
         f"{model.target} = {names.context}.wrap_model_engine({engine})",
@@ -202,12 +202,12 @@ def _simple_engine(names: _Names) -> list[str]:
 
 
 def _engine_of(names: _Names, optimizer: Optimizer) -> list[str]:
-    plan = names.plan
-    trial = plan.trial
-    if plan.target.ships_helpers:
-        module = plan.deepspeed_name(names.file, "EngineModule")
+    ctx = names.ctx
+    trial = ctx.trial
+    if ctx.target.ships_helpers:
+        module = ctx.deepspeed_name(names.file, "EngineModule")
     else:
-        module = engine_module(plan, names.file)
+        module = engine_module(ctx, names.file)
     children = ", ".join(f"{name}={target}" for name, target in children_of(trial, optimizer).items())
     clipping = trial.clipping.get(optimizer)
     config = names.config

@@ -39,7 +39,7 @@ from collections.abc import Callable
 
 import libcst as cst
 
-from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.decisions.zero_hazards import handles_gradients
 from ds_migrate.rules.wrap_edits import expression_text, trim_comma
 from ds_migrate.syntax.nodes import argument, has_star, is_literal
@@ -51,20 +51,20 @@ CODE = "DSM301"
 NAME = "backward"
 
 
-def apply(plan: Plan) -> None:
-    helpers = [Backward(u, u.call) for u in plan.trial.helpers if u.attr == "backward" and u.call is not None]
-    looks = handles_gradients(plan.trial)
-    reduces = looks and not plan.trial.managed
-    for backward in (*plan.trial.backwards, *helpers):
-        plan.handle(backward.use)
+def apply(ctx: RuleContext) -> None:
+    helpers = [Backward(u, u.call) for u in ctx.trial.helpers if u.attr == "backward" and u.call is not None]
+    looks = handles_gradients(ctx.trial)
+    reduces = looks and not ctx.trial.managed
+    for backward in (*ctx.trial.backwards, *helpers):
+        ctx.handle(backward.use)
         file, call = backward.use.file, backward.call
         problem = _problem(backward)
         if problem is not None:
-            plan.blocked(CODE, file, call, *problem)
+            ctx.blocked(CODE, file, call, *problem)
             continue
-        engine = _engine(plan, backward)
+        engine = _engine(ctx, backward)
         if engine is None:
-            plan.blocked(
+            ctx.blocked(
                 CODE, file, call, "which optimizer this backward is for cannot be told",
                 "step the optimizer under the name it was wrapped with, in the same method",
             )  # fmt: skip
@@ -75,50 +75,50 @@ def apply(plan: Plan) -> None:
             else:
                 file.replace(call.func, f"{engine}.backward")
             _name_arguments(backward)
-            if _keeps_sums(plan, backward):
+            if _keeps_sums(ctx, backward):
                 file.change(call, _unscaled)
-            elif plan.accumulates and looks:
-                plan.review(
+            elif ctx.accumulates and looks:
+                ctx.review(
                     CODE, file, call, "gradients that the trial reads are averaged over the accumulation steps by now",
                     "they used to be averaged in step_optimizer; adapt thresholds and logged norms",
                 )  # fmt: skip
             if reduces:  # the trial looks at gradients before the step: every rank must see the reduced ones
                 engines = (
-                    [engine] if plan.trial.form is not Form.PER_OPTIMIZER else [o.engine for o in plan.trial.optimizers]
+                    [engine] if ctx.trial.form is not Form.PER_OPTIMIZER else [o.engine for o in ctx.trial.optimizers]
                 )
                 for each in engines:
                     file.after(file.statement(call), f"{each}.allreduce_gradients()")
-        plan.converted(CODE, file, call, f"{engine} runs the backward pass: it scales the loss and averages gradients")
-    for file, call, text in never_averaged(plan.trial) if plan.trial.backwards else ():
-        plan.review(
+        ctx.converted(CODE, file, call, f"{engine} runs the backward pass: it scales the loss and averages gradients")
+    for file, call, text in never_averaged(ctx.trial) if ctx.trial.backwards else ():
+        ctx.review(
             CODE, file, call,
             f"{text} goes past DistributedDataParallel: on several ranks PyTorchTrial left each its own gradients, the "
             "engine averages them",
         )  # fmt: skip
-    thawed = thawed_late(plan.trial) if plan.trial.backwards else None
+    thawed = thawed_late(ctx.trial) if ctx.trial.backwards else None
     if thawed is not None:
-        plan.review(
+        ctx.review(
             CODE, *thawed, "parameters that are frozen when the model is wrapped and learn later: on several ranks "
             "PyTorchTrial never averaged their gradients, the engine does",
         )  # fmt: skip
-    for file, call in steps_of_helpers(plan.trial):
-        plan.blocked(
+    for file, call in steps_of_helpers(ctx.trial):
+        ctx.blocked(
             CODE, file, call, f"a helper calls {expression_text(call.func)}() past the context",
             "give the helper the context and call context.backward and context.step_optimizer, "
             "or backpropagate and step in the trial itself",
         )  # fmt: skip
 
 
-def _keeps_sums(plan: Plan, backward: Backward) -> bool:
+def _keeps_sums(ctx: RuleContext, backward: Backward) -> bool:
     """Whether gradients are not averaged over the accumulation steps in the backward: never, or later, or there is no
     accumulation in what follows."""
     by_hand = backward.foreign or (backward.step is not None and backward.step.by_hand)
-    return plan.averages_late or by_hand or not plan.experiment_average
+    return ctx.averages_late or by_hand or not ctx.experiment_average
 
 
-def _engine(plan: Plan, backward: Backward) -> str | None:
-    if plan.trial.form is Form.COLLECTED:
-        context = plan.context_attribute() if backward.by_hand else expression_text(backward.use.receiver)
+def _engine(ctx: RuleContext, backward: Backward) -> str | None:
+    if ctx.trial.form is Form.COLLECTED:
+        context = ctx.context_attribute() if backward.by_hand else expression_text(backward.use.receiver)
         return f"{context}.engines"
     return backward.owner.engine if backward.owner is not None else None
 

@@ -40,7 +40,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.rules.wrap_edits import expression_text
 from ds_migrate.syntax.nodes import argument, dotted, has_star, is_literal, walk
 from ds_migrate.trial.clipping import clip_definition
@@ -50,23 +50,23 @@ CODE = "DSM302"
 NAME = "step-optimizer"
 
 
-def apply(plan: Plan) -> None:
-    for step in (*plan.trial.steps, *_helpers(plan)):
-        plan.handle(step.use)
+def apply(ctx: RuleContext) -> None:
+    for step in (*ctx.trial.steps, *_helpers(ctx)):
+        ctx.handle(step.use)
         file, call = step.use.file, step.call
-        problem = _problem(plan, step)
+        problem = _problem(ctx, step)
         if problem is not None:
-            plan.blocked(CODE, file, call, *problem)
+            ctx.blocked(CODE, file, call, *problem)
             continue
-        engine = _engine(plan, step, step.optimizer)
+        engine = _engine(ctx, step, step.optimizer)
         if file.edits.once(call, CODE):
-            _rewrite(plan, step)
-        plan.converted(CODE, file, call, f"{engine} steps: it clips, updates and clears the gradients")
+            _rewrite(ctx, step)
+        ctx.converted(CODE, file, call, f"{engine} steps: it clips, updates and clears the gradients")
 
 
-def _helpers(plan: Plan) -> Iterator[Step]:
+def _helpers(ctx: RuleContext) -> Iterator[Step]:
     """Steps that helpers outside of the trial make."""
-    for use in plan.trial.helpers:
+    for use in ctx.trial.helpers:
         given = argument(use.call, 0, "optimizer") if use.attr == "step_optimizer" and use.call is not None else None
         if given is not None and use.call is not None:
             clip = argument(use.call, 1, "clip_grads")
@@ -74,18 +74,18 @@ def _helpers(plan: Plan) -> Iterator[Step]:
             yield Step(use, use.call, given.value, None, kept)
 
 
-def _engine(plan: Plan, step: Step, optimizer: cst.BaseExpression) -> str:
-    if plan.trial.form is Form.COLLECTED:
-        context = plan.context_attribute() if step.by_hand else expression_text(step.use.receiver)
+def _engine(ctx: RuleContext, step: Step, optimizer: cst.BaseExpression) -> str:
+    if ctx.trial.form is Form.COLLECTED:
+        context = ctx.context_attribute() if step.by_hand else expression_text(step.use.receiver)
         return f"{context}.engines[{expression_text(optimizer)}]"
     assert step.owner is not None
     return step.owner.engine
 
 
-def _problem(plan: Plan, step: Step) -> tuple[str, str] | None:
+def _problem(ctx: RuleContext, step: Step) -> tuple[str, str] | None:
     if step.by_hand:
         return _problem_by_hand(step)
-    if step.owner is None and plan.trial.form is not Form.COLLECTED:
+    if step.owner is None and ctx.trial.form is not Form.COLLECTED:
         return (
             f"which engine owns {expression_text(step.optimizer)} cannot be told",
             "step the optimizer under the name it was wrapped with",
@@ -132,33 +132,33 @@ def _clears_gradients(step: Step) -> bool:
     )
 
 
-def _gated(plan: Plan, step: Step) -> bool:
+def _gated(ctx: RuleContext, step: Step) -> bool:
     if step.by_hand:
         return False
-    return not plan.trial.managed or keeps_function(plan, step)
+    return not ctx.trial.managed or keeps_function(ctx, step)
 
 
-def keeps_function(plan: Plan, step: Step) -> bool:
+def keeps_function(ctx: RuleContext, step: Step) -> bool:
     """Whether the step's clipping stays the trial's own function."""
     if step.clip is None:
         return False
-    clipping = plan.trial.clipping.get(step.owner) if step.owner is not None else None
+    clipping = ctx.trial.clipping.get(step.owner) if step.owner is not None else None
     return clipping is None or clipping.max_norm is None
 
 
-def _rewrite(plan: Plan, step: Step) -> None:
+def _rewrite(ctx: RuleContext, step: Step) -> None:
     file = step.use.file
     file.keep_comments(step.call, step.call)
-    averages = plan.averages_late and not step.by_hand
-    if not _gated(plan, step) and not averages:
+    averages = ctx.averages_late and not step.by_hand
+    if not _gated(ctx, step) and not averages:
         file.change(
             step.call,
-            lambda updated: file.edits.expression(f"{_engine(plan, step, _optimizer_in(step, updated))}.step()"),
+            lambda updated: file.edits.expression(f"{_engine(ctx, step, _optimizer_in(step, updated))}.step()"),
         )
         return
     small = file.parent(step.call)
     assert isinstance(small, cst.Expr)
-    file.expand(small, lambda updated: "\n".join(_lines(plan, step, updated, averages)))
+    file.expand(small, lambda updated: "\n".join(_lines(ctx, step, updated, averages)))
 
 
 def _optimizer_in(step: Step, updated: cst.CSTNode) -> cst.BaseExpression:
@@ -177,20 +177,20 @@ def _clip_in(step: Step, updated: cst.Call) -> cst.BaseExpression | None:
     return updated.args[at.index(step.clip)].value if step.clip is not None else None
 
 
-def _lines(plan: Plan, step: Step, updated: cst.CSTNode, averages: bool) -> list[str]:
+def _lines(ctx: RuleContext, step: Step, updated: cst.CSTNode, averages: bool) -> list[str]:
     """What stands in the place of ``context.step_optimizer(...)``."""
     assert isinstance(updated, cst.Expr) and isinstance(updated.value, cst.Call)
     optimizer, clip = _optimizer_in(step, updated.value), _clip_in(step, updated.value)
-    engine, context = _engine(plan, step, optimizer), expression_text(step.use.receiver)
+    engine, context = _engine(ctx, step, optimizer), expression_text(step.use.receiver)
     body = [f"{context}.average_gradients({engine})"] if averages else []
-    if clip is not None and keeps_function(plan, step):
-        body += _kept_clip(plan, step, engine, optimizer, clip)
+    if clip is not None and keeps_function(ctx, step):
+        body += _kept_clip(ctx, step, engine, optimizer, clip)
     step_line = f"{engine}.step()"
-    if plan.target.ships_helpers:
+    if ctx.target.ships_helpers:
         gate = f"if {context}.is_gradient_accumulation_boundary():"
-        inside = body if plan.trial.managed else [*body, step_line]
-        return [gate, *(f"    {line}" for line in inside), *([step_line] if plan.trial.managed else [])]
-    if plan.trial.managed:
+        inside = body if ctx.trial.managed else [*body, step_line]
+        return [gate, *(f"    {line}" for line in inside), *([step_line] if ctx.trial.managed else [])]
+    if ctx.trial.managed:
         return [f"if {engine}.is_gradient_accumulation_boundary():", *(f"    {line}" for line in body), step_line]
     # without accumulation every micro-batch is a boundary; gradients of other engines' losses are reduced here
     reduce = [] if body else [f"{engine}.allreduce_gradients()"]
@@ -198,20 +198,20 @@ def _lines(plan: Plan, step: Step, updated: cst.CSTNode, averages: bool) -> list
 
 
 def _kept_clip(
-    plan: Plan, step: Step, engine: str, optimizer: cst.BaseExpression, clip: cst.BaseExpression
+    ctx: RuleContext, step: Step, engine: str, optimizer: cst.BaseExpression, clip: cst.BaseExpression
 ) -> list[str]:
     """The trial's own function, called on the optimizer's parameters as PyTorchTrial called it."""
     # such an engine reduces in step() only, and every rank must clip the same gradients
-    reduce = [] if plan.trial.managed else [f"{engine}.allreduce_gradients()"]
+    reduce = [] if ctx.trial.managed else [f"{engine}.allreduce_gradients()"]
     names = step.use.file.names
     group = names.fresh("group", "param_group")
     param = names.fresh("p", "param")
     parameters = f'[{param} for {group} in {expression_text(optimizer)}.param_groups for {param} in {group}["params"]]'
     names.taken -= {group, param}
-    return [*reduce, *_called(plan, step, clip, parameters)]
+    return [*reduce, *_called(ctx, step, clip, parameters)]
 
 
-def _called(plan: Plan, step: Step, clip: cst.BaseExpression, parameters: str) -> list[str]:
+def _called(ctx: RuleContext, step: Step, clip: cst.BaseExpression, parameters: str) -> list[str]:
     """The call of what is clipped with, unless it is None."""
     function = expression_text(clip)
     if isinstance(clip, cst.Lambda):
@@ -221,10 +221,10 @@ def _called(plan: Plan, step: Step, clip: cst.BaseExpression, parameters: str) -
         read = any(isinstance(n, cst.Name) and n.value == name for n in walk(clip.body))
         return [*([f"{name} = {parameters}"] if read else []), expression_text(clip.body)]
     if isinstance(clip, cst.IfExp) and is_literal(clip.orelse, "None"):
-        return [f"if {expression_text(clip.test)}:", *(f"    {x}" for x in _called(plan, step, clip.body, parameters))]
+        return [f"if {expression_text(clip.test)}:", *(f"    {x}" for x in _called(ctx, step, clip.body, parameters))]
     if isinstance(clip, (cst.Name, cst.Attribute, cst.Subscript)):
         call = f"{function}({parameters})"
-        if clip_definition(step, plan.trial) is not None:
+        if clip_definition(step, ctx.trial) is not None:
             return [call]
         return [f"if {function} is not None:", f"    {call}"]
     if isinstance(clip, cst.Call) and (step.use.file.names.qualified(clip.func) or "").endswith("partial"):

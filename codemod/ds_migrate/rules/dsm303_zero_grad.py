@@ -38,7 +38,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.rules.wrap_edits import remove_statement
 from ds_migrate.syntax.nodes import dotted
 
@@ -46,8 +46,8 @@ CODE = "DSM303"
 NAME = "zero-grad"
 
 
-def apply(plan: Plan) -> None:
-    trial = plan.trial
+def apply(ctx: RuleContext) -> None:
+    trial = ctx.trial
     if not trial.managed or len(trial.backwards) != 1 or len(trial.steps) != 1:
         return
     backward, step = trial.backwards[0], trial.steps[0]
@@ -62,7 +62,7 @@ def apply(plan: Plan) -> None:
         if dotted(node.func.value) not in lasting:
             continue
         if file.position(backward.call) < file.position(node) < file.position(step.call):
-            plan.blocked(
+            ctx.blocked(
                 CODE,
                 file,
                 node,
@@ -73,12 +73,12 @@ def apply(plan: Plan) -> None:
         if not file.edits.once(node, CODE):
             continue
         if not remove_statement(file, node):
-            plan.blocked(CODE, file, node, "the value of zero_grad() is used", "call it as a statement of its own")
+            ctx.blocked(CODE, file, node, "the value of zero_grad() is used", "call it as a statement of its own")
             continue
-        if plan.accumulates:
-            plan.review(
+        if ctx.accumulates:
+            ctx.review(
                 CODE, file, node,
                 "the gradients were cleared on every micro-batch, so that only the last one counted; now they add up",
             )  # fmt: skip
         else:
-            plan.converted(CODE, file, node, "engine.step() clears the gradients")
+            ctx.converted(CODE, file, node, "engine.step() clears the gradients")

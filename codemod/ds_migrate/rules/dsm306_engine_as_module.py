@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.decisions.engine_location import after_place
 from ds_migrate.syntax.nodes import argument, code, dotted, parameters, walk
 from ds_migrate.syntax.source import SourceFile
@@ -99,14 +99,14 @@ _WHOLE = frozenset(
 _ANYTHING = frozenset(["len", "iter", "list", "enumerate", "type", "to", "cpu", "cuda", "half", "float", "double"])
 
 
-def apply(plan: Plan) -> None:
-    trial = plan.trial
+def apply(ctx: RuleContext) -> None:
+    trial = ctx.trial
     if trial.form is not Form.SIMPLE or trial.place is None:
         return
     target = trial.models[0].target
     if not target.startswith("self."):
         return
-    early, raw = _early(plan), raw_only(trial)
+    early, raw = _early(ctx), raw_only(trial)
     for file, node, function in references(trial, target):
         if function.name.value == "__init__" and not after_place(trial, file, function, node):
             continue
@@ -114,18 +114,18 @@ def apply(plan: Plan) -> None:
             continue
         if function.name.value in raw:
             continue
-        if _needs_module(plan, file, node, function) and file.edits.once(node, CODE):
+        if _needs_module(ctx, file, node, function) and file.edits.once(node, CODE):
             file.replace(node, f"{dotted(node)}.module")
-            plan.converted(CODE, file, node, f"{dotted(node)} is an engine here, its module is meant")
+            ctx.converted(CODE, file, node, f"{dotted(node)} is an engine here, its module is meant")
     for part, function in trial.methods():
         if function.name.value not in raw:
             for node in part.file.nodes(cst.Call, cst.Attribute, below=function):
                 name = node.func if isinstance(node, cst.Call) else node.attr
                 if isinstance(name, cst.Name) and name.value in ("getattr", "vars", "__dict__"):
-                    _by_string(plan, part.file, node, function)
+                    _by_string(ctx, part.file, node, function)
 
 
-def _by_string(plan: Plan, file: SourceFile, node: cst.CSTNode, function: cst.FunctionDef) -> None:
+def _by_string(ctx: RuleContext, file: SourceFile, node: cst.CSTNode, function: cst.FunctionDef) -> None:
     """``getattr(self, "model")`` is a name of the engine too; ``getattr(self, name)``, ``vars(self)`` and
     ``self.__dict__`` may give it."""
     every = dotted(node) == "self.__dict__"
@@ -136,17 +136,17 @@ def _by_string(plan: Plan, file: SourceFile, node: cst.CSTNode, function: cst.Fu
             name = node.args[1].value
             if not isinstance(name, cst.SimpleString):
                 every = True
-            elif f"self.{name.raw_value}" == plan.trial.models[0].target:
-                ready = function.name.value != "__init__" or after_place(plan.trial, file, function, node)
-                if ready and _needs_module(plan, file, node, function) and file.edits.once(node, CODE):
+            elif f"self.{name.raw_value}" == ctx.trial.models[0].target:
+                ready = function.name.value != "__init__" or after_place(ctx.trial, file, function, node)
+                if ready and _needs_module(ctx, file, node, function) and file.edits.once(node, CODE):
                     file.change(
                         node, lambda updated: cst.Attribute(cst.ensure_type(updated, cst.Call), cst.Name("module"))
                     )
-                    plan.converted(CODE, file, node, f"{code(node)} is an engine here, its module is meant")
+                    ctx.converted(CODE, file, node, f"{code(node)} is an engine here, its module is meant")
     if every and function.name.value != "__init__" and _asks_module(file, function):
-        plan.review(
+        ctx.review(
             CODE, file, node,
-            f"what {code(node)} gives may be the engine {plan.trial.models[0].target}: names of its parameters carry "
+            f"what {code(node)} gives may be the engine {ctx.trial.models[0].target}: names of its parameters carry "
             "module., and it is no instance of the model's class",
             "use its module: x.module if x is the engine",
         )  # fmt: skip
@@ -162,15 +162,15 @@ def _asks_module(file: SourceFile, function: cst.FunctionDef) -> bool:
     )
 
 
-def _early(plan: Plan) -> set[cst.CSTNode]:
+def _early(ctx: RuleContext) -> set[cst.CSTNode]:
     """Everything that runs before the engine is made, in the function where it is made."""
-    place = plan.trial.place
+    place = ctx.trial.place
     assert place is not None
     body = list(place.function.body.body)
     return {node for statement in body[: body.index(place.statement) + 1] for node in walk(statement)}
 
 
-def _needs_module(plan: Plan, file: SourceFile, node: cst.BaseExpression, function: cst.FunctionDef) -> bool:
+def _needs_module(ctx: RuleContext, file: SourceFile, node: cst.BaseExpression, function: cst.FunctionDef) -> bool:
     parent = file.parent(node)
     if isinstance(parent, cst.IfExp):  # model.module if isinstance(model, DistributedDataParallel) else model
         return f"{dotted(node)}.module" in (dotted(parent.body), dotted(parent.orelse))
@@ -184,7 +184,7 @@ def _needs_module(plan: Plan, file: SourceFile, node: cst.BaseExpression, functi
         return parent.iter is node
     if isinstance(parent, cst.Arg):
         call = file.parent(parent)
-        return isinstance(call, cst.Call) and not _forwards(plan, file, call, parent, function)
+        return isinstance(call, cst.Call) and not _forwards(ctx, file, call, parent, function)
     return False
 
 
@@ -194,7 +194,7 @@ def _value_used(file: SourceFile, method: cst.Attribute) -> bool:
     return isinstance(call, cst.Call) and call.func is method and not isinstance(file.parent(call), cst.Expr)
 
 
-def _forwards(plan: Plan, file: SourceFile, call: cst.Call, arg: cst.Arg, function: cst.FunctionDef) -> bool:
+def _forwards(ctx: RuleContext, file: SourceFile, call: cst.Call, arg: cst.Arg, function: cst.FunctionDef) -> bool:
     """Whether the code that is given the model only calls it (``compute_loss(self.model, batch)``): it gets the engine.
 
     Anything else was written for the module, and a library's code for any module.
@@ -205,7 +205,7 @@ def _forwards(plan: Plan, file: SourceFile, call: cst.Call, arg: cst.Arg, functi
     method = isinstance(call.func, cst.Attribute)
     found = [
         (other, inner)
-        for other in plan.trial.files
+        for other in ctx.trial.files
         for inner in other.nodes(cst.FunctionDef)
         if inner.name.value == name
     ]

@@ -49,7 +49,7 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.syntax.line_folding import WIDTH
 from ds_migrate.syntax.nodes import code, dotted, has_star, parameters, walk
 from ds_migrate.syntax.source import SourceFile
@@ -63,62 +63,62 @@ NAME = "batch"
 _ORDER = {"train_batch": ("batch", "epoch_idx", "batch_idx"), "evaluate_batch": ("batch", "batch_idx")}
 
 
-def apply(plan: Plan) -> None:
-    for file, node, text in _put_on(plan):
-        plan.blocked(
+def apply(ctx: RuleContext) -> None:
+    for file, node, text in _put_on(ctx):
+        ctx.blocked(
             CODE, file, node, f"{text} gets another function: what takes the batch there cannot be told",
             "define the method in the class, and let it call that function with the batch",
         )  # fmt: skip
-    moved = not any(True for _ in plan.trial.uses_of("experimental.disable_auto_to_device"))
-    for part, function in plan.trial.methods(*_ORDER):
+    moved = not any(True for _ in ctx.trial.uses_of("experimental.disable_auto_to_device"))
+    for part, function in ctx.trial.methods(*_ORDER):
         if not part.file.edits.once(function, CODE):
             continue
         problem = _problem(function)
         if problem is not None:
-            plan.blocked(CODE, part.file, function, *problem)
+            ctx.blocked(CODE, part.file, function, *problem)
             continue
-        _decorated(plan, part.file, function)
-        _convert(plan, part.file, function, moved)
-    _calls(plan)
-    if not plan.target.ships_helpers:
-        _determined_loop(plan)
-    elif plan.accumulates:
-        _indices(plan, "with accumulation batch_idx counts optimizer steps now, it counted micro-batches",
+        _decorated(ctx, part.file, function)
+        _convert(ctx, part.file, function, moved)
+    _calls(ctx)
+    if not ctx.target.ships_helpers:
+        _determined_loop(ctx)
+    elif ctx.accumulates:
+        _indices(ctx, "with accumulation batch_idx counts optimizer steps now, it counted micro-batches",
                  "multiply it by the accumulation steps if the count matters", ("batch_idx",))  # fmt: skip
 
 
-def _determined_loop(plan: Plan) -> None:
+def _determined_loop(ctx: RuleContext) -> None:
     """What Determined 0.38's own DeepSpeedTrial loop gets wrong or lacks."""
-    _indices(plan, "in Determined 0.38 epoch_idx is always 0 here and batch_idx starts anew after each report",
+    _indices(ctx, "in Determined 0.38 epoch_idx is always 0 here and batch_idx starts anew after each report",
              "count batches in the trial, or convert for the bundled runtime", ("batch_idx", "epoch_idx"))  # fmt: skip
-    for part, function in plan.trial.methods("evaluate_full_dataset"):
-        plan.blocked(
+    for part, function in ctx.trial.methods("evaluate_full_dataset"):
+        ctx.blocked(
             CODE, part.file, function, "Determined's DeepSpeedTrial never calls evaluate_full_dataset",
             "evaluate in evaluate_batch with a reducer, or convert for the bundled runtime (--target runtime)",
         )  # fmt: skip
 
 
-def _indices(plan: Plan, message: str, advice: str, names: tuple[str, ...]) -> None:
+def _indices(ctx: RuleContext, message: str, advice: str, names: tuple[str, ...]) -> None:
     """Point at the first use of an index whose meaning changes."""
-    for part, function in plan.trial.methods("train_batch"):
+    for part, function in ctx.trial.methods("train_batch"):
         for node in walk(function.body):
             quoted = isinstance(node, cst.SimpleString) and node.evaluated_value in names
             if quoted or (isinstance(node, cst.Name) and node.value in names):
-                plan.review(CODE, part.file, node, message, advice)
+                ctx.review(CODE, part.file, node, message, advice)
                 break
 
 
-def _decorated(plan: Plan, file: SourceFile, function: cst.FunctionDef) -> None:
+def _decorated(ctx: RuleContext, file: SourceFile, function: cst.FunctionDef) -> None:
     """A decorator is called with the iterator, too."""
-    for decorator, passing in decorators(plan.trial, file, function):
+    for decorator, passing in decorators(ctx.trial, file, function):
         name, what = code(decorator.decorator), f"an iterator where {function.name.value} took a batch"
         if passing is Passing.TOUCHED:
-            plan.blocked(
+            ctx.blocked(
                 CODE, file, decorator, f"the decorator {name} uses its arguments, and would get {what}",
                 "do it in the method, or in a helper that the method gives its batch",
             )  # fmt: skip
         elif passing is Passing.UNKNOWN:
-            plan.review(CODE, file, decorator, f"the decorator {name} gets {what}; what it does with it is not known")
+            ctx.review(CODE, file, decorator, f"the decorator {name} gets {what}; what it does with it is not known")
 
 
 def _problem(function: cst.FunctionDef) -> tuple[str, str] | None:
@@ -141,14 +141,14 @@ def _problem(function: cst.FunctionDef) -> tuple[str, str] | None:
     return None
 
 
-def _convert(plan: Plan, file: SourceFile, function: cst.FunctionDef, moved: bool) -> None:
+def _convert(ctx: RuleContext, file: SourceFile, function: cst.FunctionDef, moved: bool) -> None:
     name = parameters(function)[1].name.value
     used = {n.value for n in file.nodes(cst.Name, below=function)}
     iterator = "dataloader_iter" if "dataloader_iter" not in used else "dataloader_iterator"
     use = batch_use(file, function, name)
     fetch = f"next({iterator})"
     if moved:
-        fetch = f"{plan.context_attribute()}.to_device({fetch})"
+        fetch = f"{ctx.context_attribute()}.to_device({fetch})"
     _rename_parameter(file, function, iterator)
     _fold_head(file, function)
     _positional(file, function)
@@ -166,7 +166,7 @@ def _convert(plan: Plan, file: SourceFile, function: cst.FunctionDef, moved: boo
         _first_line(file, function, f"next({iterator})  # this trial does not use its batches")
     else:
         _first_line(file, function, f"{name} = {fetch}")
-    plan.converted(
+    ctx.converted(
         CODE, file, function, f"{function.name.value} takes an iterator; its batch is {use.consumption.value}"
     )
 
@@ -306,13 +306,13 @@ def _positional(file: SourceFile, function: cst.FunctionDef) -> None:
         file.change(params, flatten)
 
 
-def _calls(plan: Plan) -> None:
+def _calls(ctx: RuleContext) -> None:
     """``trial.evaluate_batch(batch)`` hands over a batch: it becomes an iterator over that one."""
-    for found in BatchCalls(plan.trial):
+    for found in BatchCalls(ctx.trial):
         given = found.batch
         if given is None:
             if has_star(found.call):
-                plan.blocked(
+                ctx.blocked(
                     CODE, found.file, found.call, f"the batch that {found.method} is given is hidden behind * or **",
                     "write the arguments out",
                 )  # fmt: skip
@@ -329,11 +329,11 @@ def _as_iterator(updated: cst.CSTNode) -> cst.CSTNode:
     return cst.Call(cst.Name("iter"), [cst.Arg(cst.List([cst.Element(updated)]))])
 
 
-def _put_on(plan: Plan) -> Iterator[tuple[SourceFile, cst.Assign, str]]:
+def _put_on(ctx: RuleContext) -> Iterator[tuple[SourceFile, cst.Assign, str]]:
     """Where a method that takes a batch is assigned, to the class or to the trial, instead of defined."""
-    for file in plan.trial.files:
+    for file in ctx.trial.files:
         for node in file.nodes(cst.Assign):
             for target in node.targets:
                 owner, _, name = (dotted(target.target) or "").rpartition(".")
-                if name in ("train_batch", "evaluate_batch") and owner in ("self", plan.trial.facts.facts.name):
+                if name in ("train_batch", "evaluate_batch") and owner in ("self", ctx.trial.facts.facts.name):
                     yield file, node, f"{owner}.{name}"

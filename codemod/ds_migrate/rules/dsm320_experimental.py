@@ -27,7 +27,7 @@ References
 
 from __future__ import annotations
 
-from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.rules.wrap_edits import expression_text, remove_statement
 from ds_migrate.trial.control_flow import runs_once
 
@@ -39,28 +39,28 @@ _MOVED = frozenset(
 )
 
 
-def apply(plan: Plan) -> None:
-    for use in plan.trial.uses:
+def apply(ctx: RuleContext) -> None:
+    for use in ctx.trial.uses:
         group, _, name = use.attr.partition(".")
         if group != "experimental":
             continue
         if name in _MOVED:
-            plan.handle(use)
+            ctx.handle(use)
             if use.file.edits.once(use.node, CODE):
                 use.file.replace(use.node.value, expression_text(use.receiver))
-                plan.converted(CODE, use.file, use.node, f"{name} is on the context itself")
+                ctx.converted(CODE, use.file, use.node, f"{name} is on the context itself")
         elif name == "disable_auto_to_device" and use.call is not None:
-            plan.handle(use)
+            ctx.handle(use)
             if not use.file.edits.once(use.node, CODE):
                 continue
             if use.function is None or not runs_once(use.file, use.call, use.function):
-                plan.blocked(
+                ctx.blocked(
                     CODE, use.file, use.node, "whether batches are moved to the device is decided when the trial runs",
                     "call disable_auto_to_device() whatever happens, and move batches with context.to_device",
                 )  # fmt: skip
             elif remove_statement(use.file, use.call):
-                plan.converted(CODE, use.file, use.node, "batches are moved by the trial itself, as they were")
+                ctx.converted(CODE, use.file, use.node, "batches are moved by the trial itself, as they were")
             else:
-                plan.blocked(
+                ctx.blocked(
                     CODE, use.file, use.node, "the value of disable_auto_to_device() is used", "call it as a statement"
                 )

@@ -25,7 +25,7 @@ from functools import partial
 
 import libcst as cst
 
-from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.rules.wrap_edits import expression_text, remove_statement, trim_comma
 from ds_migrate.syntax.literals import add_pairs
 from ds_migrate.syntax.nodes import argument, dotted, has_star, number, walk
@@ -41,23 +41,23 @@ _OTHER_UNITS = ("determined.pytorch.Epoch", "determined.pytorch.Record")
 _BATCHED = ("checkpoint_period", "validation_period", "max_length", "reporting_period")
 
 
-def apply_file(file: SourceFile, plans: Sequence[Plan]) -> None:
-    plan = plans[0]
+def apply_file(file: SourceFile, context_names: Sequence[RuleContext]) -> None:
+    ctx = context_names[0]
     accumulation: cst.BaseExpression | None = None
     calls = file.nodes(cst.Call)
     for call in calls:
         if file.names.qualified(call.func) == "determined.pytorch.init":
-            accumulation = _init(plan, file, call) or accumulation
+            accumulation = _init(ctx, file, call) or accumulation
     for call in calls:
         if not isinstance(call.func, cst.Attribute):
             continue
         if call.func.attr.value == "configure_profiler":
             if remove_statement(file, call):
-                plan.converted(CODE, file, call, "configure_profiler did nothing; fit(profiling_enabled=True) profiles")
+                ctx.converted(CODE, file, call, "configure_profiler did nothing; fit(profiling_enabled=True) profiles")
             else:
-                plan.blocked(CODE, file, call, "the value of configure_profiler() is used", "take the call out")
+                ctx.blocked(CODE, file, call, "the value of configure_profiler() is used", "take the call out")
         elif call.func.attr.value == "fit" and accumulation is not None:
-            _shorten(plan, file, call, accumulation)
+            _shorten(ctx, file, call, accumulation)
 
 
 def aggregations_of(file: SourceFile) -> set[int | float | None]:
@@ -70,20 +70,20 @@ def aggregations_of(file: SourceFile) -> set[int | float | None]:
     return found
 
 
-def _init(plan: Plan, file: SourceFile, call: cst.Call) -> cst.BaseExpression | None:
+def _init(ctx: RuleContext, file: SourceFile, call: cst.Call) -> cst.BaseExpression | None:
     """Let literal hyperparameters name the DeepSpeed config, and move ``aggregation_frequency`` there; returns it where
     it may be more than 1."""
     hparams = argument(call, None, "hparams")
     literal = None if hparams is None else _literal(file, call, hparams.value)
     pairs: dict[str, str] = {}
-    if literal is not None and (path := _beside(plan, file)) and not _has(literal, "deepspeed_config"):
+    if literal is not None and (path := _beside(ctx, file)) and not _has(literal, "deepspeed_config"):
         pairs["deepspeed_config"] = path
-        plan.converted(CODE, file, literal, "these hyperparameters name the DeepSpeed config, as experiment configs do")
+        ctx.converted(CODE, file, literal, "these hyperparameters name the DeepSpeed config, as experiment configs do")
     given = argument(call, None, "aggregation_frequency")
     value = None if given is None else number(given.value)
     steps = given.value if given is not None and value != 1 else None
     if steps is not None and (hparams is None or not (isinstance(value, int) or _is_plain(steps))):
-        plan.blocked(
+        ctx.blocked(
             CODE, file, steps, f"aggregation_frequency={expression_text(steps)} must move to the hyperparameters",
             'pass init(hparams={..., "overwrite_deepspeed_args": {"gradient_accumulation_steps": K}}), '
             "and divide batch periods by K",
@@ -98,9 +98,9 @@ def _init(plan: Plan, file: SourceFile, call: cst.Call) -> cst.BaseExpression | 
             file.replace(hparams.value, merged)
         else:
             pairs["overwrite_deepspeed_args"] = accumulation
-        plan.converted(CODE, file, steps, f"accumulation over {expression_text(steps)} micro-batches: {_STEPS}")
-        if value is None and plan.configured is not None and plan.configured.configs:
-            plan.review(
+        ctx.converted(CODE, file, steps, f"accumulation over {expression_text(steps)} micro-batches: {_STEPS}")
+        if value is None and ctx.configured is not None and ctx.configured.configs:
+            ctx.review(
                 CODE, file, steps,
                 f"lengths in batches of experiment configs stay: what {expression_text(steps)} is, is not known",
                 f"divide them by {expression_text(steps)}",
@@ -151,14 +151,14 @@ def _has(literal: cst.Dict, key: str) -> bool:
     )
 
 
-def _beside(plan: Plan, file: SourceFile) -> str:
+def _beside(ctx: RuleContext, file: SourceFile) -> str:
     """The DeepSpeed config of the trial as an expression; "" where it lies in another folder, which the trial's own
     code knows."""
-    if plan.trial.facts.path.parent != file.path.parent:
+    if ctx.trial.facts.path.parent != file.path.parent:
         return ""
     if file.path.suffix == ".ipynb":  # it has no __file__, it runs in its folder
-        return f'"{plan.ds_config_name}"'
-    return f'str({file.imports.name("pathlib", "Path")}(__file__).with_name("{plan.ds_config_name}"))'
+        return f'"{ctx.ds_config_name}"'
+    return f'str({file.imports.name("pathlib", "Path")}(__file__).with_name("{ctx.ds_config_name}"))'
 
 
 def _remove(file: SourceFile, call: cst.Call, given: cst.Arg) -> None:
@@ -167,10 +167,10 @@ def _remove(file: SourceFile, call: cst.Call, given: cst.Arg) -> None:
     file.change(call, trim_comma)
 
 
-def _shorten(plan: Plan, file: SourceFile, call: cst.Call, steps: cst.BaseExpression) -> None:
+def _shorten(ctx: RuleContext, file: SourceFile, call: cst.Call, steps: cst.BaseExpression) -> None:
     """Divide every length in batches that ``fit`` is given."""
     if has_star(call):
-        plan.review(
+        ctx.review(
             CODE, file, call, "lengths that fit() is given behind * or ** stay: those in batches count micro-batches",
             f"divide those by {expression_text(steps)}",
         )  # fmt: skip
@@ -179,9 +179,9 @@ def _shorten(plan: Plan, file: SourceFile, call: cst.Call, steps: cst.BaseExpres
         for value in _values(file, call, arg.value) if arg is not None else ():
             unit = file.names.qualified(value.func) if isinstance(value, cst.Call) else None
             if isinstance(value, cst.Call) and unit == "determined.pytorch.Batch" and value.args:
-                _divide(plan, file, value, name, steps, call)
+                _divide(ctx, file, value, name, steps, call)
             elif unit not in _OTHER_UNITS and dotted(value) != "None":
-                plan.review(
+                ctx.review(
                     CODE, file, value, f"{name} is {expression_text(value)}: whether that is in batches is not known",
                     f"divide it by {expression_text(steps)} where it is in batches",
                 )  # fmt: skip
@@ -198,7 +198,7 @@ def _values(file: SourceFile, call: cst.Call, value: cst.BaseExpression) -> list
 
 
 def _divide(
-    plan: Plan, file: SourceFile, batches: cst.Call, name: str, steps: cst.BaseExpression, call: cst.Call
+    ctx: RuleContext, file: SourceFile, batches: cst.Call, name: str, steps: cst.BaseExpression, call: cst.Call
 ) -> None:
     if not file.edits.once(batches, CODE):
         return
@@ -208,12 +208,12 @@ def _divide(
     if isinstance(value, int) and isinstance(divisor, int):
         file.replace(length, str(max(value // divisor, 1)))
         if value % divisor:
-            plan.review(CODE, file, batches, f"{value} micro-batches are not whole batches of {divisor}")
+            ctx.review(CODE, file, batches, f"{value} micro-batches are not whole batches of {divisor}")
     elif isinstance(divisor, int) or file.function(batches) is file.function(call):
         plain = isinstance(length, (cst.Integer, cst.Name, cst.Attribute, cst.Subscript, cst.Call))
         whole = expression_text(length) if plain else f"({expression_text(length)})"
         file.replace(length, f"max({whole} // {text}, 1)")
     else:
-        plan.blocked(CODE, file, batches, f"{name} counts micro-batches", f"divide it by {text}")
+        ctx.blocked(CODE, file, batches, f"{name} counts micro-batches", f"divide it by {text}")
         return
-    plan.converted(CODE, file, batches, f"{name} counts batches of {text} micro-batches")
+    ctx.converted(CODE, file, batches, f"{name} counts batches of {text} micro-batches")

@@ -68,7 +68,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.rules.wrap_edits import expression_text, remove_statement
 from ds_migrate.syntax.nodes import argument, dotted, walk
 from ds_migrate.syntax.source import SourceFile
@@ -84,32 +84,32 @@ _NEAREST = (
 )
 
 
-def apply(plan: Plan) -> None:
-    for use in plan.trial.uses:
+def apply(ctx: RuleContext) -> None:
+    for use in ctx.trial.uses:
         if use.call is None:
             continue
         if use.attr in AMP_CALLS:
-            _drop(plan, use)
+            _drop(ctx, use)
         elif use.attr == "wrap_scaler":
-            _scaler(plan, use)
+            _scaler(ctx, use)
         elif use.attr == "autocast_forward_pass":
-            _forward(plan, use)
-    for step in plan.trial.steps:
+            _forward(ctx, use)
+    for step in ctx.trial.steps:
         scaler = argument(step.call, 3, "scaler") if not step.by_hand else None
         if scaler is not None:
-            plan.review(CODE, step.use.file, scaler, "the engine scales and unscales, the scaler is not needed", None)
-    _evaluation(plan)
-    for block in plan.trial.precision.blocks:
-        asked = plan.trial.asked.precision
+            ctx.review(CODE, step.use.file, scaler, "the engine scales and unscales, the scaler is not needed", None)
+    _evaluation(ctx)
+    for block in ctx.trial.precision.blocks:
+        asked = ctx.trial.asked.precision
         said = (
             _NEAREST if asked is None else f"the engine's forward is --precision {asked}, this is for what is around it"
         )
-        plan.review(CODE, block[0], block[1], f"autocast: {said}")
+        ctx.review(CODE, block[0], block[1], f"autocast: {said}")
 
 
-def _evaluation(plan: Plan) -> None:
+def _evaluation(ctx: RuleContext) -> None:
     """One engine is autocast in all its forwards: say so where the trial's own blocks leave evaluation in float32."""
-    trial = plan.trial
+    trial = ctx.trial
     whole = any(use.attr in AMP_CALLS for use in trial.uses)
     if trial.form is not Form.SIMPLE or not trial.precision.blocks or whole or trial.asked.precision is not None:
         return
@@ -117,81 +117,81 @@ def _evaluation(plan: Plan) -> None:
     if {function.name.value for function in around if function is not None} != {"train_batch"}:
         return  # evaluation has blocks of its own, or the helper may be evaluation's too
     for part, function in trial.methods("evaluate_batch", "evaluate_full_dataset"):
-        plan.review(
+        ctx.review(
             CODE, part.file, function.name,
             "evaluation was float32 here; the engine is autocast in every forward where it is in training",
         )  # fmt: skip
 
 
-def _drop(plan: Plan, use: ContextUse) -> None:
+def _drop(ctx: RuleContext, use: ContextUse) -> None:
     """``use_amp()`` and ``configure_apex_amp(...)`` go."""
     call = use.call
     assert call is not None
-    plan.handle(use)
+    ctx.handle(use)
     file = use.file
     if not file.edits.once(call, CODE):
         return
     parent = file.parent(call)
     if isinstance(parent, cst.Assign):
         line = file.statement(call)
-        names = {t for model in plan.trial.models for t in model.names} | {
-            t for o in plan.trial.optimizers for t in o.names
+        names = {t for model in ctx.trial.models for t in model.names} | {
+            t for o in ctx.trial.optimizers for t in o.names
         }
         written = {d for t in parent.targets for n in walk(t) if (d := dotted(n)) is not None and d != "self"}
         foreign = {w for w in written if w.startswith("self.") or "." not in w} - names
         if not foreign - {name.split(".")[-1] for name in names}:
             file.remove(line if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1 else parent)
-            _nearest(plan, use)
+            _nearest(ctx, use)
             return
     elif remove_statement(file, call):
-        _nearest(plan, use)
+        _nearest(ctx, use)
         return
-    plan.blocked(
+    ctx.blocked(
         CODE, file, call, f"the value of {use.attr}() is used in a way that cannot be followed",
         "assign its result to the wrapped model and optimizer, or call it as a statement",
     )  # fmt: skip
 
 
-def _nearest(plan: Plan, use: ContextUse) -> None:
+def _nearest(ctx: RuleContext, use: ContextUse) -> None:
     """Say what replaces it; where forwards go past the engines, put autocast around them."""
-    if plan.trial.asked.precision is not None:
-        what = f"{use.attr.rpartition('.')[2]} goes: --precision {plan.trial.asked.precision} says it now"
-        plan.review(CODE, use.file, use.node, what)
+    if ctx.trial.asked.precision is not None:
+        what = f"{use.attr.rpartition('.')[2]} goes: --precision {ctx.trial.asked.precision} says it now"
+        ctx.review(CODE, use.file, use.node, what)
         return
-    if plan.trial.form is Form.SIMPLE or _wrap_forwards(plan):
-        plan.review(CODE, use.file, use.node, f"{use.attr.rpartition('.')[2]}: {_NEAREST}")
+    if ctx.trial.form is Form.SIMPLE or _wrap_forwards(ctx):
+        ctx.review(CODE, use.file, use.node, f"{use.attr.rpartition('.')[2]}: {_NEAREST}")
         return
-    plan.blocked(
+    ctx.blocked(
         CODE, use.file, use.node, f"{use.attr.rpartition('.')[2]} concerns models that are known only at run time",
         "put torch.autocast around their forward passes instead",
     )  # fmt: skip
 
 
-def _autocast(plan: Plan, file: SourceFile, module: str, context: str, condition: str = "") -> str:
+def _autocast(ctx: RuleContext, file: SourceFile, module: str, context: str, condition: str = "") -> str:
     """The line that puts autocast around a module's forward; its outputs stay float16 where no helper is there."""
     on = f'{context}.device.type == "cuda"' + (f" and {condition}" if condition else "")
-    if plan.target.ships_helpers:
-        return f"{plan.deepspeed_name(file, 'autocast_forward')}({module}, enabled={on})"
+    if ctx.target.ships_helpers:
+        return f"{ctx.deepspeed_name(file, 'autocast_forward')}({module}, enabled={on})"
     return f'{module}.forward = {file.imports.module("torch")}.autocast("cuda", enabled={on})({module}.forward)'
 
 
-def _wrap_forwards(plan: Plan) -> bool:
+def _wrap_forwards(ctx: RuleContext) -> bool:
     """Forwards bypass the engines, so autocast goes around them as PyTorchTrial put it; False where none is known."""
-    place = plan.trial.place
-    if place is None or plan.trial.form is Form.COLLECTED or not plan.trial.models:
+    place = ctx.trial.place
+    if place is None or ctx.trial.form is Form.COLLECTED or not ctx.trial.models:
         return False
-    context, condition = expression_text(plan.trial.models[0].wraps[0].use.receiver), plan.trial.precision.condition
-    for model in plan.trial.models:
+    context, condition = expression_text(ctx.trial.models[0].wraps[0].use.receiver), ctx.trial.precision.condition
+    for model in ctx.trial.models:
         if place.file.edits.once(place.statement, f"autocast {model.target}"):
-            place.file.after(place.statement, _autocast(plan, place.file, model.target, context, condition or ""))
+            place.file.after(place.statement, _autocast(ctx, place.file, model.target, context, condition or ""))
     return True
 
 
-def _scaler(plan: Plan, use: ContextUse) -> None:
+def _scaler(ctx: RuleContext, use: ContextUse) -> None:
     """``wrap_scaler(GradScaler(...))`` becomes ``GradScaler(enabled=False)``."""
     call = use.call
     assert call is not None
-    plan.handle(use)
+    ctx.handle(use)
     given = argument(call, 0, "scaler")
     file = use.file
     if given is None or not file.edits.once(call, CODE):
@@ -199,26 +199,26 @@ def _scaler(plan: Plan, use: ContextUse) -> None:
     made = given.value
     if isinstance(made, cst.Call):
         if not (file.names.qualified(made.func) or "").endswith("GradScaler"):
-            _unseen(plan, use)
+            _unseen(ctx, use)
             return
         file.keep_comments(call, call)
         file.replace(call, f"{expression_text(made.func)}(enabled=False)")
     elif isinstance(file.parent(call), cst.Expr):
         remove_statement(file, call)
-        _disable(plan, use, dotted(made))
+        _disable(ctx, use, dotted(made))
     else:
         position = next(i for i, a in enumerate(call.args) if a is given)
         file.change(call, lambda updated: updated.args[position].value)  # type: ignore[attr-defined]
-        _disable(plan, use, dotted(made))
-    asked = plan.trial.asked.precision
+        _disable(ctx, use, dotted(made))
+    asked = ctx.trial.asked.precision
     said = _NEAREST if asked is None else f"it does nothing now, --precision {asked} says what the engine computes in"
-    plan.review(CODE, file, call, f"GradScaler: {said}")
+    ctx.review(CODE, file, call, f"GradScaler: {said}")
 
 
-def _disable(plan: Plan, use: ContextUse, name: str | None) -> None:
+def _disable(ctx: RuleContext, use: ContextUse, name: str | None) -> None:
     """Where a scaler was made under a name, it is made disabled there."""
     found = False
-    for scope in [f for _, f in plan.trial.methods()]:
+    for scope in [f for _, f in ctx.trial.methods()]:
         for node in walk(scope):
             if isinstance(node, cst.Assign) and any(dotted(t.target) == name for t in node.targets):
                 for inner in walk(node.value):
@@ -230,34 +230,34 @@ def _disable(plan: Plan, use: ContextUse, name: str | None) -> None:
                             use.file.replace(inner, f"{expression_text(inner.func)}(enabled=False)")
                         found = True
     if not found:
-        _unseen(plan, use)
+        _unseen(ctx, use)
 
 
-def _unseen(plan: Plan, use: ContextUse) -> None:
-    plan.blocked(
+def _unseen(ctx: RuleContext, use: ContextUse) -> None:
+    ctx.blocked(
         CODE, use.file, use.node, "where this scaler is made cannot be seen",
         "make it in the trial: self.context.wrap_scaler(torch.cuda.amp.GradScaler())",
     )  # fmt: skip
 
 
-def _forward(plan: Plan, use: ContextUse) -> None:
+def _forward(ctx: RuleContext, use: ContextUse) -> None:
     """``autocast_forward_pass(module)`` puts autocast around the module's forward; torch can say it alone."""
     call = use.call
     assert call is not None
-    plan.handle(use)
+    ctx.handle(use)
     file = use.file
     module = argument(call, 0, "module")
     name = dotted(module.value) if module is not None else None
     if name is None:
-        plan.blocked(CODE, file, call, "which module runs under autocast cannot be told", "pass the module by its name")
+        ctx.blocked(CODE, file, call, "which module runs under autocast cannot be told", "pass the module by its name")
         return
     if not file.edits.once(call, CODE):
         return
-    line = _autocast(plan, file, name, expression_text(use.receiver))
+    line = _autocast(ctx, file, name, expression_text(use.receiver))
     small = file.parent(call)
     if isinstance(small, cst.Expr):
         file.expand(small, line)
     else:
         file.replace(call, name)
         file.before(file.statement(call), line)
-    plan.review(CODE, file, call, f"autocast_forward_pass: {_NEAREST}")
+    ctx.review(CODE, file, call, f"autocast_forward_pass: {_NEAREST}")

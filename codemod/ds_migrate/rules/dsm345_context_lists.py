@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.rules.wrap_edits import children_of, expression_text
 from ds_migrate.syntax.nodes import number, walk
 from ds_migrate.trial.context import ContextUse
@@ -39,44 +39,44 @@ CODE = "DSM345"
 NAME = "context-lists"
 
 
-def apply(plan: Plan) -> None:
-    for use in plan.trial.uses:
-        if use.attr == "lr_schedulers" and plan.target.ships_helpers:
-            plan.handle(use)
+def apply(ctx: RuleContext) -> None:
+    for use in ctx.trial.uses:
+        if use.attr == "lr_schedulers" and ctx.target.ships_helpers:
+            ctx.handle(use)
         elif use.attr in ("models", "optimizers") and use.call is None:
-            _convert(plan, use)
+            _convert(ctx, use)
 
 
-def _convert(plan: Plan, use: ContextUse) -> None:
-    trial = plan.trial
+def _convert(ctx: RuleContext, use: ContextUse) -> None:
+    trial = ctx.trial
     inside = use.owner in {part.node for part in trial.parts}
     if trial.form is Form.COLLECTED:
         items, whole = [], f"{expression_text(use.receiver)}.engines.{use.attr}"
     else:
-        items = _own_names(plan, use.attr) if inside else _through_engines(plan, use)
+        items = _own_names(ctx, use.attr) if inside else _through_engines(ctx, use)
         whole = f"[{', '.join(items)}]"
-        if not items or not (inside or _runs_after_init(plan, use)):
+        if not items or not (inside or _runs_after_init(ctx, use)):
             return
     if not use.file.edits.once(use.node, f"{CODE} {whole}"):
-        plan.handle(use)
+        ctx.handle(use)
         return
     if not use.file.edits.once(use.node, CODE):  # another trial's helper too, and it means other models there
         return
-    plan.handle(use)
+    ctx.handle(use)
     _replace(use, items, whole)
-    plan.converted(CODE, use.file, use.node, f"context.{use.attr} is {whole.strip('[]')}")
+    ctx.converted(CODE, use.file, use.node, f"context.{use.attr} is {whole.strip('[]')}")
 
 
-def _own_names(plan: Plan, attr: str) -> list[str]:
+def _own_names(ctx: RuleContext, attr: str) -> list[str]:
     """The attributes of the trial that hold what it wrapped; empty when some has no such name."""
-    owners = plan.trial.models if attr == "models" else plan.trial.optimizers
+    owners = ctx.trial.models if attr == "models" else ctx.trial.optimizers
     names = [owner.target for owner in owners]
     return names if all(name.startswith("self.") for name in names) else []
 
 
-def _through_engines(plan: Plan, use: ContextUse) -> list[str]:
+def _through_engines(ctx: RuleContext, use: ContextUse) -> list[str]:
     """How code outside of the trial's classes reaches what the trial wrapped: by the engines that the context has."""
-    trial, engines = plan.trial, f"{expression_text(use.receiver)}.models"
+    trial, engines = ctx.trial, f"{expression_text(use.receiver)}.models"
     if use.attr == "optimizers":
         return [f"{engines}[{index}].optimizer" for index in range(len(trial.optimizers))]
     if trial.form is Form.SIMPLE:
@@ -88,13 +88,13 @@ def _through_engines(plan: Plan, use: ContextUse) -> list[str]:
     return [paths[model.target] for model in trial.models]
 
 
-def _runs_after_init(plan: Plan, use: ContextUse) -> bool:
+def _runs_after_init(ctx: RuleContext, use: ContextUse) -> bool:
     """Whether nothing in ``__init__``, where there are no engines yet, names the class or function of the use."""
     around = [a for a in use.file.ancestors(use.node) if isinstance(a, (cst.ClassDef, cst.FunctionDef))]
     names = {node.name.value for node in around} - {"__init__"}
     return not any(
         isinstance(node, (cst.Name, cst.Attribute)) and _last(node) in names
-        for _, init in plan.trial.methods("__init__")
+        for _, init in ctx.trial.methods("__init__")
         for node in walk(init.body)
     )
 

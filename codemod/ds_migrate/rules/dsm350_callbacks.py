@@ -22,7 +22,7 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.syntax.nodes import dotted, parameters, walk
 from ds_migrate.syntax.source import SourceFile
 
@@ -41,12 +41,12 @@ _HOOKS = (
 )
 
 
-def apply_file(file: SourceFile, plans: Sequence[Plan]) -> None:
-    plan = plans[0]
+def apply_file(file: SourceFile, context_names: Sequence[RuleContext]) -> None:
+    ctx = context_names[0]
     for node in file.nodes(cst.FunctionDef):
         if node.name.value == "on_training_epoch_start":
-            if not plan.target.ships_helpers:
-                plan.review(
+            if not ctx.target.ships_helpers:
+                ctx.review(
                     CODE, file, node.name,
                     "in Determined 0.38 this hook fires after every report, always with epoch_idx 0",
                     "use on_training_epoch_end, or convert for the bundled runtime",
@@ -54,9 +54,9 @@ def apply_file(file: SourceFile, plans: Sequence[Plan]) -> None:
         elif node.name.value in _HOOKS:
             change = _change(node)
             owner = file.parent(file.parent(node)) if file.parent(node) is not None else None  # type: ignore[arg-type]
-            own = [f for p in plans for _, f in p.trial.methods()]
+            own = [f for p in context_names for _, f in p.trial.methods()]
             if change and isinstance(owner, cst.ClassDef) and node not in own:
-                plan.review(
+                ctx.review(
                     CODE, file, node.name, change,
                     "guard it with `if context.distributed.get_rank() == 0` where once is enough",
                 )  # fmt: skip

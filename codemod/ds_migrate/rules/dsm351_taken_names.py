@@ -37,7 +37,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.syntax.nodes import dotted, targets
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.model import Trial
@@ -49,17 +49,17 @@ NAME = "taken-names"
 _TAKEN = ("save", "load")
 
 
-def apply(plan: Plan) -> None:
+def apply(ctx: RuleContext) -> None:
     for name in _TAKEN:
-        own = list(_definitions(plan.trial, name))
+        own = list(_definitions(ctx.trial, name))
         if not own:
             continue
-        used = {node.attr.value for part in plan.trial.parts for node in part.file.nodes(cst.Attribute)}
+        used = {node.attr.value for part in ctx.trial.parts for node in part.file.nodes(cst.Attribute)}
         new = f"{name}_" if f"{name}_" not in used else f"{name}__"
-        for file, node in (*own, *_uses(plan.trial, name)):
+        for file, node in (*own, *_uses(ctx.trial, name)):
             if file.edits.once(node, CODE):
                 file.replace(node, new)
-                plan.converted(CODE, file, node, f"{name} is a hook of DeepSpeedTrial, the trial's own is {new}")
+                ctx.converted(CODE, file, node, f"{name} is a hook of DeepSpeedTrial, the trial's own is {new}")
 
 
 def _definitions(trial: Trial, name: str) -> Iterator[tuple[SourceFile, cst.CSTNode]]:

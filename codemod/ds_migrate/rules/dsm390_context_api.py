@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.syntax.nodes import code
 from ds_migrate.trial.context import ContextUse
 
@@ -107,25 +107,25 @@ _WAYS = {
 }
 
 
-def apply(plan: Plan) -> None:
-    for use in plan.trial.uses:
-        _feature_test(plan, use)
-        _lengths(plan, use)
-    for file, contexts in plan.contexts.items():
-        for call in contexts.attribute_tests():
+def apply(ctx: RuleContext) -> None:
+    for use in ctx.trial.uses:
+        _feature_test(ctx, use)
+        _lengths(ctx, use)
+    for file, context_names in ctx.context_names.items():
+        for call in context_names.attribute_tests():
             name = call.args[1].value
             if isinstance(name, cst.SimpleString) and name.evaluated_value not in KEPT | {"wrap_lr_scheduler"}:
-                plan.blocked(
+                ctx.blocked(
                     CODE, file, call, f"the code asks whether its context has {code(name)}; the answer changes",
                     "decide without asking the context",
                 )  # fmt: skip
-    inside = {part.node for part in plan.trial.parts}
-    for use in plan.trial.uses:
-        if use.node in plan.handled or use.attr in KEPT:
+    inside = {part.node for part in ctx.trial.parts}
+    for use in ctx.trial.uses:
+        if use.node in ctx.handled or use.attr in KEPT:
             continue
         if use.owner not in inside and use.attr not in DISTINCTIVE and not use.attr.startswith("experimental."):
             continue
-        plan.blocked(
+        ctx.blocked(
             CODE,
             use.file,
             use.node,
@@ -134,29 +134,29 @@ def apply(plan: Plan) -> None:
         )
 
 
-def _feature_test(plan: Plan, use: ContextUse) -> None:
+def _feature_test(ctx: RuleContext, use: ContextUse) -> None:
     """``if context.wrap_model is not None:`` asked whether the platform was there; it always was."""
     comparison = use.file.parent(use.node)
     if use.call is not None or use.attr not in DISTINCTIVE or not isinstance(comparison, cst.Comparison):
         return
     if [code(c).strip() for c in comparison.comparisons] == ["is not None"]:
-        plan.handle(use)
+        ctx.handle(use)
         if use.file.edits.once(comparison, CODE):
             use.file.replace(comparison, "True")
-            plan.converted(CODE, use.file, comparison, f"context.{use.attr} was always there, so the test always held")
+            ctx.converted(CODE, use.file, comparison, f"context.{use.attr} was always there, so the test always held")
 
 
-def _lengths(plan: Plan, use: ContextUse) -> None:
+def _lengths(ctx: RuleContext, use: ContextUse) -> None:
     """An epoch's length, and how many micro-batches a step takes."""
-    if use.attr == "_epoch_len" and plan.accumulates:
-        plan.review(
+    if use.attr == "_epoch_len" and ctx.accumulates:
+        ctx.review(
             CODE, use.file, use.node, "with accumulation _epoch_len is in optimizer steps now, it was in micro-batches",
             "multiply it by the accumulation steps if the count matters",
         )  # fmt: skip
     if use.attr == "_aggregation_frequency" and use.function and use.function.name.value in _WITH_ENGINES:
-        plan.handle(use)
+        ctx.handle(use)
         use.file.replace(use.node, f"{code(use.receiver)}.get_num_micro_batches_per_slot()")
-        plan.converted(CODE, use.file, use.node, "the engine knows the accumulation steps")
+        ctx.converted(CODE, use.file, use.node, "the engine knows the accumulation steps")
 
 
 def _way(use: ContextUse) -> str:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.decisions.config_optimizer import constructor
 from ds_migrate.decisions.zero_hazards import forward_past_engine
 from ds_migrate.deepspeed_facts import Bytes, training_state
@@ -35,8 +35,8 @@ _STATES = {"Adagrad": 1, "RMSprop": 1, "ASGD": 1}
 _LIKE_ADAM = 2
 
 
-def apply(plan: Plan) -> None:
-    trial, place = plan.trial, plan.trial.place
+def apply(ctx: RuleContext) -> None:
+    trial, place = ctx.trial, ctx.trial.place
     if place is None:
         return
     states = max((_states(optimizer) for optimizer in trial.optimizers), default=_LIKE_ADAM)
@@ -45,16 +45,16 @@ def apply(plan: Plan) -> None:
     before = training_state(0, "fp32", "none", states)
     found = [f"{before} in PyTorchTrial", f"{chosen} as converted"]
     shown = {str(before), str(chosen)}
-    for words, size in _others(plan, states):
+    for words, size in _others(ctx, states):
         if str(size) not in shown:
             shown.add(str(size))
             found.append(f"{size} with {words}")
-    plan.converted(CODE, place.file, place.statement, f"bytes a parameter on each of N ranks: {'; '.join(found)}")
+    ctx.converted(CODE, place.file, place.statement, f"bytes a parameter on each of N ranks: {'; '.join(found)}")
 
 
-def _others(plan: Plan, states: int) -> Iterator[tuple[str, Bytes]]:
+def _others(ctx: RuleContext, states: int) -> Iterator[tuple[str, Bytes]]:
     """What other options would make of it, as far as the trial can have them."""
-    trial, asked = plan.trial, plan.trial.asked
+    trial, asked = ctx.trial, ctx.trial.asked
     precision, offload = asked.precision or "fp32", asked.offload
     if trial.form is not Form.SIMPLE or trial.stage == 0:
         return
@@ -62,7 +62,7 @@ def _others(plan: Plan, states: int) -> Iterator[tuple[str, Bytes]]:
     for stage in (2, 3) if through_engine else (2,):
         if stage > trial.stage:
             yield f"--zero {stage}", training_state(stage, precision, offload, states)
-    if through_engine and plan.target.ships_helpers:
+    if through_engine and ctx.target.ships_helpers:
         yield "--precision bf16", training_state(trial.stage, "bf16", offload, states)
     yield "--offload optimizer", training_state(trial.stage, precision, "optimizer", states)
 

@@ -50,7 +50,7 @@ References
 
 from __future__ import annotations
 
-from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.conversion.rule_context import RuleContext
 
 CODE = "DSM510"
 NAME = "precision-option"
@@ -64,15 +64,15 @@ _SAID = {
 }
 
 
-def apply(plan: Plan) -> None:
-    asked, place = plan.trial.asked, plan.trial.place
+def apply(ctx: RuleContext) -> None:
+    asked, place = ctx.trial.asked, ctx.trial.place
     if place is None or asked.precision is None:
         return
     if asked.precision_refused:
-        plan.blocked(
+        ctx.blocked(
             CODE, place.file, place.statement,
             f"--precision {asked.precision} would not be what it says: {asked.precision_refused}",
             "leave --precision out and put torch.autocast around the trial's forward passes, or take that out",
         )  # fmt: skip
         return
-    plan.review(CODE, place.file, place.statement, f"--precision {asked.precision}: {_SAID[asked.precision]}")
+    ctx.review(CODE, place.file, place.statement, f"--precision {asked.precision}: {_SAID[asked.precision]}")

@@ -32,7 +32,7 @@ References
 
 from __future__ import annotations
 
-from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.trial.model import Form, Trial
 
 CODE = "DSM511"
@@ -44,17 +44,17 @@ _SAID = {
 }
 
 
-def apply(plan: Plan) -> None:
-    asked, place = plan.trial.asked, plan.trial.place
+def apply(ctx: RuleContext) -> None:
+    asked, place = ctx.trial.asked, ctx.trial.place
     if place is None or asked.offload == "none":
         return
     if asked.offload_refused:
-        plan.blocked(
+        ctx.blocked(
             CODE, place.file, place.statement, f"--offload {asked.offload} is not possible: {asked.offload_refused}",
-            "add --zero 3, or leave --offload out" if needs_stage(plan.trial) else "leave --offload out",
+            "add --zero 3, or leave --offload out" if needs_stage(ctx.trial) else "leave --offload out",
         )  # fmt: skip
         return
-    plan.review(CODE, place.file, place.statement, f"--offload {asked.offload}: {_SAID[asked.offload]}")
+    ctx.review(CODE, place.file, place.statement, f"--offload {asked.offload}: {_SAID[asked.offload]}")
 
 
 def needs_stage(trial: Trial) -> bool:

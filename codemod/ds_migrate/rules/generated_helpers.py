@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.syntax.nodes import comments, walk
 from ds_migrate.syntax.source import SourceFile
 
@@ -54,39 +54,39 @@ class {name}({callback}):
 '''
 
 
-def engine_module(plan: Plan, file: SourceFile) -> str:
+def engine_module(ctx: RuleContext, file: SourceFile) -> str:
     """The name of an ``EngineModule`` of the file's own, written above its trials."""
-    name = plan.written.get((file, "EngineModule"))
+    name = ctx.written.get((file, "EngineModule"))
     if name is None:
-        name = plan.written[file, "EngineModule"] = file.names.fresh("EngineModule")
+        name = ctx.written[file, "EngineModule"] = file.names.fresh("EngineModule")
         text = _ENGINE_MODULE.replace("torch.nn", f"{file.imports.module('torch')}.nn")
-        _above_trials(plan, file, text.format(name=name))
+        _above_trials(ctx, file, text.format(name=name))
     return name
 
 
-def schedule_callback(plan: Plan, file: SourceFile) -> str:
+def schedule_callback(ctx: RuleContext, file: SourceFile) -> str:
     """The name of a callback class of the file's own that steps and saves a schedule."""
-    name = plan.written.get((file, "LRSchedule"))
+    name = ctx.written.get((file, "LRSchedule"))
     if name is None:
-        name = plan.written[file, "LRSchedule"] = file.names.fresh("LRSchedule", "LRScheduleCallback")
+        name = ctx.written[file, "LRSchedule"] = file.names.fresh("LRSchedule", "LRScheduleCallback")
         callback = file.imports.name("determined.pytorch", "PyTorchCallback")
-        _above_trials(plan, file, _SCHEDULE.format(name=name, callback=callback))
+        _above_trials(ctx, file, _SCHEDULE.format(name=name, callback=callback))
     return name
 
 
-def _above_trials(plan: Plan, file: SourceFile, text: str) -> None:
-    first = min(plan.contexts[file].classes, key=file.position)  # the file's other trials use it too
+def _above_trials(ctx: RuleContext, file: SourceFile, text: str) -> None:
+    first = min(ctx.context_names[file].classes, key=file.position)  # the file's other trials use it too
     file.before(first, text, above_comments=True)
 
 
-def register_callbacks(plan: Plan, attribute: str) -> None:
+def register_callbacks(ctx: RuleContext, attribute: str) -> None:
     """Have ``build_callbacks`` return the callbacks in ``self.<attribute>`` too."""
-    for part, function in plan.trial.methods("build_callbacks"):
+    for part, function in ctx.trial.methods("build_callbacks"):
         for node in walk(function):
             if isinstance(node, cst.Return) and node.value is not None and part.file.function(node) is function:
                 part.file.change(node.value, _merged(attribute))
         return
-    for part, function in plan.trial.methods("__init__"):
+    for part, function in ctx.trial.methods("__init__"):
         part.file.after(function, f"\ndef build_callbacks(self):\n    return self.{attribute}")
         return
 

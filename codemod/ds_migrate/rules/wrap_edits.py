@@ -8,7 +8,7 @@ from itertools import chain, count
 
 import libcst as cst
 
-from ds_migrate.conversion.rule_context import Plan
+from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.syntax.nodes import code, dotted
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.context import ContextUse
@@ -48,7 +48,7 @@ def unwrap(wrap: Wrap, rule: str, suffix: str = "", bare: bool = False) -> None:
     file.change(wrap.call, take_argument)
 
 
-def collect(plan: Plan, use: ContextUse, argument: cst.BaseExpression, rule: str, method: str) -> None:
+def collect(ctx: RuleContext, use: ContextUse, argument: cst.BaseExpression, rule: str, method: str) -> None:
     """``context.wrap_model(x, ...)`` becomes ``context.engines.add_model(x)`` where it stands."""
     file, call = use.file, use.call
     if call is None or not file.edits.once(call, rule):
@@ -66,7 +66,7 @@ def collect(plan: Plan, use: ContextUse, argument: cst.BaseExpression, rule: str
         return updated.with_changes(func=cst.Attribute(engines, cst.Name(method)), args=[kept])
 
     file.change(call, rewrite)
-    plan.converted(rule, file, call, f"engines.{method}: its engine is made once all are there")
+    ctx.converted(rule, file, call, f"engines.{method}: its engine is made once all are there")
 
 
 def keep_layout(call: cst.Call, value: cst.BaseExpression, arg: cst.Arg) -> cst.BaseExpression:

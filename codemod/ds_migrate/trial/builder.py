@@ -10,7 +10,7 @@ import libcst as cst
 from ds_migrate.project.trials import TrialClass
 from ds_migrate.syntax.nodes import argument, code, dotted, walk
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.trial.context import Contexts, ContextUse
+from ds_migrate.trial.context import ContextNames, ContextUse
 from ds_migrate.trial.model import Backward, Optimizer, Part, Step, Trial
 from ds_migrate.trial.parameter_ownership import models_of, optimizers_of
 from ds_migrate.trial.wraps import wrap_of
@@ -27,7 +27,9 @@ def class_node(file: SourceFile, name: str, line: int | None = None) -> cst.Clas
     return found[0] if found else None
 
 
-def build_trial(facts: TrialClass, files: Mapping[Path, SourceFile], contexts: Mapping[SourceFile, Contexts]) -> Trial:
+def build_trial(
+    facts: TrialClass, files: Mapping[Path, SourceFile], context_names: Mapping[SourceFile, ContextNames]
+) -> Trial:
     """Model one trial. ``files`` are the parsed files of its family by path."""
     parts: list[Part] = []
     for path, name in (facts.key, *facts.bases):
@@ -38,16 +40,16 @@ def build_trial(facts: TrialClass, files: Mapping[Path, SourceFile], contexts: M
     owners = {part.node for part in parts}
     uses = [
         use
-        for file, known in contexts.items()
+        for file, known in context_names.items()
         for use in known.uses
         if use.owner in owners or use.owner not in known.classes
     ]
     replaced = _replaced(parts)
     uses = [use for use in uses if use.function not in replaced]
     trial = Trial(facts, parts, uses)
-    trial.files = list(contexts)
+    trial.files = list(context_names)
     _collect(trial)
-    _by_hand(trial, replaced, {use.node for known in contexts.values() for use in known.uses})
+    _by_hand(trial, replaced, {use.node for known in context_names.values() for use in known.uses})
     _pair(trial)
     return trial
 

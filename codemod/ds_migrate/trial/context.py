@@ -54,7 +54,7 @@ class ContextUse:
         return value
 
 
-class Contexts:
+class ContextNames:
     """The names of the context in one file. ``classes`` are the trials among its classes."""
 
     def __init__(self, file: SourceFile, classes: list[cst.ClassDef]) -> None:
@@ -195,7 +195,7 @@ class Contexts:
         self.attributes.add(attribute)
         return not known
 
-    def receive(self, function: cst.FunctionDef, call: cst.Call, giving: Contexts | None = None) -> bool:
+    def receive(self, function: cst.FunctionDef, call: cst.Call, giving: ContextNames | None = None) -> bool:
         """Learn by which parameters a function of this file gets the context from a call, in this file or in that of
         ``giving``; True when that is new."""
         grown = False
@@ -222,7 +222,7 @@ def pairs(node: cst.Assign | cst.AnnAssign) -> Iterator[tuple[cst.BaseExpression
             yield target, value
 
 
-def link(known: Collection[Contexts]) -> None:
+def link(known: Collection[ContextNames]) -> None:
     """Follow the context from file to file: into functions and classes that one imports from another."""
     grown = True
     while grown:

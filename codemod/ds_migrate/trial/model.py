@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from ds_migrate.decisions.engine_options import Asked
+from ds_migrate.decisions.engine_options import EngineOptions
 from ds_migrate.project.trials import TrialClass
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.context import ContextUse
 
 if TYPE_CHECKING:
-    from ds_migrate.decisions.engine_location import Place
+    from ds_migrate.decisions.engine_location import EngineLocation
     from ds_migrate.trial.clipping import Clipping
     from ds_migrate.trial.precision import Precision
 
@@ -136,10 +136,10 @@ class Trial:
     files: list[SourceFile] = field(default_factory=list)  # of its family: helpers and callbacks may be in any
     helpers: list[ContextUse] = field(default_factory=list)  # wraps, backwards and steps outside of its classes
     tested_optimizer: bool = False  # on DeepSpeed's own list for ZeRO
-    place: Place | None = None
+    place: EngineLocation | None = None
     clipping: dict[Optimizer, Clipping] = field(default_factory=dict)
     precision: Precision = None  # type: ignore[assignment]  # set by the decisions
-    asked: Asked = field(default_factory=Asked)
+    asked: EngineOptions = field(default_factory=EngineOptions)
     ds_config: dict[str, object] = field(default_factory=dict)
     running: list[tuple[SourceFile, cst.FunctionDef]] | None = None  # what `hazards.running` found
 
