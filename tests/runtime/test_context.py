@@ -283,6 +283,9 @@ def test_tensorboard_gets_each_batch_at_its_step() -> None:
         def add_scalar(self, name: str, value: Any, step: int) -> None:
             self.scalars.append((name, step))
 
+        def flush(self) -> None:
+            self.flushed = len(self.scalars)
+
     writer = Writer()
     sink = TensorBoardSink(writer, Progress(last_report=3))
     sink.on_training_metrics(5, {"loss": 2.5, "own": 1.0}, [{"loss": float(i)} for i in range(4)])
@@ -296,6 +299,7 @@ def test_tensorboard_gets_each_batch_at_its_step() -> None:
         ("Determined/val_accuracy", 5),
         ("Determined/val_loss", 5),
     ]
+    assert writer.flushed == 7  # TensorBoard shows a report as soon as it is written
 
 
 def test_a_profiler_steps_with_the_batches(tmp_path: Path) -> None:

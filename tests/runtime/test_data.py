@@ -244,3 +244,31 @@ def test_an_iterable_dataset_without_a_length_trains_validates_and_saves(kind: t
     assert len(outcome.training) == 7
     assert [batches for batches, _ in outcome.validation] == [3, 6, 7]
     assert {metrics["epochs"] for _, metrics in outcome.validation} == {0}
+
+
+def test_a_batch_that_cannot_be_loaded_can_be_left_out() -> None:
+    class Damaged(torch.utils.data.Dataset[Any]):
+        def __len__(self) -> int:
+            return 4
+
+        def __getitem__(self, index: int) -> int:
+            if index == 1:
+                raise OSError("damaged")
+            return index
+
+    data = TrainingData(pytorch.DataLoader(Damaged(), batch_size=1))
+    data.open()
+    assert next(data).item() == 0
+    with pytest.raises(OSError, match="damaged"):
+        next(data)
+    assert [next(data).item() for _ in range(2)] == [2, 3]
+
+
+def test_batch_samplers_need_no_length() -> None:
+    class Pairs(torch.utils.data.Sampler[list[int]]):
+        def __iter__(self) -> Any:
+            yield from ([0, 1], [2, 3])
+
+    data = TrainingData(pytorch.DataLoader(range(4), batch_sampler=Pairs()))  # type: ignore[arg-type]
+    data.open()
+    assert [next(data).tolist() for _ in range(3)] == [[0, 1], [2, 3], [0, 1]]

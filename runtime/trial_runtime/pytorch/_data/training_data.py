@@ -7,7 +7,6 @@ from typing import Any
 
 from trial_runtime.errors import InvalidExperimentException
 from trial_runtime.pytorch._data.epoch_replay import TrainingBatches
-from trial_runtime.pytorch._data.in_process import InProcessIterator
 from trial_runtime.pytorch._data.loader import DataLoader
 from trial_runtime.pytorch._data.worker_rng import WorkerStreams
 
@@ -67,8 +66,7 @@ class TrainingData:
             self._loader.load_state_dict(self._loader_state)
         self._loader_state = None
         if not self._streams.workers:
-            lean = self._batches is not None and not self._loader.pin_memory
-            self._iterator = InProcessIterator(self._loader) if lean else iter(self._loader)
+            self._iterator = iter(self._loader)
             return
         iterator = self._streams.open(lambda: iter(self._loader))
         for _ in range(self._streams.dropped):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from typing import Any
 
 from trial_runtime.pytorch._train_units import Batch, Epoch, TrainUnit
@@ -57,29 +56,12 @@ class Progress:
         """Whether the latest batch was the last of an epoch."""
         return self.batches > 0 and self.at_epoch_start
 
-    @property
-    def epoch_end(self) -> int | None:
-        """``batches`` at the end of the epoch that the next batch belongs to; None when there is none."""
-        return self.batches_of_epochs(self.epochs + 1)
-
     def batches_of_epochs(self, epochs: int) -> int | None:
         """``batches`` at the end of this many epochs; None when an epoch's length is not known."""
         if self.epoch_length is None:
             return None
         # The smallest count b with epoch_of(b) >= epochs.
         return max(0, -(-(epochs * self.epoch_length + 1) // self.micro_batches) - 1)
-
-    def next_look(self, *units: TrainUnit | None) -> int:
-        """The next count of ``batches``, after the present one, at which an epoch ends or one of ``units`` may be due
-        or reached. Until then nothing of them need be asked."""
-        looks = [self.epoch_end or sys.maxsize]
-        for unit in units:
-            if isinstance(unit, Batch) and isinstance(unit.value, int):
-                period = max(1, unit.value)
-                looks.append(self.batches + period - self.batches % period)
-            elif isinstance(unit, Batch):  # a schedule
-                looks.append(self.batches + 1)
-        return min(looks)
 
     def due(self, period: TrainUnit | None) -> bool:
         """Whether this is a point of ``period``. None: never."""
@@ -91,12 +73,6 @@ class Progress:
         """Whether ``length`` (with an int value) has been trained."""
         assert isinstance(length.value, int)
         return (self.batches if isinstance(length, Batch) else self.epochs) >= length.value
-
-    def fraction(self, length: TrainUnit) -> float:
-        """How much of ``length`` has been trained, 0.0 to 1.0."""
-        assert isinstance(length.value, int)
-        done = self.batches if isinstance(length, Batch) else self.epochs
-        return min(1.0, done / length.value) if length.value > 0 else 1.0
 
     def state_dict(self) -> dict[str, Any]:
         """The counts that a checkpoint keeps."""

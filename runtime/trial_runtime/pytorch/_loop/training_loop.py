@@ -64,7 +64,6 @@ class TrainingLoop:
         self._periods = (plan.reporting_period, plan.validation_period, plan.checkpoint_period)
         self._batch_metrics: list[dict[str, Any]] = []
         self._fresh = True
-        self._look = 0
 
     def run(self) -> None:
         """Train until the length is reached or a stop is requested.
@@ -118,10 +117,10 @@ class TrainingLoop:
             if self.plan.step_zero_validation and self.progress.batches == 0:
                 self._validate(first=True)
             try:
-                while self.progress.batches < self._look or not self.progress.reached(self.plan.length):
+                while not self.progress.reached(self.plan.length):
                     self._train_batch()
                     signalled = self.interruption.stops(self.progress.batches)
-                    if not (signalled or (self.progress.batches == self._look and self._boundary())):
+                    if not (signalled or self._boundary()):
                         continue
                     self._report()
                     self.snapshots.settle(wait=False)
@@ -211,16 +210,14 @@ class TrainingLoop:
             self.context.reset_reducers()
             self.pace.begin(self.strategy.skipped_steps())
             self._fresh = False
-        if progress.batches >= self._look:
-            if progress.at_epoch_start:
-                self.context._micro_idx = progress.batches * progress.micro_batches  # the hook is in the new batch
-                self._epoch_start(progress.epoch_of(progress.batches))
-            self._look = progress.next_look(self.plan.length, *self._periods)
+        if progress.at_epoch_start:
+            self.context._micro_idx = progress.batches * progress.micro_batches  # the hook is in the new batch
+            self._epoch_start(progress.epoch_of(progress.batches))
         self._batch_metrics += self.strategy.train_batch(self.data)
         if self.context.profiler is not None:
             self.context.profiler.step()
         progress.batches += 1
-        if progress.batches == self._look and progress.at_epoch_end:
+        if progress.at_epoch_end:
             self._call("on_training_epoch_end", progress.epoch_of(progress.batches - 1))
 
     def _boundary(self) -> bool:

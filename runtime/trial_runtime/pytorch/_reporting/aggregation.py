@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -17,8 +16,7 @@ from trial_runtime.pytorch._reducer import Reducer
 def as_dict(metrics: Any, what: str) -> dict[str, Any]:
     """The metrics that a trial's method returned, as a new dict; a tensor is the metric ``loss``.
 
-    Tensors are copied on their device, which is not waited for before the next report. Numbers in the host's memory
-    are read at once: that costs a tenth of copying them.
+    Tensors are copied on their device, which is not waited for before the next report.
 
     Raises:
         InvalidExperimentException: when it returned neither.
@@ -29,36 +27,16 @@ def as_dict(metrics: Any, what: str) -> dict[str, Any]:
         raise InvalidExperimentException(
             f"{what} must return a dictionary of metrics or a scalar tensor, got {type(metrics).__name__}."
         )
-    kept: dict[str, Any] = {}
-    for name, value in metrics.items():
-        if not isinstance(value, torch.Tensor):
-            kept[name] = value
-        elif value.is_cpu and value.ndim == 0:
-            kept[name] = _Number((value.item(), value.dtype))
-        else:
-            kept[name] = value.detach().clone()
-    return kept
-
-
-class _Number(tuple[Any, torch.dtype]):
-    """The value of a tensor with one element, and its type. A number of numpy takes longer to make between batches."""
-
-    __slots__ = ()
-
-
-@functools.cache
-def _numpy_type(dtype: torch.dtype) -> Any:
-    """The type of a numpy number for a tensor's elements."""
-    return np.float32 if dtype == torch.bfloat16 else np.dtype(str(dtype).removeprefix("torch.")).type
+    return {
+        name: value.detach().clone() if isinstance(value, torch.Tensor) else value for name, value in metrics.items()
+    }
 
 
 def to_numpy(metrics: dict[str, Any]) -> dict[str, Any]:
     """The same metrics with tensors as numpy arrays."""
     converted = {}
     for name, value in metrics.items():
-        if isinstance(value, _Number):
-            value = _numpy_type(value[1])(value[0])
-        elif isinstance(value, torch.Tensor):
+        if isinstance(value, torch.Tensor):
             value = value.detach()
             value = (value.float() if value.dtype == torch.bfloat16 else value).cpu().numpy()
         converted[name] = value
@@ -96,24 +74,6 @@ def _mean_over_ranks(values: list[Any]) -> Any:
     except (TypeError, ValueError):
         return present[0]  # no numbers: the chief's
     return np.array(average) if present and isinstance(present[0], np.ndarray) else average
-
-
-def columns(batch_metrics: Sequence[dict[str, Any]]) -> dict[str, np.ndarray[Any, Any]] | None:
-    """Each metric's numbers as one array, a batch an element, where every batch has the same metrics and each is one
-    number; else None."""
-    names = batch_metrics[0].keys() if batch_metrics else {}.keys()
-    if not names or any(metrics.keys() != names for metrics in batch_metrics):
-        return None
-    found = {}
-    for name in names:
-        try:
-            column = np.array([metrics[name] for metrics in batch_metrics])
-        except (TypeError, ValueError):
-            return None
-        if column.ndim != 1 or column.dtype.kind not in "fiub":
-            return None
-        found[name] = column
-    return found
 
 
 def average_over_batches(batch_metrics: list[dict[str, Any]]) -> dict[str, float | None]:

@@ -12,8 +12,7 @@ import numpy as np
 
 from trial_runtime.pytorch._loop.progress import Progress
 from trial_runtime.pytorch._loop.throughput import Pace
-from trial_runtime.pytorch._reporting.aggregation import columns, jsonable
-from trial_runtime.pytorch._reporting.scalars import Scalars, write_scalars
+from trial_runtime.pytorch._reporting.aggregation import jsonable
 
 logger = logging.getLogger("trial_runtime.pytorch")
 
@@ -113,24 +112,8 @@ class JsonLinesSink:
         self._write("validation", steps_completed, metrics)
 
     def _write(self, group: str, steps_completed: int, metrics: dict[str, Any], **more: Any) -> None:
-        if "batch_metrics" in more:  # here, because calling back for each number takes twice as long
-            more["batch_metrics"] = [
-                {name: value.item() if isinstance(value, np.generic) else value for name, value in batch.items()}
-                for batch in more["batch_metrics"]
-            ]
         line = {"group": group, "steps_completed": steps_completed, "metrics": metrics, **more}
-        self._file.write(_json(line) + "\n")
-
-
-def _json(line: dict[str, Any]) -> str:
-    try:
-        return json.dumps(line, default=_plain, allow_nan=False)
-    except (ValueError, TypeError):  # numbers that are none, or keys that are no strings: slower
-        return json.dumps(jsonable(line))
-
-
-def _plain(value: Any) -> Any:
-    return value.tolist() if isinstance(value, np.ndarray | np.generic) else jsonable(value)
+        self._file.write(json.dumps(jsonable(line)) + "\n")
 
 
 class TensorBoardSink:
@@ -150,37 +133,26 @@ class TensorBoardSink:
     ) -> None:
         first = self.progress.last_report
         each = max(1, len(batch_metrics) // max(1, steps_completed - first))  # metrics a batch
-        table = columns(batch_metrics)
-        if table is not None:
-            steps = first + np.arange(len(batch_metrics)) // each
-            batches = [Scalars(steps, {_tag(name): column for name, column in table.items()})]
-            seen = set(table)
-        else:
-            batches = [Scalars.of_step(first + i // each, _scalars(batch)) for i, batch in enumerate(batch_metrics)]
-            seen = {name for batch in batch_metrics for name in batch}
-        others = {name: value for name, value in metrics.items() if name not in seen and name not in _COUNTS}
-        write_scalars(self.writer, [*batches, Scalars.of_step(steps_completed, _scalars(others))])
+        for index, batch in enumerate(batch_metrics):
+            self._write(first + index // each, batch)
+        seen = {name for batch in batch_metrics for name in batch}
+        self._write(steps_completed, {name: metrics[name] for name in metrics if name not in seen | _COUNTS})
+        self.writer.flush()
 
     def on_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:
-        own = {name: value for name, value in metrics.items() if name not in _COUNTS}
-        named = {name if name.startswith("val") else f"val_{name}": value for name, value in own.items()}
-        write_scalars(self.writer, [Scalars.of_step(steps_completed, _scalars(named))])
+        named = {
+            name if name.startswith("val") else f"val_{name}": metrics[name] for name in metrics if name not in _COUNTS
+        }
+        self._write(steps_completed, named)
+        self.writer.flush()
+
+    def _write(self, step: int, metrics: dict[str, Any]) -> None:
+        """Write those metrics that are one number each."""
+        for name, value in metrics.items():
+            if isinstance(value, np.ndarray | np.generic) and value.size == 1:
+                value = value.item()
+            if isinstance(value, float | int):
+                self.writer.add_scalar(f"Determined/{name}", float(value), step)
 
 
-def _scalars(metrics: dict[str, Any]) -> dict[str, float]:
-    """Those metrics that are one number each, by their names in TensorBoard."""
-    found = {}
-    for name, value in metrics.items():
-        if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.size == 1):
-            value = value.item()
-        if isinstance(value, _NUMBERS):
-            found[_tag(name)] = float(value)
-    return found
-
-
-def _tag(name: str) -> str:
-    return f"Determined/{name}"
-
-
-_COUNTS = ("batches", "epochs")  # the steps say them
-_NUMBERS = (float, int)  # written out here: a union made in a call takes longer than the check
+_COUNTS = {"batches", "epochs"}  # the steps show them
