@@ -152,11 +152,11 @@ class Clock:
 def stages(folder: str) -> dict[str, float]:
     """A preview of the folder in this process, which must be a fresh one."""
     clock = Clock()
-    modules = ["cli", "convert", "discover", "ds_config", "engine", "experiment", "project", "run", "rules"]
+    modules = ["cli", "convert", "discover", "ds_config", "engine", "experiment", "project", "run", "rules.registry"]
     modules += ["parser", "report.patch", "report.plain", "side_by_side", "syntax.source"]
     libcst = clock.time("import libcst", importlib.import_module, "libcst")
     loaded = clock.time("import ds_migrate", lambda: {m: importlib.import_module(f"ds_migrate.{m}") for m in modules})
-    clock.time("import ds_migrate", loaded["rules"].conversion_rules)
+    clock.time("import ds_migrate", loaded["rules.registry"].conversion_rules)
     source = loaded["syntax.source"]
     clock.watch("discover: list, read, search", loaded["discover"], "discover")
     clock.watch("project: list, ast", loaded["engine"], "project_files")

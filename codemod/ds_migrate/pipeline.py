@@ -29,6 +29,7 @@ from ds_migrate.findings import (
 )
 from ds_migrate.options import Options
 from ds_migrate.project.trials import Family, Project, TrialClass
+from ds_migrate.rules.codes import Code
 
 if TYPE_CHECKING:
     from ds_migrate.conversion.unit import Conversion
@@ -113,7 +114,7 @@ class _Run:
             if self.named(path) and b"PyTorchTrial" in data:
                 result = self.result(path, FileKind.NOTEBOOK)
                 result.status = FileStatus.ERROR
-                result.findings.append(Finding("DSM001", Severity.ERROR, 1, f"{path.name} {error}"))
+                result.findings.append(Finding(Code.UNREADABLE_SOURCE, Severity.ERROR, 1, f"{path.name} {error}"))
             return None
         return self.notebooks[path].module()
 
@@ -181,7 +182,7 @@ class _Run:
                 line, message = _why(self.read(source.real) or b"")
                 result = self.result(source.real)
                 result.status = FileStatus.ERROR
-                result.findings.append(Finding("DSM001", Severity.ERROR, line, message))
+                result.findings.append(Finding(Code.UNREADABLE_SOURCE, Severity.ERROR, line, message))
 
     def _recognised(self, project: Project) -> None:
         """Trials that are not for converting, said so where they stand."""
@@ -201,7 +202,9 @@ class _Run:
             for line, magic in notebook.written_trials() if self.named(path) else ():
                 message = f"a PyTorchTrial stands in a {magic} cell, which stays as it is"
                 advice = "convert the file that the cell writes, or make it a cell of Python"
-                self.result(path).findings.append(Finding("DSM017", Severity.REVIEW, line, message, help=advice))
+                self.result(path).findings.append(
+                    Finding(Code.STILL_DETERMINED, Severity.REVIEW, line, message, help=advice)
+                )
 
     def _still_determined(self, project: Project, members: Sequence[Source], done: Sequence[Conversion]) -> None:
         """Files that import Determined and belong to no trial: they stay, and are said to."""
@@ -217,7 +220,7 @@ class _Run:
             line = next((i.line for i in facts.imports if i.level == 0 and i.module.split(".")[0] == "determined"), 0)
             if line:
                 message = "it imports determined and belongs to no trial; it stays as it is"
-                self.result(path).findings.append(Finding("DSM017", Severity.REVIEW, line, message))
+                self.result(path).findings.append(Finding(Code.STILL_DETERMINED, Severity.REVIEW, line, message))
 
     def _clients(self, project: Project, families: Sequence[Family]) -> None:
         """Scripts that hand a trial to a cluster stay as they are, and are said to."""
@@ -228,7 +231,7 @@ class _Run:
                         name = trial.facts.name
                         message = f"it hands {name} to a Determined cluster; ds-train CONFIG.yaml runs it without one"
                         self.result(path).findings.append(
-                            Finding("DSM016", Severity.REVIEW, 1, message, trial=trial.facts.name)
+                            Finding(Code.CLUSTER_CLIENT, Severity.REVIEW, 1, message, trial=trial.facts.name)
                         )
 
     def _conversions(self, project: Project) -> list[Conversion]:
@@ -339,27 +342,29 @@ def _recognition(trial: TrialClass) -> Finding | None:
         return None
     if trial.kind == "skipped-base":
         return Finding(
-            "DSM015", Severity.BLOCKED, line, f"{name} is built on a trial that is skipped", trial=name,
+            Code.MOVES_WITH_BLOCKED, Severity.BLOCKED, line, f"{name} is built on a trial that is skipped", trial=name,
             help="skip it too, or take the skip comment off the class that it is built on",
         )  # fmt: skip
     if trial.kind == "old-api":
         return Finding(
-            "DSM011", Severity.REVIEW, line, f"{name} is written for the API before 0.13 (build_model, optimizer)",
+            Code.OLD_API, Severity.REVIEW, line, f"{name} is written for the API before 0.13 (build_model, optimizer)",
             trial=name,
             help="wrap model, optimizer and scheduler in __init__ through the context, then run again",
         )  # fmt: skip
     if trial.kind == "lightning":
         return Finding(
-            "DSM012", Severity.REVIEW, line, f"{name} is a LightningAdapter", trial=name,
+            Code.LIGHTNING_ADAPTER, Severity.REVIEW, line, f"{name} is a LightningAdapter", trial=name,
             help="drop the adapter: lightning.Trainer(strategy='deepspeed') drives DeepSpeed itself",
         )  # fmt: skip
     bases = ", ".join(b for b in trial.facts.bases if b)
     if "PyTorchTrial" in {base.rpartition(".")[2] for base in trial.facts.bases}:
         return Finding(
-            "DSM013", Severity.BLOCKED, line, f"{name} does not take PyTorchTrial from determined itself", trial=name,
+            Code.FOREIGN_BASE, Severity.BLOCKED, line, f"{name} does not take PyTorchTrial from determined itself",
+            trial=name,
             help="write from determined.pytorch import PyTorchTrial in its file, and so for all names of determined",
         )  # fmt: skip
     return Finding(
-        "DSM013", Severity.BLOCKED, line, f"{name} is built on {bases}, which is not in this project", trial=name,
+        Code.FOREIGN_BASE, Severity.BLOCKED, line, f"{name} is built on {bases}, which is not in this project",
+        trial=name,
         help="convert the base class where it is, or copy it into the project, and run again on both",
     )  # fmt: skip

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ds_migrate.findings import Finding, Severity
-from ds_migrate.rules import all_rules
+from ds_migrate.rules.codes import Code
+from ds_migrate.rules.pages import page_of
 
 from ds_verify.compare import Difference, compare, gaps
 from ds_verify.job import Failure
@@ -80,13 +81,8 @@ def outcome(trained: Round, stage: int | None = None) -> Outcome:
 
 def explanations(findings: Sequence[tuple[str, Finding]]) -> list[tuple[str, Finding]]:
     """The review findings that may change numbers, as the pages of their rules say."""
-    changing = {rule.code for rule in all_rules() if not _numbers(rule.doc).startswith("Unchanged.")}
+    changing = {code for code in Code if not page_of(code).sections["Numbers"].startswith("Unchanged.")}
     return [(name, found) for name, found in findings if found.severity is Severity.REVIEW and found.code in changing]
-
-
-def _numbers(page: str) -> str:
-    _, _, after = page.partition("\nNumbers\n")
-    return after.strip()
 
 
 def headline(outcomes: Sequence[Outcome], steps: int) -> str:

@@ -1,4 +1,4 @@
-"""Rule pages as tests: the Before and After blocks of a rule's docstring, run through the whole codemod.
+"""Rule pages as tests: the Before and After blocks of a page, run through the whole codemod.
 
 A block holds methods of a trial (and, at its top, import lines). Methods that it does not hold come from ``TRIAL``.
 """
@@ -6,7 +6,6 @@ A block holds methods of a trial (and, at its top, import lines). Methods that i
 from __future__ import annotations
 
 import ast
-import re
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from ds_migrate.files.discovery import discover
 from ds_migrate.findings import FileResult, Report
 from ds_migrate.options import Options
 from ds_migrate.pipeline import migrate
+from ds_migrate.rules.pages import Page
 
 HEADER = """\
 import copy
@@ -85,21 +85,16 @@ class Example:
     options: Options
 
 
-def example_of(doc: str) -> Example | None:
-    """The Before and After blocks of a rule page; None when it has none."""
-    before, after = _block(doc, "Before"), _block(doc, "After")
-    return Example(before, after, _options(_block(doc, "Options"))) if before and after else None
+def example_of(page: Page) -> Example | None:
+    """Return the Before and After blocks of a page that shows Python; None when it has none."""
+    before, after = page.block("Before"), page.block("After")
+    shows_python = (before and page.code.group in "123") or page.block("Options")
+    return Example(before, after, _options(page.block("Options"))) if before and after and shows_python else None
 
 
-def _options(words: str) -> Options:
-    """What the command line would make of the words."""
-    arguments = parse(["PATH", *words.split()])
-    return options_of(arguments)
-
-
-def _block(doc: str, heading: str) -> str:
-    match = re.search(rf"^{heading}\n((?:    .*\n|\n)+)", doc, re.M)
-    return textwrap.dedent(match.group(1)).strip("\n") + "\n" if match else ""
+def _options(command: str) -> Options:
+    """Return what the command line makes of ``ds-migrate PATH ...``."""
+    return options_of(parse(command.split()[1:] or ["PATH"]))
 
 
 def methods(text: str) -> dict[str, str]:

@@ -2,53 +2,50 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import ds_migrate.rules
-import examples
 import pytest
-from ds_migrate.rules import Rule, conversion_rules
+from ds_migrate.rules.codes import Code
 
-CONTRIBUTING = Path(__file__).parents[2] / "CONTRIBUTING.md"
-MODULE = "dsm399_one_hparam"
+ROOT = Path(__file__).parents[2]
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+FENCED = re.compile(r"`(codemod/\S+)`:\n\n(`{3,})\w+\n(.*?)^\2$", re.M | re.S)
 
 
 @pytest.fixture
-def first_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rule]:
-    """The rule, as if its file lay among the others."""
-    (text,) = re.findall(r"^```python\n(.*?)^```", CONTRIBUTING.read_text(encoding="utf-8"), re.M | re.S)
-    folder = tmp_path / "rules"
-    folder.mkdir()
-    (folder / f"{MODULE}.py").write_text(text)
-    monkeypatch.setattr(ds_migrate.rules, "__path__", [*ds_migrate.rules.__path__, str(folder)])
-    conversion_rules.cache_clear()
-    try:
-        yield next(rule for rule in conversion_rules() if rule.code == "DSM399")
-    finally:
-        sys.modules.pop(f"ds_migrate.rules.{MODULE}", None)
-        conversion_rules.cache_clear()
+def with_the_first_rule(tmp_path: Path) -> dict[str, str]:
+    """The environment of somebody who did what the section says, in a copy of the codemod."""
+    shutil.copytree(ROOT / "codemod", tmp_path / "codemod", ignore=shutil.ignore_patterns("__pycache__"))
+    codes, page, module = FENCED.findall(CONTRIBUTING)
+    with (tmp_path / codes[0]).open("a", encoding="utf-8") as file:
+        file.write(codes[2])
+    for name, _, text in (page, module):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    return {**os.environ, "PYTHONPATH": f"{tmp_path / 'codemod'}{os.pathsep}{ROOT / 'tests'}"}
 
 
-def test_the_first_rule_converts_its_example(first_rule: Rule, tmp_path: Path) -> None:
-    example = examples.example_of(first_rule.doc)
-    assert example is not None
-    project = tmp_path / "project"
-    project.mkdir()
-    result = examples.convert(project, examples.module(example.before))
-    assert examples.problems(result) == []
-    assert result.after is not None
-    written = examples.methods(result.after.decode())
-    for name, text in examples.methods(example.after).items():
-        assert written[name].strip() == text.strip()
-    assert [f.code for f in result.findings].count("DSM399") == 1
+def run(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True)
 
 
-def test_contributing_names_the_file_that_the_rule_lies_in() -> None:
-    assert f"codemod/ds_migrate/rules/{MODULE}.py" in CONTRIBUTING.read_text(encoding="utf-8")
+def test_the_first_rule_passes_the_tests_that_the_section_names(with_the_first_rule: dict[str, str]) -> None:
+    (arguments,) = re.findall(r"^pytest (tests/codemod/test_rules.py -k DSM399)", CONTRIBUTING, re.M)
+    tests = run(with_the_first_rule, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments.split())
+    assert tests.returncode == 0, tests.stdout
+    assert int(re.findall(r"(\d+) passed", tests.stdout)[0]) >= 10
+
+
+def test_the_first_rule_has_its_page_and_does_its_work(with_the_first_rule: dict[str, str]) -> None:
+    page = run(with_the_first_rule, "-m", "ds_migrate", "--explain", "one-hparam").stdout
+    assert page.startswith("DSM399 one-hparam\n\nOne hyperparameter is read with get_hparam.\n")
+    preview = run(with_the_first_rule, "-m", "ds_migrate", "fixtures/mnist_script/before").stdout
+    assert re.search(r"^\+.*\.get_hparam\(", preview, re.M)
 
 
 def test_the_code_of_the_first_rule_is_free() -> None:
-    assert "DSM399" not in {rule.code for rule in conversion_rules()}
+    assert "DSM399" not in set(Code)

@@ -9,10 +9,13 @@ import examples
 import pytest
 from ds_migrate.findings import Report
 from ds_migrate.report.patch import patch
-from ds_migrate.rules import Rule, all_rules, conversion_rules
+from ds_migrate.rules import pages
+from ds_migrate.rules.codes import Code
+from ds_migrate.rules.pages import HEADINGS, page_of
+from ds_migrate.rules.registry import conversion_rules
 
-HEADINGS = ("What it does", "Why", "Numbers")
-PAGES = [pytest.param(rule, id=rule.code) for rule in conversion_rules() if examples.example_of(rule.doc)]
+CATALOG = Path(pages.__file__).with_name("catalog")
+PAGES = [pytest.param(code, id=code) for code in Code if examples.example_of(page_of(code))]
 LAYOUTS = {
     "LF": lambda text: text.encode(),
     "CRLF": lambda text: text.replace("\n", "\r\n").encode(),
@@ -24,9 +27,9 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("rule", PAGES)
-def test_example_converts_as_its_page_says(rule: Rule, tmp_path: Path) -> None:
-    example = examples.example_of(rule.doc)
+@pytest.mark.parametrize("code", PAGES)
+def test_example_converts_as_its_page_says(code: Code, tmp_path: Path) -> None:
+    example = examples.example_of(page_of(code))
     assert example is not None
     result = examples.convert(tmp_path, examples.module(example.before), options=example.options)
     assert examples.problems(result) == []
@@ -40,9 +43,9 @@ def test_example_converts_as_its_page_says(rule: Rule, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("rule", PAGES)
-def test_layout_survives(rule: Rule, layout: str, tmp_path: Path) -> None:
-    example = examples.example_of(rule.doc)
+@pytest.mark.parametrize("code", PAGES)
+def test_layout_survives(code: Code, layout: str, tmp_path: Path) -> None:
+    example = examples.example_of(page_of(code))
     assert example is not None
     text = examples.module(example.before)
     plain = examples.convert(tmp_path, text, options=example.options).after
@@ -51,9 +54,9 @@ def test_layout_survives(rule: Rule, layout: str, tmp_path: Path) -> None:
     assert written == LAYOUTS[layout](plain.decode())
 
 
-@pytest.mark.parametrize("rule", PAGES)
-def test_second_run_changes_nothing(rule: Rule, tmp_path: Path) -> None:
-    example = examples.example_of(rule.doc)
+@pytest.mark.parametrize("code", PAGES)
+def test_second_run_changes_nothing(code: Code, tmp_path: Path) -> None:
+    example = examples.example_of(page_of(code))
     assert example is not None
     first = examples.convert(tmp_path, examples.module(example.before), options=example.options).after
     assert first is not None
@@ -70,13 +73,26 @@ def test_patch_applies_with_git(layout: str, tmp_path: Path) -> None:
     assert (tmp_path / "model_def.py").read_bytes() == result.after
 
 
-@pytest.mark.parametrize("rule", [pytest.param(r, id=r.code) for r in all_rules()])
-def test_page_has_its_headings(rule: Rule) -> None:
-    assert rule.summary.endswith(".")
-    for heading in HEADINGS:
-        assert f"\n{heading}\n" in rule.doc
+@pytest.mark.parametrize("code", [pytest.param(code, id=code) for code in Code])
+def test_a_page_has_the_headings_of_all_pages(code: Code) -> None:
+    source = (CATALOG / f"{code}.md").read_text(encoding="utf-8")
+    assert source.startswith(f"# {code} {code.slug}\n\n## What it does\n\n")
+    assert source.count("```") % 2 == 0
+    headings = list(page_of(code).sections)
+    assert headings == [heading for heading in HEADINGS if heading in headings]
+    assert {"What it does", "Why", "Numbers"} <= set(headings)
+    assert all(page_of(code).sections.values())
+    assert code.summary.endswith(".")
 
 
-def test_codes_are_used_once() -> None:
-    codes = [rule.code for rule in all_rules()]
-    assert len(codes) == len(set(codes))
+def test_every_page_belongs_to_a_code() -> None:
+    assert sorted(path.name for path in CATALOG.iterdir()) == [f"{code}.md" for code in sorted(Code)]
+
+
+def test_codes_and_names_are_used_once() -> None:
+    assert len(set(Code)) == len({code.slug for code in Code}) == len(Code.__members__)
+
+
+def test_every_module_that_rewrites_python_has_the_code_of_its_name() -> None:
+    modules = sorted(path.stem for path in CATALOG.parent.glob("dsm*.py"))
+    assert modules == [f"{rule.code.lower()}_{rule.code.slug.replace('-', '_')}" for rule in conversion_rules()]

@@ -99,23 +99,22 @@ def _undo(paths: Sequence[str]) -> int:
 
 
 def _list_rules() -> int:
-    from ds_migrate.rules import all_rules
+    from ds_migrate.rules.codes import Code
 
-    rules = all_rules()
-    width = max((len(rule.name) for rule in rules), default=0)
-    print_lines(f"{rule.code}  {rule.name:<{width}}  {rule.summary}" for rule in rules)
+    width = max(len(code.slug) for code in Code)
+    print_lines(f"{code}  {code.slug:<{width}}  {code.summary.replace('`', '')}" for code in Code)
     return 0
 
 
 def _explain(wanted: str) -> int:
-    from ds_migrate.rules import all_rules
+    from ds_migrate.rules.codes import Code
+    from ds_migrate.rules.pages import page_of
 
-    rules = {rule.code: rule for rule in all_rules()}
-    for rule in rules.values():
-        if wanted.upper() == rule.code or wanted.lower() == rule.name:
-            print_lines([f"{rule.code} {rule.name}", "", rule.doc.strip()])
+    for code in Code:
+        if wanted.upper() == code or wanted.lower() == code.slug:
+            print_lines([page_of(code).text])
             return 0
-    known = [*rules, *(rule.name for rule in rules.values())]
+    known = [*(code.value for code in Code), *(code.slug for code in Code)]
     meant = command_line.suggestion(wanted, known)
     say(f"ds-migrate: no rule is called {wanted!r}{meant}; --list-rules names them all")
     return 2

@@ -83,6 +83,7 @@ def report_of(sources: list[Source], arguments: Arguments) -> Report:
 
 def _report_of(sources: list[Source], arguments: Arguments) -> Report:
     from ds_migrate.findings import FileResult, FileStatus, Finding, Report, Severity
+    from ds_migrate.rules.codes import Code
 
     report = Report()
     if concerned(sources):
@@ -99,7 +100,7 @@ def _report_of(sources: list[Source], arguments: Arguments) -> Report:
     report.searched = len(sources)
     for source in sources:
         if source.error is not None:
-            finding = Finding("DSM001", Severity.ERROR, 0, f"cannot be read: {source.error}")
+            finding = Finding(Code.UNREADABLE_SOURCE, Severity.ERROR, 0, f"cannot be read: {source.error}")
             report.files.append(FileResult(source.path, status=FileStatus.ERROR, findings=[finding]))
     return report
 

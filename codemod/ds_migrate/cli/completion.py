@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ds_migrate.cli.arguments import SHELLS
 from ds_migrate.cli.parser import make_parser
-from ds_migrate.rules import all_rules
+from ds_migrate.rules.codes import Code
 
 _PROGRAM = "ds-migrate"
 
@@ -35,7 +35,7 @@ def _options() -> Iterator[Option]:
             continue
         values: list[str] | None = None
         if action.dest == "explain":
-            values = [rule.code for rule in all_rules()]
+            values = [code.value for code in Code]
         elif action.nargs != 0:
             values = [str(choice) for choice in action.choices or ()]
         yield Option(action.option_strings, (action.help or "").replace("%%", "%"), values)

@@ -16,8 +16,9 @@ from ds_migrate.experiment import ConfigFacts, TrialFacts
 from ds_migrate.findings import FileKind, FileResult, FileStatus, Finding, Severity, TrialResult, TrialStatus
 from ds_migrate.options import Options
 from ds_migrate.project.trials import Family, TrialClass
-from ds_migrate.rules import conversion_rules
+from ds_migrate.rules.codes import Code
 from ds_migrate.rules.dsm330_launch import aggregations_of
+from ds_migrate.rules.registry import conversion_rules
 from ds_migrate.syntax.source import SourceError, SourceFile
 from ds_migrate.targets import target_named
 from ds_migrate.trial.builder import build_trial, class_node
@@ -60,7 +61,7 @@ class Conversion:
             message = f"ds-migrate failed: {type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
             for path in {trial.path for trial in self.family.trials}:
                 self.problems.append(
-                    (path, Finding("DSM003", Severity.ERROR, 1, message, help="please report this file"))
+                    (path, Finding(Code.FAILED_CHECK, Severity.ERROR, 1, message, help="please report this file"))
                 )
 
     # -- know -----------------------------------------------------------------------------------------------------
@@ -129,14 +130,14 @@ class Conversion:
         if steps or trained:
             how = "a config names it" if trained else f"it steps in methods that {derived.name} replaces"
             below.blocked(
-                "DSM205", own.file, own.node.name,
+                Code.ENGINE, own.file, own.node.name,
                 f"{base.name} would have no engine: {derived.name}, built on it, makes them in its own __init__, "
                 f"and {how}",
                 f"wrap everything in one __init__, or do not build {derived.name} on {base.name}",
             )  # fmt: skip
         else:
             below.review(
-                "DSM205", own.file, own.node.name,
+                Code.ENGINE, own.file, own.node.name,
                 f"{base.name} has no engine of its own any more, {derived.name} makes it: it trains only as that",
             )  # fmt: skip
 
@@ -151,15 +152,17 @@ class Conversion:
                 message = (
                     f"line {trial.again} gives the name {name} to another class: which one is meant cannot be told"
                 )
-                self._problem(trial, "DSM015", message, "give each class a name of its own, or keep one of them")
+                self._problem(
+                    trial, Code.MOVES_WITH_BLOCKED, message, "give each class a name of its own, or keep one of them"
+                )
             for path in missing:
                 message = f"{name} needs {path.name} converted with it, which was not named"
-                self._problem(trial, "DSM014", message, f"name {path} too, or the folder that holds both")
+                self._problem(trial, Code.FILE_NOT_NAMED, message, f"name {path} too, or the folder that holds both")
             for other in self.others:
                 message = f"{name} shares files with {other.facts.name}, which stays as it is"
                 self._problem(
                     trial,
-                    "DSM015",
+                    Code.MOVES_WITH_BLOCKED,
                     message,
                     "convert the other trial first, part the two, or skip both (# ds-migrate: skip)",
                 )
@@ -222,10 +225,10 @@ class Conversion:
             if problem is not None and problem.left:
                 help_text = "call it on the context itself, where the context is in sight"
                 self.problems.append(
-                    (path, Finding("DSM390", Severity.BLOCKED, problem.line, problem.message, help=help_text))
+                    (path, Finding(Code.CONTEXT_API, Severity.BLOCKED, problem.line, problem.message, help=help_text))
                 )
             elif problem is not None:
-                error = Finding("DSM003", Severity.ERROR, 1, problem.message, help="please report this file")
+                error = Finding(Code.FAILED_CHECK, Severity.ERROR, 1, problem.message, help="please report this file")
                 self.problems.append((path, error))
             elif after != before:
                 self.outputs[path] = after
@@ -239,11 +242,18 @@ class Conversion:
             message = (
                 f"the configs of {plan.trial.name} disagree on average_aggregated_gradients, which its source says"
             )
-            self._problem(plan.trial.facts, "DSM407", message, "use one value in all configs that accumulate")
+            self._problem(
+                plan.trial.facts,
+                Code.AVERAGE_AGGREGATED_GRADIENTS,
+                message,
+                "use one value in all configs that accumulate",
+            )
         for path in config.configs:
             if not self.named(path):
                 message = f"{plan.trial.name} needs {path.name} converted with it: it sets aggregation_frequency"
-                self._problem(plan.trial.facts, "DSM014", message, f"name {path} too, or the folder that holds both")
+                self._problem(
+                    plan.trial.facts, Code.FILE_NOT_NAMED, message, f"name {path} too, or the folder that holds both"
+                )
 
     def close(self) -> None:
         """Let go of the parsed files; what there is to say of them stays."""
@@ -289,7 +299,7 @@ def _finding(trial: TrialClass, code: str, message: str, help: str) -> Finding: 
 def _moves_with(trial: TrialClass, blocked: set[str | None]) -> Finding:
     names = ", ".join(sorted(n for n in blocked if n))
     message = f"{trial.facts.name} moves together with {names}, which is blocked"
-    return _finding(trial, "DSM015", message, f"unblock {names} first")
+    return _finding(trial, Code.MOVES_WITH_BLOCKED, message, f"unblock {names} first")
 
 
 def _only(values: set[int | float | None]) -> list[int | float | None]:

@@ -11,6 +11,7 @@ from ds_migrate.decisions.engine_layout import decide
 from ds_migrate.decisions.engine_location import EngineLocationError, after_names, bare_name, locate_engine
 from ds_migrate.decisions.option_checks import ask
 from ds_migrate.decisions.zero_hazards import handles_gradients, hooks_gradients
+from ds_migrate.rules.codes import Code
 from ds_migrate.rules.wrap_edits import engine_name
 from ds_migrate.syntax.nodes import code, dotted, dotted_names
 from ds_migrate.syntax.source import SourceFile
@@ -35,7 +36,7 @@ def prepare(plan: RuleContext) -> None:
     except EngineLocationError as problem:
         file, node = _where(problem, trial)
         plan.blocked(
-            "DSM205", file, node, f"there is no place to make the engine: {problem}",
+            Code.ENGINE, file, node, f"there is no place to make the engine: {problem}",
             "wrap models, optimizers and schedulers in __init__",
         )  # fmt: skip
         return
@@ -74,7 +75,7 @@ def agree(plans: Sequence[RuleContext]) -> None:
             if _engines_of(plan.trial) != _engines_of(first):
                 part = plan.trial.parts[0]
                 plan.blocked(
-                    "DSM205", part.file, part.node.name,
+                    Code.ENGINE, part.file, part.node.name,
                     f"{plan.trial.name} and {first.name} share their __init__ and need its engines made differently",
                     "give each trial an __init__ of its own, or let both clip and step alike",
                 )  # fmt: skip
@@ -139,6 +140,6 @@ def _where(problem: EngineLocationError, trial: Trial) -> tuple[SourceFile, cst.
 def _incomplete(plan: RuleContext, what: str) -> None:
     part = plan.trial.parts[0]
     plan.blocked(
-        "DSM205", part.file, part.node.name, f"{plan.trial.name} {what} that can be seen here",
+        Code.ENGINE, part.file, part.node.name, f"{plan.trial.name} {what} that can be seen here",
         "wrap it in __init__ through the context",
     )  # fmt: skip

@@ -12,7 +12,7 @@ from pathlib import Path
 from ds_migrate.ds_config.json_edits import add_pairs, keys_on_lines
 from ds_migrate.experiment.model import TrialFacts
 from ds_migrate.findings import FileKind, FileResult, FileStatus, Finding, Severity, TrialStatus
-from ds_migrate.rules import config_codes
+from ds_migrate.rules.codes import Code
 
 NAME = "ds_config.json"
 
@@ -111,7 +111,7 @@ def _plan_one(path: Path, users: Sequence[TrialFacts]) -> FileResult:
             help_text = "move one of the trials to a folder of its own"
             result.status = FileStatus.BLOCKED
             result.findings = [
-                Finding(config_codes.DS_SHARED.code, Severity.BLOCKED, 1, message, trial=other.name, help=help_text)
+                Finding(Code.DS_CONFIG_SHARED, Severity.BLOCKED, 1, message, trial=other.name, help=help_text)
             ]
             return result
     try:
@@ -121,7 +121,7 @@ def _plan_one(path: Path, users: Sequence[TrialFacts]) -> FileResult:
         lines = keys_on_lines(result.after.decode("utf-8"))
         result.findings = [
             Finding(
-                config_codes.DS_CREATED.code,
+                Code.DS_CONFIG_KEY,
                 Severity.CONVERTED,
                 lines.get(key, 1),
                 f"{key}: {reason}",
@@ -153,53 +153,53 @@ def _complete(
         if key == "zero_optimization":
             if stage > _stage(wanted):
                 said = f"zero_optimization.stage is {stage}; the conversion chose {_stage(wanted)} for this trial"
-                _note(result, config_codes.DS_CONFLICT, lines.get("zero_optimization.stage", 1), said, users)
+                _note(result, Code.DS_CONFIG_CONFLICT, lines.get("zero_optimization.stage", 1), said, users)
             for name in _lacking(existing, value):
                 said = f"zero_optimization has no {name}, which --offload asks for: add it there"
-                _note(result, config_codes.DS_CONFLICT, lines.get("zero_optimization", 1), said, users)
+                _note(result, Code.DS_CONFIG_CONFLICT, lines.get("zero_optimization", 1), said, users)
         elif key in existing:
             if not _holds(existing[key], value):
                 said = f"{key} is {json.dumps(existing[key])} and stays; the trial as it was needs {json.dumps(value)}"
-                _note(result, config_codes.DS_CONFLICT, lines.get(key, 1), said, users)
+                _note(result, Code.DS_CONFIG_CONFLICT, lines.get(key, 1), said, users)
         elif key != "zero_allow_untested_optimizer" or stage > 0:
             missing[key] = value
     for key in existing:
         if key in _REMOVED:
             _note(
                 result,
-                config_codes.DS_REMOVED,
+                Code.DS_CONFIG_REMOVED_KEY,
                 lines.get(key, 1),
                 f"DeepSpeed 0.19.8 stops at the key {key}, whatever its value",
                 users,
             )
         elif key in _TAKEN_OVER and key not in wanted:
-            _note(result, config_codes.DS_CONFLICT, lines.get(key, 1), f"{key} stays: {_TAKEN_OVER[key]}", users)
+            _note(result, Code.DS_CONFIG_CONFLICT, lines.get(key, 1), f"{key} stays: {_TAKEN_OVER[key]}", users)
     if missing:
         after = add_pairs(text, missing)
         result.after, result.status = after.encode("utf-8"), FileStatus.CHANGED
         new_lines = keys_on_lines(after)
         for key in missing:
             said = f"{key} was missing: {_REASONS.get(key, 'the trial needs it')}"
-            _note(result, config_codes.DS_ADDED, new_lines.get(key, 1), said, users, Severity.CONVERTED)
+            _note(result, Code.DS_CONFIG_COMPLETED, new_lines.get(key, 1), said, users, Severity.CONVERTED)
     return result
 
 
 def _note(
     result: FileResult,
-    rule: config_codes.Rule,
+    code: Code,
     line: int,
     message: str,
     users: Sequence[TrialFacts],
     severity: Severity = Severity.REVIEW,
 ) -> None:
-    result.findings.append(Finding(rule.code, severity, line, message, trial=_name(users)))
+    result.findings.append(Finding(code, severity, line, message, trial=_name(users)))
 
 
 def _unreadable(result: FileResult, reason: str, users: Sequence[TrialFacts]) -> FileResult:
     result.status = FileStatus.ERROR
     advice = "repair or remove it, then run again: the converted trial reads this file"
     finding = Finding(
-        config_codes.DS_UNREADABLE.code,
+        Code.DS_CONFIG_UNREADABLE,
         Severity.ERROR,
         1,
         f"{result.path.name} {reason}",

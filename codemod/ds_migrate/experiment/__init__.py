@@ -9,6 +9,5 @@ from ds_migrate.experiment.facts import facts_for
 from ds_migrate.experiment.model import ConfigFacts, ConfigFile, TrialFacts
 from ds_migrate.experiment.planning import plan
 from ds_migrate.experiment.search_terms import may_name, needles
-from ds_migrate.rules.config_codes import RULES, Rule
 
-__all__ = ["RULES", "ConfigFacts", "ConfigFile", "Rule", "TrialFacts", "facts_for", "may_name", "needles", "plan"]
+__all__ = ["ConfigFacts", "ConfigFile", "TrialFacts", "facts_for", "may_name", "needles", "plan"]

@@ -12,7 +12,7 @@ from ds_migrate.experiment.model import TrialFacts
 from ds_migrate.experiment.yaml_edits import Change, RefusedError
 from ds_migrate.experiment.yaml_nodes import Node
 from ds_migrate.findings import Severity
-from ds_migrate.rules import config_codes
+from ds_migrate.rules.codes import Code
 
 
 class Notes(Protocol):
@@ -22,7 +22,7 @@ class Notes(Protocol):
 
     def note(
         self,
-        rule: config_codes.Rule,
+        code: Code,
         severity: Severity,
         node: Node,
         message: str,
@@ -60,7 +60,7 @@ class Accumulation:
         node = None if section is None else section.own("aggregation_frequency")
         if root.merged("optimizations") or (section is not None and section.merged("aggregation_frequency")):
             raise RefusedError(
-                config_codes.SHARED,
+                Code.SHARED_THROUGH_ANCHOR,
                 section or root,
                 "aggregation_frequency comes from a merge key (<<)",
                 "write it out in this config",
@@ -73,7 +73,7 @@ class Accumulation:
             literals = {trial.aggregation_in(scripts) for trial in trials}
             if len(literals) > 1:
                 raise RefusedError(
-                    config_codes.ACCUMULATION,
+                    Code.GRADIENT_ACCUMULATION,
                     root,
                     f"the script runs trials with different aggregation_frequency: {sorted(map(str, literals))}",
                     "give each trial a script and a config of its own",
@@ -83,7 +83,7 @@ class Accumulation:
         if k is None or k < 1:
             assert node is not None
             raise RefusedError(
-                config_codes.NOT_EDITABLE,
+                Code.VALUE_NOT_EDITABLE,
                 node,
                 f"aggregation_frequency is {_shown(node.real)}, not a whole number from 1 on",
                 "write the number that the trial is to accumulate",
@@ -99,14 +99,14 @@ class Accumulation:
             result.to_write = k if k > 1 or static != {1} else None
         elif k > 1 and effective:
             raise RefusedError(
-                config_codes.ACCUMULATION,
+                Code.GRADIENT_ACCUMULATION,
                 present,
                 f"both gradient_accumulation_steps ({present.real.value}) and aggregation_frequency ({k}) are given",
                 "remove the one that is wrong; with gradient_accumulation_steps, lengths count optimizer steps",
             )
         elif k > 1 and lengths.integer(present) != k:
             raise RefusedError(
-                config_codes.ACCUMULATION,
+                Code.GRADIENT_ACCUMULATION,
                 present,
                 f"gradient_accumulation_steps is {present.real.value}, the script's aggregation_frequency was {k}",
                 "give both the same value",
@@ -121,7 +121,7 @@ class Accumulation:
         self._remove_options(change, notes)
         if self.to_write is not None and self.node is None and self.k > 1:
             notes.note(
-                config_codes.ACCUMULATION,
+                Code.GRADIENT_ACCUMULATION,
                 Severity.CONVERTED,
                 change.root,
                 f"the script accumulated {self.k} batches: the engine does it now",
@@ -139,7 +139,7 @@ class Accumulation:
             if trial.sums_gradients is not None and trial.sums_gradients == self.averages:
                 asked, does = ("averaged", "sums") if self.averages else ("summed", "averages")
                 raise RefusedError(
-                    config_codes.AVERAGING,
+                    Code.AVERAGE_AGGREGATED_GRADIENTS,
                     self.node or root,
                     f"gradients are to be {asked} over {self.k} batches, but the converted {trial.name} {does} them",
                     "use one value of average_aggregated_gradients in all configs of the trial",
@@ -150,12 +150,12 @@ class Accumulation:
         if given is None or given.real.kind != "mapping" or not given.real.pairs:
             return
         gone: list[str] = []
-        notes_to_make: list[tuple[config_codes.Rule, Severity, Node, str, str | None]] = []
+        notes_to_make: list[tuple[Code, Severity, Node, str, str | None]] = []
         for key, value in given.real.pairs:
             said = options.option(key.value, value, self.k, self.effective)
             if said is None:
                 notes.note(
-                    config_codes.OPTIONS,
+                    Code.OPTIMIZATIONS,
                     Severity.REVIEW,
                     key,
                     f"optimizations.{key.value} is unknown and stays; nothing reads it",
@@ -165,8 +165,8 @@ class Accumulation:
             if value is self.node and self.to_write is not None:
                 comment = yaml_splices.trailing_comment(change.text, value.end)
                 self.comment = {"gradient_accumulation_steps": comment} if comment else {}
-            rule, severity, message, fix = said
-            notes_to_make.append((rule, severity, key, message, fix))
+            code, severity, message, fix = said
+            notes_to_make.append((code, severity, key, message, fix))
         if not gone:
             return
         try:
@@ -175,21 +175,21 @@ class Accumulation:
             if self.divides or self.to_write is not None:
                 raise
             notes.note(
-                config_codes.SHARED,
+                Code.SHARED_THROUGH_ANCHOR,
                 Severity.REVIEW,
                 given,
                 "optimizations is shared through an anchor and stays; nothing reads it any more",
             )
             return
-        for rule, severity, node, message, fix in notes_to_make:
-            notes.note(rule, severity, node, message, fix=fix)
+        for code, severity, node, message, fix in notes_to_make:
+            notes.note(code, severity, node, message, fix=fix)
 
     def _divide(self, change: Change, notes: Notes) -> None:
         try:
             found = lengths.in_batches(change.root)
         except lengths.NotALengthError as wrong:
             raise RefusedError(
-                config_codes.LENGTHS,
+                Code.LENGTHS_IN_BATCHES,
                 wrong.node,
                 f"{'.'.join(wrong.path)} has to be divided by {self.k} but {wrong.reason}",
                 "write it out as a whole number",
@@ -206,10 +206,10 @@ class Accumulation:
             elif rest:
                 severity = Severity.REVIEW
                 message += f", {rest} batches fewer" if rest > 0 else f", {-rest} batches more"
-            notes.note(config_codes.LENGTHS, severity, length.node, message, fix=f"{length.name}: {steps}")
+            notes.note(Code.LENGTHS_IN_BATCHES, severity, length.node, message, fix=f"{length.name}: {steps}")
         for path, node in lengths.unitless(change.root):
             notes.note(
-                config_codes.LENGTHS,
+                Code.LENGTHS_IN_BATCHES,
                 Severity.REVIEW,
                 node,
                 f"{'.'.join(path)} has no unit and stays; if it counts batches, divide it by {self.k}",
@@ -224,7 +224,7 @@ def _note_undivided(root: Node, notes: Notes) -> None:
         return
     for length in found:
         notes.note(
-            config_codes.LENGTHS,
+            Code.LENGTHS_IN_BATCHES,
             Severity.REVIEW,
             length.node,
             f"{length.name} stays {length.batches}: the script's aggregation_frequency is not known here, and where it "

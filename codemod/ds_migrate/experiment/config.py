@@ -15,7 +15,7 @@ from ds_migrate.experiment.yaml_edits import RefusedError, same_meaning
 from ds_migrate.experiment.yaml_nodes import Node, UnreadableError, data
 from ds_migrate.experiment.yaml_text import Source, read
 from ds_migrate.findings import FileKind, FileResult, FileStatus, Finding, Severity, TrialStatus
-from ds_migrate.rules import config_codes
+from ds_migrate.rules.codes import Code
 
 
 def plan_config(config: ConfigFile, resolver: Resolver, names: frozenset[str], target: str) -> FileResult | None:
@@ -50,7 +50,7 @@ def plan_config(config: ConfigFile, resolver: Resolver, names: frozenset[str], t
         line = result.findings[0].line if result.findings else 1
         message = "this config runs a converted trial and has to follow it, but was not among the files to write"
         advice = f"run ds-migrate on the folder {config.path.parent.name}/"
-        result.findings = [Finding(config_codes.NOT_NAMED.code, Severity.REVIEW, line, message, help=advice)]
+        result.findings = [Finding(Code.CONFIG_NOT_NAMED, Severity.REVIEW, line, message, help=advice)]
         return result
     result.after, result.status = source.encode(attempt.text), FileStatus.CHANGED
     return result
@@ -96,14 +96,14 @@ def _attempt(source: Source, entries: Sequence[tuple[int, Entry]], target: str, 
         wrong = wrong or why
     message = f"the edit is not safe ({wrong}): a part of the config is shared through anchors or merge keys,"
     advice = "write the shared parts out, or edit this config by hand"
-    return _Attempt(source.text, [], wrong, RefusedError(config_codes.SHARED, source.roots[0], message, advice))
+    return _Attempt(source.text, [], wrong, RefusedError(Code.SHARED_THROUGH_ANCHOR, source.roots[0], message, advice))
 
 
 def _note_missing(result: FileResult, node: Node, message: str) -> None:
     message = f"the entrypoint names a trial that is not there: {message}; the config stays"
     advice = "correct the entrypoint, or delete the config if it is out of use"
     result.findings.append(
-        Finding(config_codes.NO_TRIAL.code, Severity.REVIEW, node.line, message, node.column, help=advice)
+        Finding(Code.CONFIG_NAMES_NO_TRIAL, Severity.REVIEW, node.line, message, node.column, help=advice)
     )
 
 
@@ -114,7 +114,7 @@ def _note_unfollowed(result: FileResult, node: Node, entry: Unfollowed) -> None:
         "let the entrypoint be module:Class or python3 script.py, which ds-train starts on every slot, and run again"
     )
     result.findings.append(
-        Finding(config_codes.NOT_FOLLOWED.code, Severity.REVIEW, node.line, message, node.column, help=advice)
+        Finding(Code.ENTRYPOINT_NOT_FOLLOWED, Severity.REVIEW, node.line, message, node.column, help=advice)
     )
 
 
@@ -131,7 +131,7 @@ def _unreadable(
     result.status = FileStatus.ERROR if config.named else FileStatus.UNCHANGED
     result.findings = [
         Finding(
-            config_codes.UNREADABLE.code,
+            Code.CONFIG_UNREADABLE,
             severity,
             error.line,
             f"cannot be read as an experiment config: {error.reason}",
@@ -147,5 +147,5 @@ def _refused(config: ConfigFile, result: FileResult, refused: RefusedError) -> F
     severity = Severity.BLOCKED if config.named else Severity.REVIEW
     message = f"{str(refused).rstrip(',')}; the config is left as it was"
     place = refused.node.line, message, refused.node.column
-    result.findings = [Finding(refused.rule.code, severity, *place, help=refused.advice)]
+    result.findings = [Finding(refused.code, severity, *place, help=refused.advice)]
     return result

@@ -15,7 +15,7 @@ from ds_migrate.experiment.trial_lookup import Missing, Named, Resolver, Unfollo
 from ds_migrate.experiment.yaml_edits import Change, RefusedError
 from ds_migrate.experiment.yaml_nodes import Node
 from ds_migrate.findings import Finding, Severity
-from ds_migrate.rules import config_codes
+from ds_migrate.rules.codes import Code
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Conversion:
 
     def note(
         self,
-        rule: config_codes.Rule,
+        code: Code,
         severity: Severity,
         node: Node,
         message: str,
@@ -106,7 +106,7 @@ class Conversion:
     ) -> None:
         trial = self.entry.trials[0].name if len(self.entry.trials) == 1 else None
         self.findings.append(
-            Finding(rule.code, severity, node.line, message, node.column, trial=trial, help=advice, fix=fix)
+            Finding(code, severity, node.line, message, node.column, trial=trial, help=advice, fix=fix)
         )
 
     def run(self) -> tuple[object, list[yaml_splices.Splice]]:
@@ -129,7 +129,7 @@ class Conversion:
         if entry.node.kind == "alias" or entry.node.anchor is not None:
             if entry.commands and any(c.launcher for c in entry.commands):
                 self.note(
-                    config_codes.SHARED,
+                    Code.SHARED_THROUGH_ANCHOR,
                     Severity.REVIEW,
                     entry.node,
                     "entrypoint is shared through an anchor and stays",
@@ -139,7 +139,7 @@ class Conversion:
         one_rank = (values.slots(self.root) or 1) == 1
         if self.target != "determined" and entry.shell:
             self.note(
-                config_codes.LAUNCHER,
+                Code.LAUNCH_LAYER,
                 Severity.REVIEW,
                 entry.node,
                 "ds-train runs one command, not a shell line",
@@ -149,7 +149,7 @@ class Conversion:
         edit = launcher.edit(self.text, entry.key, entry.node, entry.commands, self.target, one_rank)
         if edit.left is not None:
             self.note(
-                config_codes.LAUNCHER,
+                Code.LAUNCH_LAYER,
                 Severity.REVIEW,
                 entry.node,
                 f"the launch layer {edit.layer} stays: {edit.left}",
@@ -171,7 +171,7 @@ class Conversion:
         if edit.dropped:
             severity = Severity.REVIEW
             message += f"; its own arguments {' '.join(edit.dropped)!r} are gone"
-        self.note(config_codes.LAUNCHER, severity, entry.node, message, fix=f"entrypoint: {shown}")
+        self.note(Code.LAUNCH_LAYER, severity, entry.node, message, fix=f"entrypoint: {shown}")
 
     def _hyperparameters(self, change: Change, accumulation: Accumulation) -> None:
         additions: dict[str, yaml_splices.Value] = {}
@@ -183,7 +183,7 @@ class Conversion:
             additions["deepspeed_config"] = path
         elif present is not None and path is not None and present.real.value != path:
             self.note(
-                config_codes.OTHER_DS_CONFIG,
+                Code.OTHER_DS_CONFIG,
                 Severity.REVIEW,
                 present,
                 f"deepspeed_config stays {present.real.value or 'what it is'!r}; the conversion writes {path!r}",
@@ -202,7 +202,7 @@ class Conversion:
                 )
             else:
                 raise RefusedError(
-                    config_codes.SHARED,
+                    Code.SHARED_THROUGH_ANCHOR,
                     inner,
                     "overwrite_deepspeed_args is no mapping of its own, so gradient_accumulation_steps cannot be added",
                     f"add gradient_accumulation_steps: {steps} to it",
@@ -215,7 +215,7 @@ class Conversion:
             if steps is not None:
                 raise
             self.note(
-                config_codes.SHARED,
+                Code.SHARED_THROUGH_ANCHOR,
                 Severity.REVIEW,
                 refused.node,
                 f"{refused} so deepspeed_config is not added: the trial reads the file beside its source",
@@ -224,7 +224,7 @@ class Conversion:
             return
         if "deepspeed_config" in additions:
             self.note(
-                config_codes.DS_CONFIG,
+                Code.CONFIG_NAMES_DS_CONFIG,
                 Severity.CONVERTED,
                 self._hparams_key(),
                 "the trial reads its DeepSpeed config from this path",
@@ -240,7 +240,7 @@ class Conversion:
         paths = {trial.ds_config_path for trial in self.entry.trials}
         if len(paths) != 1:
             self.note(
-                config_codes.DS_CONFIG,
+                Code.CONFIG_NAMES_DS_CONFIG,
                 Severity.REVIEW,
                 self.entry.node,
                 "the entrypoint runs trials with different DeepSpeed configs: each reads the one beside its source",
@@ -249,7 +249,7 @@ class Conversion:
         relative = os.path.relpath(paths.pop(), self.entry.directory).replace(os.sep, "/")
         if not relative.isprintable():  # an undecodable byte of a file name, or a control character
             self.note(
-                config_codes.DS_CONFIG,
+                Code.CONFIG_NAMES_DS_CONFIG,
                 Severity.REVIEW,
                 self.entry.node,
                 f"the path {relative!r} cannot stand in YAML, so deepspeed_config is not added: "
@@ -258,7 +258,7 @@ class Conversion:
             return None
         if relative.startswith("../"):
             self.note(
-                config_codes.DS_CONFIG,
+                Code.CONFIG_NAMES_DS_CONFIG,
                 Severity.REVIEW,
                 self.entry.node,
                 f"{relative} lies outside the directory that the trial runs in, so deepspeed_config is not added: "
@@ -275,7 +275,7 @@ class Conversion:
         )
         if self.entry.platform_starts_trial and not known and not self.root.merged("hyperparameters"):
             self.note(
-                config_codes.BATCH_SIZE,
+                Code.GLOBAL_BATCH_SIZE_MISSING,
                 Severity.REVIEW,
                 self._hparams_key(),
                 "hyperparameters.global_batch_size is missing: DeepSpeed's micro batch is global_batch_size / slots",
@@ -285,7 +285,7 @@ class Conversion:
             for node in _images(self.root):
                 if "deepspeed" not in node.value and "pytorch-ngc" not in node.value:
                     self.note(
-                        config_codes.IMAGE,
+                        Code.IMAGE_WITHOUT_DEEPSPEED,
                         Severity.REVIEW,
                         node,
                         f"image {node.value!r} may lack deepspeed",

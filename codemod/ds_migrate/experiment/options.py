@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ds_migrate.experiment.yaml_nodes import Node
 from ds_migrate.findings import Severity
-from ds_migrate.rules import config_codes
+from ds_migrate.rules.codes import Code
 
 FALSE = ("false", "no", "off")
 
@@ -16,7 +16,7 @@ _WITHOUT_EFFECT = (
     "grad_updates_size_file",
 )
 
-Outcome = tuple[config_codes.Rule, Severity, str, str | None]  # rule, severity, message, what stands for it now
+Outcome = tuple[Code, Severity, str, str | None]  # code, severity, message, what stands for it now
 
 
 def option(name: str, value: Node, k: int, effective: bool) -> Outcome | None:
@@ -35,24 +35,24 @@ def option(name: str, value: Node, k: int, effective: bool) -> Outcome | None:
         if given.upper() in ("O0", ""):
             return _gone("mixed_precision O0 is full precision, as without it")
         said = f"mixed_precision {given} is gone: no trial of this API read it; --precision chooses the engine's"
-        return config_codes.PRECISION, Severity.REVIEW, said, None
+        return Code.REDUCED_PRECISION_OPTIONS, Severity.REVIEW, said, None
     if name == "gradient_compression":
         if not on:
             return _gone("gradient_compression false is what DeepSpeed does without it")
         said = 'was Horovod\'s; the nearest key of ds_config.json is "communication_data_type": "fp16"'
-        return config_codes.PRECISION, Severity.REVIEW, f"{unread}gradient_compression {said}", None
+        return Code.REDUCED_PRECISION_OPTIONS, Severity.REVIEW, f"{unread}gradient_compression {said}", None
     if name == "average_training_metrics":
         if on:
             return _gone("training metrics are always averaged over the ranks")
         said = "training metrics are averaged over the ranks now, not those of rank 0"
-        return config_codes.OPTIONS, Severity.REVIEW, said, None
+        return Code.OPTIMIZATIONS, Severity.REVIEW, said, None
     if name in _WITHOUT_EFFECT:
         return _gone(f"{name} was Horovod's and does not change the numbers")
     return None
 
 
 def _gone(message: str) -> Outcome:
-    return config_codes.OPTIONS, Severity.CONVERTED, message, None
+    return Code.OPTIMIZATIONS, Severity.CONVERTED, message, None
 
 
 def _aggregation(k: int, effective: bool, unread: str) -> Outcome:
@@ -62,18 +62,23 @@ def _aggregation(k: int, effective: bool, unread: str) -> Outcome:
         return _gone("aggregation_frequency 1 is what DeepSpeed does without it")
     fix = f"hyperparameters.overwrite_deepspeed_args.gradient_accumulation_steps: {k}"
     message = f"{k} batches make one optimizer step: DeepSpeed counts that step as one batch"
-    return config_codes.ACCUMULATION, Severity.CONVERTED, message, fix
+    return Code.GRADIENT_ACCUMULATION, Severity.CONVERTED, message, fix
 
 
 def _averaging(on: bool, k: int, effective: bool) -> Outcome:
     if k == 1 or not effective:
-        return config_codes.AVERAGING, Severity.CONVERTED, "average_aggregated_gradients had no effect here", None
+        return (
+            Code.AVERAGE_AGGREGATED_GRADIENTS,
+            Severity.CONVERTED,
+            "average_aggregated_gradients had no effect here",
+            None,
+        )
     if on:
         return (
-            config_codes.AVERAGING,
+            Code.AVERAGE_AGGREGATED_GRADIENTS,
             Severity.CONVERTED,
             "the engine averages over accumulated batches by itself",
             None,
         )
     said = "gradients are summed, not averaged, by scale_wrt_gas=False in the trial's source"
-    return config_codes.AVERAGING, Severity.REVIEW, said, None
+    return Code.AVERAGE_AGGREGATED_GRADIENTS, Severity.REVIEW, said, None

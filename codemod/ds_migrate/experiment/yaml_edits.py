@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from ds_migrate.experiment import yaml_splices
 from ds_migrate.experiment.yaml_nodes import Node, UnreadableError, data, parse, scalar_data
 from ds_migrate.experiment.yaml_splices import Splice, Value
-from ds_migrate.rules import config_codes
+from ds_migrate.rules.codes import Code
 
 Path = tuple[str, ...]
 
@@ -15,9 +15,9 @@ Path = tuple[str, ...]
 class RefusedError(Exception):
     """An edit cannot be made. ``rule`` and ``node`` say why and where, ``advice`` what a person can do."""
 
-    def __init__(self, rule: config_codes.Rule, node: Node, message: str, advice: str | None = None) -> None:
+    def __init__(self, code: Code, node: Node, message: str, advice: str | None = None) -> None:
         super().__init__(message)
-        self.rule, self.node, self.advice = rule, node, advice
+        self.code, self.node, self.advice = code, node, advice
 
 
 class Change:
@@ -73,7 +73,7 @@ class Change:
         owner = self._own(path[:-1])
         key = path[-1]
         if owner.merged(key):
-            raise RefusedError(config_codes.SHARED, owner, f"{key} comes from a merge key (<<),")
+            raise RefusedError(Code.SHARED_THROUGH_ANCHOR, owner, f"{key} comes from a merge key (<<),")
         node = owner.own(key)
         candidates: list[list[Splice]]
         if node is None:
@@ -85,7 +85,7 @@ class Change:
                 )
             ]
         elif node.kind == "alias":
-            raise RefusedError(config_codes.SHARED, node, f"{key} is an alias (*{node.value}),")
+            raise RefusedError(Code.SHARED_THROUGH_ANCHOR, node, f"{key} is an alias (*{node.value}),")
         elif node.kind == "mapping":
             step = self._step(node) if node.flow else self._step_between(owner, node)
             last = yaml_splices.insert(self.text, node, pairs, after=len(node.pairs) - 1, step=step, comments=comments)
@@ -98,7 +98,7 @@ class Change:
         elif node.is_null and node.anchor is None:
             candidates = [self._fill(owner, key, node, pairs, comments)]
         else:
-            raise RefusedError(config_codes.NOT_EDITABLE, node, f"{key} is no mapping,")
+            raise RefusedError(Code.VALUE_NOT_EDITABLE, node, f"{key} is no mapping,")
         where = (*path,)
         added = {name: _meaning(value) for name, value in pairs.items()}
         alone = data(self.root)  # this edit is judged by itself, so that the refusal names the right one
@@ -111,7 +111,7 @@ class Change:
                     self._meaning = _with(self._meaning, (*where, name), value)
                 return
         raise RefusedError(
-            config_codes.SHARED,
+            Code.SHARED_THROUGH_ANCHOR,
             node or owner,
             f"{key} is shared through an anchor, or laid out in a way that no edit fits,",
         )
@@ -135,7 +135,7 @@ class Change:
             if below is None or below.kind != "mapping":
                 name = ".".join(path[: i + 1])
                 raise RefusedError(
-                    config_codes.SHARED,
+                    Code.SHARED_THROUGH_ANCHOR,
                     below or node,
                     f"{name} is no mapping of its own,",
                     f"write {name} out in this config",

@@ -21,8 +21,9 @@ from ds_migrate.files import git, journal
 from ds_migrate.files.discovery import read_file
 from ds_migrate.files.units import together
 from ds_migrate.findings import FileResult, FileStatus, Finding, Report, Severity, TrialStatus
+from ds_migrate.rules.codes import Code
 
-NOT_WRITTEN = "DSM004"
+NOT_WRITTEN = Code.NOT_WRITTEN
 
 
 class RefusedError(Exception):

@@ -10,8 +10,9 @@ from ds_migrate.files.notebook import Notebook, NotebookError
 from ds_migrate.findings import FileKind, FileResult, Finding, Report, Severity, TrialStatus
 from ds_migrate.project.inline_comments import WORD, Comment, comments_in
 from ds_migrate.project.module_index import module_facts
+from ds_migrate.rules.codes import Code
 
-CODE = "DSM006"
+CODE = Code.CONTROL_COMMENT
 _KINDS = {".ipynb": FileKind.NOTEBOOK, ".yaml": FileKind.EXPERIMENT, ".yml": FileKind.EXPERIMENT}
 
 
@@ -133,9 +134,7 @@ def _problem(code: str, concerned: list[Finding]) -> tuple[str, str] | None:
             f"{code} is converted here with the same numbers: there is nothing to ignore",
             "delete the comment; to leave the trial as it is: # ds-migrate: skip",
         )
-    from ds_migrate.rules import all_rules
-
-    known = [rule.code for rule in all_rules()]
+    known = [known.value for known in Code]
     if code in known:
         return f"this ignore[{code}] ignores nothing", "delete it"
     from ds_migrate.cli.arguments import suggestion

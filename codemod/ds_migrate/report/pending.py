@@ -10,8 +10,9 @@ from ds_migrate.findings import FileResult, Report, TrialResult, TrialStatus
 from ds_migrate.report.counts import count
 from ds_migrate.report.escaping import visible
 from ds_migrate.report.summary import Mode
+from ds_migrate.rules.codes import Code
 
-CODE = "DSM009"
+CODE = Code.PYTORCH_TRIAL
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,10 @@ from ds_migrate.files import git
 from ds_migrate.findings import FileKind, FileStatus, Report, Severity, TrialStatus
 from ds_migrate.report.counts import count, nothing_found
 from ds_migrate.report.escaping import visible
+from ds_migrate.rules.codes import Code
 
-MARKER_CODE = "DSM005"
-MEMORY_CODE = "DSM507"
+MARKER_CODE = Code.LEFTOVER_MARKER
+MEMORY_CODE = Code.MEMORY
 _MANY_TRIALS = 3
 _MANY_PATHS = 6
 EXIT_DONE, EXIT_WORK_REMAINS, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 2, 130

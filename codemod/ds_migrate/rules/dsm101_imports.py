@@ -1,37 +1,4 @@
-"""Imports and names of ``determined`` become those of the target.
-
-What it does
-    Changes the package prefix in every import of the file, moves ``PyTorchTrial``, ``PyTorchTrialContext``, ``init``
-    and ``Trainer`` to their DeepSpeed counterparts under whatever name the file gave them, and names base classes and
-    annotations accordingly, quoted ones too. A name that the target lacks blocks the conversion where it is used and
-    goes where it is not.
-
-Why
-    The runtime mirrors Determined's public module paths, so a change of prefix is all that most names need.
-
-Before
-    from determined.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext, TorchData
-
-    def __init__(self, context: PyTorchTrialContext) -> None:
-        self.context = context
-        self.model = self.context.wrap_model(Net())
-        self.optimizer = self.context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=0.1))
-
-After
-    import deepspeed
-    from trial_runtime.pytorch import DataLoader, TorchData
-    from trial_runtime.pytorch.deepspeed import (
-        DeepSpeedTrial,
-        DeepSpeedTrialContext,
-        overwrite_deepspeed_config,
-    )
-
-Numbers
-    Unchanged.
-
-References
-    trial_runtime.pytorch, trial_runtime.pytorch.deepspeed
-"""
+"""Imports and names of ``determined`` become those of the target."""
 
 from __future__ import annotations
 
@@ -40,12 +7,12 @@ from collections.abc import Sequence
 import libcst as cst
 
 from ds_migrate.conversion.rule_context import RuleContext
+from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import code, dotted, walk
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.targets import DEEPSPEED_MODULE, MOVED
 
-CODE = "DSM101"
-NAME = "imports"
+CODE = Code.IMPORTS
 
 
 def apply_file(file: SourceFile, context_names: Sequence[RuleContext]) -> None:

@@ -1,55 +1,16 @@
-"""``wrap_model`` gives the module itself; the engine comes once its optimizer exists.
-
-What it does
-    Replaces ``context.wrap_model(module)`` by ``module``. The name keeps the raw module until the engine is made
-    (DSM205); code in between, model surgery and optimizer construction included, runs on the raw module.
-
-Why
-    DeepSpeed makes its engine from a module and its optimizer together, so there is nothing to wrap yet. A module that
-    the trial runs, copies or loads before that is moved to the device where ``wrap_model`` used to move it.
-
-Before
-    def __init__(self, context: PyTorchTrialContext) -> None:
-        self.context = context
-        self.model = self.context.wrap_model(Net())
-        self.optimizer = self.context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=0.1))
-
-After
-    def __init__(self, context: DeepSpeedTrialContext) -> None:
-        self.context = context
-        self.model = Net()
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
-        hparams = self.context.get_hparams()
-        ds_config = overwrite_deepspeed_config(
-            hparams.get("deepspeed_config", str(Path(__file__).with_name("ds_config.json"))),
-            {
-                "train_micro_batch_size_per_gpu": self.context.get_per_slot_batch_size(),
-                **hparams.get("overwrite_deepspeed_args", {}),
-            },
-        )
-        engine, self.optimizer, _, _ = deepspeed.initialize(
-            model=self.model, optimizer=self.optimizer, config=ds_config
-        )
-        self.model = self.context.wrap_model_engine(engine)
-
-Numbers
-    Unchanged.
-
-References
-    PyTorchTrialContext.wrap_model, DeepSpeedTrialContext.wrap_model_engine
-"""
+"""``wrap_model`` gives the module itself; the engine comes once its optimizer exists."""
 
 from __future__ import annotations
 
 import libcst as cst
 
 from ds_migrate.conversion.rule_context import RuleContext
+from ds_migrate.rules.codes import Code
 from ds_migrate.rules.wrap_edits import collect, unwrap
 from ds_migrate.syntax.nodes import argument, dotted, walk
 from ds_migrate.trial.model import Form, Model
 
-CODE = "DSM201"
-NAME = "wrap-model"
+CODE = Code.WRAP_MODEL
 
 _QUIET = frozenset({"parameters", "named_parameters", "train", "eval", "zero_grad", "requires_grad_"})
 

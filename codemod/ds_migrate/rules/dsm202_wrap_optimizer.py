@@ -1,55 +1,15 @@
-"""``wrap_optimizer`` gives the optimizer itself, which its engine then takes.
-
-What it does
-    Replaces ``context.wrap_optimizer(optimizer)`` by ``optimizer``; the engine is made from it (DSM205). Options that
-    only Horovod had are dropped.
-
-Why
-    DeepSpeed takes the optimizer object as it is. Naming it in the DeepSpeed config instead would not be the same:
-    there "Adam" means AdamW.
-
-Before
-    def __init__(self, context: PyTorchTrialContext) -> None:
-        self.context = context
-        self.model = self.context.wrap_model(Net())
-        optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
-        self.optimizer = self.context.wrap_optimizer(optimizer, backward_passes_per_step=1)
-
-After
-    def __init__(self, context: DeepSpeedTrialContext) -> None:
-        self.context = context
-        self.model = Net()
-        optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
-        hparams = self.context.get_hparams()
-        ds_config = overwrite_deepspeed_config(
-            hparams.get("deepspeed_config", str(Path(__file__).with_name("ds_config.json"))),
-            {
-                "train_micro_batch_size_per_gpu": self.context.get_per_slot_batch_size(),
-                **hparams.get("overwrite_deepspeed_args", {}),
-            },
-        )
-        engine, self.optimizer, _, _ = deepspeed.initialize(
-            model=self.model, optimizer=optimizer, config=ds_config
-        )
-        self.model = self.context.wrap_model_engine(engine)
-
-Numbers
-    Unchanged. Without fp16_compression gradients are exchanged in full precision.
-
-References
-    PyTorchTrialContext.wrap_optimizer, deepspeed.initialize(optimizer=)
-"""
+"""``wrap_optimizer`` gives the optimizer itself, which its engine then takes."""
 
 from __future__ import annotations
 
 from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.decisions.engine_layout import bare_parameters
+from ds_migrate.rules.codes import Code
 from ds_migrate.rules.wrap_edits import collect, remove_small, unwrap
 from ds_migrate.syntax.nodes import argument, is_literal, number
 from ds_migrate.trial.model import Form
 
-CODE = "DSM202"
-NAME = "wrap-optimizer"
+CODE = Code.WRAP_OPTIMIZER
 
 
 def apply(ctx: RuleContext) -> None:

@@ -1,60 +1,11 @@
-"""``deepspeed.initialize`` makes the engine, ``wrap_model_engine`` registers it.
-
-What it does
-    After the last statement that needs the raw model and optimizer, makes the engine. One model with one optimizer
-    over it: the engine takes the model's name. Anything else: one engine per optimizer, the forward passes keep going
-    through the raw models.
-
-Why
-    ``deepspeed.initialize`` returns ``(engine, optimizer, dataloader, lr_scheduler)``. Its config is ``ds_config.json``
-    with what is only known at run time merged in, so that searches and any number of ranks keep working. With several
-    optimizers each engine owns exactly its optimizer's parameters, and gradients are reduced in ``step()``: losses that
-    reach several optimizers stay right on every rank.
-
-Before
-    def __init__(self, context: PyTorchTrialContext) -> None:
-        self.context = context
-        self.generator = self.context.wrap_model(Generator())
-        self.discriminator = self.context.wrap_model(Discriminator())
-        self.opt_g = self.context.wrap_optimizer(torch.optim.Adam(self.generator.parameters(), lr=0.1))
-        self.opt_d = self.context.wrap_optimizer(torch.optim.Adam(self.discriminator.parameters(), lr=0.1))
-
-After
-    def __init__(self, context: DeepSpeedTrialContext) -> None:
-        self.context = context
-        self.generator = Generator()
-        self.discriminator = Discriminator()
-        self.opt_g = torch.optim.Adam(self.generator.parameters(), lr=0.1)
-        self.opt_d = torch.optim.Adam(self.discriminator.parameters(), lr=0.1)
-        hparams = self.context.get_hparams()
-        ds_config = overwrite_deepspeed_config(
-            hparams.get("deepspeed_config", str(Path(__file__).with_name("ds_config.json"))),
-            {
-                "train_micro_batch_size_per_gpu": self.context.get_per_slot_batch_size(),
-                **hparams.get("overwrite_deepspeed_args", {}),
-            },
-        )
-        engine, self.opt_g, _, _ = deepspeed.initialize(
-            model=EngineModule(self.opt_g, generator=self.generator), optimizer=self.opt_g, config=ds_config
-        )
-        self.engine_g = self.context.wrap_model_engine(engine)
-        engine, self.opt_d, _, _ = deepspeed.initialize(
-            model=EngineModule(self.opt_d, discriminator=self.discriminator), optimizer=self.opt_d, config=ds_config
-        )
-        self.engine_d = self.context.wrap_model_engine(engine)
-
-Numbers
-    Unchanged: <= 1e-6 in fp32 on 1 and 2 ranks, stages 0 and 1.
-
-References
-    deepspeed.initialize, DeepSpeedTrialContext.wrap_model_engine, overwrite_deepspeed_config
-"""
+"""``deepspeed.initialize`` makes the engine, ``wrap_model_engine`` registers it."""
 
 from __future__ import annotations
 
 from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.decisions.engine_location import EngineLocation
 from ds_migrate.decisions.micro_batch import micro_batch_size
+from ds_migrate.rules.codes import Code
 from ds_migrate.rules.generated_helpers import engine_module
 from ds_migrate.rules.wrap_edits import children_of, expression_text
 from ds_migrate.syntax.nodes import dotted
@@ -62,8 +13,7 @@ from ds_migrate.syntax.source import SourceFile
 from ds_migrate.targets import Target
 from ds_migrate.trial.model import Form, Optimizer, Trial
 
-CODE = "DSM205"
-NAME = "engine"
+CODE = Code.ENGINE
 _WIDTH = 100
 
 

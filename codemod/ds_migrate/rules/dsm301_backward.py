@@ -1,37 +1,4 @@
-"""``context.backward(loss)`` becomes ``engine.backward(loss)`` of the engine that steps next.
-
-What it does
-    Calls backward on the engine whose optimizer the trial steps after it. ``retain_graph`` goes along. Where the trial
-    looks at gradients before the step and an experiment accumulates, they stay the sums that they were until the step
-    (``scale_wrt_gas=False``), and ``context.average_gradients(engine)`` comes before ``engine.step()``.
-
-Why
-    The engine divides by the accumulation steps, scales for fp16 and reduces gradients where that is due.
-
-Before
-    def train_batch(self, batch: TorchData, epoch_idx: int, batch_idx: int) -> Dict[str, Any]:
-        inputs, targets = batch
-        loss = self.criterion(self.model(inputs), targets)
-        self.context.backward(loss, retain_graph=True)
-        self.context.step_optimizer(self.optimizer)
-        return {"loss": loss}
-
-After
-    def train_batch(self, dataloader_iter: Iterator[TorchData], epoch_idx: int, batch_idx: int) -> Dict[str, Any]:
-        inputs, targets = self.context.to_device(next(dataloader_iter))
-        loss = self.criterion(self.model(inputs), targets)
-        self.model.backward(loss, retain_graph=True)
-        self.model.step()
-        return {"loss": loss}
-
-Numbers
-    Unchanged on one rank. On several, a model whose training forwards all go past DistributedDataParallel
-    (``self.model.loss(x)`` instead of ``self.model(x)``) never had its gradients averaged by PyTorchTrial, nor had
-    parameters that were frozen when it was wrapped and learn later; its engine averages them, and says so (*review*).
-
-References
-    PyTorchTrialContext.backward, DeepSpeedEngine.backward
-"""
+"""``context.backward(loss)`` becomes ``engine.backward(loss)`` of the engine that steps next."""
 
 from __future__ import annotations
 
@@ -41,14 +8,14 @@ import libcst as cst
 
 from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.decisions.zero_hazards import handles_gradients
+from ds_migrate.rules.codes import Code
 from ds_migrate.rules.wrap_edits import expression_text, trim_comma
 from ds_migrate.syntax.nodes import argument, has_star, is_literal
 from ds_migrate.trial.ddp_bypass import never_averaged, thawed_late
 from ds_migrate.trial.manual_steps import steps_of_helpers
 from ds_migrate.trial.model import Backward, Form
 
-CODE = "DSM301"
-NAME = "backward"
+CODE = Code.BACKWARD
 
 
 def apply(ctx: RuleContext) -> None:

@@ -1,38 +1,4 @@
-"""``context.step_optimizer(optimizer)`` becomes ``engine.step()``.
-
-What it does
-    Steps the engine that owns the optimizer. Where DeepSpeed counts accumulation itself, on every micro-batch; where
-    it does not (several engines, or a step that the trial makes on some batches only), on the micro-batch where
-    ``step_optimizer`` acted.
-
-Why
-    ``engine.step()`` clips, steps, and clears the gradients; between accumulation boundaries it does nothing.
-
-Before
-    def train_batch(self, batch: TorchData, epoch_idx: int, batch_idx: int) -> Dict[str, Any]:
-        inputs, targets = batch
-        loss = self.criterion(self.model(inputs), targets)
-        self.context.backward(loss)
-        if batch_idx % 2 == 0:
-            self.context.step_optimizer(self.optimizer)
-        return {"loss": loss}
-
-After
-    def train_batch(self, dataloader_iter: Iterator[TorchData], epoch_idx: int, batch_idx: int) -> Dict[str, Any]:
-        inputs, targets = self.context.to_device(next(dataloader_iter))
-        loss = self.criterion(self.model(inputs), targets)
-        self.model.backward(loss)
-        if batch_idx % 2 == 0:
-            if self.context.is_gradient_accumulation_boundary():
-                self.model.step()
-        return {"loss": loss}
-
-Numbers
-    Unchanged.
-
-References
-    PyTorchTrialContext.step_optimizer, DeepSpeedEngine.step
-"""
+"""``context.step_optimizer(optimizer)`` becomes ``engine.step()``."""
 
 from __future__ import annotations
 
@@ -41,13 +7,13 @@ from collections.abc import Iterator
 import libcst as cst
 
 from ds_migrate.conversion.rule_context import RuleContext
+from ds_migrate.rules.codes import Code
 from ds_migrate.rules.wrap_edits import expression_text
 from ds_migrate.syntax.nodes import argument, dotted, has_star, is_literal, walk
 from ds_migrate.trial.clipping import clip_definition
 from ds_migrate.trial.model import Form, Step
 
-CODE = "DSM302"
-NAME = "step-optimizer"
+CODE = Code.STEP_OPTIMIZER
 
 
 def apply(ctx: RuleContext) -> None:

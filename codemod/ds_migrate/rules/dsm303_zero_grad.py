@@ -1,49 +1,15 @@
-"""``zero_grad()`` around the step goes where the engine clears gradients itself.
-
-What it does
-    Drops ``optimizer.zero_grad()`` and ``model.zero_grad()`` from ``train_batch`` where one engine counts the
-    accumulation: before the backward and after the step. With several engines, or between backward and step, the call
-    stays as it is: it acts on the same gradients as before.
-
-Why
-    ``engine.step()`` clears the gradients after the optimizer has moved. Clearing them on every micro-batch would throw
-    accumulated gradients away.
-
-Before
-    def train_batch(self, batch: TorchData, epoch_idx: int, batch_idx: int) -> Dict[str, Any]:
-        inputs, targets = batch
-        self.optimizer.zero_grad()  # start afresh
-        loss = self.criterion(self.model(inputs), targets)
-        self.context.backward(loss)
-        self.context.step_optimizer(self.optimizer)
-        return {"loss": loss}
-
-After
-    def train_batch(self, dataloader_iter: Iterator[TorchData], epoch_idx: int, batch_idx: int) -> Dict[str, Any]:
-        inputs, targets = self.context.to_device(next(dataloader_iter))
-        # start afresh
-        loss = self.criterion(self.model(inputs), targets)
-        self.model.backward(loss)
-        self.model.step()
-        return {"loss": loss}
-
-Numbers
-    Unchanged without accumulation. With it, gradients now add up over the micro-batches, as accumulation means.
-
-References
-    DeepSpeedEngine.step
-"""
+"""``zero_grad()`` around the step goes where the engine clears gradients itself."""
 
 from __future__ import annotations
 
 import libcst as cst
 
 from ds_migrate.conversion.rule_context import RuleContext
+from ds_migrate.rules.codes import Code
 from ds_migrate.rules.wrap_edits import remove_statement
 from ds_migrate.syntax.nodes import dotted
 
-CODE = "DSM303"
-NAME = "zero-grad"
+CODE = Code.ZERO_GRAD
 
 
 def apply(ctx: RuleContext) -> None:

@@ -1,32 +1,4 @@
-"""What a trial does with its model, and an engine is not: its ``state_dict``, its type, its items.
-
-What it does
-    Where the model's name now holds an engine (in the trial, under a local name, or in a callback that holds the
-    trial), ``state_dict``, ``load_state_dict``, ``named_parameters`` and the like,
-    ``isinstance``, ``copy.deepcopy``, ``torch.save``, indexing, and setting attributes go to ``engine.module``.
-
-Why
-    An engine calls and trains like its module and passes attributes through, but it has another type, cannot be copied,
-    and its parameter names carry a ``module.`` prefix.
-
-Before
-    def build_validation_data_loader(self) -> DataLoader:
-        torch.save(self.model.state_dict(), "weights.pt")
-        self.average = copy.deepcopy(self.model)
-        return DataLoader(make_data(), batch_size=4)
-
-After
-    def build_validation_data_loader(self) -> DataLoader:
-        torch.save(self.model.module.state_dict(), "weights.pt")
-        self.average = copy.deepcopy(self.model.module)
-        return DataLoader(make_data(), batch_size=4)
-
-Numbers
-    Unchanged.
-
-References
-    DeepSpeedEngine.module
-"""
+"""What a trial does with its model, and an engine is not: its ``state_dict``, its type, its items."""
 
 from __future__ import annotations
 
@@ -34,6 +6,7 @@ import libcst as cst
 
 from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.decisions.engine_location import after_place
+from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, code, dotted, parameters, walk
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.init_order import raw_only
@@ -42,8 +15,7 @@ from ds_migrate.trial.references import references
 
 _TRAINING = ("train_batch", "evaluate_batch", "evaluate_full_dataset")
 
-CODE = "DSM306"
-NAME = "engine-as-module"
+CODE = Code.ENGINE_AS_MODULE
 
 _NAMES = frozenset(
     [

@@ -1,47 +1,4 @@
-"""``train_batch`` and ``evaluate_batch`` take an iterator and fetch their batch from it.
-
-What it does
-    Renames the parameter to ``dataloader_iter`` and takes the batch with ``next``, moved to the device. A plain unpack
-    is done in place; whatever else is done with the batch, one line at the top keeps its name alive. A batch that is
-    only handed to ``super()`` stays an iterator until there.
-
-Why
-    DeepSpeedTrial hands its methods the loader's iterator, by position, and leaves the device to them. The batch must
-    be taken once a call, also where it is not used.
-
-Before
-    def train_batch(self, batch: TorchData, epoch_idx: int, batch_idx: int) -> Dict[str, Any]:
-        batch = cast(Tuple[torch.Tensor, torch.Tensor], batch)
-        inputs, targets = batch
-        loss = self.criterion(self.model(inputs), targets)
-        self.context.backward(loss)
-        self.context.step_optimizer(self.optimizer)
-        return {"loss": loss}
-
-    def evaluate_batch(self, batch: TorchData) -> Dict[str, Any]:
-        # how good is it?
-        return {"loss": self.criterion(self.model(batch[0]), batch[1])}
-
-After
-    def train_batch(self, dataloader_iter: Iterator[TorchData], epoch_idx: int, batch_idx: int) -> Dict[str, Any]:
-        batch = cast(Tuple[torch.Tensor, torch.Tensor], self.context.to_device(next(dataloader_iter)))
-        inputs, targets = batch
-        loss = self.criterion(self.model(inputs), targets)
-        self.model.backward(loss)
-        self.model.step()
-        return {"loss": loss}
-
-    def evaluate_batch(self, dataloader_iter: Iterator[TorchData]) -> Dict[str, Any]:
-        batch = self.context.to_device(next(dataloader_iter))
-        # how good is it?
-        return {"loss": self.criterion(self.model(batch[0]), batch[1])}
-
-Numbers
-    Unchanged.
-
-References
-    DeepSpeedTrial.train_batch, DeepSpeedTrial.evaluate_batch, DeepSpeedTrialContext.to_device
-"""
+"""``train_batch`` and ``evaluate_batch`` take an iterator and fetch their batch from it."""
 
 from __future__ import annotations
 
@@ -50,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from ds_migrate.conversion.rule_context import RuleContext
+from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.line_folding import WIDTH
 from ds_migrate.syntax.nodes import code, dotted, has_star, parameters, walk
 from ds_migrate.syntax.source import SourceFile
@@ -57,8 +15,7 @@ from ds_migrate.trial.batch import Consumption, batch_use, first_statement
 from ds_migrate.trial.calls import BatchCalls
 from ds_migrate.trial.decorators import Passing, decorators
 
-CODE = "DSM310"
-NAME = "batch"
+CODE = Code.BATCH
 
 _ORDER = {"train_batch": ("batch", "epoch_idx", "batch_idx"), "evaluate_batch": ("batch", "batch_idx")}
 

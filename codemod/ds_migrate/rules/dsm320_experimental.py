@@ -1,38 +1,13 @@
-"""``context.experimental`` is gone: what it held is on the context itself, or needless.
-
-What it does
-    ``experimental.disable_dataset_reproducibility_checks()``, ``experimental.wrap_reducer`` and
-    ``experimental.reset_reducers`` move to the context. ``experimental.disable_auto_to_device()`` goes, and batches
-    are then not moved to the device.
-
-Why
-    DeepSpeedTrialContext has no ``experimental``.
-
-Before
-    def build_training_data_loader(self) -> torch.utils.data.DataLoader:
-        self.context.experimental.disable_dataset_reproducibility_checks()
-        return torch.utils.data.DataLoader(self.data, batch_size=4)
-
-After
-    def build_training_data_loader(self) -> torch.utils.data.DataLoader:
-        self.context.disable_dataset_reproducibility_checks()
-        return torch.utils.data.DataLoader(self.data, batch_size=4)
-
-Numbers
-    Unchanged.
-
-References
-    PyTorchExperimentalContext, DeepSpeedTrialContext.disable_dataset_reproducibility_checks
-"""
+"""``context.experimental`` is gone: what it held is on the context itself, or needless."""
 
 from __future__ import annotations
 
 from ds_migrate.conversion.rule_context import RuleContext
+from ds_migrate.rules.codes import Code
 from ds_migrate.rules.wrap_edits import expression_text, remove_statement
 from ds_migrate.trial.control_flow import runs_once
 
-CODE = "DSM320"
-NAME = "experimental"
+CODE = Code.EXPERIMENTAL
 
 _MOVED = frozenset(
     {"disable_dataset_reproducibility_checks", "wrap_reducer", "reset_reducers", "reduce_metrics", "_wrap_reducer"}

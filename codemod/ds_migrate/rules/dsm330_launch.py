@@ -1,22 +1,4 @@
-"""Scripts: ``pytorch.init`` and ``Trainer`` become those of the DeepSpeed API.
-
-What it does
-    ``init(..., aggregation_frequency=K)`` moves K to ``overwrite_deepspeed_args`` of the hyperparameters, where the
-    converted trial reads it, and divides the batch-unit lengths and periods of ``fit`` by it, where they are given and
-    under the names that they have before. Hyperparameters that are
-    written out in the script get ``deepspeed_config``, as those of an experiment config do.
-    ``trainer.configure_profiler(...)`` goes.
-
-Why
-    With accumulation a batch of DeepSpeedTrial is one optimizer step. ``configure_profiler`` has done nothing since
-    Determined 0.31, ``fit(profiling_enabled=...)`` took its place.
-
-Numbers
-    Unchanged.
-
-References
-    trial_runtime.pytorch.deepspeed.init, trial_runtime.pytorch.deepspeed.Trainer
-"""
+"""Scripts: ``pytorch.init`` and ``Trainer`` become those of the DeepSpeed API."""
 
 from __future__ import annotations
 
@@ -26,13 +8,13 @@ from functools import partial
 import libcst as cst
 
 from ds_migrate.conversion.rule_context import RuleContext
+from ds_migrate.rules.codes import Code
 from ds_migrate.rules.wrap_edits import expression_text, remove_statement, trim_comma
 from ds_migrate.syntax.literals import add_pairs
 from ds_migrate.syntax.nodes import argument, dotted, has_star, number, walk
 from ds_migrate.syntax.source import SourceFile
 
-CODE = "DSM330"
-NAME = "launch"
+CODE = Code.LAUNCH
 _WIDTH = 120
 
 _STEPS = "gradient_accumulation_steps of the hyperparameters"

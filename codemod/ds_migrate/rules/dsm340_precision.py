@@ -1,74 +1,11 @@
-"""Mixed precision becomes DeepSpeed's ``torch_autocast``.
-
-What it does
-    ``use_amp()``, ``wrap_scaler(GradScaler())`` and apex become ``"torch_autocast": {"enabled": ..., "dtype":
-    "float16"}``, merged into the config where the trial runs on a GPU. ``autocast`` blocks stay. A scaler that the
-    trial keeps is made with ``enabled=False``: it passes losses through, and the engine scales them. What such an
-    engine returns comes back in float32 (``float32_outside``), as ``use_amp`` did it. With several engines, ``use_amp``
-    puts autocast around each model's forward (``autocast_forward``), as it did.
-
-Why
-    DeepSpeed scales the loss, unscales the gradients before it clips, and skips steps that overflow, all inside
-    ``engine.backward`` and ``engine.step``. Its own ``amp`` block was removed in 0.19.8.
-
-Before
-    def __init__(self, context: PyTorchTrialContext) -> None:
-        self.context = context
-        self.scaler = self.context.wrap_scaler(torch.cuda.amp.GradScaler())
-        self.model = self.context.wrap_model(Net())
-        self.optimizer = self.context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=0.1))
-
-    def train_batch(self, batch: TorchData, epoch_idx: int, batch_idx: int) -> Dict[str, Any]:
-        inputs, targets = batch
-        with torch.cuda.amp.autocast():
-            loss = nn.functional.mse_loss(self.model(inputs), targets)
-        self.context.backward(self.scaler.scale(loss))
-        self.context.step_optimizer(self.optimizer, scaler=self.scaler)
-        self.scaler.update()
-        return {"loss": loss}
-
-After
-    def __init__(self, context: DeepSpeedTrialContext) -> None:
-        self.context = context
-        self.scaler = torch.cuda.amp.GradScaler(enabled=False)
-        self.model = Net()
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
-        hparams = self.context.get_hparams()
-        ds_config = overwrite_deepspeed_config(
-            hparams.get("deepspeed_config", str(Path(__file__).with_name("ds_config.json"))),
-            {
-                "train_micro_batch_size_per_gpu": self.context.get_per_slot_batch_size(),
-                "torch_autocast": {"enabled": self.context.device.type == "cuda", "dtype": "float16"},
-                **hparams.get("overwrite_deepspeed_args", {}),
-            },
-        )
-        engine, self.optimizer, _, _ = deepspeed.initialize(
-            model=self.model, optimizer=self.optimizer, config=ds_config
-        )
-        self.model = self.context.wrap_model_engine(float32_outside(engine))
-
-    def train_batch(self, dataloader_iter: Iterator[TorchData], epoch_idx: int, batch_idx: int) -> Dict[str, Any]:
-        inputs, targets = self.context.to_device(next(dataloader_iter))
-        with torch.cuda.amp.autocast():
-            loss = nn.functional.mse_loss(self.model(inputs), targets)
-        self.model.backward(self.scaler.scale(loss))
-        self.model.step()
-        self.scaler.update()
-        return {"loss": loss}
-
-Numbers
-    Changed on a GPU: the loss scale follows DeepSpeed's scaler, and steps that overflow are other steps. Unchanged on a
-    CPU, where CUDA autocast did nothing.
-
-References
-    PyTorchTrialContext.wrap_scaler, configure_apex_amp, experimental.use_amp; DeepSpeed config torch_autocast
-"""
+"""Mixed precision becomes DeepSpeed's ``torch_autocast``."""
 
 from __future__ import annotations
 
 import libcst as cst
 
 from ds_migrate.conversion.rule_context import RuleContext
+from ds_migrate.rules.codes import Code
 from ds_migrate.rules.wrap_edits import expression_text, remove_statement
 from ds_migrate.syntax.nodes import argument, dotted, walk
 from ds_migrate.syntax.source import SourceFile
@@ -76,8 +13,7 @@ from ds_migrate.trial.context import ContextUse
 from ds_migrate.trial.model import Form
 from ds_migrate.trial.precision import AMP_CALLS
 
-CODE = "DSM340"
-NAME = "precision"
+CODE = Code.PRECISION
 _NEAREST = (
     "DeepSpeed's torch_autocast with its own loss scaling is the nearest; on a GPU the loss scale and skipped steps "
     "will differ"

@@ -1,42 +1,17 @@
-"""``context.models`` and ``context.optimizers`` become lists of the trial's own names.
-
-What it does
-    In the trial's methods, ``context.models`` and ``context.optimizers`` become a list of what the trial wrapped, in
-    the order in which it wrapped it; one element, when it is taken at once. A callback or helper that is given the
-    context reaches the same through the engines. ``context.lr_schedulers`` stays.
-
-Why
-    A DeepSpeedTrialContext's ``models`` are engines, and it has no ``optimizers``.
-
-Before
-    def build_validation_data_loader(self) -> DataLoader:
-        print(self.context.optimizers[0].param_groups[0]["lr"], len(self.context.models))
-        return DataLoader(make_data(), batch_size=4)
-
-After
-    def build_validation_data_loader(self) -> DataLoader:
-        print(self.optimizer.param_groups[0]["lr"], len([self.model]))
-        return DataLoader(make_data(), batch_size=4)
-
-Numbers
-    Unchanged.
-
-References
-    PyTorchTrialContext.models, PyTorchTrialContext.optimizers
-"""
+"""``context.models`` and ``context.optimizers`` become lists of the trial's own names."""
 
 from __future__ import annotations
 
 import libcst as cst
 
 from ds_migrate.conversion.rule_context import RuleContext
+from ds_migrate.rules.codes import Code
 from ds_migrate.rules.wrap_edits import children_of, expression_text
 from ds_migrate.syntax.nodes import number, walk
 from ds_migrate.trial.context import ContextUse
 from ds_migrate.trial.model import Form
 
-CODE = "DSM345"
-NAME = "context-lists"
+CODE = Code.CONTEXT_LISTS
 
 
 def apply(ctx: RuleContext) -> None:

@@ -1,20 +1,4 @@
-"""Callbacks keep working; the checkpoint hooks now run on every rank.
-
-What it does
-    Leaves callbacks as they are and points at hooks whose meaning changes: ``on_checkpoint_save_start`` and
-    ``on_checkpoint_load_start`` that look for model or optimizer state in their dictionary (engines keep it),
-    ``on_checkpoint_save_start`` that does more than fill the dictionary, ``on_checkpoint_write_end`` and
-    ``on_checkpoint_end`` (called on all ranks, not on the chief alone).
-
-Why
-    Every rank writes a part of a DeepSpeed checkpoint.
-
-Numbers
-    Unchanged.
-
-References
-    PyTorchCallback
-"""
+"""Callbacks keep working; the checkpoint hooks now run on every rank."""
 
 from __future__ import annotations
 
@@ -23,11 +7,11 @@ from collections.abc import Sequence
 import libcst as cst
 
 from ds_migrate.conversion.rule_context import RuleContext
+from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import dotted, parameters, walk
 from ds_migrate.syntax.source import SourceFile
 
-CODE = "DSM350"
-NAME = "callbacks"
+CODE = Code.CALLBACKS
 
 _EVERYWHERE = "this hook runs on every rank, it ran on the chief alone"
 _STATE = frozenset(

@@ -1,35 +1,4 @@
-"""``save`` and ``load`` are hooks of DeepSpeedTrial: a trial's own get another name.
-
-What it does
-    A method or attribute of the trial that is called ``save`` or ``load`` becomes ``save_`` or ``load_``, with every
-    use of it by the trial and by what holds the trial.
-
-Why
-    PyTorchTrial has neither. DeepSpeedTrial has both: they write and read checkpoints, and a method of that name would
-    be called for them.
-
-Before
-    def save(self) -> None:
-        torch.save(self.model.state_dict(), "weights.pt")
-
-    def build_validation_data_loader(self) -> DataLoader:
-        self.save()
-        return DataLoader(make_data(), batch_size=4)
-
-After
-    def save_(self) -> None:
-        torch.save(self.model.module.state_dict(), "weights.pt")
-
-    def build_validation_data_loader(self) -> DataLoader:
-        self.save_()
-        return DataLoader(make_data(), batch_size=4)
-
-Numbers
-    Unchanged.
-
-References
-    DeepSpeedTrial.save, DeepSpeedTrial.load
-"""
+"""``save`` and ``load`` are hooks of DeepSpeedTrial: a trial's own get another name."""
 
 from __future__ import annotations
 
@@ -38,13 +7,13 @@ from collections.abc import Iterator
 import libcst as cst
 
 from ds_migrate.conversion.rule_context import RuleContext
+from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import dotted, targets
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.model import Trial
 from ds_migrate.trial.references import references
 
-CODE = "DSM351"
-NAME = "taken-names"
+CODE = Code.TAKEN_NAMES
 
 _TAKEN = ("save", "load")
 

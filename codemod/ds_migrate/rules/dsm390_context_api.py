@@ -1,47 +1,15 @@
-"""What DeepSpeedTrialContext lacks and no rule converts is blocked, by name.
-
-What it does
-    Blocks the trial on every use of the context that DeepSpeedTrialContext does not have. Where engines are there
-    already, ``_aggregation_frequency`` is asked of them; ``_epoch_len`` stays.
-
-Why
-    After a renaming it would be an AttributeError in the middle of a training, or worse, be passed over.
-
-Before
-    def train_batch(self, batch, epoch_idx, batch_idx):
-        x, y = batch
-        loss = self.criterion(self.model(x), y)
-        done = batch_idx / self.context._epoch_len
-        self.context.backward(loss)
-        self.context.step_optimizer(self.optimizer)
-        return {"loss": loss, "done": done, "weight": 1 / self.context._aggregation_frequency}
-
-After
-    def train_batch(self, dataloader_iter, epoch_idx, batch_idx):
-        x, y = self.context.to_device(next(dataloader_iter))
-        loss = self.criterion(self.model(x), y)
-        done = batch_idx / self.context._epoch_len
-        self.model.backward(loss)
-        self.model.step()
-        return {"loss": loss, "done": done, "weight": 1 / self.context.get_num_micro_batches_per_slot()}
-
-Numbers
-    Unchanged. With accumulation ``_epoch_len`` counts optimizer steps, as ``batch_idx`` does: reviewed then.
-
-References
-    DeepSpeedTrialContext, DeepSpeedTrialContext.get_num_micro_batches_per_slot
-"""
+"""What DeepSpeedTrialContext lacks and no rule converts is blocked, by name."""
 
 from __future__ import annotations
 
 import libcst as cst
 
 from ds_migrate.conversion.rule_context import RuleContext
+from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import code
 from ds_migrate.trial.context import ContextUse
 
-CODE = "DSM390"
-NAME = "context-api"
+CODE = Code.CONTEXT_API
 
 KEPT = frozenset(
     [

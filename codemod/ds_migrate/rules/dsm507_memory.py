@@ -1,20 +1,4 @@
-"""What training state takes in memory, and what stages, offload and precision would save.
-
-What it does
-    Says in the summary how many bytes weights, gradients and the optimizer's state take for each parameter of the
-    model: as the trial was, as converted, and with the options that it can have. N is the number of ranks.
-
-Why
-    PyTorchTrial kept everything on every rank. What a ZeRO stage saves depends on the number of ranks, and on few ranks
-    it may cost more than it saves: each rank steps a float32 copy of its share. A byte a parameter is a gigabyte for a
-    billion parameters. Activations come on top.
-
-Numbers
-    None is changed: this is an estimate, made as DeepSpeed's own estimators make theirs.
-
-References
-    deepspeed.runtime.zero.stage_1_and_2.estimate_zero2_model_states_mem_needs
-"""
+"""What training state takes in memory, and what stages, offload and precision would save."""
 
 from __future__ import annotations
 
@@ -24,11 +8,11 @@ from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.decisions.config_optimizer import constructor
 from ds_migrate.decisions.zero_hazards import forward_past_engine
 from ds_migrate.deepspeed_facts import Bytes, training_state
+from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, number
 from ds_migrate.trial.model import Form, Optimizer
 
-CODE = "DSM507"
-NAME = "memory"
+CODE = Code.MEMORY
 
 # Values that torch's optimizers keep for each parameter; others are taken for Adam's like.
 _STATES = {"Adagrad": 1, "RMSprop": 1, "ASGD": 1}

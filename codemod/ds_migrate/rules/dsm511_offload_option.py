@@ -1,42 +1,12 @@
-"""``--offload`` moves training state to host memory.
-
-What it does
-    ``optimizer`` puts ``offload_optimizer`` into ``ds_config.json`` (ZeRO stages 1 to 3), ``parameters`` also
-    ``offload_param`` (stage 3), both to the host's memory. The trial's own optimizer is kept, which DeepSpeed wants to
-    be told: ``"zero_force_ds_cpu_optimizer": false``.
-
-    Blocked at a stage that cannot offload, and where there is an engine for each optimizer.
-
-Why
-    A model that does not fit trains all the same, slower: states travel over the bus, and the optimizer steps on the
-    host's processors. DeepSpeed's own CPU Adam is faster there; it needs a compiler and rounds otherwise.
-
-After
-    {
-      "gradient_clipping": 0.0,
-      "zero_optimization": {
-        "stage": 1,
-        "offload_optimizer": {
-          "device": "cpu"
-        }
-      },
-      "zero_force_ds_cpu_optimizer": false
-    }
-
-Numbers
-    Unchanged in fp32: <= 1e-6 on 1 and 2 ranks, stages 1 to 3.
-
-References
-    DeepSpeed config zero_optimization.offload_optimizer, offload_param, zero_force_ds_cpu_optimizer
-"""
+"""``--offload`` moves training state to host memory."""
 
 from __future__ import annotations
 
 from ds_migrate.conversion.rule_context import RuleContext
+from ds_migrate.rules.codes import Code
 from ds_migrate.trial.model import Form, Trial
 
-CODE = "DSM511"
-NAME = "offload-option"
+CODE = Code.OFFLOAD_OPTION
 
 _SAID = {
     "optimizer": "optimizer state lives in host memory and is stepped there, which is slower",

@@ -11,6 +11,7 @@ from typing import Any
 import libcst as cst
 
 from ds_migrate.project.inline_comments import Comment, comments_in
+from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.codegen import Printed
 from ds_migrate.syntax.edits import Change, Edits, Text
 from ds_migrate.syntax.imports import Imports
@@ -48,12 +49,12 @@ class SourceFile:
         try:
             self.module = parsed(data)
         except cst.ParserSyntaxError as error:
-            raise SourceError("DSM001", error.message, error.raw_line, error.raw_column + 1) from error
+            raise SourceError(Code.UNREADABLE_SOURCE, error.message, error.raw_line, error.raw_column + 1) from error
         except (UnicodeDecodeError, LookupError, SyntaxError, RecursionError) as error:
-            raise SourceError("DSM001", f"cannot be read as Python: {error}") from error
+            raise SourceError(Code.UNREADABLE_SOURCE, f"cannot be read as Python: {error}") from error
         self._printed = Printed(self.module)
         if self._encode(self._printed.text) != data:
-            raise SourceError("DSM002", "libcst cannot print this file back byte for byte")
+            raise SourceError(Code.NOT_LOSSLESS, "libcst cannot print this file back byte for byte")
         self._index = Index(self.module)
         self.edits = Edits(self.module)
 

@@ -56,18 +56,19 @@ def log(report: Report, mode: Mode) -> dict[str, Any]:
 def _rules(codes: Sequence[str]) -> list[dict[str, Any]]:
     if not codes:
         return []
-    from ds_migrate.rules import all_rules
+    from ds_migrate.rules.codes import Code
+    from ds_migrate.rules.pages import page_of
 
     return [
         {
-            "id": rule.code,
-            "name": "".join(word.capitalize() for word in rule.name.split("-")),
-            "shortDescription": {"text": rule.summary},
-            "fullDescription": {"text": " ".join(rule.doc.strip().split("\n\n")[0].split())},
-            "help": {"text": rule.doc.strip(), "markdown": rule.doc.strip()},
+            "id": code.value,
+            "name": "".join(word.capitalize() for word in code.slug.split("-")),
+            "shortDescription": {"text": code.summary},
+            "fullDescription": {"text": code.summary},
+            "help": {"text": page_of(code).text, "markdown": page_of(code).markdown},
         }
-        for rule in all_rules()
-        if rule.code in codes
+        for code in Code
+        if code in codes
     ]
 
 
