@@ -1,7 +1,7 @@
 """The rules that rewrite Python: one module each, found by being here, applied in the order of their codes.
 
-A rule module has ``CODE`` and ``apply(ctx)``, called once a trial, or ``apply_file(file, contexts)``, called once a file
-of a family after every trial of it.
+A rule module has ``CODE`` and ``apply(ctx)``, called once a trial, or ``apply_file(file, contexts)``, called once
+a file of a family after every trial of it.
 """
 
 from __future__ import annotations
