@@ -33,7 +33,7 @@ import torch
 from torch import nn
 from trial_runtime import pytorch
 from trial_runtime.pytorch import deepspeed as det_ds
-from trial_runtime.pytorch._checkpoints.run_state import Snapshots
+from trial_runtime.pytorch._checkpoints.run_state import RunCheckpointer
 
 BYTES_A_PARAMETER = 12  # its value and two moments, fp32
 WIDTH = 1024
@@ -85,32 +85,32 @@ class Measuring:
         save: the runtime's.
     """
 
-    def __init__(self, save: Callable[[Snapshots], None]) -> None:
+    def __init__(self, save: Callable[[RunCheckpointer], None]) -> None:
         self.save = save
         self.figures: dict[str, list[float]] = {name: [] for name in FIGURES}
         self.bytes = 0
 
-    def __call__(self, snapshots: Snapshots) -> None:
+    def __call__(self, checkpointer: RunCheckpointer) -> None:
         turns = [self.by_engine, self.by_runtime]
         for save in turns if len(self.figures["engine"]) % 2 else reversed(turns):
-            save(snapshots)
+            save(checkpointer)
 
-    def by_engine(self, snapshots: Snapshots) -> None:
-        folder = snapshots.store.directory.parent / "engine"
+    def by_engine(self, checkpointer: RunCheckpointer) -> None:
+        folder = checkpointer.store.directory.parent / "engine"
         began = self.start()
-        snapshots.context.models[0].save_checkpoint(str(folder), tag="model0")
+        checkpointer.context.models[0].save_checkpoint(str(folder), tag="model0")
         self.note("engine", began)
         self.figures["engine_cpu"].append(time.thread_time() - self.cpu)
         self.clear(folder)
 
-    def by_runtime(self, snapshots: Snapshots) -> None:
-        folder = snapshots.store.directory
+    def by_runtime(self, checkpointer: RunCheckpointer) -> None:
+        folder = checkpointer.store.directory
         began = self.start()
-        self.save(snapshots)
+        self.save(checkpointer)
         self.note("runtime", began)
         self.figures["runtime_cpu"].append(time.thread_time() - self.cpu)
-        self.figures["runtime_own"].append(self.figures["runtime"][-1] - snapshots.strategy.trial.engine_part)
-        snapshots.settle()
+        self.figures["runtime_own"].append(self.figures["runtime"][-1] - checkpointer.strategy.trial.engine_part)
+        checkpointer.finish_commit()
         self.note("until_committed", began)
         self.bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
         self.clear(folder)
@@ -131,8 +131,8 @@ class Measuring:
 def measure(size: int, rounds: int, folder: Path) -> dict[str, Any]:
     """Seconds that training stops, for a checkpoint of ``size`` bytes."""
     with det_ds.init(hparams={"bytes": size, "global_batch_size": 1}, run_dir=folder) as context:
-        measuring = Measuring(Snapshots.save)
-        replaced = mock.patch.object(Snapshots, "save", lambda snapshots: measuring(snapshots))
+        measuring = Measuring(RunCheckpointer.save)
+        replaced = mock.patch.object(RunCheckpointer, "save", lambda checkpointer: measuring(checkpointer))
         context.set_enable_tensorboard_logging(False)
         trainer = det_ds.Trainer(Wide(context), context)
         with replaced:

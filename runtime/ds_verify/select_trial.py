@@ -12,11 +12,11 @@ from ds_migrate.files.discovery import discover
 from ds_migrate.options import Options
 from ds_migrate.pipeline import migrate
 from trial_runtime._cluster_info import ClusterInfo
-from trial_runtime._storage.urls import Storage
+from trial_runtime._storage.urls import CheckpointStorage
 from trial_runtime.train.config import hparams
 from trial_runtime.train.config.document import assign, load
 from trial_runtime.train.config.errors import ConfigError
-from trial_runtime.train.config.run_plan import Plan, make_plan
+from trial_runtime.train.config.run_plan import RunPlan, make_plan
 from trial_runtime.train.run.run_directory import RunDirectory, describe
 
 _SUFFIXES = (".yaml", ".yml")
@@ -78,7 +78,7 @@ def choose(
     return min(named, key=lambda choice: (len(choice.picked), str(choice.config)))
 
 
-def plan_of(choice: Choice, context: Path, ranks: int, changes: Mapping[str, Any] | None = None) -> Plan:
+def plan_of(choice: Choice, context: Path, ranks: int, changes: Mapping[str, Any] | None = None) -> RunPlan:
     """The plan of one side's run.
 
     Args:
@@ -96,10 +96,10 @@ def plan_of(choice: Choice, context: Path, ranks: int, changes: Mapping[str, Any
     for name, value in (changes or {}).items():
         assign(document, f"hyperparameters.overwrite_deepspeed_args.{name}", value)
     plan = make_plan(document, str(choice.config or choice.trial), context, picks=choice.picks)
-    return dataclasses.replace(plan, slots=ranks, storage=Storage())
+    return dataclasses.replace(plan, slots=ranks, storage=CheckpointStorage())
 
 
-def info_of(plan: Plan, directory: Path, seed: int) -> ClusterInfo:
+def info_of(plan: RunPlan, directory: Path, seed: int) -> ClusterInfo:
     """What the ranks are told: the plan's run, in `directory`."""
     directory.mkdir(parents=True, exist_ok=True)
     return describe(plan, RunDirectory(directory, directory.name, 1, seed), None)

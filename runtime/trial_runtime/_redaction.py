@@ -12,7 +12,7 @@ from typing import Any
 
 from ruamel.yaml.error import YAMLError
 
-from trial_runtime._storage.remote import texts_in
+from trial_runtime._storage.remote import iter_strings
 
 MASK = "<masked>"
 FIELDS = ("access_key", "secret_key", "connection_string", "credential")
@@ -103,12 +103,12 @@ def _without_texts(value: Any) -> Any:
 
 
 def _keys(document: Mapping[str, Any]) -> Iterator[str]:
-    yield from texts_in(_private(_registry(document)))
+    yield from iter_strings(_private(_registry(document)))
     section = document.get(_SECTION)
     texts = [section] if isinstance(section, str) else []
     if isinstance(section, Mapping):
         yield from (str(section[name]) for name in FIELDS if section.get(name))
-        yield from texts_in(section.get("options"))
+        yield from iter_strings(section.get("options"))
         texts = [str(section.get("url") or "")]
     for text in texts:
         yield from (found[:-1] for found in _USER_IN_URL.findall(text))

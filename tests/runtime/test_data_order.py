@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trial_runtime import pytorch
 from trial_runtime.pytorch._data import rng
-from trial_runtime.pytorch._data.epoch_replay import TrainingBatches
+from trial_runtime.pytorch._data.epoch_replay import ResumableBatchSampler
 
 
 class Numbered(toys.SimplePT):
@@ -88,8 +88,10 @@ def test_a_stream_taken_up_again_gives_what_would_have_come(
     data = range(samples)
     kind = torch.utils.data.RandomSampler if shuffle else torch.utils.data.SequentialSampler
 
-    def stream(rank: int, skip: int = 0, passes: Any = None) -> TrainingBatches:
-        return TrainingBatches(torch.utils.data.BatchSampler(kind(data), batch, False), replicas, rank, skip, passes)
+    def stream(rank: int, skip: int = 0, passes: Any = None) -> ResumableBatchSampler:
+        return ResumableBatchSampler(
+            torch.utils.data.BatchSampler(kind(data), batch, False), replicas, rank, skip, passes
+        )
 
     for rank in range(replicas):
         rng.seed_everything(3)

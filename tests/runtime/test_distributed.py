@@ -82,7 +82,7 @@ def test_ranks_without_torch_distributed_meet_at_the_chief(
         with context(rank, nodes, local_size, port) as ranks:
             first = every_collective(ranks)
             again = every_collective(ranks)
-            with ranks._beside() as others:
+            with ranks._with_separate_groups() as others:
                 assert others.allgather(rank) == list(range(size))
             return first if first == again else (first, again)
 

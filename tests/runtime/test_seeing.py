@@ -16,8 +16,8 @@ import toys
 from rich.console import Console
 from trial_runtime.pytorch import Batch, Epoch
 from trial_runtime.pytorch._loop.progress import Progress
-from trial_runtime.pytorch._loop.throughput import Pace, clock
-from trial_runtime.pytorch._reporting.progress_bar import ProgressBar, terminal_for_bar
+from trial_runtime.pytorch._loop.throughput import Throughput, clock
+from trial_runtime.pytorch._reporting.progress_bar import ProgressBar, find_bar_terminal
 from trial_runtime.train.run.log_tee import Tee
 
 
@@ -39,40 +39,40 @@ def clocked(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def pace_of(clocked: list[float], length: Any = None, **progress: Any) -> Pace:
+def throughput_of(clocked: list[float], length: Any = None, **progress: Any) -> Throughput:
     """40 batches of 8 samples took 10 seconds, and 3 steps were skipped."""
     where = Progress(**progress)
-    pace = Pace(where, length or Batch(100), lambda: where.batches * 8)
-    pace.begin(skipped=1)
+    throughput = Throughput(where, length or Batch(100), lambda: where.batches * 8)
+    throughput.begin(skipped=1)
     clocked[0] += 10.0
     where.batches += 40
-    pace.report(skipped=4)
-    return pace
+    throughput.report(skipped=4)
+    return throughput
 
 
 # Speed
 
 
 def test_speed_and_time_left_are_those_since_the_last_report(clocked: list[float]) -> None:
-    pace = pace_of(clocked)
-    assert (pace.batches_per_second, pace.samples_per_second, pace.seconds_left) == (4.0, 32.0, 15.0)
-    assert pace.in_words() == "4 batches/s, 32 samples/s, 0:00:15 left, 3 steps skipped (overflow)"
+    throughput = throughput_of(clocked)
+    assert (throughput.batches_per_second, throughput.samples_per_second, throughput.seconds_left) == (4.0, 32.0, 15.0)
+    assert throughput.summary() == "4 batches/s, 32 samples/s, 0:00:15 left, 3 steps skipped (overflow)"
 
 
 def test_time_between_training_does_not_count(clocked: list[float]) -> None:
-    pace = pace_of(clocked)
+    throughput = throughput_of(clocked)
     clocked[0] += 1000.0  # a validation
-    pace.begin(skipped=4)
+    throughput.begin(skipped=4)
     clocked[0] += 5.0
-    pace.progress.batches += 40
-    pace.report(skipped=4)
-    assert (pace.batches_per_second, pace.skipped, pace.skipped_in_all) == (8.0, 0, 3)
+    throughput.progress.batches += 40
+    throughput.report(skipped=4)
+    assert (throughput.batches_per_second, throughput.skipped, throughput.skipped_in_all) == (8.0, 0, 3)
 
 
 def test_a_length_in_epochs_ends_after_its_last_batch(clocked: list[float]) -> None:
-    assert pace_of(clocked, Epoch(3), epoch_length=30).total == 90
-    assert pace_of(clocked, Epoch(3), epoch_length=31, micro_batches=2).total == 46
-    assert pace_of(clocked, Epoch(3)).total is None
+    assert throughput_of(clocked, Epoch(3), epoch_length=30).total == 90
+    assert throughput_of(clocked, Epoch(3), epoch_length=31, micro_batches=2).total == 46
+    assert throughput_of(clocked, Epoch(3)).total is None
 
 
 def test_times_are_written_as_clocks_write_them() -> None:
@@ -90,7 +90,7 @@ def rendered(bar: ProgressBar, width: int = 120) -> str:
 
 
 def test_the_bar_shows_position_speed_time_left_and_loss(clocked: list[float]) -> None:
-    bar = ProgressBar(pace_of(clocked))
+    bar = ProgressBar(throughput_of(clocked))
     bar.on_training_metrics(40, {"accuracy": 0.5, "loss": 0.123456, "batches": 40}, [])
     line = rendered(bar)
     for part in ("training", "40/100 batches", "32 samples/s", "0:00:15 left", "loss 0.1235", "3 steps skipped"):
@@ -99,11 +99,11 @@ def test_the_bar_shows_position_speed_time_left_and_loss(clocked: list[float]) -
 
 
 def test_a_narrow_terminal_gets_one_line_too(clocked: list[float]) -> None:
-    assert rendered(ProgressBar(pace_of(clocked)), width=40).count("\n") == 1
+    assert rendered(ProgressBar(throughput_of(clocked)), width=40).count("\n") == 1
 
 
 def test_a_length_that_nobody_knows_has_no_end(clocked: list[float]) -> None:
-    line = rendered(ProgressBar(pace_of(clocked, Epoch(3))))
+    line = rendered(ProgressBar(throughput_of(clocked, Epoch(3))))
     assert "40 batches" in line
     assert "left" not in line
 
@@ -184,12 +184,12 @@ def test_no_color_means_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("name", ["dumb", "unknown", None])
 def test_a_terminal_that_cannot_move_its_cursor_gets_lines(monkeypatch: pytest.MonkeyPatch, name: str | None) -> None:
     terminal = attach(monkeypatch)
-    assert terminal_for_bar() is terminal
+    assert find_bar_terminal() is terminal
     if name is None:
         monkeypatch.delenv("TERM")
     else:
         monkeypatch.setenv("TERM", name)
-    assert terminal_for_bar() is None
+    assert find_bar_terminal() is None
 
 
 def test_elsewhere_nothing_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,8 +230,8 @@ def test_json_lines_have_speed_and_skipped_steps(tmp_path: Path) -> None:
     toys.fit(Overflowing, run_dir=tmp_path, max_length=Batch(4), reporting_period=Batch(2))
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     paces = [line["pace"] for line in lines if line["group"] == "training"]
-    assert [pace["skipped_steps"] for pace in paces] == [1, 0]
-    assert all(pace["batches_per_second"] > 0 and pace["samples_per_second"] > 0 for pace in paces)
+    assert [throughput["skipped_steps"] for throughput in paces] == [1, 0]
+    assert all(throughput["batches_per_second"] > 0 and throughput["samples_per_second"] > 0 for throughput in paces)
 
 
 def test_numbers_that_are_none_stay_valid_json(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from trial_runtime._cluster_info import FitDefaults, Length
 from trial_runtime.train.config.document import assign, load, parse_yaml, split_assignment
 from trial_runtime.train.config.errors import ConfigError
-from trial_runtime.train.config.run_plan import Plan, make_plan
+from trial_runtime.train.config.run_plan import RunPlan, make_plan
 
 BASE = """
 name: mnist
@@ -18,7 +18,7 @@ searcher: {name: single, metric: loss, max_length: {epochs: 2}}
 """
 
 
-def plan(text: str = "", context: Path = Path("/nowhere"), **options: Any) -> Plan:
+def plan(text: str = "", context: Path = Path("/nowhere"), **options: Any) -> RunPlan:
     """The plan of BASE with the top-level fields of ``text`` in place of its own."""
     document = {**parse_yaml(BASE), **(parse_yaml(text) or {})}
     return make_plan(document, "c.yaml", context, **options)

@@ -49,7 +49,7 @@ def is_url(text: str) -> bool:
     return _URL.match(text) is not None
 
 
-def with_options_of_environment(url: str) -> Location:
+def with_environment_options(url: str) -> Location:
     """The location, with the options that ``ds-train`` hands on; without them the driver finds keys by itself."""
     return Location(url, json.loads(os.environ.get(OPTIONS_VARIABLE, "{}")))
 
@@ -80,7 +80,7 @@ def call(location: Location, action: str, **arguments: Any) -> Any:
     )
     if done.returncode != 0:
         said = done.stderr.strip().splitlines()
-        raise CheckpointStorageError(f"{location.url}: {_without_keys(said[-1] if said else '?', location)}")
+        raise CheckpointStorageError(f"{location.url}: {_mask_secrets(said[-1] if said else '?', location)}")
     return json.loads(done.stdout)
 
 
@@ -97,7 +97,7 @@ def fetched(given: str | Path) -> Iterator[Path]:
     if not is_url(str(given)):
         yield Path(given)
         return
-    folder, name = resolve(with_options_of_environment(str(given)))
+    folder, name = resolve(with_environment_options(str(given)))
     with tempfile.TemporaryDirectory(prefix="checkpoint-") as scratch:
         target = Path(scratch) / name
         call(folder, "get", name=name, folder=str(target), files=call(folder, "files", name=name))
@@ -120,16 +120,16 @@ def resolve(location: Location) -> tuple[Location, str]:
     raise CheckpointStorageError(f"{location.url}: there is no checkpoint")
 
 
-def _without_keys(text: str, location: Location) -> str:
-    for value in texts_in({name: value for name, value in location.options.items() if name not in _NO_KEYS}):
+def _mask_secrets(text: str, location: Location) -> str:
+    for value in iter_strings({name: value for name, value in location.options.items() if name not in _NO_KEYS}):
         text = text.replace(value, "***")
     return text
 
 
-def texts_in(value: Any) -> Iterator[str]:
+def iter_strings(value: Any) -> Iterator[str]:
     """All texts in a mapping, at any depth."""
     if isinstance(value, Mapping):
         for inner in value.values():
-            yield from texts_in(inner)
+            yield from iter_strings(inner)
     elif isinstance(value, str) and value:
         yield value

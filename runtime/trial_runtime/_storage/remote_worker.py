@@ -18,7 +18,7 @@ _LATEST, _MANIFEST = "latest", "manifest.json"
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "az": "azure", "abfs": "azure", "abfss": "azure"}
 
 
-class Storage:
+class RemoteStorage:
     """A run's checkpoints at a URL. Every method is an action of :func:`trial_runtime._storage.remote.call`.
 
     Raises:
@@ -110,7 +110,7 @@ def main() -> int:
     job = json.load(sys.stdin)
     assert job["action"] in ACTIONS
     try:
-        result = getattr(Storage(job["url"], job["options"]), job["action"])(**job["arguments"])
+        result = getattr(RemoteStorage(job["url"], job["options"]), job["action"])(**job["arguments"])
     except Exception as error:
         print(f"{type(error).__name__}: {' '.join(str(error).split())}", file=sys.stderr)
         return 1

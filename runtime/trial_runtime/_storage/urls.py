@@ -15,7 +15,7 @@ _REMOTE = ("s3", "gcs", "azure", "url")
 
 
 @dataclasses.dataclass(frozen=True)
-class Storage:
+class CheckpointStorage:
     """Where checkpoints go.
 
     Attributes:
@@ -31,7 +31,7 @@ class Storage:
     save_trial_latest: int | None = None
 
 
-def read_storage(section: Section, context: Path) -> Storage:
+def read_storage(section: Section, context: Path) -> CheckpointStorage:
     """The storage that ``section`` describes; relative paths start at the context directory."""
     best = section.optional_integer("save_trial_best")
     experiment_best = section.optional_integer("save_experiment_best")
@@ -41,8 +41,8 @@ def read_storage(section: Section, context: Path) -> Storage:
         best = max(1 if best is None else best, experiment_best or 0)
         latest = 1 if latest is None else latest
     if section.get("type") in _REMOTE:
-        return Storage(None, _remote(section), best, latest)
-    return Storage(_root(section, context), None, best, latest)
+        return CheckpointStorage(None, _remote(section), best, latest)
+    return CheckpointStorage(_root(section, context), None, best, latest)
 
 
 def section_of(root: Section) -> Section:
@@ -76,10 +76,10 @@ def _root(section: Section, context: Path) -> Path | None:
     if kind == "directory":
         path = section.text("container_path")
         if path is None:
-            section.problems.say(f"{section.at('container_path')}: is missing: write the folder for checkpoints")
+            section.problems.report(f"{section.at('container_path')}: is missing: write the folder for checkpoints")
             return None
         return context / path
-    section.bad(
+    section.reject(
         "type",
         "write shared_fs (with host_path), directory (with container_path), s3 or gcs (with bucket), azure (with "
         "container), or url (with any URL that fsspec knows)",
@@ -90,7 +90,7 @@ def _root(section: Section, context: Path) -> Path | None:
 def _shared(section: Section, context: Path) -> Path | None:
     host = section.text("host_path")
     if host is None:
-        section.problems.say(f"{section.at('host_path')}: is missing: write the folder for checkpoints")
+        section.problems.report(f"{section.at('host_path')}: is missing: write the folder for checkpoints")
         return None
     root = context / host
     inner = section.text("storage_path")
@@ -98,7 +98,7 @@ def _shared(section: Section, context: Path) -> Path | None:
         return root
     path = root / inner  # an absolute storage_path replaces the root, so it has to lie below it
     if not path.resolve().is_relative_to(root.resolve()):
-        section.bad("storage_path", f"it must lie inside host_path ({host})")
+        section.reject("storage_path", f"it must lie inside host_path ({host})")
     return path
 
 
@@ -108,20 +108,22 @@ def _remote(section: Section) -> Location | None:
     if kind == "url":
         url, options = section.text("url"), section.get("options") or {}
         if url is None or not is_url(url):
-            section.problems.say(f"{section.at('url')}: write a URL such as s3://bucket/folder")
+            section.problems.report(f"{section.at('url')}: write a URL such as s3://bucket/folder")
             return None
         if not isinstance(options, Mapping):
-            section.problems.say(f"{section.at('options')}: write a mapping of the driver's options (it is not shown)")
+            section.problems.report(
+                f"{section.at('options')}: write a mapping of the driver's options (it is not shown)"
+            )
             return None
         return Location(url, dict(options))
     options = {"s3": _s3, "gcs": _gcs, "azure": _azure}[kind](section)
     name = section.text("container" if kind == "azure" else "bucket")
     prefix = (None if kind == "azure" else section.text("prefix")) or ""
     if ".." in prefix.split("/"):
-        section.bad("prefix", "write a folder in the bucket, without ..")
+        section.reject("prefix", "write a folder in the bucket, without ..")
     if not name:
         field = "container" if kind == "azure" else "bucket"
-        section.problems.say(f"{section.at(field)}: is missing: write the {field} for checkpoints")
+        section.problems.report(f"{section.at(field)}: is missing: write the {field} for checkpoints")
         return None
     scheme = {"s3": "s3", "gcs": "gs", "azure": "az"}[kind]
     folder = "/".join(part for part in f"{name}/{prefix}".split("/") if part not in ("", "."))
@@ -130,7 +132,7 @@ def _remote(section: Section) -> Location | None:
 
 def _s3(section: Section) -> dict[str, Any]:
     if section.has("access_key") != section.has("secret_key"):
-        section.problems.say(f"{section.path}: access_key and secret_key go together: write both or neither")
+        section.problems.report(f"{section.path}: access_key and secret_key go together: write both or neither")
     return {
         "key": section.secret("access_key"),
         "secret": section.secret("secret_key"),
@@ -147,12 +149,12 @@ def _azure(section: Section) -> dict[str, Any]:
     connection, account = section.secret("connection_string"), section.text("account_url")
     credential = section.secret("credential")
     if connection and (account or credential):
-        section.problems.say(f"{section.path}: connection_string says all: leave out account_url and credential")
+        section.problems.report(f"{section.path}: connection_string says all: leave out account_url and credential")
     elif not connection and not account:
-        section.problems.say(f"{section.path}: write connection_string, or account_url (with credential)")
+        section.problems.report(f"{section.path}: write connection_string, or account_url (with credential)")
     if connection or not account:
         return {"connection_string": connection}
     host = urllib.parse.urlsplit(account).netloc
     if not host.split(".")[0] or not account.startswith("https://"):
-        section.bad("account_url", "write https://ACCOUNT.blob.core.windows.net; use connection_string for others")
+        section.reject("account_url", "write https://ACCOUNT.blob.core.windows.net; use connection_string for others")
     return {"account_name": host.split(".")[0], "account_host": host, "credential": credential}

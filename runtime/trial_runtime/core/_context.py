@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trial_runtime._storage.remote import is_url, with_options_of_environment
+from trial_runtime._storage.remote import is_url, with_environment_options
 from trial_runtime.core._distributed import DistributedContext, DummyDistributedContext
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _dummy_init(
     if config is None and checkpoint_storage is not None:
         assert not isinstance(checkpoint_storage, dict)
         if is_url(str(checkpoint_storage)):
-            settings.remote = with_options_of_environment(str(checkpoint_storage))
+            settings.remote = with_environment_options(str(checkpoint_storage))
         else:
             settings.checkpoint_directory = Path(checkpoint_storage)
     settings.tensorboard = tensorboard_path

@@ -9,7 +9,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from trial_runtime.core._object_collectives import PATIENCE, Link, StoreLink, TorchLink, meet, part
+from trial_runtime.core._object_collectives import (
+    TIMEOUT,
+    ObjectCollectives,
+    StoreCollectives,
+    TorchCollectives,
+    connect_store,
+    make_substore,
+)
 
 
 class DistributedContext:
@@ -72,7 +79,7 @@ class DistributedContext:
         self._is_chief = rank == 0
         self._is_local_chief = local_rank == 0
         self._port = pub_port + port_offset
-        self._links: tuple[Link, Link] | None = None
+        self._collectives: tuple[ObjectCollectives, ObjectCollectives] | None = None
         self._store: Any = None
         if local_size != size and chief_ip is None and "MASTER_ADDR" not in os.environ and not dist.is_initialized():
             raise AssertionError(
@@ -166,7 +173,7 @@ class DistributedContext:
 
     def close(self) -> None:
         """Let go of the groups. Further collectives would make new ones."""
-        self._links = self._store = None
+        self._collectives = self._store = None
 
     def __enter__(self) -> DistributedContext:
         return self
@@ -192,11 +199,11 @@ class DistributedContext:
 
     def broadcast(self, stuff: Any) -> Any:
         """The chief's ``stuff`` (picklable) on every rank."""
-        return stuff if self.size == 1 else self._link(local=False).broadcast(stuff)
+        return stuff if self.size == 1 else self._collectives_of(local=False).broadcast(stuff)
 
     def broadcast_local(self, stuff: Any = None) -> Any:
         """The local chief's ``stuff`` on every rank of this node."""
-        return stuff if self.local_size == 1 else self._link(local=True).broadcast(stuff)
+        return stuff if self.local_size == 1 else self._collectives_of(local=True).broadcast(stuff)
 
     def barrier(self) -> None:
         """Wait until every rank is here. Without a time limit."""
@@ -207,7 +214,7 @@ class DistributedContext:
         return gathered if is_chief else None
 
     def _allgather(self, stuff: Any, size: int, local: bool) -> list[Any]:
-        return [stuff] if size == 1 else self._link(local).allgather(stuff)
+        return [stuff] if size == 1 else self._collectives_of(local).allgather(stuff)
 
     def group(self) -> Any:
         """The gloo group of all ranks' collectives. Made on first use, by all ranks.
@@ -215,28 +222,32 @@ class DistributedContext:
         Raises:
             ValueError: when torch.distributed is not up and the environment does not say how to bring it up.
         """
-        link = self._link(local=False)
-        if not isinstance(link, TorchLink):
+        collectives = self._collectives_of(local=False)
+        if not isinstance(collectives, TorchCollectives):
             raise ValueError(
                 f"torch.distributed is not up on rank {self.rank} of {self.size}, and gradients are shared through it. "
                 "Start the ranks with torchrun, or call torch.distributed.init_process_group() before."
             )
-        return link.group
+        return collectives.group
 
-    def _link(self, local: bool) -> Link:
-        if self._links is None:
-            self._links = self._links_of_torch() if self._brings_torch_up() else self._links_of_store()
-        return self._links[local]
+    def _collectives_of(self, local: bool) -> ObjectCollectives:
+        if self._collectives is None:
+            self._collectives = (
+                self._make_torch_collectives() if self._uses_torch_distributed() else self._make_store_collectives()
+            )
+        return self._collectives[local]
 
-    def _beside(self) -> DistributedContext:
+    def _with_separate_groups(self) -> DistributedContext:
         """The same ranks with groups of their own, for a thread beside this one. Collective."""
         other = copy.copy(self)
         if self.size > 1:
-            over_torch = isinstance(self._link(local=False), TorchLink)
-            other._links = self._links_of_torch() if over_torch else self._links_of_store("beside")
+            over_torch = isinstance(self._collectives_of(local=False), TorchCollectives)
+            other._collectives = (
+                self._make_torch_collectives() if over_torch else self._make_store_collectives("beside")
+            )
         return other
 
-    def _brings_torch_up(self) -> bool:
+    def _uses_torch_distributed(self) -> bool:
         """Whether torch.distributed has these very ranks; brings it up where the environment describes them."""
         env, own = os.environ, (self.rank, self.size)
         if not dist.is_initialized():
@@ -252,26 +263,26 @@ class DistributedContext:
             )
         return others == own
 
-    def _links_of_torch(self) -> tuple[Link, Link]:
-        everyone = TorchLink(dist.new_group(backend="gloo", timeout=PATIENCE))
+    def _make_torch_collectives(self) -> tuple[ObjectCollectives, ObjectCollectives]:
+        everyone = TorchCollectives(dist.new_group(backend="gloo", timeout=TIMEOUT))
         if self.cross_size == 1:
             return everyone, everyone
         own = everyone
         for node in range(self.cross_size):  # every rank makes every group
             first = node * self.local_size
             ranks = list(range(first, min(first + self.local_size, self.size)))
-            group = dist.new_group(ranks, backend="gloo", timeout=PATIENCE)
+            group = dist.new_group(ranks, backend="gloo", timeout=TIMEOUT)
             if node == self.cross_rank:
-                own = TorchLink(group, first)
+                own = TorchCollectives(group, first)
         return everyone, own
 
-    def _links_of_store(self, purpose: str = "own") -> tuple[Link, Link]:
+    def _make_store_collectives(self, purpose: str = "own") -> tuple[ObjectCollectives, ObjectCollectives]:
         if self._store is None:
             address = "127.0.0.1" if self.local_size == self.size else str(self.chief_ip)
-            self._store = meet(address, self._port, self.rank, self.size)
-        store = part(self._store, purpose)
-        node = part(store, f"node{self.cross_rank}")
-        return StoreLink(store, self.rank, self.size), StoreLink(node, self.local_rank, self.local_size)
+            self._store = connect_store(address, self._port, self.rank, self.size)
+        store = make_substore(self._store, purpose)
+        node = make_substore(store, f"node{self.cross_rank}")
+        return StoreCollectives(store, self.rank, self.size), StoreCollectives(node, self.local_rank, self.local_size)
 
 
 class DummyDistributedContext(DistributedContext):

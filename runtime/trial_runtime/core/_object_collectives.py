@@ -9,11 +9,11 @@ from typing import Any, Protocol
 import torch.distributed as dist
 
 # Ranks may wait while the chief evaluates a whole dataset or writes a checkpoint: that is no failure.
-PATIENCE = datetime.timedelta(days=30)
-_MEETING = datetime.timedelta(minutes=5)
+TIMEOUT = datetime.timedelta(days=30)
+_CONNECT_TIMEOUT = datetime.timedelta(minutes=5)
 
 
-class Link(Protocol):
+class ObjectCollectives(Protocol):
     """Collectives among some ranks, which all make the same calls in the same order."""
 
     def allgather(self, stuff: Any) -> list[Any]:
@@ -23,7 +23,7 @@ class Link(Protocol):
         """The first rank's ``stuff`` (picklable) on every rank."""
 
 
-class TorchLink:
+class TorchCollectives:
     """Over a process group of torch.distributed (gloo, so the accelerator is not touched).
 
     Args:
@@ -46,12 +46,12 @@ class TorchLink:
         return box[0]
 
 
-class StoreLink:
+class StoreCollectives:
     """Over a store that one rank serves; for ranks without a process group, threads of one process included.
 
     Args:
         store: a store of torch.distributed.
-        rank, size: this rank among the ``size`` ranks of the link.
+        rank, size: this rank among the ``size`` ranks of the collectives.
     """
 
     def __init__(self, store: Any, rank: int, size: int) -> None:
@@ -80,19 +80,19 @@ class StoreLink:
         return self.allgather(stuff if self._rank == 0 else None)[0]
 
 
-def meet(address: str, port: int, rank: int, size: int) -> Any:
+def connect_store(address: str, port: int, rank: int, size: int) -> Any:
     """A store that rank 0 serves at ``address:port``.
 
     Raises:
         torch.distributed.DistError: when rank 0 does not answer within five minutes, or cannot serve at this port.
     """
     stores: Any = dist  # torch does not list its stores among its exports
-    store = stores.TCPStore(address, port, size, rank == 0, _MEETING, wait_for_workers=False)
-    store.set_timeout(PATIENCE)
+    store = stores.TCPStore(address, port, size, rank == 0, _CONNECT_TIMEOUT, wait_for_workers=False)
+    store.set_timeout(TIMEOUT)
     return store
 
 
-def part(store: Any, name: str) -> Any:
+def make_substore(store: Any, name: str) -> Any:
     """A store within a store, with keys of its own."""
     stores: Any = dist
     return stores.PrefixStore(name, store)

@@ -89,12 +89,12 @@ class TrialContext(_PyTorchReducerContext):
         """Deprecated: a context of one process from an experiment config, to try a trial out. Use ``init()``."""
         deprecated(f"{cls.__name__}.from_config()", "init(hparams=..., exp_conf=...)")
         hparams = {name: _constant(value) for name, value in (config.get("hyperparameters") or {}).items()}
-        context = cls._of(core._dummy_init(), hparams, config)
-        context._prepare_alone()
+        context = cls._make(core._dummy_init(), hparams, config)
+        context._prepare_standalone()
         return context
 
     @classmethod
-    def _of(
+    def _make(
         cls, run: core.Context, hparams: dict[str, Any] | None, exp_conf: dict[str, Any] | None, **own: Any
     ) -> Self:
         """The context of a trial in this run, with what the run says about everything else.
@@ -102,7 +102,7 @@ class TrialContext(_PyTorchReducerContext):
         Args:
             own: what the kind of context takes beside that.
         """
-        asked: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "core_context": run,
             "trial_seed": run.settings.seed,
             "hparams": hparams,
@@ -111,9 +111,9 @@ class TrialContext(_PyTorchReducerContext):
             "exp_conf": exp_conf,
             "steps_completed": 0,
         }
-        return cls(**asked, **own)
+        return cls(**arguments, **own)
 
-    def _prepare_alone(self) -> None:
+    def _prepare_standalone(self) -> None:
         """Bring up what a trial needs in a process that ``init()`` did not see."""
 
     # Configuration

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from trial_runtime.pytorch._checkpoints.run_state import CheckpointPolicy, Snapshots
+from trial_runtime.pytorch._checkpoints.run_state import CheckpointPolicy, RunCheckpointer
 from trial_runtime.pytorch._checkpoints.store import CheckpointStore
 from trial_runtime.pytorch._context import TrialContext
 from trial_runtime.pytorch._data import rng
@@ -17,9 +17,9 @@ from trial_runtime.pytorch._data.training_data import check_loader
 from trial_runtime.pytorch._loop.progress import Progress
 from trial_runtime.pytorch._loop.pytorch_strategy import PyTorchStrategy
 from trial_runtime.pytorch._loop.strategy import Strategy
-from trial_runtime.pytorch._loop.throughput import Pace
-from trial_runtime.pytorch._loop.training_loop import Plan, TrainingLoop
-from trial_runtime.pytorch._reporting.progress_bar import ProgressBar, terminal_for_bar
+from trial_runtime.pytorch._loop.throughput import Throughput
+from trial_runtime.pytorch._loop.training_loop import FitPlan, TrainingLoop
+from trial_runtime.pytorch._reporting.progress_bar import ProgressBar, find_bar_terminal
 from trial_runtime.pytorch._reporting.sinks import JsonLinesSink, LoggingSink, MetricsSink, TensorBoardSink
 from trial_runtime.pytorch._train_units import Batch, TrainUnit, _TrialState
 
@@ -63,7 +63,7 @@ class TrialController:
         context._progress = Progress()  # counts begin anew, also in a second fit()
         self.max_length = max_length
         policy = CheckpointPolicy(checkpoint_policy, searcher_metric_name, smaller_is_better)
-        plan = Plan(
+        plan = FitPlan(
             length=Batch(1) if test_mode else max_length,
             validation_period=validation_period,
             checkpoint_period=checkpoint_period,
@@ -76,10 +76,10 @@ class TrialController:
         settings = self.context._settings
         store = CheckpointStore(settings.checkpoint_directory, self.context.distributed, settings.remote)
         self._strategy = self._strategy_class(trial_inst, self.context)
-        self._pace = Pace(self.context._progress, plan.length, self._samples)
-        self._bar = ProgressBar(self._pace)
-        snapshots = Snapshots(self._strategy, store, policy, self._sinks())
-        self._loop = TrainingLoop(self._strategy, plan, snapshots, self._pace)
+        self._throughput = Throughput(self.context._progress, plan.length, self._samples)
+        self._bar = ProgressBar(self._throughput)
+        checkpointer = RunCheckpointer(self._strategy, store, policy, self._sinks())
+        self._loop = TrainingLoop(self._strategy, plan, checkpointer, self._throughput)
 
     @classmethod
     def pre_execute_hook(cls, trial_seed: int, distributed_backend: Any) -> None:
@@ -94,7 +94,7 @@ class TrialController:
 
     def run(self) -> None:
         """Train until the length is reached, or a stop is requested."""
-        terminal = terminal_for_bar() if self.context.distributed.rank == 0 else None
+        terminal = find_bar_terminal() if self.context.distributed.rank == 0 else None
         with self._bar.shown(terminal) if terminal is not None else contextlib.nullcontext():
             self._loop.run()
 
@@ -129,7 +129,7 @@ class TrialController:
         for kind in ("training", "validation"):
             method = f"build_{kind}_data_loader"
             loader = getattr(strategy.trial, method)()
-            check_loader(loader, method, self.context._data_repro_checks_disabled, strategy.unlock)
+            check_loader(loader, method, self.context._data_repro_checks_disabled, strategy.disable_checks_call)
             if isinstance(loader, DataLoader):
                 endless = kind == "training"
                 loader = loader.get_data_loader(repeat=endless, num_replicas=shard.size, rank=shard.rank)
@@ -144,9 +144,9 @@ class TrialController:
         context = self.context
         if context.distributed.rank != 0:
             return []
-        sinks: list[MetricsSink] = [*context._sinks, self._bar, LoggingSink(self._pace)]
+        sinks: list[MetricsSink] = [*context._sinks, self._bar, LoggingSink(self._throughput)]
         if context._settings.metrics_path is not None:
-            sinks.append(JsonLinesSink(context._settings.metrics_path, self._pace))
+            sinks.append(JsonLinesSink(context._settings.metrics_path, self._throughput))
             if context.get_enable_tensorboard_logging():
                 sinks.append(TensorBoardSink(context.get_tensorboard_writer(), context._progress))
         return sinks

@@ -98,18 +98,18 @@ class PyTorchTrialContext(TrialContext):
         self._average_default = info.run.average_aggregated_gradients if info is not None else True
         self._average: dict[torch.optim.Optimizer, bool] = {}
         self._managed_training = managed_training
-        self._alone = False
+        self._standalone = False
         self._scaler: Any = None
 
     @classmethod
-    def _of(
+    def _make(
         cls, run: core.Context, hparams: dict[str, Any] | None, exp_conf: dict[str, Any] | None, **own: Any
     ) -> Self:
         defaults = {"aggregation_frequency": 1, "managed_training": True, "debug_enabled": False}
-        return super()._of(run, hparams, exp_conf, **{**defaults, **own})
+        return super()._make(run, hparams, exp_conf, **{**defaults, **own})
 
-    def _prepare_alone(self) -> None:
-        self._alone = True
+    def _prepare_standalone(self) -> None:
+        self._standalone = True
 
     def _set_default_average_aggregated_gradients(self, average_aggregated_gradients: bool) -> None:
         """Decide for :meth:`wrap_optimizer`; tests that were written for Determined do."""
@@ -315,7 +315,7 @@ class PyTorchTrialContext(TrialContext):
 
     def _should_step(self) -> bool:
         """Whether optimizers step on the batch that is being trained."""
-        if not self._managed_training or (self._alone and self._micro_idx is None):
+        if not self._managed_training or (self._standalone and self._micro_idx is None):
             return True
         if self._micro_idx is None:
             raise InternalException("Training has not started.")

@@ -177,7 +177,7 @@ class _PyTorchReducerContext:
             wrapped.reset()
 
     @contextlib.contextmanager
-    def _reducers_kept(self) -> Iterator[None]:
+    def _preserved_reducers(self) -> Iterator[None]:
         """Forget what reducers are told inside."""
         kept = [copy.deepcopy(vars(wrapped.reducer)) for wrapped in self._wrapped_reducers]
         try:

@@ -169,8 +169,8 @@ def init(
             the directory that the experiment config names), and nothing else is written.
     """
     settings = RunSettings.collect(hparams, exp_conf, run_dir)
-    with process_setup.session(distributed, settings) as ranks:
-        context = PyTorchTrialContext._of(
+    with process_setup.run_session(distributed, settings) as ranks:
+        context = PyTorchTrialContext._make(
             core.Context(ranks, settings),
             settings.hparams,
             settings.exp_conf,

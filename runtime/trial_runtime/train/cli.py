@@ -15,7 +15,7 @@ from trial_runtime._cluster_info import CLUSTER_INFO_FILE, ENV_VAR, ClusterInfo
 from trial_runtime._redaction import masked_words
 from trial_runtime._storage.remote import OPTIONS_VARIABLE
 from trial_runtime.train.config.errors import ConfigError
-from trial_runtime.train.config.run_plan import Plan
+from trial_runtime.train.config.run_plan import RunPlan
 from trial_runtime.train.run import external_launcher
 from trial_runtime.train.run.local_launcher import USAGE_EXIT, Stopped, run_ranks
 from trial_runtime.train.run.prepare import open_directory, plan_from, write_info
@@ -81,23 +81,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``ds-train``; the exit code."""
     options = parser().parse_args(arguments)
     options.words = sys.argv[1:] if arguments is None else arguments
-    speaks = True
+    is_chief = True
     try:
         os.environ.update(external_launcher.slurm_environment(os.environ))
-        speaks = os.environ.get("RANK", "0") == "0"
-        if external_launcher.launched(os.environ):
-            return _join(options, speaks)
+        is_chief = os.environ.get("RANK", "0") == "0"
+        if external_launcher.is_launched(os.environ):
+            return _run_joined_rank(options, is_chief)
         return _launch(options)
     except ConfigError as error:
-        if speaks:
-            _say(str(error))
+        if is_chief:
+            _print_line(str(error))
         return USAGE_EXIT
 
 
 def _launch(options: argparse.Namespace) -> int:
     plan = plan_from(options)
     if options.dry_run:
-        _show(plan)
+        _print_plan(plan)
         return 0
     run = open_directory(options, plan)
     environment = {
@@ -107,26 +107,27 @@ def _launch(options: argparse.Namespace) -> int:
     }
     entry = plan.entrypoint
     arguments = ["-u", "-m", "trial_runtime.train.run.rank", str(plan.context), entry.kind, entry.target, *entry.args]
-    _show(plan, run)
+    _print_plan(plan, run)
     try:
         code = run_ranks(
-            arguments, plan.slots, environment, plan.max_restarts, lambda: write_info(options, plan, run), _say
+            arguments, plan.slots, environment, plan.max_restarts, lambda: write_info(options, plan, run), _print_line
         )
     except Stopped as stopped:
         run.record("stopped")
-        _say(f"stopped by {stopped}; continue with: {_again(options, run)}")
+        _print_line(f"stopped by {stopped}; continue with: {_resume_command(options, run)}")
         return 128 + stopped.number
+    log, metrics = _relative_path(run.path / "log"), _relative_path(run.path / "metrics.jsonl")
     if code not in (0, USAGE_EXIT):
         run.record("failed")  # a killed rank could not
-        _say(f"failed with exit code {code}; log: {_near(run.path / 'log')}; continue with: {_again(options, run)}")
-    if code == 0 and not (run.path / "metrics.jsonl").is_file():
-        _say(f"finished; nothing was trained: no metrics were reported; log: {_near(run.path / 'log')}")
+        _print_line(f"failed with exit code {code}; log: {log}; continue with: {_resume_command(options, run)}")
+    if code == 0 and not metrics.is_file():
+        _print_line(f"finished; nothing was trained: no metrics were reported; log: {log}")
     elif code == 0:
-        _say(f"finished; metrics: {_near(run.path / 'metrics.jsonl')}; curves: tensorboard --logdir {_near(run.path)}")
+        _print_line(f"finished; metrics: {metrics}; curves: tensorboard --logdir {_relative_path(run.path)}")
     return code
 
 
-def _join(options: argparse.Namespace, speaks: bool) -> int:
+def _run_joined_rank(options: argparse.Namespace, is_chief: bool) -> int:
     os.environ.update(external_launcher.complete_environment(os.environ))
     size, local_size = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_WORLD_SIZE"])
     try:
@@ -134,32 +135,32 @@ def _join(options: argparse.Namespace, speaks: bool) -> int:
     except ConfigError as error:
         plan, wrong = None, error
     if plan is not None and options.dry_run:
-        if speaks:
-            _show(plan)
+        if is_chief:
+            _print_plan(plan)
         return 0
 
-    def decide(former: str | None) -> str:
+    def decide(earlier: str | None) -> str:
         try:
             if plan is None:
                 raise wrong or AssertionError
-            if former:
-                options.run_dir = Path(ClusterInfo.from_json(former).run.directory)
+            if earlier:
+                options.run_dir = Path(ClusterInfo.from_json(earlier).run.directory)
             run = open_directory(options, plan)
         except ConfigError as error:
-            _say(str(error))
+            _print_line(str(error))
             return ""
-        _show(plan, run)
+        _print_plan(plan, run)
         return write_info(options, plan, run).to_json()
 
     # Also with a wrong config: a rank that left early would make the launcher stop rank 0 before it has said why.
     try:
-        decision, addresses = external_launcher.agree(decide)
+        decision, addresses = external_launcher.share_decision(decide)
     except ConfigError as error:  # each rank's own: the others may wait on other machines
-        _say(str(error))
+        _print_line(str(error))
         return USAGE_EXIT
     if plan is None or not decision:
         if decision and wrong:  # rank 0 had no such problem: a file that this machine lacks, say
-            _say(f"rank {os.environ['RANK']}: {wrong}")
+            _print_line(f"rank {os.environ['RANK']}: {wrong}")
         return USAGE_EXIT
     info = replace(
         ClusterInfo.from_json(decision),
@@ -176,7 +177,7 @@ def _join(options: argparse.Namespace, speaks: bool) -> int:
     return rank.run(info, plan.context, plan.entrypoint.kind, plan.entrypoint.target, plan.entrypoint.args)
 
 
-def _joined_plan(options: argparse.Namespace, size: int) -> Plan:
+def _joined_plan(options: argparse.Namespace, size: int) -> RunPlan:
     if options.slots not in (None, size):
         raise ConfigError(f"--slots {options.slots}: the launcher started {size} processes; leave --slots out")
     options.slots = size
@@ -187,31 +188,33 @@ def _joined_plan(options: argparse.Namespace, size: int) -> Plan:
     return plan
 
 
-def _rank_environment(plan: Plan) -> dict[str, str]:
+def _rank_environment(plan: RunPlan) -> dict[str, str]:
     keys = {} if plan.storage.remote is None else {OPTIONS_VARIABLE: json.dumps(dict(plan.storage.remote.options))}
     return {**plan.environment, **dict(plan.entrypoint.environment), **keys}
 
 
-def _show(plan: Plan, run: RunDirectory | None = None) -> None:
+def _print_plan(plan: RunPlan, run: RunDirectory | None = None) -> None:
     """Say what is going to run, and name each field that is not acted on."""
     entry = plan.entrypoint
     what = " ".join([entry.target, *entry.args])
     processes = "1 process" if plan.slots == 1 else f"{plan.slots} processes"
-    _say(
+    _print_line(
         f"{what} in {plan.context} on {processes}"
-        + (f"; run directory {_near(run.path)}, seed {run.seed}" if run else "")
+        + (f"; run directory {_relative_path(run.path)}, seed {run.seed}" if run else "")
     )
     if plan.fit.test_mode:
-        _say("test: one batch is trained and one validated")
+        _print_line("test: one batch is trained and one validated")
     for field, note in plan.notices:
-        _say(f"{field}: {note}")
+        _print_line(f"{field}: {note}")
     if (plan.context / "startup-hook.sh").is_file():
-        _say("startup-hook.sh: not run, a cluster did in its containers: run 'source startup-hook.sh' before ds-train")
+        _print_line(
+            "startup-hook.sh: not run, a cluster did in its containers: run 'source startup-hook.sh' before ds-train"
+        )
     if run is None:
         print(json.dumps({"hparams": plan.hparams}, indent=2, default=str))
 
 
-def _again(options: argparse.Namespace, run: RunDirectory) -> str:
+def _resume_command(options: argparse.Namespace, run: RunDirectory) -> str:
     """The command that continues ``run``: the one that started it, with its directory."""
     words = masked_words(options.words)
     for index, word in enumerate(words):
@@ -221,14 +224,14 @@ def _again(options: argparse.Namespace, run: RunDirectory) -> str:
         if word.startswith("--run-dir="):
             del words[index]
             break
-    return shlex.join(["ds-train", *words, "--run-dir", str(_near(run.path))])
+    return shlex.join(["ds-train", *words, "--run-dir", str(_relative_path(run.path))])
 
 
-def _near(path: Path) -> Path:
+def _relative_path(path: Path) -> Path:
     """``path`` as it is written from here."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     print(f"ds-train: {line}", file=sys.stderr, flush=True)

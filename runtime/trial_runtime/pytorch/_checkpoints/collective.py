@@ -10,18 +10,18 @@ from trial_runtime import core
 _T = TypeVar("_T")
 
 
-class RanksError(RuntimeError):
+class CollectiveError(RuntimeError):
     """Something failed on some ranks; the message names them and says how."""
 
 
-def together(ranks: core.DistributedContext, act: Callable[[], _T], everywhere: bool = False) -> list[_T]:
+def run_collectively(ranks: core.DistributedContext, act: Callable[[], _T], everywhere: bool = False) -> list[_T]:
     """Act on the chief, or on every rank. Collective.
 
     Returns:
         what each rank came to, ordered by rank; None for those that did not act.
 
     Raises:
-        RanksError: on every rank, when one failed.
+        CollectiveError: on every rank, when one failed.
     """
     result, error = None, None
     if everywhere or ranks.rank == 0:
@@ -32,5 +32,5 @@ def together(ranks: core.DistributedContext, act: Callable[[], _T], everywhere: 
     outcomes = ranks.allgather((None if error is None else repr(error), result))
     failures = [f"rank {rank}: {message}" for rank, (message, _) in enumerate(outcomes) if message is not None]
     if failures:
-        raise RanksError("; ".join(failures)) from error
+        raise CollectiveError("; ".join(failures)) from error
     return [outcome for _, outcome in outcomes]

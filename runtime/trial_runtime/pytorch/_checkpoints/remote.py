@@ -14,10 +14,10 @@ from trial_runtime._storage import remote
 from trial_runtime._storage.remote import Location
 from trial_runtime.errors import CheckpointNotFound, CheckpointStorageError
 from trial_runtime.pytorch._checkpoints import manifest, staging
-from trial_runtime.pytorch._checkpoints.collective import RanksError, together
+from trial_runtime.pytorch._checkpoints.collective import CollectiveError, run_collectively
 
 
-class Mirror:
+class RemoteCheckpoints:
     """Keeps a directory's checkpoints in a storage; of those that are there, only the newest stays here.
 
     It knows the checkpoints of this run only: others of the directory are left alone.
@@ -30,7 +30,7 @@ class Mirror:
     def __init__(self, directory: Path, location: Location) -> None:
         self.directory = directory
         self.location = location
-        self.unsent: list[str] = []
+        self.pending: list[str] = []
         self._sent: list[str] = []
 
     def names(self, ranks: core.DistributedContext) -> list[str]:
@@ -40,9 +40,9 @@ class Mirror:
             CheckpointStorageError: on every rank, when it cannot be read.
         """
         with _storage_errors():
-            return list(together(ranks, lambda: remote.call(self.location, "names"))[0])
+            return list(run_collectively(ranks, lambda: remote.call(self.location, "names"))[0])
 
-    def beyond(self, ranks: core.DistributedContext, name: str | None) -> str | None:
+    def newest_after(self, ranks: core.DistributedContext, name: str | None) -> str | None:
         """The newest checkpoint in the storage, where the directory has none, or its newest (``name``) is there and is
         not the newest: the run went on elsewhere, or the newest was removed here. Collective.
 
@@ -50,29 +50,29 @@ class Mirror:
             CheckpointStorageError: on every rank, when it cannot be read.
         """
         with _storage_errors():
-            newest: str | None = together(ranks, lambda: remote.call(self.location, "beyond", name=name))[0]
+            newest: str | None = run_collectively(ranks, lambda: remote.call(self.location, "beyond", name=name))[0]
             return newest
 
-    def adopt(self, ranks: core.DistributedContext, name: str) -> None:
+    def resume_from(self, ranks: core.DistributedContext, name: str) -> None:
         """The run continues from this checkpoint of the directory. Collective."""
-        (self._sent if name in self.names(ranks) else self.unsent).append(name)
+        (self._sent if name in self.names(ranks) else self.pending).append(name)
 
-    def send(self, ranks: core.DistributedContext) -> None:
+    def upload(self, ranks: core.DistributedContext) -> None:
         """Upload what is not there yet; remove here what is there and not the newest. Collective.
 
         Raises:
             CheckpointStorageError: on every rank; what was not sent is sent the next time.
         """
-        for name in list(self.unsent):
+        for name in list(self.pending):
             folder = self.directory / name
             sizes = manifest.files(folder)
             sizes.pop(manifest.MANIFEST)
             mine = manifest.shares(sizes, ranks.size)[ranks.rank]
             do = functools.partial(remote.call, self.location, name=name, folder=str(folder))
             with _storage_errors():
-                together(ranks, functools.partial(do, "put", files=mine), everywhere=True)
-                together(ranks, functools.partial(do, "commit"))
-            self.unsent.remove(name)
+                run_collectively(ranks, functools.partial(do, "put", files=mine), everywhere=True)
+                run_collectively(ranks, functools.partial(do, "commit"))
+            self.pending.remove(name)
             self._sent.append(name)
         while len(self._sent) > 1:
             former = self._sent.pop(0)
@@ -93,29 +93,29 @@ def fetch(ranks: core.DistributedContext, source: Location, given: str, director
         CheckpointNotFound: on every rank, when there is none.
         CheckpointStorageError: on every rank, when it could not be fetched.
     """
-    with _storage_errors(), contextlib.ExitStack() as claim:
-        name, sizes = together(ranks, lambda: _choose(source, given))[0]
+    with _storage_errors(), contextlib.ExitStack() as stack:
+        name, sizes = run_collectively(ranks, lambda: _choose(source, given))[0]
         if not sizes:
             raise CheckpointNotFound(f"There is no checkpoint {given!r} in {source.url}.")
         final, temporary = directory / name, directory / f"{staging.PREFIX}{name}"
-        if not together(ranks, final.is_dir)[0]:
-            together(ranks, lambda: _claimed(temporary, claim))
+        if not run_collectively(ranks, final.is_dir)[0]:
+            run_collectively(ranks, lambda: _enter_staging(temporary, stack))
             mine = manifest.shares(sizes, ranks.size)[ranks.rank]
             get = functools.partial(remote.call, source, "get", name=name, folder=str(temporary), files=mine)
-            together(ranks, get, everywhere=True)
-            together(ranks, functools.partial(os.rename, temporary, final))
+            run_collectively(ranks, get, everywhere=True)
+            run_collectively(ranks, functools.partial(os.rename, temporary, final))
         return final
 
 
 def fetch_url(ranks: core.DistributedContext, url: str, directory: Path) -> Path:
     """:func:`fetch` of a checkpoint's URL, or of a run's: its newest. Collective."""
     with _storage_errors():
-        source, name = together(ranks, lambda: remote.resolve(remote.with_options_of_environment(url)))[0]
+        source, name = run_collectively(ranks, lambda: remote.resolve(remote.with_environment_options(url)))[0]
     return fetch(ranks, source, name, directory)
 
 
-def _claimed(folder: Path, claim: contextlib.ExitStack) -> None:
-    claim.callback(staging.Claim(folder).release)
+def _enter_staging(folder: Path, staging_exit: contextlib.ExitStack) -> None:
+    staging_exit.callback(staging.StagingDirectory(folder).release)
 
 
 def _choose(source: Location, given: str) -> tuple[str, dict[str, Any]]:
@@ -127,5 +127,5 @@ def _choose(source: Location, given: str) -> tuple[str, dict[str, Any]]:
 def _storage_errors() -> Any:
     try:
         yield
-    except RanksError as error:
+    except CollectiveError as error:
         raise CheckpointStorageError(str(error)) from error

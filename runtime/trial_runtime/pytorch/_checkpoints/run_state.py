@@ -100,7 +100,7 @@ class CheckpointPolicy:
         return better
 
 
-class Snapshots:
+class RunCheckpointer:
     """Saves and restores a run.
 
     Args:
@@ -122,12 +122,12 @@ class Snapshots:
         self._commit: Commit | None = None
 
     def save(self) -> None:
-        """Write a checkpoint of this moment and begin to commit it; :meth:`settle` ends that. Collective.
+        """Write a checkpoint of this moment and begin to commit it; :meth:`finish_commit` ends that. Collective.
 
         Raises:
             RuntimeError: on every rank, when this one cannot be written or the one before was not committed.
         """
-        self.settle()
+        self.finish_commit()
         progress, distributed = self.context._progress, self.context.distributed
         progress.last_checkpoint = progress.batches
         name = distributed.broadcast(f"{progress.batches:08d}-{uuid.uuid4().hex[:8]}")
@@ -142,7 +142,7 @@ class Snapshots:
         }
         self._commit = self.store.save(name, self._write, facts)
 
-    def settle(self, wait: bool = True) -> None:
+    def finish_commit(self, wait: bool = True) -> None:
         """Hear how the checkpoint under way ended, and tell the callbacks. Collective.
 
         Args:
@@ -155,17 +155,17 @@ class Snapshots:
         if commit is None or not (wait or all(self.context.distributed.allgather(commit.done))):
             return
         self._commit = None
-        self._hear(commit)
+        self._wait_for(commit)
         for callback in self.strategy.callbacks.values():
             callback.on_checkpoint_upload_end(uuid=commit.name)
 
     def finish(self) -> None:
-        """:meth:`settle`, and upload what could not be before. Collective.
+        """:meth:`finish_commit`, and upload what could not be before. Collective.
 
         Raises:
             CheckpointStorageError: on every rank, when it still cannot be.
         """
-        self.settle()
+        self.finish_commit()
         self.store.finish()
 
     def close(self) -> None:
@@ -174,11 +174,11 @@ class Snapshots:
         if commit is None:
             return
         try:
-            self._hear(commit)
+            self._wait_for(commit)
         except Exception as error:  # what ended training is on its way out already
             logger.error(f"{error}")
 
-    def _hear(self, commit: Commit) -> None:
+    def _wait_for(self, commit: Commit) -> None:
         commit.result()
         if self.context.distributed.rank == 0:
             logger.info(f"Saved checkpoint {commit.name} in {self.store.directory}.")
@@ -188,7 +188,7 @@ class Snapshots:
         callbacks = strategy.callbacks
         rng = _rng.get_state()
         checkpoint: dict[str, Any] = {}
-        hooks_here = strategy.checkpoint_hooks_everywhere or rank == 0
+        hooks_here = strategy.checkpoint_hooks_on_all_ranks or rank == 0
         if hooks_here:
             checkpoint = {
                 **strategy.checkpoint_state(),
@@ -203,7 +203,7 @@ class Snapshots:
             "data": None if self.data is None else self.data.state_dict(),
             **strategy.rank_state(),
         }
-        if strategy.checkpoint_hooks_everywhere:
+        if strategy.checkpoint_hooks_on_all_ranks:
             state = {**checkpoint, **state}
         torch.save(state, path / f"rank_{rank}.pt")
         if rank == 0:
@@ -236,11 +236,11 @@ class Snapshots:
             InvalidCheckpointException: when there is none such, or it is damaged.
         """
         path = None if given is None else self.store.find(given)
-        self.store.continues(path)
+        self.store.start_from(path)
         if path is None:
             return None
         manifest = self.store.verify(path)
-        if self.strategy.starts_warm_from(path):
+        if self.strategy.is_warm_start(path):
             return Restored(path.name, path, {"progress": {"batches": 0}}, {}, warm=True)
         if not manifest:
             facts = {"progress": determined_format.progress(path)}
@@ -256,7 +256,7 @@ class Snapshots:
         if restored.warm:
             strategy.warm_start(restored.path)
             return
-        checkpoint = restored.rank_state if strategy.checkpoint_hooks_everywhere else strategy.read(restored.path)
+        checkpoint = restored.rank_state if strategy.checkpoint_hooks_on_all_ranks else strategy.read(restored.path)
         for callback in callbacks.values():
             callback.on_checkpoint_load_start(checkpoint)
         strategy.load(restored.path, checkpoint)
@@ -272,7 +272,7 @@ class Snapshots:
         logger.info(f"Continuing from checkpoint {restored.name} ({restored.progress['batches']} batches).")
 
 
-def warn_of_deprecated_hooks(callback: PyTorchCallback) -> None:
+def warn_about_deprecated_hooks(callback: PyTorchCallback) -> None:
     """Warn that a callback uses an old hook."""
     if type(callback).on_checkpoint_end is not PyTorchCallback.on_checkpoint_end:
         warnings.warn(

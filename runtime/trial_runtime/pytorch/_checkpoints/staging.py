@@ -13,7 +13,7 @@ PREFIX = ".tmp-"
 _CHECKPOINT = re.compile(re.escape(PREFIX) + r"\d{8,}-[0-9a-f]{8}")
 
 
-class Claim:
+class StagingDirectory:
     """A new, empty folder that this process writes; nobody sweeps it while the claim is held.
 
     Args:

@@ -33,10 +33,10 @@ from trial_runtime._storage.remote import Location
 from trial_runtime.errors import CheckpointNotFound, CheckpointStorageError, InvalidCheckpointException
 from trial_runtime.pytorch._checkpoints import manifest as _manifest
 from trial_runtime.pytorch._checkpoints import staging
-from trial_runtime.pytorch._checkpoints.collective import RanksError, together
+from trial_runtime.pytorch._checkpoints.collective import CollectiveError, run_collectively
 from trial_runtime.pytorch._checkpoints.commit import Commit
 from trial_runtime.pytorch._checkpoints.manifest import MANIFEST
-from trial_runtime.pytorch._checkpoints.remote import Mirror, fetch, fetch_url
+from trial_runtime.pytorch._checkpoints.remote import RemoteCheckpoints, fetch, fetch_url
 
 logger = logging.getLogger("trial_runtime.pytorch")
 
@@ -55,9 +55,9 @@ class CheckpointStore:
     def __init__(self, directory: Path, distributed: core.DistributedContext, remote: Location | None = None) -> None:
         self.directory = directory
         self.distributed = distributed
-        self.mirror = None if remote is None else Mirror(directory, remote)
-        self._beside: core.DistributedContext | None = None
-        self._foreign = False  # the checkpoint that was found is another run's
+        self.remote = None if remote is None else RemoteCheckpoints(directory, remote)
+        self._commit_ranks: core.DistributedContext | None = None
+        self._is_foreign = False  # the checkpoint that was found is another run's
 
     def save(self, name: str, write: Callable[[Path], None], facts: dict[str, Any]) -> Commit:
         """Write a checkpoint and begin to commit it: either it will be whole under its name, or there is none of it.
@@ -73,16 +73,16 @@ class CheckpointStore:
         Raises:
             RuntimeError: on every rank, when a rank could not write.
         """
-        if self._beside is None:
-            self._beside = self.distributed._beside()
+        if self._commit_ranks is None:
+            self._commit_ranks = self.distributed._with_separate_groups()
         temporary = self.directory / f"{staging.PREFIX}{name}"
-        with contextlib.ExitStack() as claim:
-            self._together(self.distributed, "begin", lambda: self._begin(temporary, claim))
-            self._together(self.distributed, "write", lambda: write(temporary), everywhere=True)
-            claimed = claim.pop_all()
-        return Commit(name, lambda: self._commit(temporary, self.directory / name, facts, claimed))
+        with contextlib.ExitStack() as stack:
+            self._run(self.distributed, "begin", lambda: self._begin(temporary, stack))
+            self._run(self.distributed, "write", lambda: write(temporary), everywhere=True)
+            staging_exit = stack.pop_all()
+        return Commit(name, lambda: self._commit(temporary, self.directory / name, facts, staging_exit))
 
-    def continues(self, path: Path | None) -> None:
+    def start_from(self, path: Path | None) -> None:
         """The run begins, from this checkpoint if there is one.
 
         Raises:
@@ -90,15 +90,15 @@ class CheckpointStore:
                 not answer.
         """
         try:
-            together(self.distributed, lambda: _check_writable(self.directory), everywhere=True)
-        except RanksError as error:
+            run_collectively(self.distributed, lambda: _check_writable(self.directory), everywhere=True)
+        except CollectiveError as error:
             raise CheckpointStorageError(f"Checkpoints cannot be saved to {self.directory}: {error}.") from error
-        if self.mirror is None:
+        if self.remote is None:
             return
-        if path is not None and path.parent == self.directory and not self._foreign:
-            self.mirror.adopt(self.distributed, path.name)
+        if path is not None and path.parent == self.directory and not self._is_foreign:
+            self.remote.resume_from(self.distributed, path.name)
         else:
-            self.mirror.names(self.distributed)
+            self.remote.names(self.distributed)
 
     def finish(self) -> None:
         """The run ends: upload what could not be before.
@@ -106,13 +106,13 @@ class CheckpointStore:
         Raises:
             CheckpointStorageError: on every rank, when it still cannot be.
         """
-        if self.mirror is None or not self.mirror.unsent:
+        if self.remote is None or not self.remote.pending:
             return
         try:
-            self.mirror.send(self.distributed)
+            self.remote.upload(self.distributed)
         except CheckpointStorageError as error:
             raise CheckpointStorageError(
-                f"{error}. Not uploaded: {', '.join(self.mirror.unsent)}, whole in {self.directory}. Continue the run "
+                f"{error}. Not uploaded: {', '.join(self.remote.pending)}, whole in {self.directory}. Continue the run "
                 "from there to upload them."
             ) from error
 
@@ -124,17 +124,19 @@ class CheckpointStore:
             CheckpointStorageError: when the remote storage does not answer.
         """
         if _remote.is_url(given):
-            self._foreign = self.mirror is None or not given.startswith(self.mirror.location.url)
+            self._is_foreign = self.remote is None or not given.startswith(self.remote.location.url)
             return fetch_url(self.distributed, given, self.directory)
         if given == LATEST_FILE:
             here = self.distributed.broadcast(newest_checkpoint(self.directory))
-            newer = None if self.mirror is None else self.mirror.beyond(self.distributed, here and Path(here).name)
+            newer = (
+                None if self.remote is None else self.remote.newest_after(self.distributed, here and Path(here).name)
+            )
             given = newer or here or given
         for path in (self.directory / given, Path(given)):
             if path.is_dir():
                 return path
-        if self.mirror is not None:
-            return fetch(self.distributed, self.mirror.location, given, self.directory)
+        if self.remote is not None:
+            return fetch(self.distributed, self.remote.location, given, self.directory)
         there = ", ".join(_manifest.committed(self.directory)) or "none"
         raise CheckpointNotFound(
             f"There is no checkpoint {given!r}, neither at this path nor in {self.directory} (there: {there})."
@@ -169,25 +171,25 @@ class CheckpointStore:
         assert manifest is not None
         return dict(manifest)
 
-    def _begin(self, temporary: Path, claim: contextlib.ExitStack) -> None:
+    def _begin(self, temporary: Path, staging_exit: contextlib.ExitStack) -> None:
         staging.sweep(self.directory)
-        claim.callback(staging.Claim(temporary).release)
+        staging_exit.callback(staging.StagingDirectory(temporary).release)
 
-    def _commit(self, temporary: Path, final: Path, facts: dict[str, Any], claim: contextlib.ExitStack) -> None:
-        ranks = self._beside
+    def _commit(self, temporary: Path, final: Path, facts: dict[str, Any], staging_exit: contextlib.ExitStack) -> None:
+        ranks = self._commit_ranks
         assert ranks is not None
-        with claim:
-            sizes = self._together(ranks, "list", lambda: _manifest.files(temporary))[0]
+        with staging_exit:
+            sizes = self._run(ranks, "list", lambda: _manifest.files(temporary))[0]
             mine = _manifest.shares(sizes, ranks.size)[ranks.rank]
-            described = self._together(
+            described = self._run(
                 ranks, "sync", lambda: {n: _manifest.describe(temporary / n, sync=True) for n in mine}, everywhere=True
             )
             files = {name: about for part in described for name, about in part.items()}
-            self._together(ranks, "commit", lambda: self._rename(temporary, final, {**facts, "files": files}))
-        if self.mirror is not None:
-            self.mirror.unsent.append(final.name)
+            self._run(ranks, "commit", lambda: self._rename(temporary, final, {**facts, "files": files}))
+        if self.remote is not None:
+            self.remote.pending.append(final.name)
             try:
-                self.mirror.send(ranks)
+                self.remote.upload(ranks)
             except CheckpointStorageError as error:
                 logger.warning(f"Checkpoint {final.name} was not uploaded: {error}. It is tried again after the next.")
 
@@ -202,12 +204,12 @@ class CheckpointStore:
         pointer.replace(self.directory / LATEST_FILE)
         _manifest.sync_folder(self.directory)
 
-    def _together(
+    def _run(
         self, ranks: core.DistributedContext, what: str, act: Callable[[], _T], everywhere: bool = False
     ) -> list[_T]:
         try:
-            return together(ranks, act, everywhere)
-        except RanksError as error:
+            return run_collectively(ranks, act, everywhere)
+        except CollectiveError as error:
             raise RuntimeError(
                 f"Saving a checkpoint to {self.directory} failed ({what}): {error}. Earlier checkpoints are untouched."
             ) from error

@@ -15,7 +15,7 @@ import torch.utils.data
 from trial_runtime.pytorch._data import rng as _rng
 
 
-class TrainingBatches(torch.utils.data.BatchSampler):
+class ResumableBatchSampler(torch.utils.data.BatchSampler):
     """Repeats a batch sampler without end and gives every ``replicas``-th batch, from number ``rank`` on.
 
     Args:
@@ -24,7 +24,7 @@ class TrainingBatches(torch.utils.data.BatchSampler):
         rank: data-parallel rank.
         skip: batches of this rank that were read before.
         passes: :meth:`state` of the stream that was interrupted.
-        agree: makes the ranks' random states at the beginning of a pass one, see :class:`PassAgreement`.
+        sync_rng: makes the ranks' random states at the beginning of a pass one, see :class:`SamplerRngSync`.
     """
 
     def __init__(
@@ -34,13 +34,13 @@ class TrainingBatches(torch.utils.data.BatchSampler):
         rank: int = 0,
         skip: int = 0,
         passes: list[dict[str, Any]] | None = None,
-        agree: Callable[[int, dict[str, Any]], dict[str, Any]] | None = None,
+        sync_rng: Callable[[int, dict[str, Any]], dict[str, Any]] | None = None,
     ) -> None:
         self.batch_sampler = batch_sampler
         self.replicas = replicas
         self.rank = rank
         self.skip = skip
-        self.agree = agree
+        self.sync_rng = sync_rng
         self._recorded = {int(item["start"]): item["rng"] for item in passes or []}
         self._passes: list[tuple[int, dict[str, Any]]] = []
 
@@ -67,11 +67,11 @@ class TrainingBatches(torch.utils.data.BatchSampler):
         """One pass over the batch sampler, drawn as it was drawn before, if it was."""
         before = _rng.get_state(device=False)
         recorded = self._recorded.get(start)
-        if recorded is None and self.agree is not None:
-            agreed = self.agree(start, before)
+        if recorded is None and self.sync_rng is not None:
+            agreed = self.sync_rng(start, before)
             recorded = agreed if not _rng.same(agreed, before) else None
-        elif self.agree is not None and start % self.replicas == self.rank:
-            self.agree(start, self._recorded[start])  # others may not have begun this pass when it was interrupted
+        elif self.sync_rng is not None and start % self.replicas == self.rank:
+            self.sync_rng(start, self._recorded[start])  # others may not have begun this pass when it was interrupted
         self._passes.append((start, recorded or before))
         last_read = (self.skip - 1) * self.replicas + self.rank
         if recorded is None and start > last_read:  # it had not begun

@@ -11,9 +11,9 @@ import torch
 import torch.utils.data
 
 from trial_runtime.pytorch import samplers
-from trial_runtime.pytorch._data.epoch_replay import TrainingBatches
-from trial_runtime.pytorch._data.sampler_rng_sync import PassAgreement
-from trial_runtime.pytorch._data.worker_rng import WorkerStreams
+from trial_runtime.pytorch._data.epoch_replay import ResumableBatchSampler
+from trial_runtime.pytorch._data.sampler_rng_sync import SamplerRngSync
+from trial_runtime.pytorch._data.worker_rng import WorkerRng
 
 logger = logging.getLogger("trial_runtime.pytorch")
 
@@ -128,17 +128,17 @@ class DataLoader:
         rank: int,
         skip: int,
         passes: list[dict[str, Any]] | None,
-        streams: WorkerStreams,
-    ) -> tuple[torch.utils.data.DataLoader[Any], TrainingBatches]:
+        worker_rng: WorkerRng,
+    ) -> tuple[torch.utils.data.DataLoader[Any], ResumableBatchSampler]:
         """The endless loader of this rank's share from batch ``skip`` on, and its stream of indices.
 
-        With workers it gives pairs of a batch and what :class:`WorkerStreams` follows.
+        With workers it gives pairs of a batch and what :class:`WorkerRng` follows.
         """
-        agree = PassAgreement(num_replicas, rank)
-        stream = TrainingBatches(self.batch_sampler, num_replicas, rank, skip, passes, agree)
+        sync_rng = SamplerRngSync(num_replicas, rank)
+        stream = ResumableBatchSampler(self.batch_sampler, num_replicas, rank, skip, passes, sync_rng)
         if not self.num_workers:
             return self._loader(stream), stream
-        collate, initialize = streams.in_worker(self.collate_fn, self.worker_init_fn)
+        collate, initialize = worker_rng.in_worker(self.collate_fn, self.worker_init_fn)
         return self._loader(stream, collate_fn=collate, worker_init_fn=initialize), stream
 
     def _loader(self, batch_sampler: Any, **changed: Any) -> torch.utils.data.DataLoader[Any]:

@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 logger = logging.getLogger("trial_runtime.pytorch")
 
-_PATIENCE = datetime.timedelta(seconds=60)
+_TIMEOUT = datetime.timedelta(seconds=60)
 _runs = itertools.count()
 _run, _numbers = next(_runs), itertools.count()
 
@@ -32,7 +32,7 @@ def begin_run() -> None:
     _run, _numbers = next(_runs), itertools.count()
 
 
-class PassAgreement:
+class SamplerRngSync:
     """Agrees on the random state at the beginning of each pass over the data.
 
     Nobody waits for a rank that waits for him: of the ranks that need a pass after the fewest batches the lowest one
@@ -63,14 +63,14 @@ class PassAgreement:
         key = f"trial_runtime/passes/{self._name}/{start}"
         if start % self.replicas == self.rank:
             mine = pickle.dumps(own).hex()
-            said = self._store.compare_set(key, "", mine)
+            agreed = self._store.compare_set(key, "", mine)
         else:
             try:
-                self._store.wait([key], _PATIENCE)
+                self._store.wait([key], _TIMEOUT)
             except RuntimeError:  # torch.distributed.DistStoreError
                 logger.warning("The ranks do not read their data in step; this one shuffles by itself.")
                 return own
-            said = self._store.get(key)
-        state = pickle.loads(bytes.fromhex(said.decode()))
+            agreed = self._store.get(key)
+        state = pickle.loads(bytes.fromhex(agreed.decode()))
         assert isinstance(state, dict)
         return state

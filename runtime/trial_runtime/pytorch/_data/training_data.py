@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from trial_runtime.errors import InvalidExperimentException
-from trial_runtime.pytorch._data.epoch_replay import TrainingBatches
+from trial_runtime.pytorch._data.epoch_replay import ResumableBatchSampler
 from trial_runtime.pytorch._data.loader import DataLoader
-from trial_runtime.pytorch._data.worker_rng import WorkerStreams
+from trial_runtime.pytorch._data.worker_rng import WorkerRng
 
 _NOT_OURS = (
     "{method}() returned an instance of {kind}. Return a pytorch.DataLoader: the loop then shares the data among the "
@@ -44,14 +44,16 @@ class TrainingData:
         self.taken = int(state.get("taken", 0))
         self.samples: int | None = None if samples_of is None else 0
         self._samples_of = samples_of
-        self._batches: TrainingBatches | None = None
-        self._streams = WorkerStreams(0, self.taken)
+        self._batches: ResumableBatchSampler | None = None
+        self._worker_rng = WorkerRng(0, self.taken)
         if isinstance(loader, DataLoader) and type(loader).get_data_loader is not DataLoader.get_data_loader:
             loader = loader.get_data_loader(repeat=True, skip=self.taken, num_replicas=replicas, rank=rank)
         elif isinstance(loader, DataLoader):
-            self._streams = WorkerStreams(loader.num_workers, self.taken, state.get("workers"))
-            first = self._streams.first(self.taken)
-            loader, self._batches = loader._training_loader(replicas, rank, first, state.get("passes"), self._streams)
+            self._worker_rng = WorkerRng(loader.num_workers, self.taken, state.get("workers"))
+            first = self._worker_rng.first(self.taken)
+            loader, self._batches = loader._training_loader(
+                replicas, rank, first, state.get("passes"), self._worker_rng
+            )
         self._loader = loader
         self._loader_state = state.get("loader")
         self._iterator: Iterator[Any] | None = None
@@ -65,11 +67,11 @@ class TrainingData:
         if self._loader_state is not None and hasattr(self._loader, "load_state_dict"):
             self._loader.load_state_dict(self._loader_state)
         self._loader_state = None
-        if not self._streams.workers:
+        if not self._worker_rng.workers:
             self._iterator = iter(self._loader)
             return
-        iterator = self._streams.open(lambda: iter(self._loader))
-        for _ in range(self._streams.dropped):
+        iterator = self._worker_rng.open(lambda: iter(self._loader))
+        for _ in range(self._worker_rng.dropped):
             next(iterator)
         self._iterator = iterator
 
@@ -91,9 +93,9 @@ class TrainingData:
                     f"The training data loader ({type(self._loader).__name__}) gave no batch in a whole pass. "
                     "If it is a generator, which can be read only once, return an iterable object instead."
                 )
-        if self._streams.workers:
+        if self._worker_rng.workers:
             batch, stream = batch
-            self._streams.note(self.taken, stream)
+            self._worker_rng.record(self.taken, stream)
         self.taken += 1
         if self.samples is not None and self._samples_of is not None:
             try:
@@ -110,8 +112,8 @@ class TrainingData:
         if self._batches is None:
             own = self._loader.state_dict() if hasattr(self._loader, "state_dict") else None
             return {"taken": self.taken, "passes": [], "loader": own}
-        first = self._streams.first(self.taken)
-        return {"taken": self.taken, "passes": self._batches.state(first), "workers": self._streams.state_dict()}
+        first = self._worker_rng.first(self.taken)
+        return {"taken": self.taken, "passes": self._batches.state(first), "workers": self._worker_rng.state_dict()}
 
 
 class ValidationData:
@@ -119,14 +121,14 @@ class ValidationData:
 
     def __init__(self, loader: Any) -> None:
         self._iterator = iter(loader)
-        self._ahead: Any = _END
+        self._next_batch: Any = _END
 
     @property
     def exhausted(self) -> bool:
         """Whether there is no further batch; may load one to find out."""
-        if self._ahead is _END:
-            self._ahead = next(self._iterator, _END)
-        return self._ahead is _END
+        if self._next_batch is _END:
+            self._next_batch = next(self._iterator, _END)
+        return self._next_batch is _END
 
     def __iter__(self) -> ValidationData:
         return self
@@ -134,7 +136,7 @@ class ValidationData:
     def __next__(self) -> Any:
         if self.exhausted:
             raise StopIteration
-        batch, self._ahead = self._ahead, _END
+        batch, self._next_batch = self._next_batch, _END
         return batch
 
 

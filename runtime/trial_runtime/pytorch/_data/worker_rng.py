@@ -19,14 +19,14 @@ import torch
 import torch.utils.data
 
 
-class WorkerStreams:
+class WorkerRng:
     """Follows the generators of a loader's workers.
 
     Args:
         workers: number of worker processes; 0: the main process loads, whose generators the checkpoint has anyway.
         taken: batches that were read from the start of training.
         state: :meth:`state_dict` of the loader that was interrupted. One of another number of workers is of no use:
-            then the workers begin new streams.
+            then the workers begin new states.
     """
 
     def __init__(self, workers: int, taken: int, state: dict[str, Any] | None = None) -> None:
@@ -35,7 +35,7 @@ class WorkerStreams:
         self.workers = workers
         self._start = int(state["start"])
         self._seeds: torch.Tensor | None = state["seeds"]
-        self._streams: dict[int, bytes] = dict(state["streams"])
+        self._states: dict[int, bytes] = dict(state["streams"])
         self.dropped = taken - self.first(taken)
 
     def first(self, taken: int) -> int:
@@ -54,50 +54,50 @@ class WorkerStreams:
         finally:
             torch.random.set_rng_state(now)
 
-    def note(self, batch: int, stream: bytes) -> None:
+    def record(self, batch: int, state: bytes) -> None:
         """Batch number ``batch`` was taken, and left its worker's generators like this."""
-        self._streams[(batch - self._start) % self.workers] = stream
+        self._states[(batch - self._start) % self.workers] = state
 
     def state_dict(self) -> dict[str, Any]:
         """The generators after the batches that were taken."""
-        return {"workers": self.workers, "start": self._start, "seeds": self._seeds, "streams": dict(self._streams)}
+        return {"workers": self.workers, "start": self._start, "seeds": self._seeds, "streams": dict(self._states)}
 
     def in_worker(
         self, collate: Callable[[list[Any]], Any], initialize: Callable[[int], None] | None
     ) -> tuple[Callable[[list[Any]], Any], Callable[[int], None]]:
-        """The loader's ``collate_fn``, giving ``(batch, stream)``, and its ``worker_init_fn``."""
-        return _Collate(collate, self.dropped, self._streams), _Initialize(initialize, self._streams)
+        """The loader's ``collate_fn``, giving ``(batch, state)``, and its ``worker_init_fn``."""
+        return _Collate(collate, self.dropped, self._states), _Initialize(initialize, self._states)
 
 
 class _Initialize:
     """A worker's start: as the trial says, then with the generators that the worker had."""
 
-    def __init__(self, initialize: Callable[[int], None] | None, streams: dict[int, bytes]) -> None:
+    def __init__(self, initialize: Callable[[int], None] | None, states: dict[int, bytes]) -> None:
         self.initialize = initialize
-        self.streams = dict(streams)
+        self.states = dict(states)
 
     def __call__(self, worker: int) -> None:
         if self.initialize is not None:
             self.initialize(worker)
-        if worker in self.streams:
-            _set(self.streams[worker])
+        if worker in self.states:
+            _set(self.states[worker])
 
 
 class _Collate:
     """The end of loading a batch. Lives in each worker on its own."""
 
-    def __init__(self, collate: Callable[[list[Any]], Any], dropped: int, streams: dict[int, bytes]) -> None:
+    def __init__(self, collate: Callable[[list[Any]], Any], dropped: int, states: dict[int, bytes]) -> None:
         self.collate = collate
         self.dropped = dropped
-        self.streams = dict(streams)
+        self.states = dict(states)
 
     def __call__(self, samples: list[Any]) -> tuple[Any, bytes]:
         information = torch.utils.data.get_worker_info()
         assert information is not None
         if information.id < self.dropped:  # loaded before; what it drew is taken back
             self.dropped = 0
-            _set(self.streams[information.id])
-            return None, self.streams[information.id]
+            _set(self.states[information.id])
+            return None, self.states[information.id]
         return self.collate(samples), _get()
 
 
@@ -105,8 +105,8 @@ def _get() -> bytes:
     return pickle.dumps((random.getstate(), np.random.get_state(), torch.random.get_rng_state().numpy()), protocol=5)
 
 
-def _set(stream: bytes) -> None:
-    python, numpy, own = pickle.loads(stream)
+def _set(state: bytes) -> None:
+    python, numpy, own = pickle.loads(state)
     random.setstate(python)
     np.random.set_state(numpy)
     torch.random.set_rng_state(torch.from_numpy(own.copy()))

@@ -31,24 +31,24 @@ class Interruption:
         self.distributed = distributed
         self._received = 0
         self._agreed = 0
-        self._former: dict[int, Any] = {}
+        self._previous_handlers: dict[int, Any] = {}
         self._checked, self._next_check, self._since = batches, batches + 1, time.monotonic()
 
     def __enter__(self) -> Interruption:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
-                self._former[number] = signal.signal(number, self._note)
+                self._previous_handlers[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._former.items():
+        for number, handler in self._previous_handlers.items():
             signal.signal(number, handler)
-        self._former = {}
+        self._previous_handlers = {}
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         del frame
         self._received = number
-        for other, handler in self._former.items():
+        for other, handler in self._previous_handlers.items():
             signal.signal(other, handler)
 
     @property
@@ -56,7 +56,7 @@ class Interruption:
         """128 plus the number of the signal that all ranks stop for; 0 without one."""
         return 128 + self._agreed if self._agreed else 0
 
-    def stops(self, batches: int, wanted: bool = False, now: bool = False) -> bool:
+    def should_stop(self, batches: int, wanted: bool = False, now: bool = False) -> bool:
         """Whether training stops after this batch. Collective when a check is due, or ``now``.
 
         Args:
@@ -69,11 +69,11 @@ class Interruption:
             return bool(self._agreed) or (now and wanted)
         if not now and batches < self._next_check:
             return False
-        pace = (time.monotonic() - self._since) / max(batches - self._checked, 1)
-        answers = self.distributed.allgather((self._received, now and wanted, pace))
-        self._agreed = max(received for received, _, _ in answers)
+        seconds_per_batch = (time.monotonic() - self._since) / max(batches - self._checked, 1)
+        gathered = self.distributed.allgather((self._received, now and wanted, seconds_per_batch))
+        self._agreed = max(received for received, _, _ in gathered)
         if batches > self._checked:
-            slowest = max(pace for _, _, pace in answers)
+            slowest = max(seconds_per_batch for _, _, seconds_per_batch in gathered)
             self._next_check = batches + max(1, min(1000, int(_SECONDS_BETWEEN_CHECKS / max(slowest, 1e-6))))
             self._checked, self._since = batches, time.monotonic()
-        return bool(self._agreed) or any(wanted for _, wanted, _ in answers)
+        return bool(self._agreed) or any(wanted for _, wanted, _ in gathered)

@@ -17,7 +17,9 @@ from trial_runtime.pytorch._loop.settings import RunSettings
 
 
 @contextlib.contextmanager
-def session(distributed: core.DistributedContext | None, settings: RunSettings) -> Iterator[core.DistributedContext]:
+def run_session(
+    distributed: core.DistributedContext | None, settings: RunSettings
+) -> Iterator[core.DistributedContext]:
     """The ranks of this run, seeded.
 
     A process group that was made here stays for the next session of this process, and goes at the process's end.
@@ -25,7 +27,7 @@ def session(distributed: core.DistributedContext | None, settings: RunSettings) 
     if distributed is None:
         if not dist.is_initialized() and int(os.environ.get("WORLD_SIZE", "1")) > 1:
             dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
-            atexit.register(_take_down)
+            atexit.register(_destroy_process_group)
         several = dist.is_initialized() and dist.get_world_size() > 1
         distributed = core.DistributedContext.from_torch_distributed() if several else core.DummyDistributedContext()
     sampler_rng_sync.begin_run()
@@ -36,13 +38,13 @@ def session(distributed: core.DistributedContext | None, settings: RunSettings) 
         settings.checkpoint_directory = Path(directory)
         yield distributed
     except BaseException:
-        atexit.unregister(_take_down)  # the other ranks might wait for something
+        atexit.unregister(_destroy_process_group)  # the other ranks might wait for something
         raise
     finally:
         distributed.close()
 
 
-def _take_down() -> None:
+def _destroy_process_group() -> None:
     if dist.is_initialized():
         dist.destroy_process_group()
 

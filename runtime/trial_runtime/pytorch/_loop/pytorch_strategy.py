@@ -14,7 +14,7 @@ from trial_runtime.errors import InvalidCheckpointException, InvalidExperimentEx
 from trial_runtime.pytorch import _ddp_buffers
 from trial_runtime.pytorch._checkpoints.determined_format import state_file, without_ddp
 from trial_runtime.pytorch._data.training_data import TrainingData
-from trial_runtime.pytorch._loop.strategy import Shard, Strategy, overrides, takes
+from trial_runtime.pytorch._loop.strategy import Shard, Strategy, accepts_parameter, overrides
 from trial_runtime.pytorch._pytorch_context import PyTorchTrialContext
 from trial_runtime.pytorch._reporting.aggregation import as_dict
 from trial_runtime.pytorch._trial import PyTorchTrial
@@ -29,8 +29,8 @@ _T = TypeVar("_T")
 class PyTorchStrategy(Strategy):
     """Each batch of the loader is one call of ``train_batch``; the chief holds the checkpointed state."""
 
-    unlock = "context.experimental.disable_dataset_reproducibility_checks()"
-    checkpoint_hooks_everywhere = False
+    disable_checks_call = "context.experimental.disable_dataset_reproducibility_checks()"
+    checkpoint_hooks_on_all_ranks = False
     context: PyTorchTrialContext
 
     def prepare(self) -> None:
@@ -48,7 +48,7 @@ class PyTorchStrategy(Strategy):
                 f"{type(self.trial).__name__} must define exactly one of evaluate_batch() and evaluate_full_dataset(). "
                 "The former is shared among the ranks."
             )
-        self._passes_batch_idx = self.evaluates_batches and takes(self.trial.evaluate_batch, "batch_idx", 1)
+        self._passes_batch_idx = self.evaluates_batches and accepts_parameter(self.trial.evaluate_batch, "batch_idx", 1)
 
     @property
     def shard(self) -> Shard:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trial_runtime._cluster_info import ClusterInfo, get_cluster_info
-from trial_runtime._storage.remote import Location, is_url, with_options_of_environment
+from trial_runtime._storage.remote import Location, is_url, with_environment_options
 from trial_runtime._storage.urls import remote_of
 from trial_runtime.errors import InvalidExperimentException
 
@@ -53,7 +53,7 @@ class RunSettings:
                 directory=Path(run_dir or info.run.directory),
                 checkpoint_directory=Path(run_dir) / "checkpoints" if run_dir else Path(info.run.checkpoint_directory),
                 info=info,
-                remote=None if info.run.storage is None else with_options_of_environment(info.run.storage),
+                remote=None if info.run.storage is None else with_environment_options(info.run.storage),
             )
         seed = ((exp_conf or {}).get("reproducibility") or {}).get("experiment_seed")
         return cls(

@@ -40,8 +40,8 @@ class Strategy(abc.ABC):
         micro_batches: batches of the training loader that one batch of the loop consists of.
     """
 
-    unlock = "context.disable_dataset_reproducibility_checks()"
-    checkpoint_hooks_everywhere = True
+    disable_checks_call = "context.disable_dataset_reproducibility_checks()"
+    checkpoint_hooks_on_all_ranks = True
 
     def __init__(self, trial: Any, context: TrialContext) -> None:
         self.trial = trial
@@ -73,7 +73,7 @@ class Strategy(abc.ABC):
         return False
 
     @property
-    def averages_itself(self) -> bool:
+    def averages_over_ranks(self) -> bool:
         """Whether ``evaluate_batch`` gives the average over all ranks' batches, so that all make as many calls."""
         return False
 
@@ -120,7 +120,7 @@ class Strategy(abc.ABC):
     def load(self, path: Path, checkpoint: dict[str, Any]) -> None:
         """Apply it; called on every rank."""
 
-    def starts_warm_from(self, path: Path) -> bool:
+    def is_warm_start(self, path: Path) -> bool:
         """Whether a checkpoint is of the other kind of trial: its weights are taken, and training begins anew."""
         del path
         return False
@@ -145,7 +145,7 @@ def overrides(method: Callable[..., Any], base: type) -> bool:
     return getattr(method, "__func__", method) is not getattr(base, method.__name__, None)
 
 
-def takes(method: Callable[..., Any], name: str, position: int) -> bool:
+def accepts_parameter(method: Callable[..., Any], name: str, position: int) -> bool:
     """Whether a bound method has a parameter of this name, or one at this position (not counting ``self``)."""
     parameters = list(inspect.signature(method).parameters.values())
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]

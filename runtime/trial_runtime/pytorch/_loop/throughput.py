@@ -10,7 +10,7 @@ from trial_runtime.pytorch._loop.progress import Progress
 from trial_runtime.pytorch._train_units import Batch, TrainUnit
 
 
-class Pace:
+class Throughput:
     """Measures the time from a report to the next, without validations and checkpoints.
 
     Nothing is asked of a device, and nothing is done from batch to batch.
@@ -31,7 +31,7 @@ class Pace:
     def __init__(self, progress: Progress, length: TrainUnit, samples: Callable[[], int | None] = lambda: None) -> None:
         self.progress = progress
         self.length = length
-        self.doing = "training"
+        self.phase = "training"
         self.batches_per_second: float | None = None
         self.samples_per_second: float | None = None
         self.skipped = 0
@@ -46,7 +46,7 @@ class Pace:
         Args:
             skipped: optimizer steps left out so far, over all resumes.
         """
-        self.doing = "training"
+        self.phase = "training"
         self._began = (time.perf_counter(), self.progress.batches, self._samples())
         if self._skipped_before is None:
             self._skipped_before = skipped
@@ -85,7 +85,7 @@ class Pace:
             "skipped_steps": self.skipped,
         }
 
-    def in_words(self) -> str:
+    def summary(self) -> str:
         """Speed and time left, such as ``12.3 batches/s, 98.4 samples/s, 0:01:02 left, 2 steps skipped``."""
         parts = []
         for speed, unit in ((self.batches_per_second, "batches"), (self.samples_per_second, "samples")):

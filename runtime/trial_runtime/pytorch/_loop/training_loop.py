@@ -13,11 +13,11 @@ import torch
 
 from trial_runtime.errors import InvalidHP
 from trial_runtime.pytorch._checkpoints import run_state
-from trial_runtime.pytorch._checkpoints.run_state import CheckpointPolicy, Snapshots
+from trial_runtime.pytorch._checkpoints.run_state import CheckpointPolicy, RunCheckpointer
 from trial_runtime.pytorch._data.training_data import TrainingData, check_loader
 from trial_runtime.pytorch._loop.interruption import Interruption
 from trial_runtime.pytorch._loop.strategy import Strategy
-from trial_runtime.pytorch._loop.throughput import Pace
+from trial_runtime.pytorch._loop.throughput import Throughput
 from trial_runtime.pytorch._loop.validation import Validation
 from trial_runtime.pytorch._reporting.aggregation import average_over_batches, average_over_ranks, to_numpy
 from trial_runtime.pytorch._train_units import Batch, TrainUnit
@@ -26,7 +26,7 @@ logger = logging.getLogger("trial_runtime.pytorch")
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class FitPlan:
     """What ``fit()`` was asked to do.
 
     Attributes:
@@ -51,11 +51,13 @@ class Plan:
 class TrainingLoop:
     """Trains a trial; see :meth:`run`."""
 
-    def __init__(self, strategy: Strategy, plan: Plan, snapshots: Snapshots, pace: Pace) -> None:
+    def __init__(
+        self, strategy: Strategy, plan: FitPlan, checkpointer: RunCheckpointer, throughput: Throughput
+    ) -> None:
         self.strategy = strategy
-        self.pace = pace
+        self.throughput = throughput
         self.plan = plan
-        self.snapshots = snapshots
+        self.checkpointer = checkpointer
         self.context = strategy.context
         self.progress = strategy.context._progress
         self.data: TrainingData | None = None
@@ -63,7 +65,7 @@ class TrainingLoop:
         self.interruption: Interruption
         self._periods = (plan.reporting_period, plan.validation_period, plan.checkpoint_period)
         self._batch_metrics: list[dict[str, Any]] = []
-        self._fresh = True
+        self._starts_interval = True
 
     def run(self) -> None:
         """Train until the length is reached or a stop is requested.
@@ -113,31 +115,31 @@ class TrainingLoop:
         """
         with contextlib.ExitStack() as shutdown:
             self._start(shutdown)
-            self._count_on()
+            self._resolve_length()
             if self.plan.step_zero_validation and self.progress.batches == 0:
                 self._validate(first=True)
             try:
                 while not self.progress.reached(self.plan.length):
                     self._train_batch()
-                    signalled = self.interruption.stops(self.progress.batches)
-                    if not (signalled or self._boundary()):
+                    signalled = self.interruption.should_stop(self.progress.batches)
+                    if not (signalled or self._is_boundary()):
                         continue
                     self._report()
-                    self.snapshots.settle(wait=False)
+                    self.checkpointer.finish_commit(wait=False)
                     if self.progress.due(self.plan.validation_period):
                         self._validate()
                     if self.progress.due(self.plan.checkpoint_period):
                         self._checkpoint()
-                    if signalled or self._stop_agreed():
+                    if signalled or self._should_stop_at_report():
                         break
                 else:
                     self._validate()
             except InvalidHP:
                 self._checkpoint()
-                self.snapshots.finish()
+                self.checkpointer.finish()
                 raise
             self._checkpoint()
-            self.snapshots.finish()
+            self.checkpointer.finish()
         if self.interruption.exit_code:
             raise SystemExit(self.interruption.exit_code)
 
@@ -145,9 +147,9 @@ class TrainingLoop:
         strategy, context = self.strategy, self.context
         strategy.callbacks = strategy.trial.build_callbacks()
         for callback in strategy.callbacks.values():
-            run_state.warn_of_deprecated_hooks(callback)
+            run_state.warn_about_deprecated_hooks(callback)
         strategy.prepare()
-        restored = self.snapshots.find(self.plan.latest_checkpoint)
+        restored = self.checkpointer.find(self.plan.latest_checkpoint)
         if restored is not None:
             self.progress.load_state_dict(restored.progress)
         context._initial_batch = self.progress.batches
@@ -155,26 +157,26 @@ class TrainingLoop:
         for callback in strategy.callbacks.values():
             callback.on_trial_startup(self.progress.batches, restored.name if restored else None)
             shutdown.callback(callback.on_trial_shutdown)
-        shutdown.callback(self.snapshots.close)
+        shutdown.callback(self.checkpointer.close)
         self._build_data(restored)
         if self.data is not None:
             # Before the generators are restored: making an iterator draws from them.
             self.data.open()
             shutdown.callback(self.data.close)
         if restored is not None:
-            self.snapshots.restore(restored)
+            self.checkpointer.restore(restored)
         context._training = True
         self.interruption = shutdown.enter_context(Interruption(context.distributed, self.progress.batches))
         self._call("on_training_start")
         if context.profiler is not None:
             shutdown.enter_context(context.profiler)
 
-    def _count_on(self) -> None:
+    def _resolve_length(self) -> None:
         """From a checkpoint, a test is of one batch more; and that the length is reached already should be known."""
         progress = self.progress
         if self.plan.test_mode:
             self.plan = dataclasses.replace(self.plan, length=Batch(progress.batches + 1))
-            self.pace.length = self.plan.length
+            self.throughput.length = self.plan.length
         elif progress.batches and progress.reached(self.plan.length) and self.context.distributed.rank == 0:
             done = f"{progress.batches} batches, {progress.epochs} epochs"
             asked = f"{self.plan.length.value} {self.plan.length.unit}"
@@ -189,7 +191,10 @@ class TrainingLoop:
         if shard.loads:
             loader = strategy.trial.build_training_data_loader()
             check_loader(
-                loader, "build_training_data_loader", self.context._data_repro_checks_disabled, strategy.unlock
+                loader,
+                "build_training_data_loader",
+                self.context._data_repro_checks_disabled,
+                strategy.disable_checks_call,
             )
             position = restored.data_position(shard.size, strategy.micro_batches) if restored else None
             self.data = TrainingData(loader, shard.size, shard.rank, position, strategy.trial.get_batch_length)
@@ -199,17 +204,17 @@ class TrainingLoop:
         self.progress.epoch_length = known[0] if known else None
         length = self.progress.epoch_length
         self.context._epoch_len = sys.maxsize if length is None else length // strategy.micro_batches
-        self.snapshots.data = self.data
+        self.checkpointer.data = self.data
         if self.progress.epoch_length is not None:
             run_state.check_epoch_length(self.progress.epoch_length, strategy.micro_batches)
 
     def _train_batch(self) -> None:
         progress = self.progress
-        if self._fresh:
+        if self._starts_interval:
             self.strategy.train_mode()
             self.context.reset_reducers()
-            self.pace.begin(self.strategy.skipped_steps())
-            self._fresh = False
+            self.throughput.begin(self.strategy.skipped_steps())
+            self._starts_interval = False
         if progress.at_epoch_start:
             self.context._micro_idx = progress.batches * progress.micro_batches  # the hook is in the new batch
             self._epoch_start(progress.epoch_of(progress.batches))
@@ -220,7 +225,7 @@ class TrainingLoop:
         if progress.at_epoch_end:
             self._call("on_training_epoch_end", progress.epoch_of(progress.batches - 1))
 
-    def _boundary(self) -> bool:
+    def _is_boundary(self) -> bool:
         """Whether something is due after this batch."""
         progress = self.progress
         return progress.reached(self.plan.length) or any(progress.due(period) for period in self._periods)
@@ -229,14 +234,14 @@ class TrainingLoop:
         progress, context = self.progress, self.context
         mine = [to_numpy(metrics) for metrics in self._batch_metrics]
         gathered = context.distributed.allgather((self.strategy.shard.reports, mine))
-        self.pace.report(self.strategy.skipped_steps())
+        self.throughput.report(self.strategy.skipped_steps())
         batch_metrics = average_over_ranks([metrics for reports, metrics in gathered if reports])
         averages: dict[str, Any] = dict(average_over_batches(batch_metrics))
         averages.update(to_numpy(context.reduce_metrics(for_training=True)))
         averages.setdefault("batches", progress.batches)
         averages.setdefault("epochs", progress.epochs)
-        self._batch_metrics, self._fresh = [], True
-        for sink in self.snapshots.sinks:
+        self._batch_metrics, self._starts_interval = [], True
+        for sink in self.checkpointer.sinks:
             sink.on_training_metrics(progress.batches, averages, batch_metrics)
         for callback in self.strategy.callbacks.values():
             callback.on_training_workload_end(avg_metrics=averages, batch_metrics=batch_metrics)
@@ -246,25 +251,25 @@ class TrainingLoop:
         progress = self.progress
         if progress.last_validation == progress.batches and not first:
             return
-        self._fresh = True
-        self.pace.doing = "validating"
+        self._starts_interval = True
+        self.throughput.phase = "validating"
         with torch.no_grad():
             metrics = self.validation.run()
         progress.last_validation = progress.batches
         reported = {"batches": progress.batches, "epochs": progress.epochs, **metrics}
-        for sink in self.snapshots.sinks:
+        for sink in self.checkpointer.sinks:
             sink.on_validation_metrics(progress.batches, reported)
         if self.plan.checkpoint_policy.wants(metrics) and not first:
             self._checkpoint()
 
     def _checkpoint(self) -> None:
         if self.progress.last_checkpoint != self.progress.batches:
-            self.pace.doing, former = "saving", self.pace.doing
-            self.snapshots.save()
-            self.pace.doing = former
+            self.throughput.phase, former = "saving", self.throughput.phase
+            self.checkpointer.save()
+            self.throughput.phase = former
 
-    def _stop_agreed(self) -> bool:
-        return self.interruption.stops(self.progress.batches, self.context.get_stop_requested(), now=True)
+    def _should_stop_at_report(self) -> bool:
+        return self.interruption.should_stop(self.progress.batches, self.context.get_stop_requested(), now=True)
 
     def _epoch_start(self, epoch_idx: int) -> None:
         for callback in self.strategy.callbacks.values():

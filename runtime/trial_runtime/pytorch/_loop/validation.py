@@ -33,16 +33,16 @@ class Validation:
         whole = not strategy.evaluates_batches
         if shard.loads:
             loader = strategy.trial.build_validation_data_loader()
-            if not whole or self._evaluates_whole:
+            if not whole or self._evaluates_full_dataset:
                 checks_off = self.context._data_repro_checks_disabled
-                check_loader(loader, "build_validation_data_loader", checks_off, strategy.unlock)
+                check_loader(loader, "build_validation_data_loader", checks_off, strategy.disable_checks_call)
                 self.loader = validation_loader(loader) if whole else validation_loader(loader, shard.size, shard.rank)
-                self._whole = loader
+                self._full_loader = loader
         if not whole:
-            self._count()  # what there is to say about the data is said before training
+            self._evaluation_count()  # what there is to say about the data is said before training
 
     @property
-    def _evaluates_whole(self) -> bool:
+    def _evaluates_full_dataset(self) -> bool:
         """Whether this rank runs ``evaluate_full_dataset``."""
         return self.context.distributed.rank == 0 or self.strategy.evaluates_in_lockstep
 
@@ -85,9 +85,9 @@ class Validation:
         """The metrics of each batch of this rank."""
         outputs: list[dict[str, Any]] = []
         data = ValidationData(self.loader) if self.loader is not None else None
-        for index, own in enumerate(self._calls(data)):
+        for index, own in enumerate(self._evaluation_turns(data)):
             if not own:
-                self._keep_step(index)
+                self._evaluate_padding(index)
                 continue
             metrics = self.strategy.evaluate_batch(data, index)
             if self.strategy.shard.reports and not isinstance(metrics, dict):
@@ -97,7 +97,7 @@ class Validation:
             outputs.append(as_dict(metrics, "evaluate_batch()") if self.strategy.shard.reports else {})
         return outputs
 
-    def _calls(self, data: ValidationData | None) -> Iterator[bool]:
+    def _evaluation_turns(self, data: ValidationData | None) -> Iterator[bool]:
         """For each call of ``evaluate_batch``, whether it is for a batch of this rank; else it is for the forward
         alone, which other ranks need. Collective.
 
@@ -106,7 +106,7 @@ class Validation:
         """
         strategy, ranks = self.strategy, self.context.distributed
         shard = strategy.shard
-        count = self._count()
+        count = self._evaluation_count()
         known = ranks.allgather((shard.rank, shard.loads, count))
         counts = {rank: count for rank, loads, count in known if loads}  # of each share of the data
         if any(counts.get(rank) is None for rank, loads, _ in known if not loads):
@@ -117,7 +117,7 @@ class Validation:
         count = count if shard.loads else counts[shard.rank]
         lengths = [length for length in counts.values() if length is not None]
         most = max(lengths, default=0)
-        if strategy.averages_itself and count is not None:
+        if strategy.averages_over_ranks and count is not None:
             count = min(lengths)
             if count < most and ranks.rank == 0:
                 logger.warning(
@@ -127,23 +127,23 @@ class Validation:
         for index in itertools.count():
             own = (count is None or index < count) and not (data is not None and data.exhausted)
             if not strategy.evaluates_in_lockstep:
-                goes_on = own
+                continues = own
             elif len(lengths) == len(counts):
-                goes_on = index < most
+                continues = index < most
             else:
-                goes_on = any(ranks.allgather(own))
-            if not goes_on:
+                continues = any(ranks.allgather(own))
+            if not continues:
                 return
             yield own
 
-    def _keep_step(self, index: int) -> None:
+    def _evaluate_padding(self, index: int) -> None:
         """Evaluate for a forward that needs all ranks, and drop the result. Leaves generators and reducers as they
         were."""
-        data = ValidationData(validation_loader(self._whole)) if self.loader is not None else None
-        with rng.preserved(), self.context._reducers_kept():
+        data = ValidationData(validation_loader(self._full_loader)) if self.loader is not None else None
+        with rng.preserved(), self.context._preserved_reducers():
             self.strategy.evaluate_batch(data, index)
 
-    def _count(self) -> int | None:
+    def _evaluation_count(self) -> int | None:
         """How many calls of ``evaluate_batch`` this rank's data takes; None when only its end tells, or without any."""
         try:
             length = None if self.loader is None else len(self.loader)
@@ -154,7 +154,7 @@ class Validation:
 
     def _evaluate_full_dataset(self) -> dict[str, Any]:
         metrics: Any = {}
-        if self._evaluates_whole:
+        if self._evaluates_full_dataset:
             metrics = self.strategy.trial.evaluate_full_dataset(data_loader=self.loader)
             if not isinstance(metrics, dict):
                 raise TypeError(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any, TextIO
 
 from trial_runtime._terminal import printing_above, terminal_of
-from trial_runtime.pytorch._loop.throughput import Pace, clock
+from trial_runtime.pytorch._loop.throughput import Throughput, clock
 from trial_runtime.pytorch._reporting.aggregation import jsonable
 
 _REFRESHES_A_SECOND = 4
@@ -22,11 +22,11 @@ class ProgressBar:
     from where training stands, the loss is that of the last report, so no device is waited for.
 
     Args:
-        pace: speed and position.
+        throughput: speed and position.
     """
 
-    def __init__(self, pace: Pace) -> None:
-        self.pace = pace
+    def __init__(self, throughput: Throughput) -> None:
+        self.throughput = throughput
         self.metric = ""
 
     def on_training_metrics(
@@ -44,24 +44,26 @@ class ProgressBar:
         from rich.table import Table
         from rich.text import Text
 
-        pace, done, total = self.pace, self.pace.progress.batches, self.pace.total
+        throughput, done, total = self.throughput, self.throughput.progress.batches, self.throughput.total
         shown = [f"{done:,}/{total:,} batches" if total is not None else f"{done:,} batches"]
-        if pace.samples_per_second is not None:
-            shown.append(f"{pace.samples_per_second:,.0f} samples/s")
-        elif pace.batches_per_second is not None:
-            shown.append(f"{pace.batches_per_second:,.3g} batches/s")
-        if pace.seconds_left is not None and pace.doing not in ("trained", "stopped"):
-            shown.append(f"{clock(pace.seconds_left)} left")
+        if throughput.samples_per_second is not None:
+            shown.append(f"{throughput.samples_per_second:,.0f} samples/s")
+        elif throughput.batches_per_second is not None:
+            shown.append(f"{throughput.batches_per_second:,.3g} batches/s")
+        if throughput.seconds_left is not None and throughput.phase not in ("trained", "stopped"):
+            shown.append(f"{clock(throughput.seconds_left)} left")
         if self.metric:
             shown.append(self.metric)
-        if pace.skipped_in_all:
-            shown.append(f"{pace.skipped_in_all} steps skipped")
+        if throughput.skipped_in_all:
+            shown.append(f"{throughput.skipped_in_all} steps skipped")
         line = Table.grid(padding=(0, 1), expand=True)
         line.add_column(no_wrap=True)
         line.add_column(ratio=1, min_width=8)
         line.add_column(no_wrap=True, overflow="ellipsis")
         line.add_row(
-            Text(pace.doing, style="bold"), Bar(total, done, pulse=total is None), Text("  ".join(shown), no_wrap=True)
+            Text(throughput.phase, style="bold"),
+            Bar(total, done, pulse=total is None),
+            Text("  ".join(shown), no_wrap=True),
         )
         return line
 
@@ -83,12 +85,12 @@ class ProgressBar:
             done = "stopped"
             try:
                 yield
-                done = "trained" if self.pace.total in (None, self.pace.progress.batches) else "stopped"
+                done = "trained" if self.throughput.total in (None, self.throughput.progress.batches) else "stopped"
             finally:
-                self.pace.doing = done
+                self.throughput.phase = done
 
 
-def terminal_for_bar() -> TextIO | None:
+def find_bar_terminal() -> TextIO | None:
     """The terminal that stderr goes to; None when it goes elsewhere, or the terminal cannot move its cursor."""
     if os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
         return None

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from trial_runtime.pytorch._loop.progress import Progress
-from trial_runtime.pytorch._loop.throughput import Pace
+from trial_runtime.pytorch._loop.throughput import Throughput
 from trial_runtime.pytorch._reporting.aggregation import jsonable
 
 logger = logging.getLogger("trial_runtime.pytorch")
@@ -63,18 +63,18 @@ class LoggingSink:
     """Says each report in a line of the log.
 
     Args:
-        pace: speed and time left.
+        throughput: speed and time left.
     """
 
-    def __init__(self, pace: Pace) -> None:
-        self.pace = pace
+    def __init__(self, throughput: Throughput) -> None:
+        self.throughput = throughput
 
     def on_training_metrics(
         self, steps_completed: int, metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]
     ) -> None:
         del batch_metrics
-        of = f" of {self.pace.total}" if self.pace.total is not None else ""
-        logger.info(f"Trained {steps_completed}{of} batches ({self.pace.in_words()}): {_in_words(metrics)}")
+        of = f" of {self.throughput.total}" if self.throughput.total is not None else ""
+        logger.info(f"Trained {steps_completed}{of} batches ({self.throughput.summary()}): {_in_words(metrics)}")
 
     def on_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:
         logger.info(f"Validated after {steps_completed} batches: {_in_words(metrics)}")
@@ -94,11 +94,11 @@ class JsonLinesSink:
 
     Args:
         path: the file; its folder is made.
-        pace: the speed.
+        throughput: the speed.
     """
 
-    def __init__(self, path: Path, pace: Pace) -> None:
-        self.pace = pace
+    def __init__(self, path: Path, throughput: Throughput) -> None:
+        self.throughput = throughput
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("a", encoding="utf-8", buffering=1)  # a line is there as soon as it is written
         weakref.finalize(self, self._file.close)
@@ -106,7 +106,7 @@ class JsonLinesSink:
     def on_training_metrics(
         self, steps_completed: int, metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]
     ) -> None:
-        self._write("training", steps_completed, metrics, batch_metrics=batch_metrics, pace=self.pace.as_dict())
+        self._write("training", steps_completed, metrics, batch_metrics=batch_metrics, pace=self.throughput.as_dict())
 
     def on_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:
         self._write("validation", steps_completed, metrics)

@@ -61,14 +61,14 @@ class DeepSpeedTrialContext(TrialContext):
         self._warned_of_clipping = False
         self._engines: Engines | None = None
         self._guards: list[EngineGuard] = []
-        self._alone = contextlib.ExitStack()
+        self._standalone = contextlib.ExitStack()
 
-    def _prepare_alone(self) -> None:
-        self._alone.enter_context(engine_setup.started(self.distributed))
+    def _prepare_standalone(self) -> None:
+        self._standalone.enter_context(engine_setup.started(self.distributed))
 
     def _close(self) -> None:
         super()._close()
-        self._alone.close()
+        self._standalone.close()
 
     def wrap_model_engine(self, model: Any) -> Any:
         """Register an engine, to be switched between training and evaluation and saved with checkpoints.

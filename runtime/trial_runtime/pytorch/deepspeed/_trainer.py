@@ -55,10 +55,10 @@ def init(
             the directory that the experiment config names), and nothing else is written.
     """
     settings = RunSettings.collect(hparams, exp_conf, run_dir)
-    with process_setup.session(distributed, settings) as ranks, engine_setup.started(ranks):
+    with process_setup.run_session(distributed, settings) as ranks, engine_setup.started(ranks):
         initialize.check_named(settings.hparams, ranks.size)
         run = core.Context(ranks, settings)
-        context = DeepSpeedTrialContext._of(
+        context = DeepSpeedTrialContext._make(
             run, settings.hparams, settings.exp_conf, enable_tensorboard_logging=enable_tensorboard_logging
         )
         with closing(context):

@@ -21,7 +21,7 @@ class Problems:
         """Record that the field ``path`` holds ``value`` while only ``allowed`` is."""
         self._lines.append(f"{path}: {shown(value)} is not allowed: {allowed}")
 
-    def say(self, line: str) -> None:
+    def report(self, line: str) -> None:
         """Record a problem that is not about one value; start with the field it is about."""
         self._lines.append(line)
 
@@ -76,7 +76,7 @@ class Section:
         self._seen.add(name)
         return self._data.get(name)
 
-    def bad(self, name: str, allowed: str) -> None:
+    def reject(self, name: str, allowed: str) -> None:
         """Record that the field's value is wrong."""
         self.problems.add(self.at(name), self._data.get(name), allowed)
 
@@ -84,7 +84,7 @@ class Section:
         """The mapping under ``name``; an empty one when absent."""
         value = self.get(name)
         if value is not None and not isinstance(value, Mapping):
-            self.bad(name, "write a mapping (key: value lines below it)")
+            self.reject(name, "write a mapping (key: value lines below it)")
             value = None
         return Section(value or {}, self.at(name), self.problems)
 
@@ -98,10 +98,10 @@ class Section:
         value = self.get(name)
         if value is None:
             return None
-        number = whole(value)
+        number = as_integer(value)
         if number is None or number < minimum or (maximum is not None and number > maximum):
             upper = "" if maximum is None else f" and at most {maximum}"
-            self.bad(name, f"write a whole number of at least {minimum}{upper}")
+            self.reject(name, f"write a whole number of at least {minimum}{upper}")
             return minimum
         return number
 
@@ -111,7 +111,7 @@ class Section:
         if value is None:
             return default
         if not isinstance(value, bool):
-            self.bad(name, "write true or false")
+            self.reject(name, "write true or false")
             return default
         return value
 
@@ -119,7 +119,7 @@ class Section:
         """A string, or None when absent."""
         value = self.get(name)
         if value is not None and not isinstance(value, str):
-            self.bad(name, "write a string (quote it if it looks like a number)")
+            self.reject(name, "write a string (quote it if it looks like a number)")
             return None
         return value
 
@@ -127,7 +127,7 @@ class Section:
         """A string that no message shows, or None when absent."""
         value = self.get(name)
         if value is not None and not isinstance(value, str):
-            self.problems.say(f"{self.at(name)}: write a string (the value is not shown)")
+            self.problems.report(f"{self.at(name)}: write a string (the value is not shown)")
             return None
         return value
 
@@ -137,7 +137,7 @@ class Section:
         if value is None:
             return default
         if value not in choices:
-            self.bad(name, f"write one of {', '.join(choices)}{did_you_mean(str(value), choices)}")
+            self.reject(name, f"write one of {', '.join(choices)}{did_you_mean(str(value), choices)}")
             return default
         return str(value)
 
@@ -146,7 +146,7 @@ class Section:
         return [str(name) for name in self._data if name not in self._seen]
 
 
-def whole(value: object) -> int | None:
+def as_integer(value: object) -> int | None:
     """``value`` as an integer when it is a whole number (``1e3`` is one, ``true`` is not), else None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from trial_runtime.train.config.errors import Problems, did_you_mean, shown, whole
+from trial_runtime.train.config.errors import Problems, as_integer, did_you_mean, shown
 
 _SPACES = ("int", "double", "log", "categorical", "const")
 _BOUNDS = frozenset({"minval", "maxval", "vals", "val"})
@@ -25,12 +25,12 @@ def resolve(tree: Mapping[str, Any], picks: Mapping[str, Any], problems: Problem
     missing: list[str] = []
     values = _group(tree, "", unused, missing, problems)
     if missing:
-        problems.say(
+        problems.report(
             "hyperparameters: ds-train runs one trial, so each search space needs one value:\n    "
             + "\n    ".join(missing)
         )
     for name in unused:
-        problems.say(f"--hparam {name}: there is no such hyperparameter{did_you_mean(name, names(tree))}")
+        problems.report(f"--hparam {name}: there is no such hyperparameter{did_you_mean(name, names(tree))}")
     return values
 
 
@@ -91,7 +91,7 @@ def _wrong(space: Mapping[str, Any]) -> tuple[str, str] | None:
         given = isinstance(space.get("vals"), list) and space["vals"]
         return None if given else ("vals", "write a list of values to choose from")
     for bound in ("minval", "maxval"):
-        if not _is_number(space.get(bound)) or (kind == "int" and whole(space[bound]) is None):
+        if not _is_number(space.get(bound)) or (kind == "int" and as_integer(space[bound]) is None):
             return bound, f"write {'a whole number' if kind == 'int' else 'a number'}"
     if kind == "log" and (not _is_number(space.get("base", 10)) or space.get("base", 10) <= 0):
         return "base", "write a number above 0"
@@ -124,7 +124,7 @@ def _picked(name: str, space: Mapping[str, Any], value: Any, problems: Problems)
     else:
         fits = isinstance(value, int | float) and not isinstance(value, bool) and _between(value, space)
     if not fits:
-        problems.say(f"--hparam {name}={shown(value)}: the search space is {_described(space)}")
+        problems.report(f"--hparam {name}={shown(value)}: the search space is {_described(space)}")
     return value
 
 
@@ -164,7 +164,7 @@ def accumulation_steps(hparams: Mapping[str, Any]) -> int | None:
     for name in ("overwrite_deepspeed_args", "deepspeed_config"):
         section = hparams.get(name)
         if isinstance(section, Mapping):
-            steps = whole(section.get("gradient_accumulation_steps"))
+            steps = as_integer(section.get("gradient_accumulation_steps"))
             if steps is not None and steps >= 1:
                 return steps
     return None

@@ -12,9 +12,9 @@ from typing import Any
 
 from trial_runtime._cluster_info import FitDefaults, Length
 from trial_runtime._redaction import masked
-from trial_runtime._storage.urls import Storage, read_storage, section_of
+from trial_runtime._storage.urls import CheckpointStorage, read_storage, section_of
 from trial_runtime.train.config import entrypoint, hparams, unsupported_fields
-from trial_runtime.train.config.errors import ConfigError, Problems, Section, did_you_mean, whole
+from trial_runtime.train.config.errors import ConfigError, Problems, Section, as_integer, did_you_mean
 
 MAX_SEED = 2**31 - 1
 _POLICIES = ("best", "all", "none")
@@ -48,7 +48,7 @@ _DEFAULTS: Mapping[str, Any] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """One run, checked and ready to start.
 
     Attributes:
@@ -72,7 +72,7 @@ class Plan:
     seed: int | None
     searcher_metric: str | None
     smaller_is_better: bool
-    storage: Storage
+    storage: CheckpointStorage
     aggregation_frequency: int
     average_aggregated_gradients: bool
     max_restarts: int
@@ -89,7 +89,7 @@ def make_plan(
     picks: Mapping[str, Any] | None = None,
     test_mode: bool = False,
     accelerator: str = "cpu",
-) -> Plan:
+) -> RunPlan:
     """Check ``document`` and turn it into a plan.
 
     Args:
@@ -111,7 +111,7 @@ def make_plan(
     _check_batch_size(values, slots, problems)
 
     searcher = root.section("searcher")
-    _check_searcher(searcher, whole(root.get("batches_per_step")) or 100, hparams.accumulation_steps(values) or 1)
+    _check_searcher(searcher, as_integer(root.get("batches_per_step")) or 100, hparams.accumulation_steps(values) or 1)
     lengths = _Lengths(values, context)
     max_length = lengths.read(searcher, "max_length", bare=True)
     if (
@@ -120,7 +120,7 @@ def make_plan(
         and entry.kind == "class"
         and not test_mode
     ):
-        problems.say("searcher.max_length: is missing: write for how long to train, e.g. max_length: {epochs: 10}")
+        problems.report("searcher.max_length: is missing: write for how long to train, e.g. max_length: {epochs: 10}")
     optimizations = _Optimizations(root.section("optimizations"), entry)
     fit = FitDefaults(
         max_length=max_length,
@@ -133,7 +133,7 @@ def make_plan(
         step_zero_validation=_optional_boolean(root, "perform_initial_validation"),
         test_mode=test_mode,
     )
-    plan = Plan(
+    plan = RunPlan(
         name=root.text("name") or _name_from(entry),
         context=context,
         entrypoint=entry or entrypoint.Entrypoint("module", ""),
@@ -161,15 +161,15 @@ def make_plan(
 def _entrypoint(root: Section, context: Path) -> entrypoint.Entrypoint | None:
     value = root.get("entrypoint")
     if value is None:
-        root.problems.say(f"entrypoint: is missing: {entrypoint.FORMS}")
+        root.problems.report(f"entrypoint: is missing: {entrypoint.FORMS}")
         return None
     try:
         entry = entrypoint.parse(value)
     except ValueError as error:
-        root.bad("entrypoint", str(error))
+        root.reject("entrypoint", str(error))
         return None
     if entry.kind == "script" and not (context / entry.target).is_file():
-        root.problems.say(
+        root.problems.report(
             f"entrypoint: there is no file {entry.target!r} in {context}; "
             f"if it is elsewhere, name its folder: ds-train CONFIG.yaml DIR"
         )
@@ -185,7 +185,7 @@ def _mapping(root: Section, name: str) -> Mapping[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        root.bad(name, "write a mapping (key: value lines below it)")
+        root.reject(name, "write a mapping (key: value lines below it)")
         return {}
     return value
 
@@ -202,19 +202,19 @@ def _reporting_period(root: Section) -> Length | None:
 def _check_searcher(searcher: Section, batches_per_step: int, accumulation: int) -> None:
     name = searcher.get("name")
     if name not in (None, _SINGLE, *_SEARCHERS):
-        searcher.bad("name", f"write {_SINGLE}{did_you_mean(str(name), [_SINGLE, *_SEARCHERS])}")
+        searcher.reject("name", f"write {_SINGLE}{did_you_mean(str(name), [_SINGLE, *_SEARCHERS])}")
     elif name not in (None, _SINGLE):
         length = "" if searcher.has("max_length") else " --config searcher.max_length.batches=N"
-        searcher.problems.say(
+        searcher.problems.report(
             f"searcher.name: {name!r} runs many trials, ds-train runs one: start it once for each trial, with "
             f"--config searcher.name=single{length} and --hparam NAME=VALUE for each search space"
         )
     if searcher.has("max_steps"):
-        steps = whole(searcher.get("max_steps"))
+        steps = as_integer(searcher.get("max_steps"))
         batches = "N" if steps is None else str(max(1, batches_per_step * steps // accumulation))
-        searcher.bad("max_steps", f"Determined removed it; write max_length: {{batches: {batches}}}")
+        searcher.reject("max_steps", f"Determined removed it; write max_length: {{batches: {batches}}}")
     if searcher.has("source_checkpoint_uuid"):
-        searcher.bad(
+        searcher.reject(
             "source_checkpoint_uuid",
             "checkpoints of a cluster are not reachable; remove it and use --latest-checkpoint PATH",
         )
@@ -236,7 +236,7 @@ class _Optimizations:
         self.average_aggregated_gradients = section.boolean("average_aggregated_gradients", True)
         self.notices: list[tuple[str, str]] = []
         if section.get("mixed_precision") not in (None, "O0"):
-            section.bad("mixed_precision", "apex is not run here; use torch.autocast in the trial, and remove it")
+            section.reject("mixed_precision", "apex is not run here; use torch.autocast in the trial, and remove it")
         if entry is None or entry.kind == "class":
             return
         for name in ("aggregation_frequency", "average_aggregated_gradients"):
@@ -257,25 +257,25 @@ class _Lengths:
         value = section.get(name)
         if value is None:
             return None
-        if bare and whole(value) is not None:
+        if bare and as_integer(value) is not None:
             value = {"batches": value}
         allowed = f"write one of {{batches: N}}, {{epochs: N}} and {{records: N}}{', or N batches' if bare else ''}"
         if not isinstance(value, Mapping) or len(value) != 1:
-            section.bad(name, allowed)
+            section.reject(name, allowed)
             return None
         unit, count = next(iter(value.items()))
-        number = whole(count)
+        number = as_integer(count)
         if unit not in ("batches", "epochs", "records") or number is None or number < 0:
-            section.bad(name, f"{allowed}, where N is a whole number")
+            section.reject(name, f"{allowed}, where N is a whole number")
             return None
         if number == 0:
             if bare:
-                section.bad(name, "write for how long to train, e.g. {epochs: 10}")
+                section.reject(name, "write for how long to train, e.g. {epochs: 10}")
             return None
         if unit != "records":
             return Length(number, "batches" if unit == "batches" else "epochs")
         if type(self._batch_size) is not int or self._batch_size < 1:
-            section.bad(name, "records need hyperparameters.global_batch_size to be turned into batches")
+            section.reject(name, "records need hyperparameters.global_batch_size to be turned into batches")
             return None
         return Length(max(1, number // (self._batch_size * self._steps)), "batches")
 
@@ -304,7 +304,7 @@ def _environment(section: Section, accelerator: str) -> dict[str, str]:
     allowed = "write a list of NAME=value strings, or one such list under each of cpu and cuda"
     settings: dict[str, str] = {}
     if value is not None and not isinstance(value, list):
-        section.bad("environment_variables", allowed)
+        section.reject("environment_variables", allowed)
         return settings
     for item in value or []:
         if not isinstance(item, str) or "=" not in item or item.startswith("="):
@@ -326,4 +326,4 @@ def _with_defaults(document: Mapping[str, Any], defaults: Mapping[str, Any]) -> 
     return merged
 
 
-__all__ = ["ConfigError", "Plan", "make_plan"]
+__all__ = ["ConfigError", "RunPlan", "make_plan"]

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 _TIMEOUT = timedelta(minutes=5)
 _KEY = "ds-train/run"
-_kept: list[Store] = []  # ends with the process, as torchrun's ends with its agent
+_open_stores: list[Store] = []  # ends with the process, as torchrun's ends with its agent
 
 
-def launched(environment: Mapping[str, str]) -> bool:
+def is_launched(environment: Mapping[str, str]) -> bool:
     """Whether a launcher started this process as a rank."""
     return "RANK" in environment and "WORLD_SIZE" in environment
 
@@ -36,7 +36,7 @@ def slurm_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """
     # A batch script itself has SLURM_PROCID too, but is no step.
     size = environment.get("SLURM_STEP_NUM_TASKS")
-    if launched(environment) or size is None or int(size) < 2 or "SLURM_STEP_ID" not in environment:
+    if is_launched(environment) or size is None or int(size) < 2 or "SLURM_STEP_ID" not in environment:
         return {}
     per_node = environment.get("SLURM_STEP_TASKS_PER_NODE", size)
     counted = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", per_node)
@@ -77,7 +77,7 @@ def complete_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in found.items() if name not in environment}
 
 
-def agree(decide: Callable[[str | None], str]) -> tuple[str, list[str]]:
+def share_decision(decide: Callable[[str | None], str]) -> tuple[str, list[str]]:
     """Let rank 0 decide, and tell the others.
 
     Under torchrun the store outlives the ranks, so that ranks it starts again after a crash find the first decision
@@ -101,9 +101,9 @@ def agree(decide: Callable[[str | None], str]) -> tuple[str, list[str]]:
     store = PrefixStore("ds-train", _store(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), rank, shared))
     start = f"{_KEY}/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
     if rank == 0:
-        former = store.get(_KEY).decode() if store.check([_KEY]) else None
-        decision = decide(former)
-        if former is None:
+        earlier = store.get(_KEY).decode() if store.check([_KEY]) else None
+        decision = decide(earlier)
+        if earlier is None:
             store.set(_KEY, decision)
         store.set(start, decision)
     if os.environ["LOCAL_RANK"] == "0":
@@ -111,7 +111,7 @@ def agree(decide: Callable[[str | None], str]) -> tuple[str, list[str]]:
     decision = store.get(start).decode()
     addresses = [store.get(f"{_KEY}/address/{index}").decode() for index in range(nodes)]
     if not shared:
-        _wait_for_all(store, rank, size)
+        _wait_for_readers(store, rank, size)
         os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
         os.environ.setdefault("TORCHELASTIC_RESTART_COUNT", "0")
     return decision, addresses
@@ -125,11 +125,11 @@ def _store(host: str, port: int, rank: int, shared: bool) -> Store:
     except DistNetworkError as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"rank {rank}: MASTER_ADDR={host} MASTER_PORT={port}: {reason}; choose a free port") from None
-    _kept.append(store)
+    _open_stores.append(store)
     return store
 
 
-def _wait_for_all(store: Store, rank: int, size: int) -> None:
+def _wait_for_readers(store: Store, rank: int, size: int) -> None:
     """Hold rank 0, whose process serves the store, until every rank has read from it."""
     if rank > 0:
         store.set(f"{_KEY}/read/{rank}", "1")  # the last word: a store answers no set, and may go away after it

@@ -36,7 +36,7 @@ def run_ranks(
     environment: Mapping[str, str],
     max_restarts: int,
     before_start: Callable[[], object],
-    say: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> int:
     """Run ``python ARGUMENTS`` on ``slots`` ranks until they end.
 
@@ -46,7 +46,7 @@ def run_ranks(
         environment: variables to add for the ranks.
         max_restarts: how often all ranks are started again after one failed. Wrong usage (exit code 2) is not retried.
         before_start: called before each start, the first one too.
-        say: receives a line for the user.
+        report: receives a line for the user.
 
     Returns:
         0 when all ranks ended well, else the exit code of the first that did not.
@@ -58,16 +58,16 @@ def run_ranks(
     for attempt in range(max_restarts + 1):
         before_start()
         if slots == 1:
-            code = _start_one(arguments, environment, say)
+            code = _start_one(arguments, environment, report)
         else:
-            code = _start_many(arguments, slots, environment, say)
+            code = _start_many(arguments, slots, environment, report)
         if code in (0, USAGE_EXIT) or attempt == max_restarts:
             return code
-        say(f"started again from the latest checkpoint (restart {attempt + 1} of max_restarts {max_restarts})")
+        report(f"started again from the latest checkpoint (restart {attempt + 1} of max_restarts {max_restarts})")
     raise AssertionError("unreachable")
 
 
-def _start_one(arguments: Sequence[str], environment: Mapping[str, str], say: Callable[[str], None]) -> int:
+def _start_one(arguments: Sequence[str], environment: Mapping[str, str], report: Callable[[str], None]) -> int:
     # Its own session: Ctrl-C reaches the rank once, through us, and not a second time from the terminal.
     command = [sys.executable, *arguments]
     with subprocess.Popen(command, env={**os.environ, **environment}, start_new_session=True) as child:
@@ -76,7 +76,7 @@ def _start_one(arguments: Sequence[str], environment: Mapping[str, str], say: Ca
         if received:
             raise Stopped(received[0])
     if code < 0:
-        say(f"rank 0 was ended by {signal.Signals(-code).name}")
+        report(f"rank 0 was ended by {signal.Signals(-code).name}")
         return 128 - code
     return code
 
@@ -91,16 +91,16 @@ def _forwarding(child: subprocess.Popen[bytes]) -> Iterator[list[int]]:
             received.append(number)
         child.send_signal(number)
 
-    former = {name: signal.signal(getattr(signal, name), forward) for name in _FORWARDED}
+    previous = {name: signal.signal(getattr(signal, name), forward) for name in _FORWARDED}
     try:
         yield received
     finally:
-        for name, handler in former.items():
+        for name, handler in previous.items():
             signal.signal(getattr(signal, name), handler)
 
 
 def _start_many(
-    arguments: Sequence[str], slots: int, environment: Mapping[str, str], say: Callable[[str], None]
+    arguments: Sequence[str], slots: int, environment: Mapping[str, str], report: Callable[[str], None]
 ) -> int:
     # The launcher gives the ranks this process's own environment.
     os.environ.update(environment)
@@ -141,8 +141,8 @@ def _start_many(
         rank, failure = failed.get_first_failure()
         code = int(failure.exitcode)
         if code < 0:
-            say(f"rank {rank} was ended by {signal.Signals(-code).name}")
+            report(f"rank {rank} was ended by {signal.Signals(-code).name}")
             return 128 - code
-        say(f"rank {rank} ended with exit code {code}; the other ranks were stopped")
+        report(f"rank {rank} ended with exit code {code}; the other ranks were stopped")
         return code
     return 0

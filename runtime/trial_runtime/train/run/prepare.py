@@ -15,7 +15,7 @@ from trial_runtime.errors import CheckpointStorageError
 from trial_runtime.train.config.context_directory import context_of
 from trial_runtime.train.config.document import assign, load, split_assignment
 from trial_runtime.train.config.errors import ConfigError
-from trial_runtime.train.config.run_plan import Plan, make_plan
+from trial_runtime.train.config.run_plan import RunPlan, make_plan
 from trial_runtime.train.requirements import missing_runtime
 from trial_runtime.train.run.run_directory import (
     RunDirectory,
@@ -28,7 +28,7 @@ _IN_A_CHECKPOINT = ("manifest.json", "rank_0.pt", "metadata.json", "trial_state.
 """What the runtime or Determined writes into each."""
 
 
-def plan_from(options: argparse.Namespace) -> Plan:
+def plan_from(options: argparse.Namespace) -> RunPlan:
     """The plan of the config that ``options`` name, with the changes that they make.
 
     Raises:
@@ -53,7 +53,7 @@ def plan_from(options: argparse.Namespace) -> Plan:
     )
 
 
-def open_directory(options: argparse.Namespace, plan: Plan) -> RunDirectory:
+def open_directory(options: argparse.Namespace, plan: RunPlan) -> RunDirectory:
     """The run directory, made or found, after all that has to be right before a rank starts has been checked.
 
     Raises:
@@ -75,7 +75,7 @@ def open_directory(options: argparse.Namespace, plan: Plan) -> RunDirectory:
     return run
 
 
-def write_info(options: argparse.Namespace, plan: Plan, run: RunDirectory) -> ClusterInfo:
+def write_info(options: argparse.Namespace, plan: RunPlan, run: RunDirectory) -> ClusterInfo:
     """Describe the run as it is now, with the newest checkpoint, for the ranks that are about to start.
 
     Raises:

@@ -38,7 +38,7 @@ from trial_runtime.train.run.run_directory import SUPERVISED, lock, open_run
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one rank that ``ds-train`` started; the exit code."""
     context, kind, target, *args = sys.argv[1:] if arguments is None else arguments
-    _leave_with(os.environ.get(SUPERVISED))
+    _terminate_with(os.environ.get(SUPERVISED))
     info = get_cluster_info()
     if info is None:
         raise SystemExit("trial_runtime.train.run.rank is started by ds-train, not by hand")
@@ -67,11 +67,11 @@ def run(info: ClusterInfo, context: Path, kind: str, target: str, args: Sequence
     determined_alias.install()
     _log_filters.expect_cpu()
     with ExitStack() as stack:
-        status, ours = "failed", False
+        status, holds_lock = "failed", False
         try:
             if rank == 0:
                 stack.enter_context(lock(directory))
-                ours = True
+                holds_lock = True
                 _record_status(directory, "running")
             run_entrypoint(info, kind, target, args)
             status = "completed"
@@ -89,9 +89,9 @@ def run(info: ClusterInfo, context: Path, kind: str, target: str, args: Sequence
             _print_exception()
             return 1
         finally:
-            if ours:  # else another process trains there, and says itself how it went
+            if holds_lock:  # else another process trains there, and says itself how it went
                 _record_status(directory, status)
-            if ours and status == "completed" and (removed := remove_superseded(info)):
+            if holds_lock and status == "completed" and (removed := remove_superseded(info)):
                 count = f"{len(removed)} checkpoint{'' if len(removed) == 1 else 's'}"
                 print(f"ds-train: {count} removed, as checkpoint_storage says", file=sys.stderr)
             sys.stdout.flush()
@@ -206,7 +206,7 @@ def _print_exception() -> None:
     traceback.print_exception(kind, error, trace)
 
 
-def _leave_with(supervisor: str | None) -> None:
+def _terminate_with(supervisor: str | None) -> None:
     """Get SIGTERM, once, when ``ds-train`` is killed, so that no rank trains on with nobody watching. Linux only."""
     if supervisor is None or not hasattr(os, "pidfd_open"):
         return

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trial_runtime._cluster_info import ClusterInfo, newest_checkpoint
-from trial_runtime._storage.remote import call, with_options_of_environment
+from trial_runtime._storage.remote import call, with_environment_options
 
 _MANIFEST = "manifest.json"
 logger = logging.getLogger("trial_runtime.train")
@@ -43,7 +43,7 @@ def remove_superseded(info: ClusterInfo) -> list[str]:
         )
         return []
     directory = Path(info.run.checkpoint_directory)
-    storage = None if info.run.storage is None else with_options_of_environment(info.run.storage)
+    storage = None if info.run.storage is None else with_environment_options(info.run.storage)
     there: dict[str, int] = {} if storage is None else call(storage, "batches")
     here = [folder for folder in directory.iterdir() if (folder / _MANIFEST).is_file()]
     here.sort(key=lambda folder: folder.stat().st_mtime)

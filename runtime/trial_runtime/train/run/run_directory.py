@@ -24,7 +24,7 @@ from typing import IO
 
 from trial_runtime._cluster_info import ClusterInfo, RunInfo, TrialInfo, newest_checkpoint
 from trial_runtime.train.config.errors import ConfigError
-from trial_runtime.train.config.run_plan import Plan
+from trial_runtime.train.config.run_plan import RunPlan
 
 DEFAULT_BASE = Path("runs")
 SUPERVISED = "DS_TRAIN_SUPERVISED"
@@ -93,7 +93,7 @@ def open_run(directory: Path | None, name: str, seed: int | None) -> tuple[RunDi
     return run, False
 
 
-def describe(plan: Plan, run: RunDirectory, given_checkpoint: str | None) -> ClusterInfo:
+def describe(plan: RunPlan, run: RunDirectory, given_checkpoint: str | None) -> ClusterInfo:
     """What the ranks of ``plan`` are told, as one node with ``plan.slots`` slots.
 
     Args:

@@ -34,7 +34,7 @@ def load(
         more: further arguments of the class.
     """
     run = core._dummy_init()
-    context = DeepSpeedTrialContext._of(run, hparams, exp_conf)
+    context = DeepSpeedTrialContext._make(run, hparams, exp_conf)
     with engine_setup.started(run.distributed), _plain_engines():
         trial = kind(context, **more)
     for index, engine in enumerate(context.models):

@@ -13,7 +13,7 @@ from trial_runtime.errors import InvalidExperimentException
 from trial_runtime.pytorch._checkpoints.determined_format import state_file
 from trial_runtime.pytorch._data.training_data import TrainingData
 from trial_runtime.pytorch._loop.pytorch_strategy import gradients, restore_gradients
-from trial_runtime.pytorch._loop.strategy import Shard, Strategy, overrides, takes
+from trial_runtime.pytorch._loop.strategy import Shard, Strategy, accepts_parameter, overrides
 from trial_runtime.pytorch._reporting.aggregation import as_dict
 from trial_runtime.pytorch.deepspeed._checkpoints import compatibility
 from trial_runtime.pytorch.deepspeed._checkpoints.reshard import loadable
@@ -46,7 +46,7 @@ class DeepSpeedStrategy(Strategy):
         self._reports = self.shard.reports
         first = self.context.models[0]
         self._counts_steps = not isinstance(first, deepspeed.PipelineEngine) and is_managed(first)
-        self._passes_batch_idx = self.evaluates_batches and takes(self.trial.evaluate_batch, "batch_idx", 1)
+        self._passes_batch_idx = self.evaluates_batches and accepts_parameter(self.trial.evaluate_batch, "batch_idx", 1)
 
     @property
     def shard(self) -> Shard:
@@ -68,7 +68,7 @@ class DeepSpeedStrategy(Strategy):
         return any(int(engine.zero_optimization_stage()) == 3 or engine.has_moe_layers for engine in engines)
 
     @property
-    def averages_itself(self) -> bool:
+    def averages_over_ranks(self) -> bool:
         return self.context.use_pipeline_parallel
 
     def train_batch(self, data: TrainingData | None) -> list[dict[str, Any]]:
@@ -157,7 +157,7 @@ class DeepSpeedStrategy(Strategy):
         ):
             scheduler.load_state_dict(state)
 
-    def starts_warm_from(self, path: Path) -> bool:
+    def is_warm_start(self, path: Path) -> bool:
         return state_file(path) is not None and not any(path.glob("model*"))
 
     def warm_start(self, path: Path) -> None:
