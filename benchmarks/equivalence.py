@@ -1,8 +1,8 @@
-"""Prints the README's table of equivalence: ``python benchmarks/equivalence.py``.
+"""Print the table of ``docs/equivalence.md``: ``python benchmarks/equivalence.py``.
 
-Trains every fixture as the tests in ``tests/equivalence`` do, and prints the largest absolute difference over all
-losses, metrics, final parameters and buffers of all its runs: 1 and 2 ranks, ZeRO stage 0 and 1, gradients accumulated
-over 1 and 2 micro-batches, saved and resumed in the middle. Needs the extra ``test``; takes some minutes.
+Train every fixture as the tests in ``tests/equivalence`` do, and print the largest absolute difference over all losses,
+metrics, final parameters and buffers of all its runs: 1 and 2 ranks, ZeRO stages 0 and 1, gradients accumulated over 1
+and 2 micro-batches, saved and resumed in the middle. Needs the extra ``test``; takes some minutes.
 """
 
 from __future__ import annotations

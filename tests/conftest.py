@@ -25,7 +25,7 @@ def environment_stays() -> Iterator[None]:
 def missing_gpu() -> str:
     """Why tests marked `gpu` cannot run here; empty when they can."""
     if importlib.util.find_spec("torch") is None:
-        return "torch is not installed: pip install 'ds-migrate[runtime]'"
+        return "torch is not installed: pip install -c constraints.txt -e '.[test]'"
     import torch
 
     if not torch.cuda.is_available():

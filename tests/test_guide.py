@@ -1,4 +1,4 @@
-"""The guide's table of fields: every field that the tools know, and what they really do with it."""
+"""The table of experiment config fields has every field that the tools know, with what they do."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from ds_migrate.experiment import lengths, options
 from ds_migrate.experiment.yaml_nodes import Node
 from trial_runtime.train.config import unsupported_fields
 
-GUIDE = Path(__file__).parents[1] / "docs/guide.md"
+PAGE = Path(__file__).parents[1] / "docs/experiment-config.md"
 
 
 def table() -> dict[str, tuple[str, str]]:
-    """Field -> (what ds-migrate does, what ds-train does)."""
-    text = GUIDE.read_text(encoding="utf-8").partition("## Every field of an experiment config")[2]
-    rows = re.findall(r"^\| `([\w.]+)` \| (.*) \| (.*) \|$", text, re.M)
+    """Return for each field what ds-migrate and what ds-train does with it."""
+    rows = re.findall(r"^\| `([\w.]+)` \| (.*) \| (.*) \|$", PAGE.read_text(encoding="utf-8"), re.M)
     assert len(rows) == len({name for name, *_ in rows})
     return {name: (migrate, train) for name, migrate, train in rows}
 

@@ -99,9 +99,29 @@ def test_codes_in_documents_are_rules(document: Path) -> None:
     assert set(re.findall(r"\bDSM\d{3}\b", text_of(document))) <= known | toys
 
 
-def test_the_readme_names_every_rule_that_rewrites_python() -> None:
-    named = set(re.findall(r"\bDSM\d{3}\b", text_of(README)))
+def test_every_rule_that_rewrites_python_is_on_the_page_of_conversions() -> None:
+    named = set(re.findall(r"\bDSM\d{3}\b", text_of(ROOT / "docs/conversions.md")))
     assert {rule.code for rule in conversion_rules()} <= named
+
+
+def test_the_readme_has_at_most_700_words() -> None:
+    assert len(text_of(README).split()) <= 700
+
+
+@pytest.mark.parametrize("document", [README, ROOT / "docs/index.md"], ids=lambda path: path.name)
+def test_the_largest_difference_is_that_of_the_equivalence_table(document: Path) -> None:
+    table = text_of(ROOT / "docs/equivalence.md").partition("<!-- made by")[2].partition("<!-- end -->")[0]
+    gaps = re.findall(r"\d\.\de-\d\d", table)
+    assert len(gaps) > 5
+    (quoted,) = re.findall(r"\[([\d.e-]+)\]\((?:docs/)?equivalence\.md\)", text_of(document))
+    assert float(quoted) == max(map(float, gaps))
+
+
+def test_nothing_advises_an_installation_from_pypi() -> None:
+    """The package is not published: it is installed from a clone."""
+    messages = [path for folder in ("codemod", "runtime") for path in (ROOT / folder).rglob("*.py")]
+    for document in [*DOCUMENTS, *(ROOT / "docs").rglob("*.md"), *messages]:
+        assert not re.search(r"pip install '?ds-migrate", text_of(document)), document
 
 
 def preview() -> ModuleType:

@@ -39,7 +39,10 @@ def test_without_the_runtime_they_say_how_to_install_it(
     config: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # noqa: ARG005
-    line = "torch and deepspeed missing; install the runtime: pip install 'ds-migrate[runtime]'\n"
+    line = (
+        "missing: torch and deepspeed; install the runtime: "
+        "pip install -c constraints.txt '.[runtime]' in a clone of ds-migrate\n"
+    )
 
     assert train([config, "--hparam", "lr=0.1"]) == 2
     assert capsys.readouterr().err == f"ds-train: {line}"

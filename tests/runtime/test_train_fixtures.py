@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from ports import free_port
 
-pytestmark = pytest.mark.skipif(find_spec("deepspeed") is None, reason="needs pip install 'ds-migrate[runtime]'")
+pytestmark = pytest.mark.skipif(find_spec("deepspeed") is None, reason="needs the extra runtime")
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 CONFIGS = sorted(FIXTURES.glob("*/*/*.yaml"))

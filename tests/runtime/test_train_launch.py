@@ -16,7 +16,7 @@ from ports import free_port
 from trial_runtime._cluster_info import ENV_VAR
 from trial_runtime.train.run.external_launcher import slurm_environment
 
-pytestmark = pytest.mark.skipif(find_spec("deepspeed") is None, reason="needs pip install 'ds-migrate[runtime]'")
+pytestmark = pytest.mark.skipif(find_spec("deepspeed") is None, reason="needs the extra runtime")
 
 CONFIG = """
 name: exp

@@ -13,7 +13,7 @@ from ds_migrate.files.writer import apply
 from ds_migrate.options import Options
 from ds_migrate.pipeline import migrate
 
-pytestmark = pytest.mark.skipif(find_spec("deepspeed") is None, reason="needs pip install 'ds-migrate[runtime]'")
+pytestmark = pytest.mark.skipif(find_spec("deepspeed") is None, reason="needs the extra runtime")
 
 TRIAL = """
 import os

@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import Any
 
 _LATEST, _MANIFEST = "latest", "manifest.json"
-_EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "az": "azure", "abfs": "azure", "abfss": "azure"}
+_DRIVERS = {
+    "s3": "s3fs",
+    "s3a": "s3fs",
+    "gs": "gcsfs",
+    "gcs": "gcsfs",
+    "az": "adlfs",
+    "abfs": "adlfs",
+    "abfss": "adlfs",
+}
 
 
 class RemoteStorage:
@@ -31,13 +39,13 @@ class RemoteStorage:
         scheme = url.partition("://")[0]
         if scheme == "memory":
             raise ValueError("memory:// is a process's own memory, nothing of it is left for the next one")
-        self.has_buckets = scheme in _EXTRAS  # no folders then: making one would make a bucket
+        self.has_buckets = scheme in _DRIVERS  # no folders then: making one would make a bucket
         try:
             self.files_of_url, self.root = fsspec.core.url_to_fs(url, **options)
         except ImportError as error:
-            extra = _EXTRAS.get(scheme)
-            package = f"pip install 'ds-migrate[{extra}]'" if extra else str(error)
-            raise ValueError(f"storage of the kind {scheme}:// needs its driver: {package}") from error
+            driver = _DRIVERS.get(scheme)
+            advice = f"pip install {driver}" if driver else str(error)
+            raise ValueError(f"{scheme}:// needs a driver: {advice}") from error
         except ValueError as error:
             if scheme in fsspec.available_protocols():
                 raise

@@ -45,7 +45,9 @@ def versions() -> Section:
             rows.append(Row(name, importlib.metadata.version(name)))
         except importlib.metadata.PackageNotFoundError:
             if name in _NEEDED:
-                rows.append(Row(name, "missing: pip install 'ds-migrate[runtime]'", "bad"))
+                rows.append(
+                    Row(name, "missing: pip install -c constraints.txt '.[runtime]' in a clone of ds-migrate", "bad")
+                )
     return Section("Versions", rows)
 
 

@@ -8,8 +8,11 @@ _NEEDED = ("torch", "deepspeed")
 
 
 def missing_runtime() -> str:
-    """How to install what is missing, in one line; empty when all is there. Imports none of it."""
+    """Return one line that names what is missing and how to install it; empty when nothing is. Import none of it."""
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if not missing:
         return ""
-    return f"{' and '.join(missing)} missing; install the runtime: pip install 'ds-migrate[runtime]'"
+    return (
+        f"missing: {' and '.join(missing)}; install the runtime: "
+        "pip install -c constraints.txt '.[runtime]' in a clone of ds-migrate"
+    )

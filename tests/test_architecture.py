@@ -1,0 +1,64 @@
+"""docs/architecture.md: every path on the page exists, and every package is named."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+FOLDERS = ("codemod", "runtime", "tests", "docs", "fixtures", "benchmarks")
+
+
+def tree() -> Iterator[str]:
+    """Yield the paths of the ``text`` blocks, in which indentation is a level."""
+    for block in re.findall(r"^```text\n(.*?)^```", PAGE, re.M | re.S):
+        above: list[tuple[int, str]] = []
+        for line in block.splitlines():
+            indent, name = len(line) - len(line.lstrip()), line.split()[0]
+            while above and above[-1][0] >= indent:
+                above.pop()
+            path = "".join(parent for _, parent in above) + name
+            above.append((indent, name))
+            yield path
+
+
+def named_paths() -> list[str]:
+    return re.findall(rf"`((?:{'|'.join(FOLDERS)})/[\w./-]*)`", PAGE)
+
+
+def where() -> list[tuple[str, list[str], list[str]]]:
+    """Return each row of the last table: its question, its paths, and the names that stand beside them."""
+    rows = re.findall(r"^\| (.*?) \| (.*) \|$", PAGE.partition("## Where is")[2], re.M)[2:]
+    quoted = [(question, re.findall(r"`([^`]+)`", answer)) for question, answer in rows]
+    return [(q, [w for w in words if "/" in w], [w for w in words if "/" not in w]) for q, words in quoted]
+
+
+@pytest.mark.parametrize("path", [*tree(), *named_paths()])
+def test_a_path_on_the_page_exists(path: str) -> None:
+    assert (ROOT / path).exists()
+    assert (ROOT / path).is_dir() == path.endswith("/")
+
+
+def test_every_package_is_in_a_tree() -> None:
+    packages = {
+        f"{module.parent.relative_to(ROOT).as_posix()}/"
+        for folder in ("codemod", "runtime")
+        for module in (ROOT / folder).rglob("__init__.py")
+        if "shim" not in module.parts
+    }
+    assert packages <= set(tree())
+
+
+@pytest.mark.parametrize(("question", "paths", "names"), where(), ids=lambda value: str(value)[:40])
+def test_an_answer_names_what_its_files_define(question: str, paths: list[str], names: list[str]) -> None:
+    assert paths, question
+    text = "\n".join(f.read_text(encoding="utf-8") for p in paths for f in files_of(ROOT / p))
+    assert [name for name in names if not re.search(rf"\b{re.escape(name)}\b", text)] == []
+
+
+def files_of(path: Path) -> list[Path]:
+    return sorted(path.rglob("*.py")) if path.is_dir() else [path]
