@@ -45,4 +45,4 @@ def test_optimizations_go_with_the_rule_that_is_named(name: str, value: str) -> 
     outcome = options.option(name.partition(".")[2], Node("scalar", 0, 0, 1, 1, value=value), k=2, effective=True)
 
     assert outcome is not None, "it stays"
-    assert outcome[0].code in table()[name][0]
+    assert outcome[0].value in table()[name][0]
