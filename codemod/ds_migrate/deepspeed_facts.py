@@ -49,3 +49,17 @@ def training_state(stage: int, precision: str, offload: str, states: int) -> Byt
     if offload == "parameters":
         shared, host = shared - weights, host + weights
     return Bytes(whole, shared, host)
+
+
+# Elementwise optimizers: stepping shards of them is stepping them (matched by exact type, as DeepSpeed does).
+ELEMENTWISE_OPTIMIZERS = frozenset(
+    f"torch.optim.{name}"
+    for name in ("SGD", "Adam", "AdamW", "Adagrad", "RMSprop", "Adadelta", "Adamax", "NAdam", "RAdam", "ASGD", "Rprop")
+)
+# What DeepSpeed itself allows under ZeRO without zero_allow_untested_optimizer.
+ZERO_TESTED_OPTIMIZERS = frozenset({"torch.optim.Adam", "torch.optim.AdamW", "torch.optim.Adagrad"})
+# Keys of a config whose presence alone makes DeepSpeed 0.19.8 stop.
+REMOVED_CONFIG_KEYS = frozenset({
+    "amp", "compression_training", "curriculum_learning", "eigenvalue", "elasticity", "graph_harvesting", "nebula",
+    "progressive_layer_drop", "quantize_training", "sparse_attention", "sparse_gradients",
+})  # fmt: skip

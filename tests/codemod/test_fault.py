@@ -18,7 +18,7 @@ def test_a_fault_on_one_trial_does_not_stop_the_others(
     for name in ("bad", "good"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "model_def.py").write_text(examples.module().replace("MyTrial", f"{name.title()}Trial"))
-    wrong = "prepare" if step == "model" else "conversion_rules"
+    wrong = "decide" if step == "model" else "conversion_rules"
     right = getattr(unit, wrong)
     calls = []
 

@@ -408,9 +408,9 @@ def test_the_engines_of_several_optimizers_reduce_in_step_at_stage_0(tmp_path: P
     ],
 )
 def test_an_engine_is_named_after_its_optimizer(optimizer: str, engine: str) -> None:
-    from ds_migrate.rules.wrap_edits import engine_name
+    from ds_migrate.decisions.engine_names import engine_name
 
-    assert engine_name(Optimizer(optimizer, [])) == engine
+    assert engine_name(Optimizer(optimizer, ())) == engine
 
 
 SCHEDULER = "torch.optim.lr_scheduler.StepLR(self.optimizer, 2)"

@@ -1,4 +1,4 @@
-"""What a rule gets: the trial's model, the choices of the run, and a place to say what it did."""
+"""The input of a rule: the trial's facts, the decisions, the choices of the run, and where it reports what it did."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 
 import libcst as cst
 
-from ds_migrate.experiment import ConfigFacts
+from ds_migrate.decisions.engine_plan import EnginePlan
+from ds_migrate.experiment.model import ConfigFacts
 from ds_migrate.findings import Finding, Severity
 from ds_migrate.options import Options
 from ds_migrate.syntax.nodes import docstring, dotted, parameters, walk
@@ -24,8 +25,19 @@ class Findings:
 
     by_file: dict[Path, list[Finding]] = field(default_factory=dict)
 
-    def add(self, file: SourceFile, finding: Finding) -> bool:
-        """False when it was there already."""
+    def report(
+        self,
+        severity: Severity,
+        code: str,
+        trial: Trial,
+        file: SourceFile,
+        node: cst.CSTNode,
+        message: str,
+        help: str | None = None,  # noqa: A002
+    ) -> bool:
+        """Add a finding about a node. Return False when it was there already."""
+        line, column = file.position(node)
+        finding = Finding(code, severity, line, message, column, trial=trial.name, help=help)
         known = self.by_file.setdefault(file.path, [])
         if any(
             (f.code, f.line, f.column, f.message) == (finding.code, finding.line, finding.column, finding.message)
@@ -44,28 +56,30 @@ class Findings:
 class RuleContext:
     """The conversion of one trial, filled in by the rules in their order."""
 
-    trial: Trial
+    plan: EnginePlan
     options: Options
     target: Target
     findings: Findings
     handled: set[cst.CSTNode] = field(default_factory=set)
-    experiment_average: bool = True  # optimizations.average_aggregated_gradients of the experiment configs
-    accumulates: bool = False  # some experiment config or script has aggregation_frequency > 1
-    averages_late: bool = False  # the trial looks at gradients while they are sums over the micro-batches
-    configured: ConfigFacts | None = None  # what the experiment configs that name the trial say
+    configured: ConfigFacts | None = None  # from the experiment configs that name the trial
     ds_config_name: str = "ds_config.json"
+    engine_scheduler: str = ""  # the schedule that deepspeed.initialize takes: DSM203 sets it for DSM205
     # names that each file takes from the deepspeed module: name -> what the file calls it ("" is the module itself)
     deepspeed_imports: dict[SourceFile, dict[str, str]] = field(default_factory=dict)
     context_names: Mapping[SourceFile, ContextNames] = field(default_factory=dict)
     written: dict[tuple[SourceFile, str], str] = field(default_factory=dict)  # helper classes written into files
+
+    @property
+    def trial(self) -> Trial:
+        return self.plan.trial
 
     def handle(self, use: ContextUse) -> None:
         """Mark a use of the context as dealt with; what no rule marks is blocked at the end."""
         self.handled.add(use.node)
 
     def context_attribute(self) -> str:
-        """How a method reaches the context: ``self.context``, or what the trial calls it; a trial that never kept its
-        context does so from now on."""
+        """Return how a method reaches the context: ``self.context``, or the trial's name for it; a trial that never
+        kept its context does so from now on."""
         known = sorted({a for part in self.trial.parts for a in self.context_names[part.file].kept_by(part.node)})
         if "context" in known:
             return "self.context"
@@ -87,8 +101,8 @@ class RuleContext:
             return
 
     def deepspeed_name(self, file: SourceFile, name: str) -> str:
-        """What ``file`` calls ``<target>.pytorch.deepspeed.<name>``: imported by name, or taken from the module where
-        the file takes ``pytorch.PyTorchTrial`` from a module too."""
+        """Return what ``file`` calls ``<target>.pytorch.deepspeed.<name>``: imported by name, or taken from the module
+        where the file takes ``pytorch.PyTorchTrial`` from a module too."""
         module = self.target.module(DEEPSPEED_MODULE)
         for bound, qualified in file.names.bindings.items():
             if qualified in (f"{module}.{name}", f"{DEEPSPEED_MODULE}.{name}"):
@@ -112,28 +126,18 @@ class RuleContext:
         return any(q in ("determined", "determined.pytorch") for q in bindings)
 
     def converted(self, code: str, file: SourceFile, node: cst.CSTNode, message: str) -> None:
-        self._say(Severity.CONVERTED, code, file, node, message, None)
+        """Report what was converted."""
+        self.findings.report(Severity.CONVERTED, code, self.trial, file, node, message)
 
     def review(self, code: str, file: SourceFile, node: cst.CSTNode, message: str, help: str | None = None) -> None:  # noqa: A002
-        """Converted, but a person should know. With ``help``, a person should also do something: then the converted
-        code says so, in a comment that fails ``--check`` until it is gone."""
-        if self._say(Severity.REVIEW, code, file, node, message, help) and help is not None:
+        """Report what was converted and a person should know. With ``help``, a person should also do something: then
+        the converted code has it in a comment that fails ``--check`` until it is gone."""
+        if self.findings.report(Severity.REVIEW, code, self.trial, file, node, message, help) and help is not None:
             file.mark(node, code, message, help)
 
     def blocked(self, code: str, file: SourceFile, node: cst.CSTNode, message: str, help: str) -> None:  # noqa: A002
-        self._say(Severity.BLOCKED, code, file, node, message, help)
-
-    def _say(
-        self,
-        severity: Severity,
-        code: str,
-        file: SourceFile,
-        node: cst.CSTNode,
-        message: str,
-        help: str | None,  # noqa: A002
-    ) -> bool:
-        line, column = file.position(node)
-        return self.findings.add(file, Finding(code, severity, line, message, column, trial=self.trial.name, help=help))
+        """Report why the trial stays as it is, and the smallest change that would unblock it."""
+        self.findings.report(Severity.BLOCKED, code, self.trial, file, node, message, help)
 
 
 def _reads_context(node: cst.CSTNode) -> bool:

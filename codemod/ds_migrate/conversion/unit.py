@@ -11,7 +11,9 @@ import libcst as cst
 
 from ds_migrate.conversion.output_check import check
 from ds_migrate.conversion.rule_context import Findings, RuleContext
-from ds_migrate.decisions.engine_plan import agree, prepare
+from ds_migrate.decisions import decide, reconcile
+from ds_migrate.decisions.engine_plan import Accumulation, Blocked, EnginePlan
+from ds_migrate.decisions.static_config import static_config
 from ds_migrate.experiment import ConfigFacts, TrialFacts
 from ds_migrate.findings import FileKind, FileResult, FileStatus, Finding, Severity, TrialResult, TrialStatus
 from ds_migrate.options import Options
@@ -39,7 +41,8 @@ class Conversion:
     options: Options
     problems: list[tuple[Path, Finding]] = field(default_factory=list)
     files: dict[Path, SourceFile] = field(default_factory=dict)
-    plans: list[RuleContext] = field(default_factory=list)
+    contexts: list[RuleContext] = field(default_factory=list)
+    refused: dict[tuple[Path, str], Blocked] = field(default_factory=dict)  # trials without engines
     findings: Findings = field(default_factory=Findings)
     outputs: dict[Path, bytes] = field(default_factory=dict)
 
@@ -86,58 +89,56 @@ class Conversion:
         context_names = {file: ContextNames(file, classes[path]) for path, file in self.files.items()}
         link(context_names.values())
         parents = {parent for member in self.family.trials for parent in member.bases}
-        imports: dict[SourceFile, dict[str, str]] = {}
-        written: dict[tuple[SourceFile, str], str] = {}
+        target = target_named(self.options.target)
+        plans: list[EnginePlan] = []
         for member in sorted(self.family.trials, key=lambda t: -len(t.bases)):  # the most derived ones know most
             trial = build_trial(member, self.files, context_names)
-            if member.key in parents and (trial.abstract or not trial.wraps_all):
+            if member.key in parents and (trial.is_abstract or not (trial.wraps_model and trial.wraps_optimizer)):
                 continue  # a base class that is no trial by itself
-            if member.key in parents and (below := self._made_below(member)):
-                self._no_engine_of_its_own(trial, below, said.get(member.key))
+            if member.key in parents and (below := _made_below(member, plans)):
+                self._no_engine_of_its_own(trial, below.trial, said.get(member.key))
                 continue
-            target = target_named(self.options.target)
-            plan = RuleContext(
-                trial, self.options, target, self.findings,
+            self._configs_that_bind(trial, said.get(member.key))
+            decision = decide(trial, self.options, target, self._accumulation(said.get(member.key)))
+            if isinstance(decision, EnginePlan):
+                plans.append(decision)
+            else:
+                self.refused[member.key] = decision
+        plans, differing = reconcile(plans, self.options, target)
+        for blocked in (*self.refused.values(), *differing):
+            self.findings.report(
+                Severity.BLOCKED, Code.ENGINE, blocked.trial, blocked.file, blocked.node, blocked.message, blocked.help
+            )
+        imports: dict[SourceFile, dict[str, str]] = {}
+        written: dict[tuple[SourceFile, str], str] = {}
+        self.contexts = [
+            RuleContext(
+                plan, self.options, target, self.findings, configured=said.get(plan.trial.facts.key),
                 deepspeed_imports=imports, context_names=context_names, written=written,
-            )  # fmt: skip
-            self._configure(plan, said.get(member.key))
-            prepare(plan)
-            self.plans.append(plan)
-        agree(self.plans)
+            )
+            for plan in plans
+        ]  # fmt: skip
 
-    def _configure(self, plan: RuleContext, config: ConfigFacts | None) -> None:
+    def _accumulation(self, config: ConfigFacts | None) -> Accumulation:
         frequencies = {*(config.aggregation if config is not None else ()), *self._scripts_aggregations()}
-        plan.configured = config
-        plan.experiment_average = config is None or config.averages != frozenset({False})
-        plan.accumulates = not frequencies <= {1}
-        self._configs_that_bind(plan, config)
+        return Accumulation(not frequencies <= {1}, config is None or config.averages != frozenset({False}))
 
-    def _made_below(self, base: TrialClass) -> RuleContext | None:
-        """The class built on ``base`` that makes its engines elsewhere: made in the base too, there would be two."""
-        for plan in self.plans:
-            place = plan.trial.place
-            if base.key in plan.trial.facts.bases and place is not None:
-                own = next((p for p in plan.trial.parts if p.node.name.value == base.facts.name), None)
-                if own is not None and place.function not in own.methods.values():
-                    return plan
-        return None
-
-    def _no_engine_of_its_own(self, base: Trial, below: RuleContext, config: ConfigFacts | None) -> None:
+    def _no_engine_of_its_own(self, base: Trial, derived: Trial, config: ConfigFacts | None) -> None:
         """A trial in full whose engines a class built on it makes: blocked where it is trained itself."""
-        own, derived = base.parts[0], below.trial
+        own = base.parts[0]
         steps = any(step.use.function not in {s.use.function for s in derived.steps} for step in base.steps)
         trained = config is not None and bool(config.configs)
         if steps or trained:
             how = "a config names it" if trained else f"it steps in methods that {derived.name} replaces"
-            below.blocked(
-                Code.ENGINE, own.file, own.node.name,
+            self.findings.report(
+                Severity.BLOCKED, Code.ENGINE, derived, own.file, own.node.name,
                 f"{base.name} would have no engine: {derived.name}, built on it, makes them in its own __init__, "
                 f"and {how}",
                 f"wrap everything in one __init__, or do not build {derived.name} on {base.name}",
             )  # fmt: skip
         else:
-            below.review(
-                Code.ENGINE, own.file, own.node.name,
+            self.findings.report(
+                Severity.REVIEW, Code.ENGINE, derived, own.file, own.node.name,
                 f"{base.name} has no engine of its own any more, {derived.name} makes it: it trains only as that",
             )  # fmt: skip
 
@@ -172,15 +173,14 @@ class Conversion:
 
     def facts(self, paths: Mapping[tuple[Path, str], Path] | None = None) -> Iterator[TrialFacts]:
         """What experiment configs must know of each trial."""
-        from ds_migrate.rules.dsm205_engine import static_config
-
         status = TrialStatus.BLOCKED if self.blocked else TrialStatus.CONVERTED
-        planned = {plan.trial.facts.key: plan for plan in self.plans}
+        decided: dict[tuple[Path, str], EnginePlan | Blocked] = {**self.refused}
+        decided |= {ctx.trial.facts.key: ctx.plan for ctx in self.contexts}
         given = self._scripts_aggregations()
         accumulates = next(iter(given)) if len(given) == 1 else None
         for trial in self.family.trials:
-            plan = planned.get(trial.key)
-            config = static_config(plan.trial, plan.target) if plan is not None else {}
+            decision = decided.get(trial.key)
+            config = static_config(decision, target_named(self.options.target)) if decision is not None else {}
             path = (paths or {}).get(trial.key, trial.path.with_name("ds_config.json"))
             yield TrialFacts(
                 trial.facts.name,
@@ -190,7 +190,7 @@ class Conversion:
                 path,
                 aggregation=accumulates if isinstance(accumulates, int) and accumulates > 1 else None,
                 aggregations=self._aggregations_by_file(),
-                sums_gradients=plan is not None and not plan.experiment_average,
+                sums_gradients=isinstance(decision, EnginePlan) and not decision.accumulation.averages,
             )
 
     def _aggregations_by_file(self) -> dict[Path, int | None]:
@@ -204,19 +204,19 @@ class Conversion:
 
     def plan(self, paths: Mapping[tuple[Path, str], Path]) -> None:
         """Apply every rule, then render and check."""
-        for plan in self.plans:
-            key = plan.trial.facts.key
-            plan.ds_config_name = paths[key].name if key in paths else "ds_config.json"
-        if self.problems or not self.plans or any(plan.trial.place is None for plan in self.plans):
-            return  # said already; the rules need every trial's engines
+        for ctx in self.contexts:
+            key = ctx.trial.facts.key
+            ctx.ds_config_name = paths[key].name if key in paths else "ds_config.json"
+        if self.problems or self.refused or not self.contexts:
+            return  # reported already; the rules need every trial's engines
         for rule in conversion_rules():
             if rule.apply is not None:
-                for plan in self.plans:
-                    rule.apply(plan)
+                for ctx in self.contexts:
+                    rule.apply(ctx)
         for rule in conversion_rules():
             if rule.apply_file is not None:
                 for file in self.files.values():
-                    rule.apply_file(file, self.plans)
+                    rule.apply_file(file, self.contexts)
         if self.blocked:
             return
         for path, file in self.files.items():
@@ -233,26 +233,24 @@ class Conversion:
             elif after != before:
                 self.outputs[path] = after
 
-    def _configs_that_bind(self, plan: RuleContext, config: ConfigFacts | None) -> None:
+    def _configs_that_bind(self, trial: Trial, config: ConfigFacts | None) -> None:
         """A config whose accumulation must move along with the source and may not be written, or configs that want two
         different sources."""
         if config is None or config.aggregation <= {1}:
             return
         if len(config.averages) > 1:
-            message = (
-                f"the configs of {plan.trial.name} disagree on average_aggregated_gradients, which its source says"
-            )
+            message = f"the configs of {trial.name} disagree on average_aggregated_gradients, which its source says"
             self._problem(
-                plan.trial.facts,
+                trial.facts,
                 Code.AVERAGE_AGGREGATED_GRADIENTS,
                 message,
                 "use one value in all configs that accumulate",
             )
         for path in config.configs:
             if not self.named(path):
-                message = f"{plan.trial.name} needs {path.name} converted with it: it sets aggregation_frequency"
+                message = f"{trial.name} needs {path.name} converted with it: it sets aggregation_frequency"
                 self._problem(
-                    plan.trial.facts, Code.FILE_NOT_NAMED, message, f"name {path} too, or the folder that holds both"
+                    trial.facts, Code.FILE_NOT_NAMED, message, f"name {path} too, or the folder that holds both"
                 )
 
     def close(self) -> None:
@@ -260,7 +258,7 @@ class Conversion:
         for file in self.files.values():
             file.close()
         self.files.clear()
-        self.plans.clear()
+        self.contexts.clear()
 
     # -- say ------------------------------------------------------------------------------------------------------
 
@@ -290,6 +288,17 @@ class Conversion:
                 if own_problem and not self.problems:
                     file.findings.extend(_moves_with(t, own_problem) for t in trials if t.facts.name not in own_problem)
             yield path, file
+
+
+def _made_below(base: TrialClass, plans: Sequence[EnginePlan]) -> EnginePlan | None:
+    """Return the plan of a class built on ``base`` that makes its engines elsewhere: made in the base too, there would
+    be two."""
+    for plan in plans:
+        if base.key in plan.trial.facts.bases:
+            own = next((p for p in plan.trial.parts if p.node.name.value == base.facts.name), None)
+            if own is not None and plan.location.function not in own.methods.values():
+                return plan
+    return None
 
 
 def _finding(trial: TrialClass, code: str, message: str, help: str) -> Finding:  # noqa: A002

@@ -1,1 +1,118 @@
-"""Decisions about one trial, taken from its facts before any edit: engines, ZeRO stage, location, options."""
+"""Decisions about a trial, taken from its facts before any edit: engines, ZeRO stage, location, options."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import libcst as cst
+
+from ds_migrate.decisions.autocast import choose_autocast
+from ds_migrate.decisions.engine_layout import Form, choose_form, has_one_backward_and_step
+from ds_migrate.decisions.engine_location import EngineLocationError, after_names, locate_engine
+from ds_migrate.decisions.engine_names import name_engines, raw_name
+from ds_migrate.decisions.engine_options import choose_options
+from ds_migrate.decisions.engine_plan import Accumulation, Blocked, EnginePlan
+from ds_migrate.decisions.gradient_clipping import Clipping, choose_clipping
+from ds_migrate.decisions.zero_stage import choose_stage
+from ds_migrate.options import Options
+from ds_migrate.syntax.nodes import code, dotted_names
+from ds_migrate.targets import Target
+from ds_migrate.trial.gradient_access import handles_gradients, hooks_gradients
+from ds_migrate.trial.model import Model, Optimizer, Trial
+
+
+def decide(trial: Trial, options: Options, target: Target, accumulation: Accumulation) -> EnginePlan | Blocked:
+    """Return the decisions on one trial, in the order in which they need each other, or why it gets no engines."""
+    if not trial.wraps_model:
+        return _incomplete(trial, "wraps no model")
+    if not trial.wraps_optimizer:
+        return _incomplete(trial, "wraps no optimizer")
+    try:
+        location = locate_engine(trial)
+    except EngineLocationError as error:
+        return _without_location(trial, error)
+    clipping = choose_clipping(trial, location.function)
+    norms = [c.max_norm for c in clipping.values() if c.max_norm is not None]
+    location = after_names(location, {name for norm in norms for name in dotted_names(norm)})
+    keeps_clip = any(c.max_norm is None for c in clipping.values())
+    looks = handles_gradients(trial) or hooks_gradients(trial)
+    averages_late = looks and accumulation.is_used and accumulation.averages and target.ships_helpers
+    form = choose_form(trial, location, clips=bool(clipping))
+    managed = form is Form.SIMPLE and not averages_late and has_one_backward_and_step(trial)
+    zero = choose_stage(trial, location, form, managed, keeps_clip, options)
+    raw_names: dict[Model | Optimizer, str] = {}
+    if form is Form.SIMPLE:
+        model, optimizer = trial.models[0], trial.optimizers[0]
+        engine_names = {optimizer: model.target}
+        raw_names = {owner: name for owner in (model, optimizer) if (name := raw_name(trial, owner, location))}
+    else:
+        engine_names = name_engines(trial)
+    if form is Form.COLLECTED:  # the engines share one config, so every function is kept
+        clipping = {owner: Clipping(None, c.function or c.max_norm) for owner, c in clipping.items()}
+    autocast = choose_autocast(trial, form, location.function)
+    if autocast.condition:
+        location = after_names(location, dotted_names(cst.parse_expression(autocast.condition)) - {"self"})
+    engine_options = choose_options(trial, form, location, zero, autocast, options, target)
+    return EnginePlan(
+        trial, accumulation, location, form, managed, averages_late, zero, clipping, autocast, engine_options,
+        engine_names, raw_names,
+    )  # fmt: skip
+
+
+def reconcile(plans: Sequence[EnginePlan], options: Options, target: Target) -> tuple[list[EnginePlan], list[Blocked]]:
+    """Return the plans with what trials need the same whose engines are made by the same lines of a shared
+    ``__init__``, and the trials that cannot share them.
+
+    Accumulation is counted manually and state is not sharded where one of them needs that.
+    """
+    shared: dict[cst.CSTNode, list[EnginePlan]] = {}
+    for plan in plans:
+        shared.setdefault(plan.location.statement, []).append(plan)
+    blocked = [
+        _differing(plan.trial, group[0].trial)
+        for group in shared.values()
+        for plan in group[1:]
+        if _engine_code(plan) != _engine_code(group[0])
+    ]
+    return [_agreeing(plan, shared[plan.location.statement], options, target) for plan in plans], blocked
+
+
+def _agreeing(plan: EnginePlan, group: Sequence[EnginePlan], options: Options, target: Target) -> EnginePlan:
+    """Return the plan with the least of what the group can have."""
+    least = min(group, key=lambda other: (other.zero.stage, other.managed)).zero
+    managed = all(other.managed for other in group)
+    if (managed, least.stage, least.reason) == (plan.managed, plan.zero.stage, plan.zero.reason):
+        return plan
+    zero = replace(plan.zero, stage=least.stage, reason=least.reason)
+    engine_options = choose_options(plan.trial, plan.form, plan.location, zero, plan.autocast, options, target)
+    return replace(plan, managed=managed, zero=zero, options=engine_options)
+
+
+def _engine_code(plan: EnginePlan) -> tuple[object, ...]:
+    """Return what the lines that make the engines hold, but for what ``reconcile`` settles."""
+    names = plan.engine_names
+    norms = {names[o]: code(c.max_norm) for o, c in plan.clipping.items() if c.max_norm is not None}
+    return plan.form, [*names.values()], norms, (plan.autocast.condition, plan.autocast.dtype)
+
+
+def _differing(trial: Trial, first: Trial) -> Blocked:
+    part = trial.parts[0]
+    return Blocked(
+        trial, part.file, part.node.name,
+        f"{trial.name} and {first.name} share their __init__ and need its engines made differently",
+        "give each trial an __init__ of its own, or let both clip and step alike",
+    )  # fmt: skip
+
+
+def _without_location(trial: Trial, error: EngineLocationError) -> Blocked:
+    part, wrap = trial.parts[0], error.wrap
+    file, node = (part.file, part.node.name) if wrap is None else (wrap.file, wrap.call)
+    message = f"there is no place to make the engine: {error}"
+    return Blocked(trial, file, node, message, "wrap models, optimizers and schedulers in __init__")
+
+
+def _incomplete(trial: Trial, what: str) -> Blocked:
+    part = trial.parts[0]
+    message = f"{trial.name} {what} that can be seen here"
+    return Blocked(trial, part.file, part.node.name, message, "wrap it in __init__ through the context")

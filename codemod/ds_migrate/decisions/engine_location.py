@@ -1,27 +1,43 @@
-"""Where the engines are made: after the last statement that still needs the raw models and optimizers."""
+"""The location of the engines: after the last statement that still needs the raw models and optimizers."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import libcst as cst
 
 from ds_migrate.syntax.nodes import children, code, dotted, parameters, targets, walk
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.trial.model import Model, Optimizer, Part, Trial, Wrap
+from ds_migrate.trial.model import Part, Trial, Wrap
 
 
 @dataclass(frozen=True)
 class EngineLocation:
-    """The function and, directly in its body, the statement after which the engines are made."""
+    """The function and, directly in its body, the statement after which the engines are made.
+
+    ``has_late_schedule``: a learning rate schedule is made after the engine, over its optimizer.
+    """
 
     file: SourceFile
     function: cst.FunctionDef
     statement: cst.BaseStatement
+    has_late_schedule: bool = False
+
+    @property
+    def statements_above(self) -> list[cst.CSTNode]:
+        """The statements of the function that run before the engines are made."""
+        body = list(self.function.body.body)
+        return list(body[: body.index(self.statement) + 1])
+
+    @property
+    def statements_below(self) -> list[cst.CSTNode]:
+        """The statements of the function that run when the engines are there."""
+        return list(self.function.body.body[len(self.statements_above) :])
 
 
 class EngineLocationError(Exception):
-    """There is no such statement; the message says why, ``wrap`` where."""
+    """There is no such statement; the message gives the reason, ``wrap`` the line."""
 
     def __init__(self, message: str, wrap: Wrap | None) -> None:
         super().__init__(message)
@@ -29,79 +45,52 @@ class EngineLocationError(Exception):
 
 
 def locate_engine(trial: Trial) -> EngineLocation:
-    """Find the place. Raises ``NoPlaceError`` when wraps stand where no one statement comes after them all."""
+    """Return where the engines are made.
+
+    Raises ``EngineLocationError`` when wraps stand where no one statement comes after them all.
+    """
     if trial.helpers:
         return _end_of_init(trial)
-    wraps = [w for o in trial.optimizers for w in o.wraps] + [w for m in trial.models for w in m.wraps]
-    part, function = _home(trial, wraps)
-    positions = [_top_statement(part, function, wrap) for wrap in wraps]
+    part, function = _home(trial)
+    positions = [_top_statement(part, function, wrap) for wrap in trial.wraps]
+    late = _is_scheduled_elsewhere(trial)
     for schedule in trial.schedulers:
         try:
             positions.append(_top_statement(part, function, schedule))
         except EngineLocationError:  # made after the engine, over the optimizer that the engine gave back
-            trial.late_schedule = True
-    if _scheduled_elsewhere(trial):
-        trial.late_schedule = True
+            late = True
     body = list(function.body.body)
     last = max(body.index(s) for s in positions)
-    names = {n for m in trial.models for n in m.names} | {n for o in trial.optimizers for n in o.names}
+    names = trial.names
     for index in range(last + 1, len(body)):
-        if _needs_raw(body[index], names, trial):
+        if needs_raw(body[index], names, trial):
             last = index
     statement = body[last]
     if isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[-1], cst.Return):
         statement = body[last - 1]
     assert isinstance(statement, cst.BaseStatement)
-    return EngineLocation(part.file, function, statement)
+    return EngineLocation(part.file, function, statement, late)
 
 
-def after_names(place: EngineLocation, names: set[str]) -> EngineLocation:
-    """The same place, or a later one where every one of the names has its value."""
-    body = list(place.function.body.body)
-    last = body.index(place.statement)
+def after_names(location: EngineLocation, names: set[str]) -> EngineLocation:
+    """Return the same location, or a later one where every one of the names has its value."""
+    body = list(location.function.body.body)
+    last = body.index(location.statement)
     for index in range(last + 1, len(body)):
         for node in walk(body[index]):
             if any(dotted(t) in names for t in targets(node)):
                 last = index
     statement = body[last]
     assert isinstance(statement, cst.BaseStatement)
-    return replace(place, statement=statement)
-
-
-def bare_name(trial: Trial, owner: Model | Optimizer) -> str:
-    """``net`` of ``self.model = context.wrap_model(net)`` when ``self.model`` has no use before the engine is made, so
-    that the statement can go and the engine be made of ``net``; "" otherwise."""
-    place, wrap = trial.place, owner.wraps[0]
-    if place is None or len(owner.wraps) != 1 or wrap.use.function is not place.function or wrap.discarded:
-        return ""
-    name = dotted(wrap.argument)
-    if not isinstance(wrap.argument, cst.Name) or name is None or not owner.target.startswith("self."):
-        return ""
-    if wrap.target != owner.target or not isinstance(wrap.file.parent(wrap.call), cst.Assign):
-        return ""
-    own = wrap.file.statement_in(wrap.call, place.function)
-    body = list(place.function.body.body)
-    between = body[: body.index(place.statement) + 1]
-    taken = [s for s in between if s is not own and _needs_raw(s, {owner.target}, trial)]
-    rebound = (
-        [
-            s
-            for s in between[body.index(own) + 1 :]
-            for n in walk(s)
-            if isinstance(n, cst.AssignTarget) and dotted(n.target) == name
-        ]
-        if own in between
-        else [own]
-    )
-    return "" if taken or rebound else name
+    return replace(location, statement=statement)
 
 
 def _end_of_init(trial: Trial) -> EngineLocation:
-    """After everything that ``__init__`` does, helpers that wrap included: in the class whose ``__init__`` has the
-    context do more than go on to ``super()``."""
+    """Return the location after everything that ``__init__`` does, helpers that wrap included: in the class whose
+    ``__init__`` does more with the context than pass it to ``super()``."""
     inits = list(trial.methods("__init__"))
     for part, function in inits:
-        if (part, function) != inits[-1] and _only_hands_on(part, function, trial):
+        if (part, function) != inits[-1] and _only_passes_on(part, function, trial):
             continue
         body = [s for s in function.body.body if isinstance(s, cst.BaseStatement)]
         if (
@@ -114,7 +103,7 @@ def _end_of_init(trial: Trial) -> EngineLocation:
     raise EngineLocationError("the trial has no __init__ in this project", None)
 
 
-def _only_hands_on(part: Part, init: cst.FunctionDef, trial: Trial) -> bool:
+def _only_passes_on(part: Part, init: cst.FunctionDef, trial: Trial) -> bool:
     """Whether an ``__init__`` gives its context to ``super().__init__`` and to nothing else, and wraps nothing."""
     if any(use.function is init for use in trial.uses if use.attr.startswith("wrap_")):
         return False
@@ -126,8 +115,9 @@ def _only_hands_on(part: Part, init: cst.FunctionDef, trial: Trial) -> bool:
     )
 
 
-def _home(trial: Trial, wraps: list[Wrap]) -> tuple[Part, cst.FunctionDef]:
-    """The most derived function that every wrap is made in or below."""
+def _home(trial: Trial) -> tuple[Part, cst.FunctionDef]:
+    """Return the most derived function that every wrap is made in or below."""
+    wraps = trial.wraps
     holders = {w.use.function for w in wraps}
     if len(holders) == 1:
         function = next(iter(holders))
@@ -137,7 +127,7 @@ def _home(trial: Trial, wraps: list[Wrap]) -> tuple[Part, cst.FunctionDef]:
                 return part, function
             caller = _called_in_init(trial, function.name.value)
             if caller is not None:
-                return caller[:2] if _wanted_raw_later(trial, *caller[1:]) else (part, function)
+                return caller[:2] if _is_raw_needed_later(trial, *caller[1:]) else (part, function)
             raise EngineLocationError(
                 f"it is wrapped in {function.name.value}(), which __init__ does not call", wraps[0]
             )
@@ -149,7 +139,7 @@ def _home(trial: Trial, wraps: list[Wrap]) -> tuple[Part, cst.FunctionDef]:
 
 
 def _called_in_init(trial: Trial, name: str) -> tuple[Part, cst.FunctionDef, cst.BaseStatement] | None:
-    """Where ``__init__`` calls the method: once, directly in its body (not in a loop or a branch)."""
+    """Return where ``__init__`` calls the method: once, directly in its body (not in a loop or a branch)."""
     found: list[tuple[Part, cst.FunctionDef, cst.BaseStatement]] = []
     for part, init in trial.methods("__init__"):
         for node in walk(init):
@@ -160,28 +150,26 @@ def _called_in_init(trial: Trial, name: str) -> tuple[Part, cst.FunctionDef, cst
     return found[0] if len(found) == 1 else None
 
 
-def _wanted_raw_later(trial: Trial, init: cst.FunctionDef, call: cst.BaseStatement) -> bool:
+def _is_raw_needed_later(trial: Trial, init: cst.FunctionDef, call: cst.BaseStatement) -> bool:
     """Whether ``__init__`` still needs the raw model or optimizer after its helper has wrapped them."""
-    names = {n for m in trial.models for n in m.names} | {n for o in trial.optimizers for n in o.names}
-    lasting = {n for n in names if n.startswith("self.")}
+    lasting = {n for n in trial.names if n.startswith("self.")}
     kept = {m.target for m in trial.models} | {o.target for o in trial.optimizers} <= lasting
     body = list(init.body.body)
-    return kept and any(_needs_raw(statement, lasting, trial) for statement in body[body.index(call) + 1 :])
+    return kept and any(needs_raw(statement, lasting, trial) for statement in body[body.index(call) + 1 :])
 
 
-def after_place(trial: Trial, file: SourceFile, function: cst.FunctionDef, node: cst.CSTNode) -> bool:
-    """Whether a statement of an ``__init__`` runs when the engine is there: behind its place, or in a class built on
+def is_after_engine(
+    trial: Trial, location: EngineLocation, file: SourceFile, function: cst.FunctionDef, node: cst.CSTNode
+) -> bool:
+    """Whether a statement of an ``__init__`` runs when the engine is there: below its location, or in a class built on
     the one that makes it, once ``super().__init__`` has run."""
-    place = trial.place
-    assert place is not None
     top = file.statement_in(node, function)
-    body = list(function.body.body)
     if top is None:
         return False
-    if function is place.function:
-        return body.index(top) > body.index(place.statement)
+    if function is location.function:
+        return top in location.statements_below
     inits = [init for _, init in trial.methods("__init__")]
-    if place.function not in inits or inits.index(function) > inits.index(place.function):
+    if location.function not in inits or inits.index(function) > inits.index(location.function):
         return False
     calls = [n for n in walk(function) if isinstance(n, cst.Call) and _is_init_of_base(n)]
     return bool(calls) and file.position(calls[0]) < file.position(node)
@@ -193,7 +181,7 @@ def _is_init_of_base(call: cst.Call) -> bool:
 
 
 def _top_statement(part: Part, function: cst.FunctionDef, wrap: Wrap) -> cst.BaseStatement:
-    """The statement of ``function``'s body in which the wrap is made, directly or through a call."""
+    """Return the statement of ``function``'s body in which the wrap is made, directly or through a call."""
     holder = wrap.use.function
     if holder is function:
         found = part.file.statement_in(wrap.call, function)
@@ -225,7 +213,7 @@ def _top_statement(part: Part, function: cst.FunctionDef, wrap: Wrap) -> cst.Bas
 
 
 def _last_call(function: cst.FunctionDef, inner: cst.FunctionDef, wrap: Wrap) -> cst.BaseStatement:
-    """The last statement of ``function``'s body that names a function which is defined inside of it."""
+    """Return the last statement of ``function``'s body that names a function which is defined inside of it."""
     for statement in reversed(function.body.body):
         below = list(walk(statement))
         named = any(isinstance(n, cst.Name) and n.value == inner.name.value for n in below)
@@ -236,7 +224,7 @@ def _last_call(function: cst.FunctionDef, inner: cst.FunctionDef, wrap: Wrap) ->
     )
 
 
-def _scheduled_elsewhere(trial: Trial) -> bool:
+def _is_scheduled_elsewhere(trial: Trial) -> bool:
     """Whether a helper outside of the trial's classes makes a schedule, and ``__init__`` does not call it."""
     inside = {part.node for part in trial.parts}
     helpers = {
@@ -253,7 +241,7 @@ def _scheduled_elsewhere(trial: Trial) -> bool:
     return not helpers <= called
 
 
-def _needs_raw(statement: cst.CSTNode, names: set[str], trial: Trial) -> bool:
+def needs_raw(statement: cst.CSTNode, names: Collection[str], trial: Trial) -> bool:
     """Whether a later statement reads or writes a wrapped object (itself, through a method, or by passing ``self``)."""
     stack: list[cst.CSTNode] = [statement]
     while stack:

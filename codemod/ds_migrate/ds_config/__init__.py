@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from ds_migrate.deepspeed_facts import REMOVED_CONFIG_KEYS
 from ds_migrate.ds_config.json_edits import add_pairs, keys_on_lines
 from ds_migrate.experiment.model import TrialFacts
 from ds_migrate.findings import FileKind, FileResult, FileStatus, Finding, Severity, TrialStatus
@@ -40,11 +41,6 @@ _REASONS: dict[str, str] = {
     "prescale_gradients": "gradients are divided before they are reduced",
 }
 
-# Their presence alone makes DeepSpeed 0.19.8 stop.
-_REMOVED = frozenset({
-    "amp", "compression_training", "curriculum_learning", "eigenvalue", "elasticity", "graph_harvesting", "nebula",
-    "progressive_layer_drop", "quantize_training", "sparse_attention", "sparse_gradients",
-})  # fmt: skip
 # Keys of an existing file that take over what the trial does itself.
 _TAKEN_OVER = {
     "train_batch_size": "it fixes the number of ranks, and the trial sets the micro batch itself",
@@ -164,7 +160,7 @@ def _complete(
         elif key != "zero_allow_untested_optimizer" or stage > 0:
             missing[key] = value
     for key in existing:
-        if key in _REMOVED:
+        if key in REMOVED_CONFIG_KEYS:
             _note(
                 result,
                 Code.DS_CONFIG_REMOVED_KEY,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import libcst as cst
 
 from ds_migrate.conversion.rule_context import RuleContext
+from ds_migrate.decisions.engine_layout import Form
 from ds_migrate.rules.codes import Code
 from ds_migrate.rules.wrap_edits import collect, unwrap
 from ds_migrate.syntax.nodes import argument, dotted, walk
-from ds_migrate.trial.model import Form, Model
+from ds_migrate.trial.model import Model
 
 CODE = Code.WRAP_MODEL
 
@@ -24,11 +25,11 @@ def apply(ctx: RuleContext) -> None:
     for model in ctx.trial.models:
         for wrap in model.wraps:
             ctx.handle(wrap.use)
-            if ctx.trial.form is Form.COLLECTED:
+            if ctx.plan.form is Form.COLLECTED:
                 collect(ctx, wrap.use, wrap.argument, CODE, "add_model")
                 continue
             suffix = f".to({_context(wrap.use.receiver)}.device)" if _used_before_engine(ctx, model) else ""
-            unwrap(wrap, CODE, suffix, bare=bool(model.raw) and not suffix)
+            unwrap(wrap, CODE, suffix, bare=model in ctx.plan.raw_names and not suffix)
             ctx.converted(CODE, wrap.file, wrap.call, f"{model.target} is the module itself until its engine is made")
 
 

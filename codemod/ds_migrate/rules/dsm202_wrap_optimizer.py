@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ds_migrate.conversion.rule_context import RuleContext
-from ds_migrate.decisions.engine_layout import bare_parameters
+from ds_migrate.decisions.engine_layout import Form
 from ds_migrate.rules.codes import Code
 from ds_migrate.rules.wrap_edits import collect, remove_small, unwrap
 from ds_migrate.syntax.nodes import argument, is_literal, number
-from ds_migrate.trial.model import Form
+from ds_migrate.trial.foreign_parameters import has_bare_parameters
 
 CODE = Code.WRAP_OPTIMIZER
 
@@ -22,16 +22,16 @@ def apply(ctx: RuleContext) -> None:
         for wrap in optimizer.wraps:
             ctx.handle(wrap.use)
             file, call = wrap.file, wrap.call
-            if ctx.trial.form is Form.COLLECTED:
+            if ctx.plan.form is Form.COLLECTED:
                 collect(ctx, wrap.use, wrap.argument, CODE, "add_optimizer")
-            elif ctx.trial.asked.optimizer is not None:
-                for statement in ctx.trial.asked.optimizer.assignments:  # DeepSpeed makes it (DSM512)
+            elif ctx.plan.options.optimizer is not None:
+                for statement in ctx.plan.options.optimizer.assignments:  # DeepSpeed makes it (DSM512)
                     if file.edits.once(statement, CODE):
                         remove_small(file, statement)
             else:
-                unwrap(wrap, CODE, bare=bool(optimizer.raw))
+                unwrap(wrap, CODE, bare=optimizer in ctx.plan.raw_names)
                 ctx.converted(CODE, file, call, f"{optimizer.target} is the optimizer itself, its engine takes it")
-            if ctx.trial.form is not Form.SIMPLE and bare_parameters(optimizer):
+            if ctx.plan.form is not Form.SIMPLE and has_bare_parameters(optimizer):
                 ctx.review(
                     CODE, file, call,
                     f"{optimizer.target} owns parameters of no wrapped model: on several ranks their gradients are "

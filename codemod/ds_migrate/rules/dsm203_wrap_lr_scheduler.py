@@ -33,10 +33,10 @@ def apply(ctx: RuleContext) -> None:
             ctx.converted(CODE, wrap.file, wrap.call, "the schedule stays as it is, the runtime steps and saves it")
         else:
             _for_determined(ctx, wrap, callbacks)
-    if callbacks and ctx.trial.place is not None:
-        place = ctx.trial.place
+    if callbacks:
+        location = ctx.plan.location
         rows = "".join(f"    {callback},\n" for callback in callbacks)
-        place.file.after(place.statement, f"self.lr_schedules = {{\n{rows}}}")
+        location.file.after(location.statement, f"self.lr_schedules = {{\n{rows}}}")
         register_callbacks(ctx, "lr_schedules")
 
 
@@ -47,9 +47,9 @@ def _for_determined(ctx: RuleContext, wrap: Wrap, callbacks: list[str]) -> None:
     every = 1 if frequency is None else number(frequency.value)
     name = (dotted(mode.value) or "").rpartition(".")[2] if mode is not None else ""
     per_step = name in ("STEP_EVERY_BATCH", "STEP_EVERY_OPTIMIZER_STEP")
-    engine = per_step and every == 1 and len(ctx.trial.schedulers) == 1 and ctx.trial.managed
+    engine = per_step and every == 1 and len(ctx.trial.schedulers) == 1 and ctx.plan.managed
     callback = name == "MANUAL_STEP" or (name and isinstance(every, int))
-    if (wrap.target is None and not wrap.discarded) or not (engine or callback) or ctx.accumulates:
+    if (wrap.target is None and not wrap.is_discarded) or not (engine or callback) or ctx.plan.accumulation.is_used:
         ctx.blocked(
             CODE, wrap.file, wrap.call,
             f"Determined's DeepSpeedTrial cannot step this schedule as it was ({name or 'unknown mode'})",
@@ -57,19 +57,19 @@ def _for_determined(ctx: RuleContext, wrap: Wrap, callbacks: list[str]) -> None:
         )  # fmt: skip
         return
     target = wrap.target or ""
-    if wrap.discarded and "." not in (dotted(wrap.argument) or "(."):
+    if wrap.is_discarded and "." not in (dotted(wrap.argument) or "(."):
         target = dotted(wrap.argument) or ""
-    if wrap.discarded and dotted(wrap.argument) is None:
+    if wrap.is_discarded and dotted(wrap.argument) is None:
         target = f"self.{wrap.file.names.fresh('lr_scheduler', 'ds_lr_scheduler')}"
         wrap.file.change(wrap.call, lambda updated: updated.args[0].value)  # type: ignore[attr-defined]
         wrap.file.change(wrap.file.parent(wrap.call), _assigned_to(target))  # type: ignore[arg-type]
     else:
         unwrap(wrap, CODE)
     if engine:
-        ctx.trial.engine_scheduler = target
+        ctx.engine_scheduler = target
         ctx.converted(CODE, wrap.file, wrap.call, "the engine steps the schedule once an optimizer step")
         return
-    name_of_class = schedule_callback(ctx, ctx.trial.place.file if ctx.trial.place else wrap.file)
+    name_of_class = schedule_callback(ctx, ctx.plan.location.file)
     period = "" if name == "MANUAL_STEP" else f", every_{'batches' if per_step else 'epochs'}={every}"
     if per_step:
         _before_batches(ctx, len(callbacks))

@@ -7,13 +7,14 @@ from collections.abc import Callable
 import libcst as cst
 
 from ds_migrate.conversion.rule_context import RuleContext
-from ds_migrate.decisions.zero_hazards import handles_gradients
+from ds_migrate.decisions.engine_layout import Form
 from ds_migrate.rules.codes import Code
-from ds_migrate.rules.wrap_edits import expression_text, trim_comma
-from ds_migrate.syntax.nodes import argument, has_star, is_literal
+from ds_migrate.rules.wrap_edits import trim_comma
+from ds_migrate.syntax.nodes import argument, expression_text, has_star, is_literal
 from ds_migrate.trial.ddp_bypass import never_averaged, thawed_late
+from ds_migrate.trial.gradient_access import handles_gradients
 from ds_migrate.trial.manual_steps import steps_of_helpers
-from ds_migrate.trial.model import Backward, Form
+from ds_migrate.trial.model import Backward
 
 CODE = Code.BACKWARD
 
@@ -21,7 +22,7 @@ CODE = Code.BACKWARD
 def apply(ctx: RuleContext) -> None:
     helpers = [Backward(u, u.call) for u in ctx.trial.helpers if u.attr == "backward" and u.call is not None]
     looks = handles_gradients(ctx.trial)
-    reduces = looks and not ctx.trial.managed
+    reduces = looks and not ctx.plan.managed
     for backward in (*ctx.trial.backwards, *helpers):
         ctx.handle(backward.use)
         file, call = backward.use.file, backward.call
@@ -37,22 +38,20 @@ def apply(ctx: RuleContext) -> None:
             )  # fmt: skip
             continue
         if file.edits.once(call, CODE):
-            if backward.by_hand:
+            if backward.is_manual:
                 file.change(call, _given_to(engine))
             else:
                 file.replace(call.func, f"{engine}.backward")
             _name_arguments(backward)
             if _keeps_sums(ctx, backward):
                 file.change(call, _unscaled)
-            elif ctx.accumulates and looks:
+            elif ctx.plan.accumulation.is_used and looks:
                 ctx.review(
                     CODE, file, call, "gradients that the trial reads are averaged over the accumulation steps by now",
                     "they used to be averaged in step_optimizer; adapt thresholds and logged norms",
                 )  # fmt: skip
             if reduces:  # the trial looks at gradients before the step: every rank must see the reduced ones
-                engines = (
-                    [engine] if ctx.trial.form is not Form.PER_OPTIMIZER else [o.engine for o in ctx.trial.optimizers]
-                )
+                engines = [engine] if ctx.plan.form is not Form.PER_OPTIMIZER else list(ctx.plan.engine_names.values())
                 for each in engines:
                     file.after(file.statement(call), f"{each}.allreduce_gradients()")
         ctx.converted(CODE, file, call, f"{engine} runs the backward pass: it scales the loss and averages gradients")
@@ -79,15 +78,15 @@ def apply(ctx: RuleContext) -> None:
 def _keeps_sums(ctx: RuleContext, backward: Backward) -> bool:
     """Whether gradients are not averaged over the accumulation steps in the backward: never, or later, or there is no
     accumulation in what follows."""
-    by_hand = backward.foreign or (backward.step is not None and backward.step.by_hand)
-    return ctx.averages_late or by_hand or not ctx.experiment_average
+    is_manual = backward.is_foreign or (backward.step is not None and backward.step.is_manual)
+    return ctx.plan.averages_late or is_manual or not ctx.plan.accumulation.averages
 
 
 def _engine(ctx: RuleContext, backward: Backward) -> str | None:
-    if ctx.trial.form is Form.COLLECTED:
-        context = ctx.context_attribute() if backward.by_hand else expression_text(backward.use.receiver)
+    if ctx.plan.form is Form.COLLECTED:
+        context = ctx.context_attribute() if backward.is_manual else expression_text(backward.use.receiver)
         return f"{context}.engines"
-    return backward.owner.engine if backward.owner is not None else None
+    return ctx.plan.engine_names[backward.owner] if backward.owner is not None else None
 
 
 def _given_to(engine: str) -> Callable[[cst.CSTNode], cst.CSTNode]:
@@ -127,13 +126,13 @@ def _problem(backward: Backward) -> tuple[str, str] | None:
     call = backward.call
     if has_star(call):
         return "backward's arguments are hidden behind * or **", "write the arguments out"
-    first = 0 if backward.by_hand else 1  # tensor.backward has no loss argument
+    first = 0 if backward.is_manual else 1  # tensor.backward has no loss argument
     gradient = argument(call, first, "gradient")
     if gradient is not None and not is_literal(gradient.value, "None"):
         return (
             f"backward(gradient={expression_text(gradient.value)}) has no engine form: its loss is a scalar",
             "make the loss a scalar, for instance (output * gradient).sum()"
-            + (", or, if that is the trial's context, call it as self.context.backward" if backward.by_hand else ""),
+            + (", or, if that is the trial's context, call it as self.context.backward" if backward.is_manual else ""),
         )
     create = argument(call, first + 2, "create_graph")
     if create is not None and not is_literal(create.value, "False"):
@@ -141,7 +140,7 @@ def _problem(backward: Backward) -> tuple[str, str] | None:
             "backward(create_graph=True) has no engine form",
             "take the second-order term with torch.autograd.grad and add it to the loss",
         )
-    if not call.args and not backward.by_hand:
+    if not call.args and not backward.is_manual:
         return "backward has no loss", "pass the loss"
     return None
 
@@ -149,7 +148,7 @@ def _problem(backward: Backward) -> tuple[str, str] | None:
 def _name_arguments(backward: Backward) -> None:
     """Keep the loss and retain_graph, the latter by keyword: its place differs between DeepSpeed versions."""
     file, call = backward.use.file, backward.call
-    first = 0 if backward.by_hand else 1
+    first = 0 if backward.is_manual else 1
     retain = argument(call, first + 1, "retain_graph")
     for arg in call.args:
         keyword = arg.keyword.value if arg.keyword is not None else None

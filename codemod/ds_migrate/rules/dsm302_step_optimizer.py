@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import libcst as cst
 
 from ds_migrate.conversion.rule_context import RuleContext
+from ds_migrate.decisions.engine_layout import Form
 from ds_migrate.rules.codes import Code
-from ds_migrate.rules.wrap_edits import expression_text
-from ds_migrate.syntax.nodes import argument, dotted, has_star, is_literal, walk
+from ds_migrate.syntax.nodes import argument, dotted, expression_text, has_star, is_literal, walk
 from ds_migrate.trial.clipping import clip_definition
-from ds_migrate.trial.model import Form, Step
+from ds_migrate.trial.model import Step
 
 CODE = Code.STEP_OPTIMIZER
 
@@ -41,17 +41,17 @@ def _helpers(ctx: RuleContext) -> Iterator[Step]:
 
 
 def _engine(ctx: RuleContext, step: Step, optimizer: cst.BaseExpression) -> str:
-    if ctx.trial.form is Form.COLLECTED:
-        context = ctx.context_attribute() if step.by_hand else expression_text(step.use.receiver)
+    if ctx.plan.form is Form.COLLECTED:
+        context = ctx.context_attribute() if step.is_manual else expression_text(step.use.receiver)
         return f"{context}.engines[{expression_text(optimizer)}]"
     assert step.owner is not None
-    return step.owner.engine
+    return ctx.plan.engine_names[step.owner]
 
 
 def _problem(ctx: RuleContext, step: Step) -> tuple[str, str] | None:
-    if step.by_hand:
+    if step.is_manual:
         return _problem_by_hand(step)
-    if step.owner is None and ctx.trial.form is not Form.COLLECTED:
+    if step.owner is None and ctx.plan.form is not Form.COLLECTED:
         return (
             f"which engine owns {expression_text(step.optimizer)} cannot be told",
             "step the optimizer under the name it was wrapped with",
@@ -99,23 +99,23 @@ def _clears_gradients(step: Step) -> bool:
 
 
 def _gated(ctx: RuleContext, step: Step) -> bool:
-    if step.by_hand:
+    if step.is_manual:
         return False
-    return not ctx.trial.managed or keeps_function(ctx, step)
+    return not ctx.plan.managed or keeps_function(ctx, step)
 
 
 def keeps_function(ctx: RuleContext, step: Step) -> bool:
     """Whether the step's clipping stays the trial's own function."""
     if step.clip is None:
         return False
-    clipping = ctx.trial.clipping.get(step.owner) if step.owner is not None else None
+    clipping = ctx.plan.clipping.get(step.owner) if step.owner is not None else None
     return clipping is None or clipping.max_norm is None
 
 
 def _rewrite(ctx: RuleContext, step: Step) -> None:
     file = step.use.file
     file.keep_comments(step.call, step.call)
-    averages = ctx.averages_late and not step.by_hand
+    averages = ctx.plan.averages_late and not step.is_manual
     if not _gated(ctx, step) and not averages:
         file.change(
             step.call,
@@ -154,9 +154,9 @@ def _lines(ctx: RuleContext, step: Step, updated: cst.CSTNode, averages: bool) -
     step_line = f"{engine}.step()"
     if ctx.target.ships_helpers:
         gate = f"if {context}.is_gradient_accumulation_boundary():"
-        inside = body if ctx.trial.managed else [*body, step_line]
-        return [gate, *(f"    {line}" for line in inside), *([step_line] if ctx.trial.managed else [])]
-    if ctx.trial.managed:
+        inside = body if ctx.plan.managed else [*body, step_line]
+        return [gate, *(f"    {line}" for line in inside), *([step_line] if ctx.plan.managed else [])]
+    if ctx.plan.managed:
         return [f"if {engine}.is_gradient_accumulation_boundary():", *(f"    {line}" for line in body), step_line]
     # without accumulation every micro-batch is a boundary; gradients of other engines' losses are reduced here
     reduce = [] if body else [f"{engine}.allreduce_gradients()"]
@@ -168,7 +168,7 @@ def _kept_clip(
 ) -> list[str]:
     """The trial's own function, called on the optimizer's parameters as PyTorchTrial called it."""
     # such an engine reduces in step() only, and every rank must clip the same gradients
-    reduce = [] if ctx.trial.managed else [f"{engine}.allreduce_gradients()"]
+    reduce = [] if ctx.plan.managed else [f"{engine}.allreduce_gradients()"]
     names = step.use.file.names
     group = names.fresh("group", "param_group")
     param = names.fresh("p", "param")

@@ -14,14 +14,13 @@ CODE = Code.ZERO_GRAD
 
 def apply(ctx: RuleContext) -> None:
     trial = ctx.trial
-    if not trial.managed or len(trial.backwards) != 1 or len(trial.steps) != 1:
+    if not ctx.plan.managed or len(trial.backwards) != 1 or len(trial.steps) != 1:
         return
     backward, step = trial.backwards[0], trial.steps[0]
     file, function = backward.use.file, backward.use.function
     if function is None:
         return
-    names = {n for m in trial.models for n in m.names} | {n for o in trial.optimizers for n in o.names}
-    lasting = {n for n in names if n.startswith("self.")}
+    lasting = {n for n in trial.names if n.startswith("self.")}
     for node in file.nodes(cst.Call, below=function):
         if not isinstance(node.func, cst.Attribute) or node.func.attr.value != "zero_grad":
             continue
@@ -41,7 +40,7 @@ def apply(ctx: RuleContext) -> None:
         if not remove_statement(file, node):
             ctx.blocked(CODE, file, node, "the value of zero_grad() is used", "call it as a statement of its own")
             continue
-        if ctx.accumulates:
+        if ctx.plan.accumulation.is_used:
             ctx.review(
                 CODE, file, node,
                 "the gradients were cleared on every micro-batch, so that only the last one counted; now they add up",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import libcst as cst
 
 from ds_migrate.conversion.rule_context import RuleContext
-from ds_migrate.decisions.engine_location import after_place
+from ds_migrate.decisions.engine_layout import Form
+from ds_migrate.decisions.engine_location import is_after_engine
+from ds_migrate.decisions.init_order import raw_only
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, code, dotted, parameters, walk
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.trial.init_order import raw_only
-from ds_migrate.trial.model import Form
 from ds_migrate.trial.references import references
 
 _TRAINING = ("train_batch", "evaluate_batch", "evaluate_full_dataset")
@@ -72,15 +72,15 @@ _ANYTHING = frozenset(["len", "iter", "list", "enumerate", "type", "to", "cpu", 
 
 
 def apply(ctx: RuleContext) -> None:
-    trial = ctx.trial
-    if trial.form is not Form.SIMPLE or trial.place is None:
+    trial, location = ctx.trial, ctx.plan.location
+    if ctx.plan.form is not Form.SIMPLE:
         return
     target = trial.models[0].target
     if not target.startswith("self."):
         return
-    early, raw = _early(ctx), raw_only(trial)
+    early, raw = _early(ctx), raw_only(trial, location)
     for file, node, function in references(trial, target):
-        if function.name.value == "__init__" and not after_place(trial, file, function, node):
+        if function.name.value == "__init__" and not is_after_engine(trial, location, file, function, node):
             continue
         if node in early:
             continue
@@ -109,7 +109,8 @@ def _by_string(ctx: RuleContext, file: SourceFile, node: cst.CSTNode, function: 
             if not isinstance(name, cst.SimpleString):
                 every = True
             elif f"self.{name.raw_value}" == ctx.trial.models[0].target:
-                ready = function.name.value != "__init__" or after_place(ctx.trial, file, function, node)
+                location = ctx.plan.location
+                ready = function.name.value != "__init__" or is_after_engine(ctx.trial, location, file, function, node)
                 if ready and _needs_module(ctx, file, node, function) and file.edits.once(node, CODE):
                     file.change(
                         node, lambda updated: cst.Attribute(cst.ensure_type(updated, cst.Call), cst.Name("module"))
@@ -136,10 +137,7 @@ def _asks_module(file: SourceFile, function: cst.FunctionDef) -> bool:
 
 def _early(ctx: RuleContext) -> set[cst.CSTNode]:
     """Everything that runs before the engine is made, in the function where it is made."""
-    place = ctx.trial.place
-    assert place is not None
-    body = list(place.function.body.body)
-    return {node for statement in body[: body.index(place.statement) + 1] for node in walk(statement)}
+    return {node for statement in ctx.plan.location.statements_above for node in walk(statement)}
 
 
 def _needs_module(ctx: RuleContext, file: SourceFile, node: cst.BaseExpression, function: cst.FunctionDef) -> bool:

@@ -12,8 +12,8 @@ from ds_migrate.syntax.line_folding import WIDTH
 from ds_migrate.syntax.nodes import code, dotted, has_star, parameters, walk
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.batch import Consumption, batch_use, first_statement
-from ds_migrate.trial.calls import BatchCalls
-from ds_migrate.trial.decorators import Passing, decorators
+from ds_migrate.trial.batch_calls import BatchCalls
+from ds_migrate.trial.batch_decorators import Passing, decorators
 
 CODE = Code.BATCH
 
@@ -39,7 +39,7 @@ def apply(ctx: RuleContext) -> None:
     _calls(ctx)
     if not ctx.target.ships_helpers:
         _determined_loop(ctx)
-    elif ctx.accumulates:
+    elif ctx.plan.accumulation.is_used:
         _indices(ctx, "with accumulation batch_idx counts optimizer steps now, it counted micro-batches",
                  "multiply it by the accumulation steps if the count matters", ("batch_idx",))  # fmt: skip
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import libcst as cst
 
 from ds_migrate.conversion.rule_context import RuleContext
+from ds_migrate.decisions.engine_layout import Form
 from ds_migrate.rules.codes import Code
-from ds_migrate.rules.wrap_edits import expression_text, remove_statement
-from ds_migrate.syntax.nodes import argument, dotted, walk
+from ds_migrate.rules.wrap_edits import remove_statement
+from ds_migrate.syntax.nodes import argument, dotted, expression_text, walk
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.context import ContextUse
-from ds_migrate.trial.model import Form
 from ds_migrate.trial.precision import AMP_CALLS
 
 CODE = Code.PRECISION
@@ -31,12 +31,12 @@ def apply(ctx: RuleContext) -> None:
         elif use.attr == "autocast_forward_pass":
             _forward(ctx, use)
     for step in ctx.trial.steps:
-        scaler = argument(step.call, 3, "scaler") if not step.by_hand else None
+        scaler = argument(step.call, 3, "scaler") if not step.is_manual else None
         if scaler is not None:
             ctx.review(CODE, step.use.file, scaler, "the engine scales and unscales, the scaler is not needed", None)
     _evaluation(ctx)
-    for block in ctx.trial.precision.blocks:
-        asked = ctx.trial.asked.precision
+    for block in ctx.plan.autocast.blocks:
+        asked = ctx.plan.options.precision
         said = (
             _NEAREST if asked is None else f"the engine's forward is --precision {asked}, this is for what is around it"
         )
@@ -47,9 +47,10 @@ def _evaluation(ctx: RuleContext) -> None:
     """One engine is autocast in all its forwards: say so where the trial's own blocks leave evaluation in float32."""
     trial = ctx.trial
     whole = any(use.attr in AMP_CALLS for use in trial.uses)
-    if trial.form is not Form.SIMPLE or not trial.precision.blocks or whole or trial.asked.precision is not None:
+    plan = ctx.plan
+    if plan.form is not Form.SIMPLE or not plan.autocast.blocks or whole or plan.options.precision is not None:
         return
-    around = {file.function(block) for file, block in trial.precision.blocks}
+    around = {file.function(block) for file, block in plan.autocast.blocks}
     if {function.name.value for function in around if function is not None} != {"train_batch"}:
         return  # evaluation has blocks of its own, or the helper may be evaluation's too
     for part, function in trial.methods("evaluate_batch", "evaluate_full_dataset"):
@@ -90,11 +91,11 @@ def _drop(ctx: RuleContext, use: ContextUse) -> None:
 
 def _nearest(ctx: RuleContext, use: ContextUse) -> None:
     """Say what replaces it; where forwards go past the engines, put autocast around them."""
-    if ctx.trial.asked.precision is not None:
-        what = f"{use.attr.rpartition('.')[2]} goes: --precision {ctx.trial.asked.precision} says it now"
+    if ctx.plan.options.precision is not None:
+        what = f"{use.attr.rpartition('.')[2]} goes: --precision {ctx.plan.options.precision} says it now"
         ctx.review(CODE, use.file, use.node, what)
         return
-    if ctx.trial.form is Form.SIMPLE or _wrap_forwards(ctx):
+    if ctx.plan.form is Form.SIMPLE or _wrap_forwards(ctx):
         ctx.review(CODE, use.file, use.node, f"{use.attr.rpartition('.')[2]}: {_NEAREST}")
         return
     ctx.blocked(
@@ -113,13 +114,15 @@ def _autocast(ctx: RuleContext, file: SourceFile, module: str, context: str, con
 
 def _wrap_forwards(ctx: RuleContext) -> bool:
     """Forwards bypass the engines, so autocast goes around them as PyTorchTrial put it; False where none is known."""
-    place = ctx.trial.place
-    if place is None or ctx.trial.form is Form.COLLECTED or not ctx.trial.models:
+    location = ctx.plan.location
+    if ctx.plan.form is Form.COLLECTED or not ctx.trial.models:
         return False
-    context, condition = expression_text(ctx.trial.models[0].wraps[0].use.receiver), ctx.trial.precision.condition
+    context, condition = expression_text(ctx.trial.models[0].wraps[0].use.receiver), ctx.plan.autocast_condition
     for model in ctx.trial.models:
-        if place.file.edits.once(place.statement, f"autocast {model.target}"):
-            place.file.after(place.statement, _autocast(ctx, place.file, model.target, context, condition or ""))
+        if location.file.edits.once(location.statement, f"autocast {model.target}"):
+            location.file.after(
+                location.statement, _autocast(ctx, location.file, model.target, context, condition or "")
+            )
     return True
 
 
@@ -146,7 +149,7 @@ def _scaler(ctx: RuleContext, use: ContextUse) -> None:
         position = next(i for i, a in enumerate(call.args) if a is given)
         file.change(call, lambda updated: updated.args[position].value)  # type: ignore[attr-defined]
         _disable(ctx, use, dotted(made))
-    asked = ctx.trial.asked.precision
+    asked = ctx.plan.options.precision
     said = _NEAREST if asked is None else f"it does nothing now, --precision {asked} says what the engine computes in"
     ctx.review(CODE, file, call, f"GradScaler: {said}")
 

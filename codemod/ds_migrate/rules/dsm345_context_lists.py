@@ -5,11 +5,11 @@ from __future__ import annotations
 import libcst as cst
 
 from ds_migrate.conversion.rule_context import RuleContext
+from ds_migrate.decisions.engine_layout import Form
 from ds_migrate.rules.codes import Code
-from ds_migrate.rules.wrap_edits import children_of, expression_text
-from ds_migrate.syntax.nodes import number, walk
+from ds_migrate.rules.wrap_edits import children_of
+from ds_migrate.syntax.nodes import expression_text, number, walk
 from ds_migrate.trial.context import ContextUse
-from ds_migrate.trial.model import Form
 
 CODE = Code.CONTEXT_LISTS
 
@@ -25,7 +25,7 @@ def apply(ctx: RuleContext) -> None:
 def _convert(ctx: RuleContext, use: ContextUse) -> None:
     trial = ctx.trial
     inside = use.owner in {part.node for part in trial.parts}
-    if trial.form is Form.COLLECTED:
+    if ctx.plan.form is Form.COLLECTED:
         items, whole = [], f"{expression_text(use.receiver)}.engines.{use.attr}"
     else:
         items = _own_names(ctx, use.attr) if inside else _through_engines(ctx, use)
@@ -54,7 +54,7 @@ def _through_engines(ctx: RuleContext, use: ContextUse) -> list[str]:
     trial, engines = ctx.trial, f"{expression_text(use.receiver)}.models"
     if use.attr == "optimizers":
         return [f"{engines}[{index}].optimizer" for index in range(len(trial.optimizers))]
-    if trial.form is Form.SIMPLE:
+    if ctx.plan.form is Form.SIMPLE:
         return [f"{engines}[0].module"]
     paths: dict[str, str] = {}
     for index, optimizer in enumerate(trial.optimizers):

@@ -116,7 +116,7 @@ def _feature_test(ctx: RuleContext, use: ContextUse) -> None:
 
 def _lengths(ctx: RuleContext, use: ContextUse) -> None:
     """An epoch's length, and how many micro-batches a step takes."""
-    if use.attr == "_epoch_len" and ctx.accumulates:
+    if use.attr == "_epoch_len" and ctx.plan.accumulation.is_used:
         ctx.review(
             CODE, use.file, use.node, "with accumulation _epoch_len is in optimizer steps now, it was in micro-batches",
             "multiply it by the accumulation steps if the count matters",

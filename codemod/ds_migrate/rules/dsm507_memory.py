@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.decisions.config_optimizer import constructor
+from ds_migrate.decisions.engine_layout import Form
 from ds_migrate.decisions.zero_hazards import forward_past_engine
 from ds_migrate.deepspeed_facts import Bytes, training_state
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, number
-from ds_migrate.trial.model import Form, Optimizer
+from ds_migrate.trial.model import Optimizer
 
 CODE = Code.MEMORY
 
@@ -20,12 +21,9 @@ _LIKE_ADAM = 2
 
 
 def apply(ctx: RuleContext) -> None:
-    trial, place = ctx.trial, ctx.trial.place
-    if place is None:
-        return
-    states = max((_states(optimizer) for optimizer in trial.optimizers), default=_LIKE_ADAM)
-    asked = trial.asked
-    chosen = training_state(trial.stage, asked.precision or "fp32", asked.offload, states)
+    location, options, stage = ctx.plan.location, ctx.plan.options, ctx.plan.zero.stage
+    states = max((_states(optimizer) for optimizer in ctx.trial.optimizers), default=_LIKE_ADAM)
+    chosen = training_state(stage, options.precision or "fp32", options.offload, states)
     before = training_state(0, "fp32", "none", states)
     found = [f"{before} in PyTorchTrial", f"{chosen} as converted"]
     shown = {str(before), str(chosen)}
@@ -33,22 +31,22 @@ def apply(ctx: RuleContext) -> None:
         if str(size) not in shown:
             shown.add(str(size))
             found.append(f"{size} with {words}")
-    ctx.converted(CODE, place.file, place.statement, f"bytes a parameter on each of N ranks: {'; '.join(found)}")
+    ctx.converted(CODE, location.file, location.statement, f"bytes a parameter on each of N ranks: {'; '.join(found)}")
 
 
 def _others(ctx: RuleContext, states: int) -> Iterator[tuple[str, Bytes]]:
     """What other options would make of it, as far as the trial can have them."""
-    trial, asked = ctx.trial, ctx.trial.asked
-    precision, offload = asked.precision or "fp32", asked.offload
-    if trial.form is not Form.SIMPLE or trial.stage == 0:
+    options, chosen = ctx.plan.options, ctx.plan.zero.stage
+    precision, offload = options.precision or "fp32", options.offload
+    if ctx.plan.form is not Form.SIMPLE or chosen == 0:
         return
-    through_engine = not forward_past_engine(trial)
+    through_engine = not forward_past_engine(ctx.trial)
     for stage in (2, 3) if through_engine else (2,):
-        if stage > trial.stage:
+        if stage > chosen:
             yield f"--zero {stage}", training_state(stage, precision, offload, states)
     if through_engine and ctx.target.ships_helpers:
-        yield "--precision bf16", training_state(trial.stage, "bf16", offload, states)
-    yield "--offload optimizer", training_state(trial.stage, precision, "optimizer", states)
+        yield "--precision bf16", training_state(chosen, "bf16", offload, states)
+    yield "--offload optimizer", training_state(chosen, precision, "optimizer", states)
 
 
 def _states(optimizer: Optimizer) -> int:

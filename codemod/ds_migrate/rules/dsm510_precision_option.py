@@ -17,14 +17,14 @@ _SAID = {
 
 
 def apply(ctx: RuleContext) -> None:
-    asked, place = ctx.trial.asked, ctx.trial.place
-    if place is None or asked.precision is None:
+    options, location = ctx.plan.options, ctx.plan.location
+    if options.precision is None:
         return
-    if asked.precision_refused:
+    if options.precision_refused:
         ctx.blocked(
-            CODE, place.file, place.statement,
-            f"--precision {asked.precision} would not be what it says: {asked.precision_refused}",
+            CODE, location.file, location.statement,
+            f"--precision {options.precision} would not be what it says: {options.precision_refused}",
             "leave --precision out and put torch.autocast around the trial's forward passes, or take that out",
         )  # fmt: skip
         return
-    ctx.review(CODE, place.file, place.statement, f"--precision {asked.precision}: {_SAID[asked.precision]}")
+    ctx.review(CODE, location.file, location.statement, f"--precision {options.precision}: {_SAID[options.precision]}")

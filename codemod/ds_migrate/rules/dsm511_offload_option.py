@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ds_migrate.conversion.rule_context import RuleContext
+from ds_migrate.decisions.engine_layout import Form
+from ds_migrate.decisions.engine_plan import EnginePlan
 from ds_migrate.rules.codes import Code
-from ds_migrate.trial.model import Form, Trial
 
 CODE = Code.OFFLOAD_OPTION
 
@@ -15,18 +16,19 @@ _SAID = {
 
 
 def apply(ctx: RuleContext) -> None:
-    asked, place = ctx.trial.asked, ctx.trial.place
-    if place is None or asked.offload == "none":
+    options, location = ctx.plan.options, ctx.plan.location
+    if options.offload == "none":
         return
-    if asked.offload_refused:
+    if options.offload_refused:
         ctx.blocked(
-            CODE, place.file, place.statement, f"--offload {asked.offload} is not possible: {asked.offload_refused}",
-            "add --zero 3, or leave --offload out" if needs_stage(ctx.trial) else "leave --offload out",
+            CODE, location.file, location.statement,
+            f"--offload {options.offload} is not possible: {options.offload_refused}",
+            "add --zero 3, or leave --offload out" if needs_stage(ctx.plan) else "leave --offload out",
         )  # fmt: skip
         return
-    ctx.review(CODE, place.file, place.statement, f"--offload {asked.offload}: {_SAID[asked.offload]}")
+    ctx.review(CODE, location.file, location.statement, f"--offload {options.offload}: {_SAID[options.offload]}")
 
 
-def needs_stage(trial: Trial) -> bool:
+def needs_stage(plan: EnginePlan) -> bool:
     """Whether another ZeRO stage is all that is missing."""
-    return trial.form is Form.SIMPLE and trial.asked.offload == "parameters" and trial.stage > 0
+    return plan.form is Form.SIMPLE and plan.options.offload == "parameters" and plan.zero.stage > 0

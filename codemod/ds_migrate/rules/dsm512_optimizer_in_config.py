@@ -9,15 +9,15 @@ CODE = Code.OPTIMIZER_IN_CONFIG
 
 
 def apply(ctx: RuleContext) -> None:
-    asked, trial = ctx.trial.asked, ctx.trial
-    if not ctx.options.optimizer_in_config or trial.place is None:
+    options, location = ctx.plan.options, ctx.plan.location
+    if not ctx.options.optimizer_in_config:
         return
-    wraps = [wrap for optimizer in trial.optimizers for wrap in optimizer.wraps]
-    file, node = (wraps[0].file, wraps[0].call) if wraps else (trial.place.file, trial.place.statement)
-    if asked.optimizer is None:
-        ctx.review(CODE, file, node, f"the optimizer stays in the trial: {asked.optimizer_stays}")
+    wraps = [wrap for optimizer in ctx.trial.optimizers for wrap in optimizer.wraps]
+    file, node = (wraps[0].file, wraps[0].call) if wraps else (location.file, location.statement)
+    if options.optimizer is None:
+        ctx.review(CODE, file, node, f"the optimizer stays in the trial: {options.optimizer_refused}")
         return
-    message = f"DeepSpeed makes torch.optim.{asked.optimizer.kind} from the config"
-    if asked.optimizer.computed:
-        message += f", to which the trial adds {', '.join(asked.optimizer.computed)} at run time"
+    message = f"DeepSpeed makes torch.optim.{options.optimizer.kind} from the config"
+    if options.optimizer.computed:
+        message += f", to which the trial adds {', '.join(options.optimizer.computed)} at run time"
     ctx.converted(CODE, file, node, message)

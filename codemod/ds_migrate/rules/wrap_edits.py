@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
-from itertools import chain, count
 
 import libcst as cst
 
@@ -161,19 +159,6 @@ def remove_small(file: SourceFile, small: cst.CSTNode) -> None:
     file.remove(_removable(small, file.statement(small)))
 
 
-def engine_name(optimizer: Optimizer, taken: Collection[str] = ()) -> str:
-    """``self.engine_d`` for ``self.optimizer_d``, ``self.adam_engine`` for ``self.adam``: a name that is not taken."""
-    attribute = re.sub(r"\W+", "_", optimizer.target.removeprefix("self.")).strip("_")
-    wishes = [f"self.{attribute}_engine"]
-    for word in ("optimizer", "optimiser", "optim", "opt"):
-        found = re.search(rf"(?<![A-Za-z])(?i:{word})(?=s?(?![a-z]))", attribute)
-        if found:
-            wishes.insert(0, "self." + attribute[: found.start()] + "engine" + attribute[found.end() :])
-            break
-    numbered = (f"{wishes[-1]}{number}" for number in count(2))
-    return next(name for name in chain(wishes, numbered) if name not in taken)
-
-
 def child_name(target: str) -> str:
     """The name of a model as a child of its engine's module: ``netD`` for ``self.netD``."""
     name = re.sub(r"\W+", "_", target.removeprefix("self.")).strip("_")
@@ -197,8 +182,3 @@ def children_of(trial: Trial, optimizer: Optimizer) -> dict[str, str]:
             name += "_"
         named[name] = model.target
     return named
-
-
-def expression_text(node: cst.BaseExpression) -> str:
-    """The expression on one line."""
-    return " ".join(code(node).split())

@@ -183,3 +183,8 @@ def comments(*nodes: cst.CSTNode) -> list[str]:
         if "#" in code(node):  # nearly never, and looking into white space takes long
             node.visit(collector)
     return collector.found
+
+
+def expression_text(node: cst.BaseExpression) -> str:
+    """Return the expression on one line."""
+    return " ".join(code(node).split())

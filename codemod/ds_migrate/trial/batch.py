@@ -1,4 +1,4 @@
-"""How a method consumes its ``batch`` parameter."""
+"""The consumption of a method's ``batch`` parameter."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class BatchUse:
 
 
 def batch_use(file: SourceFile, function: cst.FunctionDef, name: str) -> BatchUse:
-    """Look at every read and write of the parameter ``name``."""
+    """Return how the function consumes its parameter ``name``."""
     references = _references(function, name)
     reads = [r for r in references if not _is_write(file, r)]
     if not reads:
@@ -49,7 +49,7 @@ def batch_use(file: SourceFile, function: cst.FunctionDef, name: str) -> BatchUs
 
 
 def _references(function: cst.FunctionDef, name: str) -> list[cst.Name]:
-    """Reads and writes in source order; attribute names, keywords and inner functions' own parameters are others'."""
+    """Return reads and writes in source order; attribute names, keywords and inner parameters do not count."""
     found: list[cst.Name] = []
     stack: list[cst.CSTNode] = [function.body]
     while stack:
@@ -104,8 +104,8 @@ def _given_to_super(file: SourceFile, name: cst.Name, function: cst.FunctionDef)
 def _inline_read(
     file: SourceFile, function: cst.FunctionDef, references: list[cst.Name], reads: list[cst.Name]
 ) -> cst.Name | None:
-    """The read that may become ``next(dataloader_iter)`` itself: the only one, in an unpacking directly in the body,
-    or the first one, in a statement that gives the name a new value."""
+    """Return the read that may become ``next(dataloader_iter)`` itself: the only one, in an unpacking directly in the
+    body, or the first one, in a statement that gives the name a new value."""
     first = reads[0]
     statement = file.statement_in(first, function)
     if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
@@ -113,7 +113,7 @@ def _inline_read(
     assign = statement.body[0]
     if not isinstance(assign, cst.Assign) or len(assign.targets) != 1:
         return None
-    if any(r in set(walk(assign.value)) for r in reads[1:]) or not _plain_value(file, assign, first):
+    if any(r in set(walk(assign.value)) for r in reads[1:]) or not _is_plain_value(file, assign, first):
         return None
     if any(not isinstance(r, cst.Name) or file.position(r) < file.position(assign) for r in references):
         return None
@@ -126,8 +126,8 @@ def _inline_read(
     return None
 
 
-def _plain_value(file: SourceFile, assign: cst.Assign, read: cst.Name) -> bool:
-    """``= batch`` or ``= cast(T, batch)``: evaluated once, whatever happens."""
+def _is_plain_value(file: SourceFile, assign: cst.Assign, read: cst.Name) -> bool:
+    """Whether it is ``= batch`` or ``= cast(T, batch)``: evaluated once, whatever happens."""
     if assign.value is read:
         return True
     call = assign.value
@@ -151,7 +151,7 @@ def _leaves_before(file: SourceFile, function: cst.FunctionDef, statement: cst.B
 
 def _may_draw_before(function: cst.FunctionDef, statement: cst.BaseStatement) -> bool:
     """Whether a random number may be drawn before the statement: fetching a batch draws some too (augmentation, a
-    loader's first shuffle), and must go on doing so first."""
+    loader's first shuffle), and must keep doing so first."""
     for other in function.body.body:
         if other is statement:
             return False
@@ -166,7 +166,7 @@ def _last_name(node: cst.BaseExpression) -> str:
 
 
 def first_statement(function: cst.FunctionDef) -> tuple[cst.CSTNode | None, bool]:
-    """The statement that a new first line goes beside, and whether it goes after it (a docstring) or before."""
+    """Return the statement that a new first line goes beside, and whether it goes after it (a docstring) or before."""
     doc = docstring(function)
     if doc is not None:
         return doc, True

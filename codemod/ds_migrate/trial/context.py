@@ -1,4 +1,4 @@
-"""Where a file holds the trial context, and what it asks of it.
+"""The names of the trial context in a file, and what the file takes from it.
 
 The context may have any name: a parameter, an attribute, a local alias, an argument passed on to a helper.
 """
@@ -67,9 +67,9 @@ class ContextNames:
         self._properties = [f for f in self._functions if any(_is_property(d) for d in f.decorators)]
         for function in self._functions:
             self._locals[function] = self._context_parameters(function)
-        self.spread()
+        self.propagate()
 
-    def spread(self) -> None:
+    def propagate(self) -> None:
         """Follow what is known through the file's assignments and calls until nothing new is learned."""
         while self._propagate():
             pass
@@ -110,11 +110,11 @@ class ContextNames:
         return found
 
     def kept_by(self, owner: cst.ClassDef) -> set[str]:
-        """The attributes in which a class itself keeps the context."""
+        """Return the attributes in which a class itself keeps the context."""
         return self._kept_by.get(owner, set())
 
     def attribute_tests(self) -> list[cst.Call]:
-        """``hasattr(context, name)`` and ``getattr(context, name, ...)``."""
+        """Return the calls ``hasattr(context, name)`` and ``getattr(context, name, ...)``."""
         return [
             node
             for node in self.file.nodes(cst.Call)
@@ -148,7 +148,7 @@ class ContextNames:
         return None
 
     def _propagate(self) -> bool:
-        """One round through assignments and calls; True when something new was learned."""
+        """Go through assignments and calls once; return whether something new was learned."""
         grown = False
         for node in self.file.nodes(cst.Assign, cst.AnnAssign):
             function = self.file.function(node)
@@ -174,7 +174,7 @@ class ContextNames:
 
     @cached_property
     def functions(self) -> dict[str, cst.FunctionDef]:
-        """What a call of a name runs: the function of that name, or the constructor of the class."""
+        """The functions by the name that calls them: their own, or that of the class for a constructor."""
         found = {f.name.value: f for f in self._functions}
         for f in self._functions:
             owner = self._class_of(f)
@@ -212,7 +212,7 @@ class ContextNames:
 
 
 def pairs(node: cst.Assign | cst.AnnAssign) -> Iterator[tuple[cst.BaseExpression, cst.BaseExpression]]:
-    """What an assignment sets to what; tuples of the same length element by element."""
+    """Yield the targets of an assignment with their values; tuples of the same length element by element."""
     value = node.value
     for target in targets(node):
         if isinstance(target, (cst.Tuple, cst.List)) and isinstance(value, (cst.Tuple, cst.List)):
@@ -236,7 +236,7 @@ def link(known: Collection[ContextNames]) -> None:
                 for other in known:
                     function = other.functions.get(last) if other is not giving else None
                     if function is not None and other.receive(function, call, giving):
-                        other.spread()
+                        other.propagate()
                         grown = True
 
 
@@ -245,7 +245,7 @@ def _is_property(decorator: cst.Decorator) -> bool:
 
 
 def _annotated(node: cst.BaseExpression) -> Iterator[str]:
-    """The last names of an annotation's classes, quoted or not: of ``Optional[det.TrialContext]``, ``TrialContext``."""
+    """Yield the last names of an annotation's classes, quoted or not: ``C`` and ``None`` of ``det.C | None``."""
     if isinstance(node, cst.SimpleString):
         yield str(node.evaluated_value)
     elif isinstance(node, cst.Attribute):

@@ -1,4 +1,4 @@
-"""Whether a piece of a method runs exactly once whenever the method does."""
+"""Control flow in a method: proof that a piece of it runs exactly once whenever the method does."""
 
 from __future__ import annotations
 

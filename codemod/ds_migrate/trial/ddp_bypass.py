@@ -1,4 +1,4 @@
-"""Forwards that go past the wrapper that PyTorchTrial put around a model on several ranks.
+"""Forwards that bypass the wrapper that PyTorchTrial put around a model on several ranks.
 
 DistributedDataParallel averages gradients only where its own forward ran. ``self.model.loss(x)`` and
 ``self.model.encoder(x)`` reach the module inside, so that each rank kept its own gradients and the ranks drifted apart;
@@ -11,16 +11,16 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from ds_migrate.decisions.zero_hazards import EVALUATION, NO_FORWARD, running
 from ds_migrate.syntax.nodes import dotted
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.model import Model, Trial
+from ds_migrate.trial.training_functions import EVALUATION, NO_FORWARD
 
 
 def never_averaged(trial: Trial) -> Iterator[tuple[SourceFile, cst.Call, str]]:
-    """One call for each trained model that is only ever run past its wrapper: its file, it, and how it is called.
+    """Yield one call for each trained model that is only ever run past its wrapper: its file, it, and how it is called.
 
-    A model that is also called itself, or is given to somebody else who may call it, is none.
+    Models that are also called themselves, or are passed to code that may call them, are left out.
     """
     trained = {model for optimizer in trial.optimizers for model in optimizer.models}
     for model in trial.models:
@@ -31,10 +31,10 @@ def never_averaged(trial: Trial) -> Iterator[tuple[SourceFile, cst.Call, str]]:
 
 
 def _calls(trial: Trial, model: Model) -> list[tuple[SourceFile, cst.Call]] | None:
-    """Calls of what is inside of the model; None where it is called itself, or its use cannot be followed."""
+    """Return calls of what is inside of the model; None where it is called itself, or its use cannot be followed."""
     names = {name for name in model.names if name.startswith("self.")}
     found: list[tuple[SourceFile, cst.Call]] = []
-    for file, function in running(trial):
+    for file, function in trial.training_functions:
         if function.name.value in EVALUATION:
             continue
         for node in file.nodes(cst.Attribute, below=function):
@@ -52,11 +52,11 @@ def _calls(trial: Trial, model: Model) -> list[tuple[SourceFile, cst.Call]] | No
 
 
 def thawed_late(trial: Trial) -> tuple[SourceFile, cst.CSTNode] | None:
-    """Where training lets parameters learn that the set-up froze; None where it does not do both.
+    """Return where training lets parameters learn that the set-up froze; None where it does not do both.
 
     DistributedDataParallel averages only what required gradients when it was made.
     """
-    runs = {function for _, function in running(trial)}
+    runs = {function for _, function in trial.training_functions}
     frozen, thawed = False, None
     for file in trial.files:
         for node in file.nodes(cst.Call, cst.Assign):
@@ -72,7 +72,7 @@ def thawed_late(trial: Trial) -> tuple[SourceFile, cst.CSTNode] | None:
 
 
 def _requires_grad(node: cst.CSTNode) -> cst.BaseExpression | None:
-    """What requires_grad becomes: the argument of ``requires_grad_()`` or the value that is assigned; else None."""
+    """Return what requires_grad becomes: the argument of ``requires_grad_()`` or the assigned value; else None."""
     if isinstance(node, cst.Call):
         if not isinstance(node.func, cst.Attribute) or node.func.attr.value != "requires_grad_":
             return None

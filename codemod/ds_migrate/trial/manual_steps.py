@@ -1,4 +1,4 @@
-"""Training by hand in helpers: what they do past the context cannot be given to an engine."""
+"""Manual backwards and steps in helpers: what they do past the context cannot be given to an engine."""
 
 from __future__ import annotations
 
@@ -6,31 +6,30 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from ds_migrate.decisions.zero_hazards import running
 from ds_migrate.syntax.nodes import argument, dotted, parameters
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.model import Trial
 
 
 def steps_of_helpers(trial: Trial) -> Iterator[tuple[SourceFile, cst.Call]]:
-    """``loss.backward()`` and ``optimizer.step()`` as statements of functions that the trial gives what it owns."""
+    """Yield ``loss.backward()`` and ``optimizer.step()`` as statements of functions that get what the trial owns."""
     own = {function for _, function in trial.methods()}
-    spoken = {use.node for use in trial.uses}
+    context_uses = {use.node for use in trial.uses}
     stepped = _optimizer_parameters(trial)
-    for file, function in running(trial):
+    for file, function in trial.training_functions:
         for node in file.nodes(cst.Call, below=function) if function not in own else ():
             func = node.func
-            if not isinstance(func, cst.Attribute) or func in spoken:
+            if not isinstance(func, cst.Attribute) or func in context_uses:
                 continue
             name = func.attr.value
             receiver = dotted(func.value)
-            by_hand = receiver not in ("self", None) if name == "backward" else (function, receiver) in stepped
-            if name in ("backward", "step") and by_hand and isinstance(file.parent(node), cst.Expr):
+            is_manual = receiver not in ("self", None) if name == "backward" else (function, receiver) in stepped
+            if name in ("backward", "step") and is_manual and isinstance(file.parent(node), cst.Expr):
                 yield file, node
 
 
 def _optimizer_parameters(trial: Trial) -> set[tuple[cst.FunctionDef, str | None]]:
-    """The parameters by which functions of the project get a wrapped optimizer from the trial."""
+    """Return the parameters by which functions of the project get a wrapped optimizer from the trial."""
     optimizers = {name for optimizer in trial.optimizers for name in optimizer.names}
     functions: dict[str, list[cst.FunctionDef]] = {}
     for file in trial.files:

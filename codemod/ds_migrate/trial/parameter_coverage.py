@@ -1,4 +1,4 @@
-"""Whether an optimizer provably owns every trainable parameter of a model."""
+"""Proof that an optimizer owns every trainable parameter of a model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def owns_all(wrap: Wrap, model: Model) -> bool:
 
 
 def _resolve(node: cst.BaseExpression, wrap: Wrap) -> cst.BaseExpression:
-    """A local name or attribute set once in the function stands for what it was set to."""
+    """Return what a local name or attribute that is set once in the function was set to; else the node itself."""
     for _ in range(EXPANSION_DEPTH):
         name = dotted(node)
         if name is None or wrap.use.function is None:
@@ -63,7 +63,7 @@ def same_name(one: cst.CSTNode, other: cst.CSTNode) -> bool:
 
 
 def _decay_groups(node: cst.List, model: Model, wrap: Wrap) -> bool:
-    """Two groups that part the model's parameters by a condition and its opposite, or one group of them all.
+    """Whether two groups part the model's parameters by a condition and its opposite, or one group has them all.
 
     ``[{"params": [p for n, p in M.named_parameters() if not any(...)]}, {"params": [... if any(...)]}]``.
     """
@@ -90,7 +90,7 @@ def _params_of_group(group: cst.BaseExpression) -> cst.BaseExpression | None:
 
 
 def _selection(node: cst.BaseExpression, model: Model, wrap: Wrap) -> cst.BaseExpression | None:
-    """The condition of ``[p for ... in M.parameters() if condition]`` (``p.requires_grad`` does not count)."""
+    """Return the condition of ``[p for ... in M.parameters() if condition]`` (``p.requires_grad`` does not count)."""
     if not isinstance(node, (cst.ListComp, cst.GeneratorExp)) or node.for_in.inner_for_in is not None:
         return None
     source = _resolve(node.for_in.iter, wrap)

@@ -1,8 +1,8 @@
-"""Models and optimizers of a trial, and who owns whose parameters."""
+"""The models and optimizers of a trial, and which optimizer owns whose parameters."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import libcst as cst
 
@@ -11,37 +11,33 @@ from ds_migrate.trial.model import Model, Optimizer, Trial, Wrap
 from ds_migrate.trial.parameter_coverage import EXPANSION_DEPTH, owns_all
 
 
-def models_of(wraps: Iterable[Wrap]) -> list[Model]:
-    """Wraps grouped by where their result lives: branches that set the same name are one model."""
-    found: dict[str, Model] = {}
-    for wrap in wraps:
-        target, names = _names(wrap)
-        model = found.setdefault(target, Model(target, []))
-        model.wraps.append(wrap)
-        model.names |= names
-    for model in found.values():
-        model.sometimes = not on_every_path(model.wraps)
-    return list(found.values())
+def models_of(wraps: Iterable[Wrap]) -> Iterator[Model]:
+    """Yield wraps grouped by where their result lives: branches that set the same name are one model."""
+    for target, (same, names) in _by_target(wraps).items():
+        yield Model(target, same, names, is_optional=not on_every_path(same))
 
 
-def optimizers_of(wraps: Iterable[Wrap], models: list[Model], trial: Trial) -> list[Optimizer]:
-    found: dict[str, Optimizer] = {}
+def optimizers_of(wraps: Iterable[Wrap], models: tuple[Model, ...], trial: Trial) -> Iterator[Optimizer]:
+    """Yield the optimizers, with the models whose parameters they own. Needs the trial's methods."""
+    for target, (same, names) in _by_target(wraps).items():
+        built_by = tuple(expression for wrap in same for expression in _expanded(wrap, trial))
+        owned = tuple(m for m in models if any(_mentions(e, m.names) for e in built_by))
+        covers = len(owned) == 1 and all(owns_all(wrap, owned[0]) for wrap in same)
+        yield Optimizer(target, same, names, built_by, owned, covers)
+
+
+def _by_target(wraps: Iterable[Wrap]) -> dict[str, tuple[tuple[Wrap, ...], frozenset[str]]]:
+    """Return wraps and all their names by the lasting name of what is wrapped."""
+    found: dict[str, tuple[tuple[Wrap, ...], frozenset[str]]] = {}
     for wrap in wraps:
         target, names = _names(wrap)
-        optimizer = found.setdefault(target, Optimizer(target, []))
-        optimizer.wraps.append(wrap)
-        optimizer.names |= names
-        optimizer.built_by.extend(_expanded(wrap, trial))
-    for optimizer in found.values():
-        optimizer.models = [m for m in models if any(_mentions(e, m.names) for e in optimizer.built_by)]
-        optimizer.covers_model = len(optimizer.models) == 1 and all(
-            owns_all(wrap, optimizer.models[0]) for wrap in optimizer.wraps
-        )
-    return list(found.values())
+        same, known = found.get(target, ((), frozenset()))
+        found[target] = ((*same, wrap), known | names)
+    return found
 
 
 def _names(wrap: Wrap) -> tuple[str, set[str]]:
-    """The lasting name of a wrapped object and every other name it has in its function."""
+    """Return the lasting name of a wrapped object and every name it has in its function."""
     target = wrap.target or code(wrap.call)
     names = {target}
     raw = dotted(wrap.argument)
@@ -59,9 +55,9 @@ def _names(wrap: Wrap) -> tuple[str, set[str]]:
     return target, names
 
 
-def on_every_path(wraps: list[Wrap]) -> bool:
+def on_every_path(wraps: Sequence[Wrap]) -> bool:
     """Whether one of the wraps is made whichever branch is taken."""
-    if any(not w.conditional and not w.repeated for w in wraps):
+    if any(not w.is_conditional and not w.is_repeated for w in wraps):
         return True
     calls = {w.call for w in wraps}
     file, function = wraps[0].file, wraps[0].use.function
@@ -93,7 +89,7 @@ def _block_always(block: cst.BaseSuite, calls: set[cst.Call]) -> bool:
 
 
 def _immediate(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """Everything below that runs when the node does: bodies of lambdas and nested functions run later."""
+    """Yield everything below that runs when the node does: bodies of lambdas and nested functions run later."""
     stack = [node]
     while stack:
         current = stack.pop()
@@ -102,7 +98,7 @@ def _immediate(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
             stack.extend(children(current))
 
 
-def _mentions(node: cst.CSTNode, names: set[str]) -> bool:
+def _mentions(node: cst.CSTNode, names: Collection[str]) -> bool:
     for inner in _immediate(node):
         if isinstance(inner, (cst.Name, cst.Attribute, cst.Subscript)):
             text = dotted(inner) if not isinstance(inner, cst.Subscript) else code(inner)
@@ -112,7 +108,7 @@ def _mentions(node: cst.CSTNode, names: set[str]) -> bool:
 
 
 def _expanded(wrap: Wrap, trial: Trial) -> list[cst.BaseExpression]:
-    """What is wrapped and what it is made of: local names, attributes and own methods, a few steps back."""
+    """Return what is wrapped and what it is made of: local names, attributes and own methods, a few steps back."""
     file, function = wrap.file, wrap.use.function
     found: list[cst.BaseExpression] = [wrap.argument]
     seen: set[str] = set()

@@ -1,4 +1,4 @@
-"""Where a trial's attribute is used: by the trial itself, under a local name, and by what holds the trial."""
+"""The uses of a trial's attribute: by the trial itself, under a local name, and by what holds the trial."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import libcst as cst
 
 from ds_migrate.syntax.nodes import dotted, parameters
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.trial.calls import BatchCalls
+from ds_migrate.trial.batch_calls import BatchCalls
 from ds_migrate.trial.model import Trial
 
 Reference = tuple[SourceFile, cst.Name | cst.Attribute, cst.FunctionDef]
 
 
 def references(trial: Trial, target: str) -> Iterator[Reference]:
-    """Every use of ``target`` (``self.model``) in a function, whatever stands for it there."""
+    """Yield every use of ``target`` (``self.model``) in a function, whatever stands for it there."""
     for part, function in trial.methods():
         for node in part.file.nodes(cst.Attribute, below=function):
             if dotted(node) == target:
@@ -36,7 +36,7 @@ def references(trial: Trial, target: str) -> Iterator[Reference]:
 
 
 def _under_local_names(file: SourceFile, function: cst.FunctionDef, target: str) -> Iterator[Reference]:
-    """Reads of names that are set once in the function, to ``target``."""
+    """Yield reads of names that are set once in the function, to ``target``."""
     taken = {p.name.value for p in parameters(function)} | {
         name.value
         for loop in (*file.nodes(cst.For, below=function), *file.nodes(cst.CompFor, below=function))

@@ -1,4 +1,4 @@
-"""Where a wrapped object ends up: the name that holds the result of a ``wrap_*`` call, and what stands around it."""
+"""The ``wrap_*`` calls of a trial: the name that holds the result, and what stands around the call."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LOOPS = (cst.For, cst.While, cst.ListComp, cst.SetComp, cst.DictComp, cst.Gener
 
 
 def wrap_of(use: ContextUse) -> Wrap | None:
-    """The wrap that this use of the context is; None when it is not called, or not with a plain first argument."""
+    """Return the wrap that this use of the context is; None when it is not called with a plain first argument."""
     if use.call is None:
         return None
     given = argument(use.call, 0, _FIRST_PARAMETER[use.attr])
@@ -41,14 +41,14 @@ def wrap_of(use: ContextUse) -> Wrap | None:
         call=use.call,
         argument=given.value,
         target=target,
-        discarded=discarded,
-        conditional=any(isinstance(a, _BRANCHES) for a in around),
-        repeated=nested or any(isinstance(a, _LOOPS) for a in around),  # a function inside may be called again
+        is_discarded=discarded,
+        is_conditional=any(isinstance(a, _BRANCHES) for a in around),
+        is_repeated=nested or any(isinstance(a, _LOOPS) for a in around),  # a function inside may be called again
     )
 
 
 def _holder(file: SourceFile, node: cst.CSTNode) -> tuple[str | None, bool]:
-    """The expression that holds the value of ``node``, and whether the value is thrown away."""
+    """Return the expression that holds the value of ``node``, and whether the value is thrown away."""
     while True:
         parent = file.parent(node)
         if isinstance(parent, cst.Arg):
@@ -69,7 +69,7 @@ def _holder(file: SourceFile, node: cst.CSTNode) -> tuple[str | None, bool]:
 
 
 def _element_holder(file: SourceFile, element: cst.Element) -> str | None:
-    """``self.a, self.b = wrap(x), wrap(y)`` and ``self.nets = [wrap(x), wrap(y)]``."""
+    """Return the holder in ``self.a, self.b = wrap(x), wrap(y)`` and ``self.nets = [wrap(x), wrap(y)]``."""
     sequence = file.parent(element)
     if not isinstance(sequence, (cst.Tuple, cst.List)):
         return None
@@ -84,7 +84,7 @@ def _element_holder(file: SourceFile, element: cst.Element) -> str | None:
 
 
 def _assigned(node: cst.CSTNode | None) -> str | None:
-    """The one name that an assignment sets (``self.x`` preferred in ``x = self.x = ...``)."""
+    """Return the one name that an assignment sets (``self.x`` preferred in ``x = self.x = ...``)."""
     if isinstance(node, cst.AnnAssign):
         return dotted(node.target)
     if isinstance(node, cst.NamedExpr):

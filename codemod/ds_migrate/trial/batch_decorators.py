@@ -1,4 +1,4 @@
-"""What decorators of a method do with the batch that they are called with."""
+"""The decorators of methods that take a batch, and their use of it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Passing(Enum):
 
 
 def decorators(trial: Trial, file: SourceFile, function: cst.FunctionDef) -> Iterator[tuple[cst.Decorator, Passing]]:
-    """The decorators of a method that takes the batch first, and what each does with it."""
+    """Yield the decorators of a method that takes the batch first, and what each does with it."""
     for decorator in function.decorators:
         made = decorator.decorator
         name = file.names.qualified(made.func if isinstance(made, cst.Call) else made) or ""
@@ -35,10 +35,10 @@ def _passing(trial: Trial, name: str) -> Passing:
         return Passing.UNKNOWN
     inner = [(f, n) for f, outer in found for n in f.nodes(cst.FunctionDef, below=outer) if n is not outer]
     innermost = [(f, n) for f, n in inner if not any(m is not n for m in f.nodes(cst.FunctionDef, below=n))]
-    return Passing.ON if innermost and all(_passes_on(f, n) for f, n in innermost) else Passing.TOUCHED
+    return Passing.ON if innermost and all(_only_passes_on(f, n) for f, n in innermost) else Passing.TOUCHED
 
 
-def _passes_on(file: SourceFile, wrapper: cst.FunctionDef) -> bool:
+def _only_passes_on(file: SourceFile, wrapper: cst.FunctionDef) -> bool:
     """Whether a wrapper only gives its arguments, but for the first, the trial, to what it wraps."""
     star = wrapper.params.star_arg
     names = {p.name.value for p in parameters(wrapper)[1:]}

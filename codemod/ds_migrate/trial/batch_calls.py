@@ -1,4 +1,4 @@
-"""Calls of ``train_batch`` and ``evaluate_batch`` that the project makes itself: they hand over a batch."""
+"""Calls of ``train_batch`` and ``evaluate_batch`` that the project makes itself: they pass a batch."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class BatchCall:
     to_base: bool
 
     @property
-    def once(self) -> bool:
-        """Whether it only hands one call of the method on to the base's."""
+    def runs_once(self) -> bool:
+        """Whether it only passes one call of the method on to the base's."""
         return self.to_base and self.caller is not None and runs_once(self.file, self.call, self.caller)
 
 
 class BatchCalls:
-    """Those calls in the files of one trial's family that reach that trial."""
+    """The calls in the files of one trial's family that reach that trial."""
 
     def __init__(self, trial: Trial) -> None:
         self.trial = trial
@@ -78,7 +78,7 @@ class BatchCalls:
 
     @cached_property
     def _kept(self) -> dict[cst.ClassDef | None, set[str]]:
-        """The attributes in which a class that is constructed with a trial (``Callback(self)``) keeps it."""
+        """Map each class that is constructed with a trial (``Callback(self)``) to the attributes that keep it."""
         kept: dict[cst.ClassDef | None, set[str]] = {}
         classes = {node.name.value: node for file in self.trial.files for node in file.nodes(cst.ClassDef)}
         for _, function in self.trial.methods():
@@ -97,7 +97,7 @@ class BatchCalls:
 
 
 def _set_to(init: cst.FunctionDef, name: str) -> Iterator[str]:
-    """The attributes of self that are set to a parameter."""
+    """Yield the attributes of self that are set to a parameter."""
     for node in walk(init):
         if isinstance(node, cst.Assign) and dotted(node.value) == name:
             yield from (text for target in targets(node) if (text := dotted(target)) is not None)

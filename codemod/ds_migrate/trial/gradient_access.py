@@ -1,0 +1,48 @@
+"""How a trial reaches gradients itself, past the optimizer."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from ds_migrate.syntax.nodes import dotted
+from ds_migrate.trial.model import Trial
+from ds_migrate.trial.training_functions import clip_nodes
+
+_GRADIENT_CLIPS = ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_")
+_HOOKS = frozenset({"register_hook", "register_full_backward_hook", "register_full_backward_pre_hook"})
+
+
+def handles_gradients(trial: Trial) -> bool:
+    """Whether the trial reads or changes gradients itself, between backward and step."""
+    given = clip_nodes(trial)
+    clip_functions = {dotted(node) for node in given}
+    for file, function in trial.training_functions:
+        if f"self.{function.name.value}" in clip_functions:
+            continue
+        for node in file.nodes(cst.Attribute, cst.Call, below=function):
+            if node in given:
+                continue
+            name = file.names.qualified(node.func if isinstance(node, cst.Call) else node) or ""
+            if isinstance(node, cst.Attribute) and node.attr.value == "grad" and not name.startswith("torch."):
+                return True
+            if isinstance(node, cst.Call) and name.rpartition(".")[2] in _GRADIENT_CLIPS:
+                return True
+    return False
+
+
+def hooks_gradients(trial: Trial) -> bool:
+    """Whether hooks of the trial see gradients while they flow back."""
+    return any(
+        isinstance(node, cst.Attribute) and node.attr.value in _HOOKS
+        for file in trial.files
+        for node in file.nodes(cst.Attribute)
+    )
+
+
+def differentiates(trial: Trial) -> bool:
+    """Whether the trial asks autograd itself: DeepSpeed refuses that on what came out of an engine's forward."""
+    return any(
+        (file.names.qualified(node.func) or "").startswith(("torch.autograd.grad", "torch.autograd.functional."))
+        for file, function in trial.training_functions
+        for node in file.nodes(cst.Call, below=function)
+    )

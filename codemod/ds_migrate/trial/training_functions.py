@@ -1,0 +1,100 @@
+"""The functions that run while a trial trains: its methods, its callbacks, and what those give the trial's objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from ds_migrate.syntax.nodes import code, dotted, parameters, targets, walk
+from ds_migrate.syntax.source import SourceFile
+from ds_migrate.trial.model import Trial
+
+EVALUATION = ("evaluate_batch", "evaluate_full_dataset")
+_SET_UP = ("__init__", "build_training_data_loader", "build_validation_data_loader")
+# Methods of a model that run no forward pass and change no parameter.
+NO_FORWARD = frozenset(
+    [
+        "train", "eval", "zero_grad", "parameters", "named_parameters", "modules", "children", "backward", "step",
+        "state_dict", "to", "cuda",
+    ]
+)  # fmt: skip
+
+
+def training_functions(trial: Trial) -> Iterator[tuple[SourceFile, cst.FunctionDef]]:
+    """Yield functions that run while training goes on, with their files: the trial's methods, callbacks, and what those
+    give the trial, a model or an optimizer. Needs everything else of the trial."""
+    seen: set[cst.FunctionDef] = set()
+    queue: list[tuple[SourceFile, cst.FunctionDef]] = [
+        (part.file, function) for part, function in trial.methods() if function.name.value not in _SET_UP
+    ]
+    files = dict.fromkeys([*(part.file for part in trial.parts), *trial.files])
+    functions: dict[str, list[tuple[SourceFile, cst.FunctionDef]]] = {}
+    for file in files:
+        for statement in file.module.body:
+            if isinstance(statement, cst.FunctionDef):
+                functions.setdefault(statement.name.value, []).append((file, statement))
+            elif isinstance(statement, cst.ClassDef) and not _is_module(file, statement):
+                methods = [s for s in statement.body.body if isinstance(s, cst.FunctionDef)]
+                if any("Callback" in code(base.value) for base in statement.bases):
+                    queue += [(file, m) for m in methods if m.name.value != "__init__"]
+                for method in methods:
+                    if statement not in {part.node for part in trial.parts}:
+                        functions.setdefault(method.name.value, []).append((file, method))
+    for _, call, _ in made_of_models(trial):
+        for file, made in classes_made(trial, call):
+            if not _is_module(file, made):
+                methods = [s for s in made.body.body if isinstance(s, cst.FunctionDef)]
+                queue += [(file, method) for method in methods if method.name.value != "__init__"]
+    clips = clip_nodes(trial)  # called where step_optimizer called them, between reduction and step
+    names = trial.names
+    while queue:
+        file, function = queue.pop(0)
+        if function in seen:
+            continue
+        seen.add(function)
+        yield file, function
+        for node in file.nodes(cst.Call, below=function):
+            if node not in clips and any(_is_owned(arg, names) for arg in node.args):
+                called = (dotted(node.func) or "").rpartition(".")[2]
+                queue += [f for f in functions.get(called, []) if len(parameters(f[1])) > 0]
+
+
+def made_of_models(trial: Trial) -> Iterator[tuple[SourceFile, cst.Call, str]]:
+    """Yield what ``__init__`` makes of a model or its parameters and keeps: the call, and the trial's attribute."""
+    models = {name for model in trial.models for name in model.names}
+    known = {*trial.names, *(wrap.target for wrap in trial.schedulers)}
+    wraps = {wrap.call for wrap in trial.wraps}
+    for part, init in trial.methods("__init__"):
+        for assign in part.file.nodes(cst.Assign, cst.AnnAssign, below=init):
+            attribute = next((n for t in targets(assign) if (n := dotted(t) or "").startswith("self.")), "")
+            call = assign.value
+            if not isinstance(call, cst.Call) or call in wraps or not attribute or attribute in known:
+                continue
+            if (part.file.names.qualified(call.func) or "").startswith(("torch.", "copy.")):
+                continue
+            given = {name for arg in call.args for node in walk(arg.value) if (name := dotted(node)) is not None}
+            if given & models:
+                yield part.file, call, attribute
+
+
+def classes_made(trial: Trial, call: cst.Call) -> list[tuple[SourceFile, cst.ClassDef]]:
+    """Return the classes in the trial's files that a call may make an object of."""
+    name = (dotted(call.func) or "").rpartition(".")[2]
+    return [(file, node) for file in trial.files for node in file.nodes(cst.ClassDef) if node.name.value == name]
+
+
+def clip_nodes(trial: Trial) -> set[cst.CSTNode]:
+    """Return everything inside of what ``step_optimizer`` is given to clip with."""
+    return {node for step in trial.steps if step.clip is not None for node in walk(step.clip)}
+
+
+def _is_owned(arg: cst.Arg, owned: frozenset[str]) -> bool:
+    """Whether the argument is the trial, something it holds, or one of its models or optimizers."""
+    name = dotted(arg.value) or ""
+    return name == "self" or name.startswith("self.") or name in owned
+
+
+def _is_module(file: SourceFile, node: cst.ClassDef) -> bool:
+    """Whether the class is a torch module: what it does to itself it does in every form of training."""
+    return any((file.names.qualified(base.value) or "").rpartition(".")[2].endswith("Module") for base in node.bases)
