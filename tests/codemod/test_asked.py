@@ -190,7 +190,7 @@ def test_comments_on_a_moved_optimizer_stay(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("block", "reason"),
     [
-        (GAN, "each of several engines has parameters of its own"),
+        (GAN, "each of several engines has its own parameters"),
         (INIT.format(optimizer="torch.optim.Adam([{'params': self.model.parameters()}])"), "its parameters are not"),
         (
             INIT.format(optimizer="torch.optim.Adam(filter(lambda p: p.requires_grad, self.model.parameters()))"),

@@ -119,7 +119,7 @@ class RuleContext:
 
     @staticmethod
     def _by_module(file: SourceFile) -> bool:
-        """Whether the file spells ``pytorch.PyTorchTrial`` rather than importing the class."""
+        """Return whether the file spells ``pytorch.PyTorchTrial`` rather than importing the class."""
         bindings = file.names.bindings.values()
         if any(q in MOVED for q in bindings):
             return False
@@ -141,5 +141,5 @@ class RuleContext:
 
 
 def _reads_context(node: cst.CSTNode) -> bool:
-    """Whether the class reads ``self.context`` (some base class set it)."""
+    """Return whether the class reads ``self.context`` (some base class set it)."""
     return any(isinstance(n, cst.Attribute) and dotted(n) == "self.context" for n in walk(node))

@@ -101,7 +101,7 @@ def _differing(trial: Trial, first: Trial) -> Blocked:
     return Blocked(
         trial, part.file, part.node.name,
         f"{trial.name} and {first.name} share their __init__ and need its engines made differently",
-        "give each trial an __init__ of its own, or let both clip and step alike",
+        "give each trial its own __init__, or let both clip and step alike",
     )  # fmt: skip
 
 

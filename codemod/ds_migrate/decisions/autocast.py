@@ -1,4 +1,4 @@
-"""When the engines' forward passes run under autocast, and in which type, as the trial itself asks for it."""
+"""The autocast of the engines' forward passes, as the trial itself requests it: its condition and type."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Autocast:
 
 
 def choose_autocast(trial: Trial, form: Form, engine_function: cst.FunctionDef) -> Autocast:
-    """Return what the trial asks for. With one engine, autocast blocks count too: an engine's forward switches outer
+    """Return what the trial requests. With one engine, autocast blocks count too: an engine's forward switches outer
     autocast off. ``engine_function`` is where the engines are made."""
     condition = _requested_condition(trial, engine_function)
     blocks = list(autocast_blocks(trial))
@@ -48,7 +48,7 @@ def choose_autocast(trial: Trial, form: Form, engine_function: cst.FunctionDef) 
 
 
 def _requested_condition(trial: Trial, engine_function: cst.FunctionDef) -> str | None:
-    """Return the condition under which the trial asks its context for mixed precision."""
+    """Return the condition under which the trial requests mixed precision from its context."""
     condition: str | None = None
     for use in trial.uses:
         if use.call is None:
@@ -105,7 +105,7 @@ def _any_of(conditions: list[str]) -> str:
 
 
 def _is_setting(node: cst.BaseExpression, trial: Trial, engine_function: cst.FunctionDef) -> bool:
-    """Whether a test of a branch is a setting of the trial: it calls nothing that changes, and no method but
+    """Return whether a test of a branch is a setting of the trial: it calls nothing that changes, and no method but
     ``__init__`` sets what it reads."""
     if any(isinstance(n, cst.Call) and not (dotted(n.func) or "").endswith("get_hparam") for n in walk(node)):
         return False
@@ -118,7 +118,7 @@ def _is_setting(node: cst.BaseExpression, trial: Trial, engine_function: cst.Fun
 
 
 def _is_known_early(node: cst.BaseExpression, function: cst.FunctionDef) -> bool:
-    """Whether it has the same value where the engines are made: nothing of it is local to the method."""
+    """Return whether it has the same value where the engines are made: nothing of it is local to the method."""
     local = {p.name.value for p in parameters(function)} - {"self"}
     local |= {name for n in walk(function.body) for t in targets(n) for name in dotted_names(t) if "." not in name}
     return not local & {n.value for n in walk(node) if isinstance(n, cst.Name)}

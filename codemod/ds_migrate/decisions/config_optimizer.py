@@ -36,7 +36,7 @@ _POSITIONS: Mapping[str, tuple[str, ...]] = {
 _REPEATABLE = (cst.Name, cst.Attribute, cst.Subscript, cst.SubscriptElement, cst.Index, cst.Arg, cst.SimpleString,
                cst.Integer, cst.Float, cst.BinaryOperation, cst.BaseBinaryOp, cst.UnaryOperation, cst.BaseUnaryOp,
                cst.Tuple, cst.List, cst.Element)  # fmt: skip
-# DeepSpeed takes both names for AdamW, and compiles an optimizer of its own for them, unless told otherwise.
+# DeepSpeed takes both names for AdamW, and compiles its own optimizer for them, unless a key prevents it.
 _TORCH_ADAM: Mapping[str, Mapping[str, object]] = {
     "Adam": {"torch_adam": True, "adam_w_mode": False},
     "AdamW": {"torch_adam": True},
@@ -65,7 +65,7 @@ class ConfigOptimizer:
 def config_optimizer(trial: Trial, form: Form, location: EngineLocation, offloads: bool) -> ConfigOptimizer | str:
     """Return the optimizer as a config has it, or why it stays in the trial. ``offloads``: its state is on the host."""
     if form is not Form.SIMPLE:
-        return "each of several engines has parameters of its own, and a config names an optimizer for all of a model's"
+        return "each of several engines has its own parameters, and a config names an optimizer for all of a model's"
     optimizer = trial.optimizers[0]
     if trial.schedulers:
         return "its learning rate schedule is made of it, before the engine is"
@@ -76,7 +76,7 @@ def config_optimizer(trial: Trial, form: Form, location: EngineLocation, offload
     if call is None or kind is None:
         return "it is not made by a call of a torch.optim class whose arguments can be seen here"
     if offloads and kind == "Adagrad":
-        return "with offload DeepSpeed makes an Adagrad of its own, which has to be compiled"
+        return "with offload DeepSpeed makes its own Adagrad, which has to be compiled"
     if not _has_all_parameters(call, trial):
         return "its parameters are not just parameters() of the model: groups and choices have no place in a config"
     arguments = _arguments(call, kind)

@@ -1,4 +1,4 @@
-"""How many engines a trial gets, around what, and whether DeepSpeed counts gradient accumulation itself."""
+"""The layout of a trial's engines: how many, around what, and whether DeepSpeed counts accumulation itself."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ds_migrate.trial.training_functions import NO_FORWARD
 
 
 class Form(Enum):
-    """How the engines of a trial are made."""
+    """The way in which the engines of a trial are made."""
 
     SIMPLE = "simple"  # one engine around the model itself, forwards go through it
     PER_OPTIMIZER = "per optimizer"  # one engine per optimizer, forwards go through the raw modules
@@ -34,7 +34,7 @@ def choose_form(trial: Trial, location: EngineLocation, clips: bool) -> Form:
 
 
 def has_one_backward_and_step(trial: Trial) -> bool:
-    """Whether one backward and one step are made whenever ``train_batch`` is: DeepSpeed may count for itself."""
+    """Return whether one backward and one step are made whenever ``train_batch`` is: DeepSpeed may count for itself."""
     if len(trial.backwards) != 1 or len(trial.steps) != 1:
         return False
     backward, step = trial.backwards[0], trial.steps[0]
@@ -49,7 +49,7 @@ def has_one_backward_and_step(trial: Trial) -> bool:
 
 
 def _is_irregular(trial: Trial) -> bool:
-    """Whether some model or optimizer has no name of its own that is always there."""
+    """Return whether some model or optimizer has no separate name that is always there."""
     if trial.helpers:
         return True
     owners: list[Model | Optimizer] = [*trial.models, *trial.optimizers]
@@ -63,14 +63,14 @@ def _is_irregular(trial: Trial) -> bool:
 
 
 def _is_local_to_helper(owner: Model | Optimizer) -> bool:
-    """Whether only a method other than ``__init__`` has a name for it, which it returns to whoever calls it."""
+    """Return whether only a method other than ``__init__`` has a name for it, which it returns to whoever calls it."""
     names = {owner.target, *owner.names}
     helpers = [w.use.function for w in owner.wraps if w.use.function is not None]
     return not any(name.startswith("self.") for name in names) and any(f.name.value != "__init__" for f in helpers)
 
 
 def _is_simple(trial: Trial, location: EngineLocation, clips: bool) -> bool:
-    """Whether there is one model and one optimizer over it, both always there under one name."""
+    """Return whether there is one model and one optimizer over it, both always there under one name."""
     if len(trial.models) != 1 or len(trial.optimizers) != 1:
         return False
     model, optimizer = trial.models[0], trial.optimizers[0]
@@ -87,7 +87,7 @@ def _is_simple(trial: Trial, location: EngineLocation, clips: bool) -> bool:
 
 
 def _is_rebound(trial: Trial, model: Model) -> bool:
-    """Whether a method gives the model's attribute another value later (``self.model = self.model.train()``)."""
+    """Return whether a method gives the model's attribute another value later (``self.model = self.model.train()``)."""
     makers = {wrap.use.function for wrap in model.wraps}
     return any(
         dotted(target) == model.target and model.target.startswith("self.")
@@ -99,7 +99,7 @@ def _is_rebound(trial: Trial, model: Model) -> bool:
 
 
 def _is_met_raw_and_as_engine(trial: Trial, model: Model, location: EngineLocation) -> bool:
-    """Whether a method that runs both before and after the engine is made does what the two answer differently."""
+    """Return whether a method that runs before and after the engine is made does what the two answer differently."""
     both = raw_and_engine(trial, location)
     return any(
         function.name.value in both
@@ -115,7 +115,7 @@ def _is_met_raw_and_as_engine(trial: Trial, model: Model, location: EngineLocati
 
 
 def _is_script(wrap: Wrap) -> bool:
-    """Whether the model is TorchScript, whose forward an engine cannot hook (it can hook an ``EngineModule``'s)."""
+    """Return whether the model is TorchScript, whose forward an engine cannot hook (but an ``EngineModule``'s)."""
     name = dotted(wrap.argument)
     made = wrap.file.values_of({name}, wrap.use.function) if name is not None and wrap.use.function is not None else []
     return any(

@@ -104,7 +104,7 @@ def _end_of_init(trial: Trial) -> EngineLocation:
 
 
 def _only_passes_on(part: Part, init: cst.FunctionDef, trial: Trial) -> bool:
-    """Whether an ``__init__`` gives its context to ``super().__init__`` and to nothing else, and wraps nothing."""
+    """Return whether an ``__init__`` gives its context to ``super().__init__`` alone, and wraps nothing."""
     if any(use.function is init for use in trial.uses if use.attr.startswith("wrap_")):
         return False
     context_names = {p.name.value for p in parameters(init)[1:2]} | {"self", "self.context"}
@@ -151,7 +151,7 @@ def _called_in_init(trial: Trial, name: str) -> tuple[Part, cst.FunctionDef, cst
 
 
 def _is_raw_needed_later(trial: Trial, init: cst.FunctionDef, call: cst.BaseStatement) -> bool:
-    """Whether ``__init__`` still needs the raw model or optimizer after its helper has wrapped them."""
+    """Return whether ``__init__`` still needs the raw model or optimizer after its helper has wrapped them."""
     lasting = {n for n in trial.names if n.startswith("self.")}
     kept = {m.target for m in trial.models} | {o.target for o in trial.optimizers} <= lasting
     body = list(init.body.body)
@@ -161,8 +161,8 @@ def _is_raw_needed_later(trial: Trial, init: cst.FunctionDef, call: cst.BaseStat
 def is_after_engine(
     trial: Trial, location: EngineLocation, file: SourceFile, function: cst.FunctionDef, node: cst.CSTNode
 ) -> bool:
-    """Whether a statement of an ``__init__`` runs when the engine is there: below its location, or in a class built on
-    the one that makes it, once ``super().__init__`` has run."""
+    """Return whether a statement of an ``__init__`` runs when the engine is there: below its location, or in a class
+    built on the one that makes it, once ``super().__init__`` has run."""
     top = file.statement_in(node, function)
     if top is None:
         return False
@@ -225,7 +225,7 @@ def _last_call(function: cst.FunctionDef, inner: cst.FunctionDef, wrap: Wrap) ->
 
 
 def _is_scheduled_elsewhere(trial: Trial) -> bool:
-    """Whether a helper outside of the trial's classes makes a schedule, and ``__init__`` does not call it."""
+    """Return whether a helper outside of the trial's classes makes a schedule, and ``__init__`` does not call it."""
     inside = {part.node for part in trial.parts}
     helpers = {
         holder.name.value
@@ -242,7 +242,7 @@ def _is_scheduled_elsewhere(trial: Trial) -> bool:
 
 
 def needs_raw(statement: cst.CSTNode, names: Collection[str], trial: Trial) -> bool:
-    """Whether a later statement reads or writes a wrapped object (itself, through a method, or by passing ``self``)."""
+    """Return whether a statement touches a wrapped object (directly, through a method, or by passing ``self``)."""
     stack: list[cst.CSTNode] = [statement]
     while stack:
         node = stack.pop()

@@ -1,4 +1,4 @@
-"""The precision, the offload and the optimizer that the command line asks for, and whether a trial can have them."""
+"""The precision, the offload and the optimizer that the command line requests, and whether a trial can have them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class EngineOptions:
 
     @property
     def casts(self) -> bool:
-        """Whether the model computes in another type than the code around it."""
+        """Return whether the model computes in another type than the code around it."""
         return self.precision in _PRECISION
 
     def zero_config(self) -> dict[str, object]:

@@ -76,8 +76,8 @@ def _is_known_at(
     trial: Trial,
     engine_function: cst.FunctionDef,
 ) -> bool:
-    """Whether the norm has its final value where the engine is made: nothing local to another function, nothing set
-    again after ``__init__``."""
+    """Return whether the norm has its final value where the engine is made: nothing local to another function, nothing
+    set again after ``__init__``."""
     if number(norm) is not None:
         return True
     file = step.use.file

@@ -1,4 +1,4 @@
-"""What a trial does to parameters behind the optimizer's back, in training.
+"""Changes that a trial makes to parameters in training without its optimizer.
 
 ZeRO keeps copies of parameters and optimizer state that such code does not reach: each of these was measured silently
 wrong at stage 1, and is right at stage 0.
@@ -60,7 +60,7 @@ def forward_past_engine(trial: Trial) -> str:
 
 
 def _is_called(trial: Trial, attribute: str) -> bool:
-    """Whether training calls the attribute, or a method of it."""
+    """Return whether training calls the attribute, or a method of it."""
     return any(
         (name := dotted(node.func) or "") == attribute or name.startswith(f"{attribute}.")
         for file, function in trial.training_functions
@@ -119,7 +119,7 @@ def _is_below(text: str, models: set[str]) -> bool:
 
 
 def _is_without_gradients(file: SourceFile, node: cst.CSTNode) -> bool:
-    """Whether it stands in a ``no_grad`` block of a method that trains."""
+    """Return whether it stands in a ``no_grad`` block of a method that trains."""
     function = file.function(node)
     if function is None or function.name.value in EVALUATION:
         return False

@@ -19,7 +19,7 @@ from ds_migrate.trial.model import Trial
 
 @dataclass(frozen=True)
 class ZeroStage:
-    """``reason``: why the stage is not higher. ``refused``: why the stage that was asked for is not exact here.
+    """``reason``: why the stage is not higher. ``refused``: why the requested stage is not exact here.
 
     ``has_tested_optimizer``: the optimizer is on DeepSpeed's own list for ZeRO.
     """
@@ -35,7 +35,7 @@ def choose_stage(
 ) -> ZeroStage:
     """Return the highest stage that is exact for the trial, or the one that ``options`` name.
 
-    ``managed``: DeepSpeed counts accumulation itself. ``keeps_clip``: some step clips in a way that no config can say.
+    ``managed``: DeepSpeed counts accumulation itself. ``keeps_clip``: some step clips as no config can express.
     """
     if form is Form.SIMPLE and not managed:
         highest = ZeroStage(0, "backward and step are not called exactly once per micro-batch")
@@ -74,7 +74,7 @@ def _sharded(trial: Trial, location: EngineLocation, keeps_clip: bool, target: s
         for kind in kinds - ELEMENTWISE_OPTIMIZERS:
             return ZeroStage(0, f"{kind or 'the optimizer'} is not known to be elementwise", "", tested)
         if "torch.optim.Adagrad" in kinds and target == "determined":  # the bundled runtime keeps the trial's
-            reason = "DeepSpeed replaces an Adagrad by one of its own, without parameter groups and schedules"
+            reason = "DeepSpeed replaces an Adagrad by its own, without parameter groups and schedules"
             return ZeroStage(0, reason, "", tested)
         tested = tested and kinds <= ZERO_TESTED_OPTIMIZERS
     if handles_gradients(trial) or hooks_gradients(trial):

@@ -91,7 +91,7 @@ def _is_write(file: SourceFile, name: cst.Name) -> bool:
 
 
 def _given_to_super(file: SourceFile, name: cst.Name, function: cst.FunctionDef) -> bool:
-    """Whether the batch goes to ``super()``'s method of the same name, once in each call."""
+    """Return whether the batch goes to ``super()``'s method of the same name, once in each call."""
     arg = file.parent(name)
     call = file.parent(arg) if isinstance(arg, cst.Arg) and not arg.star else None
     if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute):
@@ -127,7 +127,7 @@ def _inline_read(
 
 
 def _is_plain_value(file: SourceFile, assign: cst.Assign, read: cst.Name) -> bool:
-    """Whether it is ``= batch`` or ``= cast(T, batch)``: evaluated once, whatever happens."""
+    """Return whether it is ``= batch`` or ``= cast(T, batch)``: evaluated once, whatever happens."""
     if assign.value is read:
         return True
     call = assign.value
@@ -140,7 +140,7 @@ def _is_plain_value(file: SourceFile, assign: cst.Assign, read: cst.Name) -> boo
 
 
 def _leaves_before(file: SourceFile, function: cst.FunctionDef, statement: cst.BaseStatement) -> bool:
-    """Whether the function may return before the statement (its batch would then not be taken)."""
+    """Return whether the function may return before the statement (its batch would then not be taken)."""
     for other in function.body.body:
         if other is statement:
             return False
@@ -150,8 +150,8 @@ def _leaves_before(file: SourceFile, function: cst.FunctionDef, statement: cst.B
 
 
 def _may_draw_before(function: cst.FunctionDef, statement: cst.BaseStatement) -> bool:
-    """Whether a random number may be drawn before the statement: fetching a batch draws some too (augmentation, a
-    loader's first shuffle), and must keep doing so first."""
+    """Return whether a random number may be drawn before the statement: fetching a batch draws some too (augmentation,
+    a loader's first shuffle), and must keep doing so first."""
     for other in function.body.body:
         if other is statement:
             return False

@@ -29,7 +29,7 @@ class BatchCall:
 
     @property
     def runs_once(self) -> bool:
-        """Whether it only passes one call of the method on to the base's."""
+        """Return whether it only passes one call of the method on to the base's."""
         return self.to_base and self.caller is not None and runs_once(self.file, self.call, self.caller)
 
 
@@ -73,7 +73,7 @@ class BatchCalls:
         return BatchCall(file, call, method, argument(call, position, "batch"), caller, replaced)
 
     def is_trial(self, name: str, owner: cst.ClassDef | None) -> bool:
-        """Whether an object goes by the name of a trial, or is where a class keeps one that it was given."""
+        """Return whether an object goes by the name of a trial, or is where a class keeps one that it was given."""
         return name.lower().endswith("trial") or name in self._kept.get(owner, ())
 
     @cached_property

@@ -39,7 +39,7 @@ def _passing(trial: Trial, name: str) -> Passing:
 
 
 def _only_passes_on(file: SourceFile, wrapper: cst.FunctionDef) -> bool:
-    """Whether a wrapper only gives its arguments, but for the first, the trial, to what it wraps."""
+    """Return whether a wrapper only gives its arguments, but for the first, the trial, to what it wraps."""
     star = wrapper.params.star_arg
     names = {p.name.value for p in parameters(wrapper)[1:]}
     if isinstance(star, cst.Param):

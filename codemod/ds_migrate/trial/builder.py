@@ -1,4 +1,4 @@
-"""Build the facts of a trial from its classes, in one pass over what it asks of its context."""
+"""Build the facts of a trial from its classes, in one pass over its uses of the context."""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ def _with_wraps(trial: Trial, own: list[ContextUse]) -> Trial:
 
 def _replaced(parts: tuple[Part, ...]) -> set[cst.FunctionDef]:
     """Return methods of base classes that a more derived class redefines without calling ``super()``."""
-    gone: set[cst.FunctionDef] = set()
+    replaced: set[cst.FunctionDef] = set()
     for index, part in enumerate(parts):
         for name, method in part.methods.items():
             later = [other.methods[name] for other in parts[index + 1 :] if name in other.methods]
             if later and not _calls_super(method, name, [other.node.name.value for other in parts]):
-                gone.update(later)
-    return gone
+                replaced.update(later)
+    return replaced
 
 
 def _calls_super(method: cst.FunctionDef, name: str, classes: list[str]) -> bool:

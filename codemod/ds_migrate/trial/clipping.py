@@ -1,4 +1,4 @@
-"""What a ``clip_grads`` function does: plain L2 norm clipping, or something else."""
+"""The effect of a ``clip_grads`` function: plain L2 norm clipping, or something else."""
 
 from __future__ import annotations
 

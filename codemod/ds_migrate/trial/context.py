@@ -75,7 +75,7 @@ class ContextNames:
             pass
 
     def is_context(self, node: cst.CSTNode) -> bool:
-        """Whether the expression is the trial context."""
+        """Return whether the expression is the trial context."""
         if isinstance(node, cst.Name):
             return any(node.value in names for names in self._locals.values()) and any(
                 node.value in self._locals.get(a, ())

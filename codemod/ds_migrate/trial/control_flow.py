@@ -15,7 +15,7 @@ _SOMETIMES = (
 
 
 def runs_once(file: SourceFile, node: cst.CSTNode, function: cst.FunctionDef) -> bool:
-    """Whether ``node``, in the body of ``function``, is evaluated once in each call that does not raise."""
+    """Return whether ``node``, in the body of ``function``, is evaluated once in each call that does not raise."""
     for ancestor in file.ancestors(node):
         if ancestor is function:
             return not returns_before(file, node, function)
@@ -25,7 +25,7 @@ def runs_once(file: SourceFile, node: cst.CSTNode, function: cst.FunctionDef) ->
 
 
 def returns_before(file: SourceFile, node: cst.CSTNode, function: cst.FunctionDef) -> bool:
-    """Whether the function may return before ``node`` is reached (in a ``return`` it is still reached)."""
+    """Return whether the function may return before ``node`` is reached (in a ``return`` it is still reached)."""
     position, around = file.position(node), set(file.ancestors(node))
     return any(
         n not in around and file.position(n) < position and file.function(n) is function

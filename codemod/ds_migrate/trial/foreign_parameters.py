@@ -13,7 +13,7 @@ _PARAMETER_METHODS = ("parameters", "named_parameters", "trainable_parameters")
 
 
 def has_foreign_parameters(optimizer: Optimizer, names: Collection[str]) -> bool:
-    """Whether the optimizer may own parameters that are not the model's (or nothing shows that it owns the model's).
+    """Return whether the optimizer may own parameters that are not the model's (or nothing shows that it owns those).
 
     ``names``: those of the model.
     """
@@ -40,7 +40,7 @@ def has_foreign_parameters(optimizer: Optimizer, names: Collection[str]) -> bool
 
 
 def has_bare_parameters(optimizer: Optimizer) -> bool:
-    """Whether the optimizer is given a parameter or tensor that lies in no module."""
+    """Return whether the optimizer is given a parameter or tensor that lies in no module."""
     wrapped = {node for model in optimizer.models for wrap in model.wraps for node in walk(wrap.call)}
     for expression in optimizer.built_by:
         for node in walk(expression):

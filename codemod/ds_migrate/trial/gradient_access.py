@@ -1,4 +1,4 @@
-"""How a trial reaches gradients itself, past the optimizer."""
+"""Gradients that a trial reaches itself, past the optimizer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _HOOKS = frozenset({"register_hook", "register_full_backward_hook", "register_fu
 
 
 def handles_gradients(trial: Trial) -> bool:
-    """Whether the trial reads or changes gradients itself, between backward and step."""
+    """Return whether the trial reads or changes gradients itself, between backward and step."""
     given = clip_nodes(trial)
     clip_functions = {dotted(node) for node in given}
     for file, function in trial.training_functions:
@@ -31,7 +31,7 @@ def handles_gradients(trial: Trial) -> bool:
 
 
 def hooks_gradients(trial: Trial) -> bool:
-    """Whether hooks of the trial see gradients while they flow back."""
+    """Return whether hooks of the trial see gradients while they flow back."""
     return any(
         isinstance(node, cst.Attribute) and node.attr.value in _HOOKS
         for file in trial.files
@@ -40,7 +40,7 @@ def hooks_gradients(trial: Trial) -> bool:
 
 
 def differentiates(trial: Trial) -> bool:
-    """Whether the trial asks autograd itself: DeepSpeed refuses that on what came out of an engine's forward."""
+    """Return whether the trial calls autograd itself, which DeepSpeed refuses on an engine's outputs."""
     return any(
         (file.names.qualified(node.func) or "").startswith(("torch.autograd.grad", "torch.autograd.functional."))
         for file, function in trial.training_functions

@@ -47,7 +47,7 @@ class Wrap:
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A wrapped model: where it lives, all names it has, and the wraps that may set it (one per branch)."""
+    """A wrapped model: the expression that holds it, all its names, and the wraps that may set it (one per branch)."""
 
     target: str
     wraps: tuple[Wrap, ...]
@@ -100,7 +100,7 @@ class Trial:
     """Everything that the source of one trial shows.
 
     ``files``: those of its family; helpers and callbacks may be in any. ``helpers``: wraps, backwards and steps outside
-    of its classes. ``training_functions``: functions that run while training goes on, with their files.
+    of its classes. ``training_functions``: functions that run during training, with their files.
     """
 
     facts: TrialClass
@@ -131,17 +131,17 @@ class Trial:
 
     @property
     def wraps_model(self) -> bool:
-        """Whether its classes or helpers wrap a model."""
+        """Return whether its classes or helpers wrap a model."""
         return bool(self.models) or any(use.attr == "wrap_model" for use in self.helpers)
 
     @property
     def wraps_optimizer(self) -> bool:
-        """Whether its classes or helpers wrap an optimizer."""
+        """Return whether its classes or helpers wrap an optimizer."""
         return bool(self.optimizers) or any(use.attr == "wrap_optimizer" for use in self.helpers)
 
     @property
     def is_abstract(self) -> bool:
-        """Whether a method that every trial needs is missing."""
+        """Return whether a method that every trial needs is missing."""
         needed = ("train_batch", "build_training_data_loader", "build_validation_data_loader")
         return not all(any(True for _ in self.methods(name)) for name in needed)
 

@@ -11,7 +11,7 @@ EXPANSION_DEPTH = 4  # how many names back an expression is followed
 
 
 def owns_all(wrap: Wrap, model: Model) -> bool:
-    """Whether the optimizer provably owns every trainable parameter of the model.
+    """Return whether the optimizer provably owns every trainable parameter of the model.
 
     ``M.parameters()`` itself, filtered by ``requires_grad`` or not, or the usual two groups with and without decay.
     """
@@ -63,7 +63,7 @@ def same_name(one: cst.CSTNode, other: cst.CSTNode) -> bool:
 
 
 def _decay_groups(node: cst.List, model: Model, wrap: Wrap) -> bool:
-    """Whether two groups part the model's parameters by a condition and its opposite, or one group has them all.
+    """Return whether two groups part the model's parameters by a condition and its opposite, or one group has them all.
 
     ``[{"params": [p for n, p in M.named_parameters() if not any(...)]}, {"params": [... if any(...)]}]``.
     """
@@ -119,7 +119,7 @@ _OPPOSITES = (
 
 
 def opposite(one: cst.BaseExpression, other: cst.BaseExpression) -> bool:
-    """Whether exactly one of two conditions holds, whatever they are asked of."""
+    """Return whether exactly one of two conditions holds for every parameter."""
     return any(_negates(a, b) or _compares_opposite(a, b) for a, b in ((one, other), (other, one)))
 
 

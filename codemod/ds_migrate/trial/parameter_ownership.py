@@ -56,7 +56,7 @@ def _names(wrap: Wrap) -> tuple[str, set[str]]:
 
 
 def on_every_path(wraps: Sequence[Wrap]) -> bool:
-    """Whether one of the wraps is made whichever branch is taken."""
+    """Return whether one of the wraps is made whichever branch is taken."""
     if any(not w.is_conditional and not w.is_repeated for w in wraps):
         return True
     calls = {w.call for w in wraps}
@@ -67,7 +67,7 @@ def on_every_path(wraps: Sequence[Wrap]) -> bool:
 
 
 def _always(node: cst.CSTNode | None, calls: set[cst.Call]) -> bool:
-    """Whether one of the calls is made whichever branch is taken (a branch that raises needs none)."""
+    """Return whether one of the calls is made whichever branch is taken (a branch that raises needs none)."""
     if node is None:
         return False
     if isinstance(node, cst.If):

@@ -1,4 +1,4 @@
-"""Where a trial asks for mixed precision: through the context, and in autocast blocks of its own."""
+"""The requests of a trial for mixed precision: through the context, and in its own autocast blocks."""
 
 from __future__ import annotations
 

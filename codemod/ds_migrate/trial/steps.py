@@ -57,7 +57,7 @@ def backwards_of(trial: Trial, own: Collection[ContextUse], manual: Collection[C
 
 
 def _is_backward(use: ContextUse, call: cst.Call) -> bool:
-    """Whether a call past the context is ``loss.backward()`` as a statement: no method of the trial, not autograd's."""
+    """Return whether a call past the context is the statement ``loss.backward()``, and not of the trial or autograd."""
     file, receiver = use.file, use.node.value
     if not isinstance(file.parent(call), cst.Expr) or file.names.qualified(use.node) == "torch.autograd.backward":
         return False
@@ -71,7 +71,7 @@ def _paired(use: ContextUse, call: cst.Call, trial: Trial, is_manual: bool = Fal
 
 
 def _steps_another(use: ContextUse, call: cst.Call, trial: Trial) -> bool:
-    """Whether the first ``step()`` after a manual backward is that of an optimizer which is not wrapped."""
+    """Return whether the first ``step()`` after a manual backward is that of an optimizer which is not wrapped."""
     file, function = use.file, use.function
     known = {step.call for step in trial.steps}
     schedules = {wrap.target for wrap in trial.schedulers}

@@ -22,7 +22,7 @@ NO_FORWARD = frozenset(
 
 
 def training_functions(trial: Trial) -> Iterator[tuple[SourceFile, cst.FunctionDef]]:
-    """Yield functions that run while training goes on, with their files: the trial's methods, callbacks, and what those
+    """Yield functions that run during training, with their files: the trial's methods, callbacks, and what those
     give the trial, a model or an optimizer. Needs everything else of the trial."""
     seen: set[cst.FunctionDef] = set()
     queue: list[tuple[SourceFile, cst.FunctionDef]] = [
@@ -90,11 +90,11 @@ def clip_nodes(trial: Trial) -> set[cst.CSTNode]:
 
 
 def _is_owned(arg: cst.Arg, owned: frozenset[str]) -> bool:
-    """Whether the argument is the trial, something it holds, or one of its models or optimizers."""
+    """Return whether the argument is the trial, something it holds, or one of its models or optimizers."""
     name = dotted(arg.value) or ""
     return name == "self" or name.startswith("self.") or name in owned
 
 
 def _is_module(file: SourceFile, node: cst.ClassDef) -> bool:
-    """Whether the class is a torch module: what it does to itself it does in every form of training."""
+    """Return whether the class is a torch module: what it does to itself it does in every form of training."""
     return any((file.names.qualified(base.value) or "").rpartition(".")[2].endswith("Module") for base in node.bases)
