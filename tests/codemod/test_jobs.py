@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import examples
 import pytest
 from ds_migrate import pipeline
 from ds_migrate.cli import main
 from ds_migrate.conversion import processes, unit
-from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.conversion.worker_pool import _PAYS
 from ds_migrate.files.discovery import discover
 from ds_migrate.findings import Report, TrialStatus
 from ds_migrate.options import Options
+from ds_migrate.trial.model import Trial
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="only Linux shares work out")
 HERE = os.getpid()
@@ -64,33 +65,33 @@ def test_the_output_is_the_same_whoever_converts(form: str, capfdbinary: pytest.
 def test_a_fault_in_another_process_is_its_trials_error_as_in_this_one(
     tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = unit.prepare
+    right = unit.decide
 
-    def faulty(ctx: RuleContext) -> None:
-        if ctx.trial.name == "Trial3":
+    def faulty(trial: Trial, *rest: Any) -> object:
+        if trial.name == "Trial3":
             raise AssertionError("a case nobody thought of")
-        right(ctx)
+        return right(trial, *rest)
 
-    monkeypatch.setattr(unit, "prepare", faulty)
+    monkeypatch.setattr(unit, "decide", faulty)
     alone = report(tree, 1)
     assert [t.name for _, t in alone.trials(TrialStatus.BLOCKED)] == ["Trial3"]
     assert report(tree, 3) == alone
 
 
 def test_a_process_that_dies_takes_one_folder_with_it(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = unit.prepare
+    right = unit.decide
     others = Barrier()
     waited = []
 
-    def deadly(ctx: RuleContext) -> None:
+    def deadly(trial: Trial, *rest: Any) -> object:
         if os.getpid() != HERE:
             os.kill(os.getpid(), signal.SIGKILL)
         if not waited:
-            waited.append(ctx)
+            waited.append(trial)
             others.wait()
-        right(ctx)
+        return right(trial, *rest)
 
-    monkeypatch.setattr(unit, "prepare", deadly)
+    monkeypatch.setattr(unit, "decide", deadly)
     found = report(tree, 2)
     (lost,) = [f for f in found.files if any("was ended" in finding.message for finding in f.findings)]
     assert lost.after is None and [f.code for f in lost.findings] == ["DSM003"]
