@@ -8,6 +8,7 @@ from pathlib import Path
 import examples
 import pytest
 from ds_migrate import ds_config
+from ds_migrate.deepspeed_facts import REMOVED_CONFIG_KEYS
 from ds_migrate.experiment import TrialFacts
 from ds_migrate.findings import FileKind, FileResult, FileStatus, TrialStatus
 from ds_migrate.options import Options
@@ -144,7 +145,7 @@ def test_every_key_that_a_conversion_writes_is_explained_and_deepspeed_has_it(
     reasons = dict(ds_config.explain(config))
     for key, value in config.items():
         assert key in reasons or all(f"{key}.{inner}" in reasons for inner in value), key
-    assert not config.keys() & ds_config._REMOVED
+    assert not config.keys() & REMOVED_CONFIG_KEYS
 
 
 def test_nothing_that_deepspeed_removed_is_explained() -> None:
