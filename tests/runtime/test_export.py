@@ -188,7 +188,7 @@ def run_pipeline(folder: Path, stage: int, half: bool, bias: bool = False) -> di
 
 @pytest.mark.parametrize(("stage", "half"), [(0, False), (1, False), (1, True)])
 def test_a_pipeline_comes_back_in_one_process(stage: int, half: bool, tmp_path: Path) -> None:
-    parts = run_ranks(run_pipeline, tmp_path, stage, half, fresh=True)
+    parts = run_ranks(run_pipeline, tmp_path, stage, half)
     trained = {name: value for part in parts for name, value in part.items()}
     checkpoint = checkpoint_in(tmp_path)
     state = det_ds.consolidated_state_dict(checkpoint)
@@ -215,7 +215,7 @@ def test_a_pipeline_comes_back_in_one_process(stage: int, half: bool, tmp_path: 
 
 
 def test_layers_that_are_tied_in_part_are_not_made_one(tmp_path: Path) -> None:
-    run_ranks(run_pipeline, tmp_path, 0, False, True, fresh=True)
+    run_ranks(run_pipeline, tmp_path, 0, False, True)
     with pytest.raises(InvalidCheckpointException, match=r"Layer 4 \(Tied\) is tied .* different in bias"):
         pytorch.load_trial_from_checkpoint_path(checkpoint_in(tmp_path), Pipeline)
 
@@ -238,8 +238,8 @@ def in_one_stage(trial: Any, context: Any) -> None:
 
 
 def test_without_zero_a_pipeline_of_other_stages_is_refused_on_resume(tmp_path: Path) -> None:
-    run_ranks(run_pipeline, tmp_path, 0, False, fresh=True)
-    (message,) = run_ranks(resume_with_one_stage, tmp_path, size=1, fresh=True)
+    run_ranks(run_pipeline, tmp_path, 0, False)
+    (message,) = run_ranks(resume_with_one_stage, tmp_path, size=1)
     assert "split in 2 parts" in message
     assert "Resume with 2" in message
 

@@ -272,6 +272,6 @@ def pipelines(folder: Path) -> list[list[float]]:
 
 
 def test_a_pipeline_scales_its_losses(tmp_path: Path) -> None:
-    full, *halves = run_ranks(pipelines, tmp_path, fresh=True)[0]
+    full, *halves = run_ranks(pipelines, tmp_path)[0]
     for half in halves:
         assert half == pytest.approx(full, rel=5e-3)

@@ -217,12 +217,12 @@ class First(nn.Module):
 
 
 def test_a_mixture_of_experts_over_ranks_trains_and_validates_an_uneven_rest(tmp_path: Path) -> None:
-    losses = run_ranks(experts, tmp_path, fresh=True)[0]  # leaves its groups in DeepSpeed's globals
+    losses = run_ranks(experts, tmp_path)[0]
     assert len(losses) == 3
     assert losses[-1] < losses[0]
     (saved,) = (tmp_path / "checkpoints").glob("0000*")
     with pytest.raises(AssertionError, match=r"saved by 2 ranks, and there are 1 now\. Its model has a mixture of exp"):
-        run_ranks(experts, tmp_path, str(saved), size=1, fresh=True)
+        run_ranks(experts, tmp_path, str(saved), size=1)
 
 
 def test_one_rank_does_the_same(tmp_path: Path) -> None:
@@ -318,11 +318,11 @@ def three_stages(folder: Path) -> None:
 
 
 def test_the_middle_stage_of_a_pipeline_loads_no_data(tmp_path: Path) -> None:
-    run_ranks(three_stages, tmp_path, size=3, fresh=True)
+    run_ranks(three_stages, tmp_path, size=3)
 
 
 def test_a_pipeline_of_two_stages_is_plain_torch_and_resumes(tmp_path: Path) -> None:
-    run_ranks(both, tmp_path, fresh=True)  # a pipeline leaves its layout in DeepSpeed's globals
+    run_ranks(both, tmp_path)
 
 
 def in_other_layouts(folder: Path) -> list[list[float]]:
@@ -343,7 +343,7 @@ def in_other_layouts(folder: Path) -> list[list[float]]:
 def test_under_zero_a_pipeline_goes_on_in_another_layout(tmp_path: Path) -> None:
     losses, _ = plain_torch(6, 1, 2)
     pairs = [sum(losses[i : i + 2]) / 2 for i in range(0, 12, 2)]
-    for found in run_ranks(in_other_layouts, tmp_path, fresh=True)[0]:
+    for found in run_ranks(in_other_layouts, tmp_path)[0]:
         assert found == pytest.approx(pairs[3:], abs=1e-6)
 
 
@@ -407,7 +407,7 @@ def sliced(folder: Path) -> None:
 
 
 def test_ranks_that_share_a_model_get_the_same_data(tmp_path: Path) -> None:
-    run_ranks(sliced, tmp_path, fresh=True)  # tensor parallelism leaves its groups in DeepSpeed's globals
+    run_ranks(sliced, tmp_path)
 
 
 class OneLoads(PlainDS):
