@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import toys
-from rich.console import Console
 from trial_runtime.pytorch import Batch, Epoch
 from trial_runtime.pytorch._loop.progress import Progress
 from trial_runtime.pytorch._loop.throughput import Throughput, clock
@@ -82,15 +81,20 @@ def test_times_are_written_as_clocks_write_them() -> None:
 # The bar
 
 
-def rendered(bar: ProgressBar, width: int = 120) -> str:
-    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
-    with console.capture() as capture:
-        console.print(bar.render())
+def bar_of(throughput: Throughput, width: int = 120) -> ProgressBar:
+    bar = ProgressBar(throughput, Terminal())
+    bar.console.width = width
+    return bar
+
+
+def rendered(bar: ProgressBar) -> str:
+    with bar.console.capture() as capture:
+        bar.console.print(bar.get_renderable())
     return plain(capture.get())
 
 
 def test_the_bar_shows_position_speed_time_left_and_loss(clocked: list[float]) -> None:
-    bar = ProgressBar(throughput_of(clocked))
+    bar = bar_of(throughput_of(clocked))
     bar.on_training_metrics(40, {"accuracy": 0.5, "loss": 0.123456, "batches": 40}, [])
     line = rendered(bar)
     for part in ("training", "40/100 batches", "32 samples/s", "0:00:15 left", "loss 0.1235", "3 steps skipped"):
@@ -99,11 +103,11 @@ def test_the_bar_shows_position_speed_time_left_and_loss(clocked: list[float]) -
 
 
 def test_a_narrow_terminal_gets_one_line_too(clocked: list[float]) -> None:
-    assert rendered(ProgressBar(throughput_of(clocked)), width=40).count("\n") == 1
+    assert rendered(bar_of(throughput_of(clocked), width=40)).count("\n") == 1
 
 
 def test_a_length_that_nobody_knows_has_no_end(clocked: list[float]) -> None:
-    line = rendered(ProgressBar(throughput_of(clocked, Epoch(3))))
+    line = rendered(bar_of(throughput_of(clocked, Epoch(3))))
     assert "40 batches" in line
     assert "left" not in line
 
@@ -124,8 +128,7 @@ def train(tmp_path: Path) -> None:
 def test_on_a_terminal_a_run_ends_with_its_whole_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = attach(monkeypatch)
     train(tmp_path)
-    lines = plain(terminal.getvalue()).splitlines()
-    (last,) = (line for line in lines[-2:] if "4/4 batches" in line)
+    last = [line for line in plain(terminal.getvalue()).splitlines() if "4/4 batches" in line][-1]
     assert "trained" in last
     assert "loss" in last
     assert "left" not in last
@@ -206,7 +209,10 @@ def test_a_forked_child_prints_to_the_terminal_itself(tmp_path: Path, monkeypatc
         def build_training_data_loader(self) -> Any:
             child = os.fork()
             if child == 0:
-                os._exit(0 if sys.stderr is terminal else 1)
+                written = terminal.tell()
+                print("the child", file=sys.stderr)
+                terminal.seek(written)
+                os._exit(0 if terminal.read() == "the child\n" else 1)
             assert os.waitpid(child, 0)[1] == 0
             assert sys.stderr is not terminal
             return super().build_training_data_loader()
@@ -229,9 +235,9 @@ def test_json_lines_have_speed_and_skipped_steps(tmp_path: Path) -> None:
 
     toys.fit(Overflowing, run_dir=tmp_path, max_length=Batch(4), reporting_period=Batch(2))
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    paces = [line["pace"] for line in lines if line["group"] == "training"]
-    assert [throughput["skipped_steps"] for throughput in paces] == [1, 0]
-    assert all(throughput["batches_per_second"] > 0 and throughput["samples_per_second"] > 0 for throughput in paces)
+    speeds = [line["pace"] for line in lines if line["group"] == "training"]
+    assert [speed["skipped_steps"] for speed in speeds] == [1, 0]
+    assert all(speed["batches_per_second"] > 0 and speed["samples_per_second"] > 0 for speed in speeds)
 
 
 def test_numbers_that_are_none_stay_valid_json(tmp_path: Path) -> None:

@@ -77,7 +77,8 @@ class TrialController:
         store = CheckpointStore(settings.checkpoint_directory, self.context.distributed, settings.remote)
         self._strategy = self._strategy_class(trial_inst, self.context)
         self._throughput = Throughput(self.context._progress, plan.length, self._samples)
-        self._bar = ProgressBar(self._throughput)
+        terminal = find_bar_terminal() if self.context.distributed.rank == 0 else None
+        self._bar = None if terminal is None else ProgressBar(self._throughput, terminal)
         checkpointer = RunCheckpointer(self._strategy, store, policy, self._sinks())
         self._loop = TrainingLoop(self._strategy, plan, checkpointer, self._throughput)
 
@@ -94,8 +95,7 @@ class TrialController:
 
     def run(self) -> None:
         """Train until the length is reached, or a stop is requested."""
-        terminal = find_bar_terminal() if self.context.distributed.rank == 0 else None
-        with self._bar.shown(terminal) if terminal is not None else contextlib.nullcontext():
+        with self._bar.shown() if self._bar is not None else contextlib.nullcontext():
             self._loop.run()
 
     @property
@@ -144,7 +144,9 @@ class TrialController:
         context = self.context
         if context.distributed.rank != 0:
             return []
-        sinks: list[MetricsSink] = [*context._sinks, self._bar, LoggingSink(self._throughput)]
+        sinks: list[MetricsSink] = [*context._sinks, LoggingSink(self._throughput)]
+        if self._bar is not None:
+            sinks.append(self._bar)
         if context._settings.metrics_path is not None:
             sinks.append(JsonLinesSink(context._settings.metrics_path, self._throughput))
             if context.get_enable_tensorboard_logging():

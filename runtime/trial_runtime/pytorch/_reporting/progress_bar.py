@@ -1,104 +1,156 @@
-"""A progress bar at the bottom of the terminal, above which everything that is printed goes on as before."""
+"""Progress bar at the bottom of the terminal; what is printed and logged appears above it."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
-from trial_runtime._terminal import printing_above, terminal_of
+from rich.console import Console, RenderableType
+from rich.file_proxy import FileProxy
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Column
+
 from trial_runtime.pytorch._loop.throughput import Throughput, clock
 from trial_runtime.pytorch._reporting.aggregation import jsonable
+from trial_runtime.train.run.log_tee import Tee
 
-_REFRESHES_A_SECOND = 4
 
+class ProgressBar(Progress):
+    """Bar with phase, batches, speed, time left and loss; also a metrics sink.
 
-class ProgressBar:
-    """What the bar shows; also an observer of metrics.
-
-    A thread of the display asks for it some times a second. The training loop does nothing for it: batches are read
-    from where training stands, the loss is that of the last report, so no device is waited for.
+    The display's thread reads the batches from the loop's own progress some times a second, and the loss is that of the
+    last report: the loop does nothing for the bar between reports, and no device is waited for.
 
     Args:
         throughput: speed and position.
+        terminal: where to draw.
     """
 
-    def __init__(self, throughput: Throughput) -> None:
-        self.throughput = throughput
-        self.metric = ""
+    def __init__(self, throughput: Throughput, terminal: TextIO) -> None:
+        self.throughput = throughput  # before Progress renders itself
+        self._metric = ""
+        super().__init__(
+            TextColumn("{task.description}", style="bold", markup=False),
+            BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=8)),
+            TextColumn("{task.fields[details]}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
+            console=Console(file=terminal, highlight=False, emoji=False),
+            refresh_per_second=4,
+            expand=True,
+            redirect_stdout=False,  # Live would also redirect a stdout that leads to a file
+            redirect_stderr=False,
+        )
+        self.add_task("", details="")
 
     def on_training_metrics(
         self, steps_completed: int, metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]
     ) -> None:
         del steps_completed, batch_metrics
-        self.metric = _headline(metrics)
+        self._metric = _headline(metrics)
 
     def on_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:
         del steps_completed, metrics
 
-    def render(self) -> Any:
-        """A line: what is done, the bar, batches, speed, time left, loss."""
-        from rich.progress_bar import ProgressBar as Bar
-        from rich.table import Table
-        from rich.text import Text
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """Return the bar as it stands now."""
+        for task in self.task_ids:
+            self.update(
+                task,
+                description=self.throughput.phase,
+                total=self.throughput.total,
+                completed=self.throughput.progress.batches,
+                details=self._details(),
+            )
+        return super().get_renderables()
 
+    def _details(self) -> str:
         throughput, done, total = self.throughput, self.throughput.progress.batches, self.throughput.total
-        shown = [f"{done:,}/{total:,} batches" if total is not None else f"{done:,} batches"]
+        parts = [f"{done:,}/{total:,} batches" if total is not None else f"{done:,} batches"]
         if throughput.samples_per_second is not None:
-            shown.append(f"{throughput.samples_per_second:,.0f} samples/s")
+            parts.append(f"{throughput.samples_per_second:,.0f} samples/s")
         elif throughput.batches_per_second is not None:
-            shown.append(f"{throughput.batches_per_second:,.3g} batches/s")
+            parts.append(f"{throughput.batches_per_second:,.3g} batches/s")
         if throughput.seconds_left is not None and throughput.phase not in ("trained", "stopped"):
-            shown.append(f"{clock(throughput.seconds_left)} left")
-        if self.metric:
-            shown.append(self.metric)
+            parts.append(f"{clock(throughput.seconds_left)} left")
+        if self._metric:
+            parts.append(self._metric)
         if throughput.skipped_in_all:
-            shown.append(f"{throughput.skipped_in_all} steps skipped")
-        line = Table.grid(padding=(0, 1), expand=True)
-        line.add_column(no_wrap=True)
-        line.add_column(ratio=1, min_width=8)
-        line.add_column(no_wrap=True, overflow="ellipsis")
-        line.add_row(
-            Text(throughput.phase, style="bold"),
-            Bar(total, done, pulse=total is None),
-            Text("  ".join(shown), no_wrap=True),
-        )
-        return line
+            parts.append(f"{throughput.skipped_in_all} steps skipped")
+        return "  ".join(parts)
 
     @contextlib.contextmanager
-    def shown(self, terminal: TextIO) -> Iterator[None]:
-        """Show it on a terminal; it stays there at the end."""
-        from rich.console import Console
-        from rich.live import Live
-
-        console = Console(file=terminal, highlight=False, emoji=False)
-        live = Live(
-            get_renderable=self.render,
-            console=console,
-            refresh_per_second=_REFRESHES_A_SECOND,
-            redirect_stdout=False,
-            redirect_stderr=False,
-        )
-        with live, printing_above(console):
-            done = "stopped"
+    def shown(self) -> Iterator[None]:
+        """Show the bar; it stays on the terminal at the end, as ``trained`` or ``stopped``."""
+        with self, _printing_above(self.console):
+            phase = "stopped"
             try:
                 yield
-                done = "trained" if self.throughput.total in (None, self.throughput.progress.batches) else "stopped"
+                phase = "trained" if self.throughput.total in (None, self.throughput.progress.batches) else "stopped"
             finally:
-                self.throughput.phase = done
+                self.throughput.phase = phase
 
 
 def find_bar_terminal() -> TextIO | None:
-    """The terminal that stderr goes to; None when it goes elsewhere, or the terminal cannot move its cursor."""
+    """Return the terminal that stderr leads to; None when it leads elsewhere or the terminal cannot move its cursor."""
     if os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
         return None
-    return terminal_of(sys.stderr)
+    return _terminal_of(sys.stderr)
+
+
+def _terminal_of(stream: Any) -> TextIO | None:
+    stream = stream.console if isinstance(stream, Tee) else stream
+    return stream if stream is not None and stream.isatty() else None
+
+
+class _StreamAboveBar(FileProxy):
+    """Stream whose lines appear above the bar.
+
+    A forked child, such as a data loader's worker, has no thread that draws, and maybe its lock: there it writes to the
+    terminal itself.
+    """
+
+    def __init__(self, console: Console, terminal: TextIO) -> None:
+        super().__init__(console, terminal)
+        self._process = os.getpid()
+
+    def write(self, text: str) -> int:
+        return super().write(text) if os.getpid() == self._process else self.rich_proxied_file.write(text)
+
+    def flush(self) -> None:
+        if os.getpid() == self._process:
+            super().flush()
+        else:
+            self.rich_proxied_file.flush()
+
+
+@contextlib.contextmanager
+def _printing_above(console: Console) -> Iterator[None]:
+    """Send what is printed and logged to a terminal through ``console``; a log file gets it as it was printed."""
+    with contextlib.ExitStack() as stack:
+        for name in ("stdout", "stderr"):
+            stream = getattr(sys, name)
+            terminal = _terminal_of(stream)
+            if terminal is None:
+                continue
+            holders: list[tuple[Any, str]] = [(sys, name), *((handler, "stream") for handler in _handlers_of(stream))]
+            proxy = _StreamAboveBar(console, terminal)
+            for owner, attribute in [(stream, "console")] if isinstance(stream, Tee) else holders:
+                stack.callback(setattr, owner, attribute, getattr(owner, attribute))
+                setattr(owner, attribute, proxy)
+        yield
+
+
+def _handlers_of(stream: Any) -> list[logging.Handler]:
+    """Return the loggers' handlers that write to ``stream``."""
+    loggers = [logging.getLogger(), *(logging.getLogger(name) for name in list(logging.root.manager.loggerDict))]
+    return [handler for logger in loggers for handler in logger.handlers if getattr(handler, "stream", None) is stream]
 
 
 def _headline(metrics: dict[str, Any]) -> str:
-    """The loss, else whatever comes first and is a number."""
+    """Return the loss as text, else the first metric that is a number."""
     numbers = {name: value for name, value in jsonable(metrics).items() if isinstance(value, float)}
     names = sorted(numbers, key=lambda name: (name != "loss", "loss" not in name))
     return f"{names[0]} {numbers[names[0]]:.4g}" if names else ""
