@@ -70,7 +70,7 @@ def third_party(folder: Path) -> set[str]:
                 found.update(alias.name.partition(".")[0] for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and node.level == 0:
                 found.add(str(node.module).partition(".")[0])
-    return found - set(sys.stdlib_module_names) - {"ds_migrate", "trial_runtime"}
+    return found - set(sys.stdlib_module_names) - {"ds_migrate", "ds_verify", "trial_runtime"}
 
 
 def declared(*extras: str) -> set[str]:
@@ -90,6 +90,7 @@ def declared(*extras: str) -> set[str]:
     [
         ("codemod/ds_migrate", (), {"pygments"}),  # by rich
         ("runtime/trial_runtime", ("runtime",), {"typing_extensions"}),  # by torch
+        ("runtime/ds_verify", ("runtime",), set()),
     ],
 )
 def test_what_a_package_imports_is_what_it_asks_for(
@@ -100,7 +101,7 @@ def test_what_a_package_imports_is_what_it_asks_for(
     assert {canonicalize_name(module) for module in modules - {"ruamel"}} <= declared(*extras)
 
 
-@pytest.mark.parametrize("package", ["ds_migrate", "trial_runtime"])
+@pytest.mark.parametrize("package", ["ds_migrate", "ds_verify", "trial_runtime"])
 def test_packages_are_typed(package: str) -> None:
     assert resources.files(package).joinpath("py.typed").is_file()
 
@@ -149,7 +150,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
 
 
 def test_the_wheel_holds_the_packages_whole_and_nothing_else(wheel: zipfile.ZipFile) -> None:
-    packages = [ROOT / "codemod/ds_migrate", ROOT / "runtime/trial_runtime"]
+    packages = [ROOT / "codemod/ds_migrate", ROOT / "runtime/ds_verify", ROOT / "runtime/trial_runtime"]
     expected = {
         f"{package.name}/{path.relative_to(package).as_posix()}"
         for package in packages
