@@ -9,11 +9,12 @@ import libcst as cst
 
 from ds_migrate.decisions.autocast import choose_autocast
 from ds_migrate.decisions.engine_layout import Form, choose_form, has_one_backward_and_step
-from ds_migrate.decisions.engine_location import EngineLocationError, after_names, locate_engine
+from ds_migrate.decisions.engine_location import after_names
 from ds_migrate.decisions.engine_names import name_engines, raw_name
 from ds_migrate.decisions.engine_options import choose_options
 from ds_migrate.decisions.engine_plan import Accumulation, Blocked, EnginePlan
 from ds_migrate.decisions.gradient_clipping import Clipping, choose_clipping
+from ds_migrate.decisions.location_search import EngineLocationError, locate_engine
 from ds_migrate.decisions.zero_stage import choose_stage
 from ds_migrate.options import Options
 from ds_migrate.syntax.nodes import code, dotted_names

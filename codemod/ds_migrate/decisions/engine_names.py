@@ -8,7 +8,8 @@ from itertools import chain, count
 
 import libcst as cst
 
-from ds_migrate.decisions.engine_location import EngineLocation, needs_raw
+from ds_migrate.decisions.engine_location import EngineLocation
+from ds_migrate.decisions.location_search import needs_raw
 from ds_migrate.syntax.nodes import dotted, walk
 from ds_migrate.trial.model import Model, Optimizer, Trial
 
