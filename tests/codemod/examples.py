@@ -13,10 +13,11 @@ from pathlib import Path
 from ds_migrate.cli.arguments import parse
 from ds_migrate.cli.commands import options_of
 from ds_migrate.files.discovery import discover
-from ds_migrate.findings import FileResult, Report
+from ds_migrate.findings import FileResult, Finding, Report, Severity
 from ds_migrate.options import Options
 from ds_migrate.pipeline import migrate
-from ds_migrate.rules.pages import Page
+from ds_migrate.rules.codes import Code
+from ds_migrate.rules.pages import Page, page_of
 
 HEADER = """\
 import copy
@@ -89,10 +90,10 @@ def example_of(page: Page) -> Example | None:
     """Return the Before and After blocks of a page that shows Python; None when it has none."""
     before, after = page.block("Before"), page.block("After")
     shows_python = (before and page.code.group in "123") or page.block("Options")
-    return Example(before, after, _options(page.block("Options"))) if before and after and shows_python else None
+    return Example(before, after, options_in(page.block("Options"))) if before and after and shows_python else None
 
 
-def _options(command: str) -> Options:
+def options_in(command: str) -> Options:
     """Return what the command line makes of ``ds-migrate PATH ...``."""
     return options_of(parse(command.split()[1:] or ["PATH"]))
 
@@ -127,6 +128,17 @@ def module(block: str = "", header: str = HEADER) -> str:
     return header + "\n".join(textwrap.indent(text, "    ") for text in chosen.values())
 
 
+def source(block: str) -> str:
+    """A whole file around an example: around methods, in place of the ``...`` of its classes, or before a script."""
+    if "class " not in block:
+        return module(block) if "def " in block or imports(block) else f"{module()}\n\n{block}"
+    header = HEADER.partition("class MyTrial")[0]
+    if imports(block):
+        header = "".join(line for line in header.splitlines(keepends=True) if "PyTorchTrial" not in line)
+    body = "".join(textwrap.indent(text, "    ") + "\n" for text in METHODS.values())
+    return header + block.replace("    ...\n", body)
+
+
 def imports(block: str) -> list[str]:
     return [line for line in block.splitlines() if line.startswith(("import ", "from "))]
 
@@ -140,7 +152,15 @@ def convert(folder: Path, text: str | bytes, name: str = "model_def.py", options
 
 
 def run(*paths: Path, options: Options | None = None) -> Report:
-    return migrate(discover([str(p) for p in paths]), options or Options())
+    report = migrate(discover([str(p) for p in paths]), options or Options())
+    for file, finding in report.findings(Severity.BLOCKED):
+        assert is_documented(finding), f"{file.path}: the page of {finding.code} does not have: {finding.message}"
+    return report
+
+
+def is_documented(finding: Finding) -> bool:
+    """Return whether the page of a blocked finding's code has its message."""
+    return any(blocked.matches(finding.message) for blocked in page_of(Code(finding.code)).blocked)
 
 
 def problems(result: FileResult) -> list[str]:

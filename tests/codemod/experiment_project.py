@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ds_migrate.experiment import ConfigFile, TrialFacts, plan
-from ds_migrate.findings import FileResult, TrialStatus
+from ds_migrate.findings import FileResult, Severity, TrialStatus
+from examples import is_documented
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,10 @@ class Project:
     ) -> list[FileResult]:
         data = text if isinstance(text, bytes) else text.encode()
         scripts = {self.root / "train.py": ["MyTrial"], self.root / "tools" / "run it.py": ["MyTrial"]}
-        return plan([ConfigFile(self.root / name, data, named)], self.trials, scripts, target=target, root=self.root)
+        found = plan([ConfigFile(self.root / name, data, named)], self.trials, scripts, target=target, root=self.root)
+        for finding in (finding for result in found for finding in result.findings):
+            assert finding.severity is not Severity.BLOCKED or is_documented(finding), finding
+        return found
 
     def result(self, text: str | bytes, **options: Any) -> FileResult:
         results = self.results(text, **options)

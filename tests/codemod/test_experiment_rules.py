@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from ds_migrate.findings import Severity
 from ds_migrate.rules.codes import Code
-from ds_migrate.rules.pages import page_of
+from ds_migrate.rules.pages import BlockedMessage, page_of
 from experiment_project import codes, project
 
 
@@ -24,3 +25,26 @@ def test_examples_are_what_the_tool_does(code: Code, newline: str, final: bool, 
     assert (result.after or result.before) == after.encode()
     assert code in [code for code, _ in codes(result)]
     assert not any(again.to_write for again in here.results(after, target=target))
+
+
+WAYS_OUT = [
+    pytest.param(code, blocked, id=f"{code} {blocked.message}")
+    for code in Code
+    for blocked in page_of(code).blocked
+    if blocked.example is not None and code.group == "4"
+]
+
+
+@pytest.mark.parametrize(("code", "blocked"), WAYS_OUT)
+def test_what_is_blocked_follows_once_it_is_written_as_its_page_says(
+    code: Code, blocked: BlockedMessage, tmp_path: Path
+) -> None:
+    here = project(tmp_path)
+    assert blocked.example is not None
+    before, after = blocked.example
+    (finding,) = [f for f in here.result(before).findings if f.severity is Severity.BLOCKED]
+    assert finding.code == code
+    assert blocked.matches(finding.message)
+    result = here.result(after)
+    assert result.after is not None
+    assert not any(f.severity is Severity.BLOCKED for f in result.findings)

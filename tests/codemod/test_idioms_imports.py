@@ -345,7 +345,7 @@ CONTEXTS = {
         trial("from determined.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext\n")
         .replace("        self.optimizer =", "        if hasattr(self.context, 'wrap_model'):\n"
                  "            print('on a cluster')\n        self.optimizer ="),
-        blocked=("DSM390", "asks whether its context has"),
+        blocked=("DSM390", "tests whether its context has"),
     ),
     "packages only": Idiom(
         trial("import torch\nfrom determined.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext\n")

@@ -377,7 +377,7 @@ PRECISION = {
     "apex, its value used otherwise": Idiom(
         with_init("self.both = self.context.configure_apex_amp(self.model, self.optimizer)")
         + train(LOSS, BACKWARD, STEP),
-        blocked=("DSM340", "cannot be followed"),
+        blocked=("DSM340", "cannot follow"),
     ),
     "scaler": Idiom(
         with_init("self.scaler = self.context.wrap_scaler(torch.cuda.amp.GradScaler(", "    init_scale=2.0,  # small",
@@ -396,7 +396,7 @@ PRECISION = {
     ),
     "scaler from elsewhere": Idiom(
         with_init("self.scaler = self.context.wrap_scaler(make_scaler())") + train(LOSS, BACKWARD, STEP),
-        blocked=("DSM340", "cannot be seen"),
+        blocked=("DSM340", "cannot determine where this scaler is made"),
     ),
     "autocast alone": Idiom(
         train('with torch.autocast("cuda", dtype=torch.bfloat16):', f"    {LOSS}", BACKWARD, STEP),

@@ -183,12 +183,12 @@ def create(self):
         blocked=("DSM205", "__init__ does not call"),
     ),
     "no model": Idiom(
-        init("self.model = Net()", SGD), blocked=("DSM205", "wraps no model"),
+        init("self.model = Net()", SGD), blocked=("DSM205", "found no wrap_model()"),
     ),
     "no optimizer": Idiom(
         init("self.model = self.context.wrap_model(Net())",
              "self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)"),
-        blocked=("DSM205", "wraps no optimizer"),
+        blocked=("DSM205", "found no wrap_optimizer()"),
     ),
     "a wrapped model that is a dictionary of parameters": Idiom(
         init("self.model = self.context.wrap_model(Net())",

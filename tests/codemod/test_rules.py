@@ -7,11 +7,11 @@ from pathlib import Path
 
 import examples
 import pytest
-from ds_migrate.findings import Report
+from ds_migrate.findings import Report, Severity
 from ds_migrate.report.patch import patch
 from ds_migrate.rules import pages
 from ds_migrate.rules.codes import Code
-from ds_migrate.rules.pages import HEADINGS, page_of
+from ds_migrate.rules.pages import HEADINGS, BlockedMessage, page_of
 from ds_migrate.rules.registry import conversion_rules
 
 CATALOG = Path(pages.__file__).with_name("catalog")
@@ -96,3 +96,25 @@ def test_codes_and_names_are_used_once() -> None:
 def test_every_module_that_rewrites_python_has_the_code_of_its_name() -> None:
     modules = sorted(path.stem for path in CATALOG.parent.glob("dsm*.py"))
     assert modules == [f"{rule.code.lower()}_{rule.code.slug.replace('-', '_')}" for rule in conversion_rules()]
+
+
+WAYS_OUT = [
+    pytest.param(code, blocked, id=f"{code} {blocked.message}")
+    for code in Code
+    for blocked in page_of(code).blocked
+    if blocked.example is not None and code.group != "4"
+]
+
+
+@pytest.mark.parametrize(("code", "blocked"), WAYS_OUT)
+def test_what_is_blocked_converts_once_it_is_written_as_its_page_says(
+    code: Code, blocked: BlockedMessage, tmp_path: Path
+) -> None:
+    assert blocked.example is not None
+    before, after = (examples.source(text) for text in blocked.example)
+    options = examples.options_in(blocked.command)
+    found = examples.convert(tmp_path, before, options=options).findings
+    assert {f.code for f in found if f.severity is Severity.BLOCKED and blocked.matches(f.message)} == {code}
+    result = examples.convert(tmp_path, after, options=options)
+    assert examples.problems(result) == []
+    assert result.after is not None

@@ -26,9 +26,9 @@ from ds_migrate.trial.model import Model, Optimizer, Trial
 def decide(trial: Trial, options: Options, target: Target, accumulation: Accumulation) -> EnginePlan | Blocked:
     """Return the decisions on one trial, in the order in which they need each other, or why it gets no engines."""
     if not trial.wraps_model:
-        return _incomplete(trial, "wraps no model")
+        return _incomplete(trial, "wrap_model")
     if not trial.wraps_optimizer:
-        return _incomplete(trial, "wraps no optimizer")
+        return _incomplete(trial, "wrap_optimizer")
     try:
         location = locate_engine(trial)
     except EngineLocationError as error:
@@ -113,7 +113,7 @@ def _without_location(trial: Trial, error: EngineLocationError) -> Blocked:
     return Blocked(trial, file, node, message, "wrap models, optimizers and schedulers in __init__")
 
 
-def _incomplete(trial: Trial, what: str) -> Blocked:
+def _incomplete(trial: Trial, call: str) -> Blocked:
     part = trial.parts[0]
-    message = f"{trial.name} {what} that can be seen here"
-    return Blocked(trial, part.file, part.node.name, message, "wrap it in __init__ through the context")
+    message = f"found no {call}() in {trial.name}"
+    return Blocked(trial, part.file, part.node.name, message, f"call self.context.{call} in __init__")

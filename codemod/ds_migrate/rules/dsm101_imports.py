@@ -46,7 +46,7 @@ def _references(ctx: RuleContext, file: SourceFile) -> None:
         elif not ctx.target.has(qualified):
             ctx.blocked(
                 CODE, file, node, f"{qualified} has no counterpart in {ctx.target.package}",
-                "take the use out, or move it to a file of its own that still imports determined",
+                "remove the use, or move it to a separate file that still imports determined",
             )  # fmt: skip
 
 
@@ -160,7 +160,7 @@ def _from_import(ctx: RuleContext, file: SourceFile, node: cst.ImportFrom) -> No
         elif not ctx.target.has(module) and not ctx.target.has(qualified):
             ctx.blocked(
                 CODE, file, alias, f"{qualified} has no counterpart in {ctx.target.package}",
-                "take the use out, or move it to a file of its own that still imports determined",
+                "remove the use, or move it to a separate file that still imports determined",
             )  # fmt: skip
     new = ctx.target.module(module)
     line = file.statement(node)
@@ -195,7 +195,7 @@ def _drop_or_block(ctx: RuleContext, file: SourceFile, alias: cst.ImportAlias, n
         return
     ctx.blocked(
         CODE, file, alias, f"{name} has no counterpart in {ctx.target.package}",
-        "take the use out, or move it to a file of its own that still imports determined",
+        "remove the use, or move it to a separate file that still imports determined",
     )  # fmt: skip
 
 

@@ -26,7 +26,7 @@ def apply(ctx: RuleContext) -> None:
     ):
         what = "engines made in loops or branches" if plan.form is Form.COLLECTED else "accumulation over such engines"
         ctx.blocked(
-            CODE, file, location.statement, f"Determined's DeepSpeedTrial has no way to say {what}",
+            CODE, file, location.statement, f"Determined's DeepSpeedTrial cannot express {what}",
             "convert for the bundled runtime (--target runtime)",
         )  # fmt: skip
         return
@@ -34,7 +34,7 @@ def apply(ctx: RuleContext) -> None:
         ctx.blocked(
             CODE, file, location.statement,
             f"ZeRO stage {plan.zero.stage} would change the numbers: {plan.zero.refused}",
-            "leave --zero out, or take that out of the trial",
+            "leave out --zero, or remove that from the trial",
         )  # fmt: skip
         return
     if not file.edits.once(location.statement, CODE):

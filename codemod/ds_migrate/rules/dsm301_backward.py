@@ -33,7 +33,7 @@ def apply(ctx: RuleContext) -> None:
         engine = _engine(ctx, backward)
         if engine is None:
             ctx.blocked(
-                CODE, file, call, "which optimizer this backward is for cannot be told",
+                CODE, file, call, "cannot determine which optimizer this backward() feeds",
                 "step the optimizer under the name it was wrapped with, in the same method",
             )  # fmt: skip
             continue

@@ -53,7 +53,7 @@ def _problem(ctx: RuleContext, step: Step) -> tuple[str, str] | None:
         return _problem_by_hand(step)
     if step.owner is None and ctx.plan.form is not Form.COLLECTED:
         return (
-            f"which engine owns {expression_text(step.optimizer)} cannot be told",
+            f"cannot determine which engine owns {expression_text(step.optimizer)}",
             "step the optimizer under the name it was wrapped with",
         )
     if has_star(step.call):
@@ -65,7 +65,7 @@ def _problem(ctx: RuleContext, step: Step) -> tuple[str, str] | None:
             "drop auto_zero_grads=False if the trial clears the gradients itself before each backward",
         )
     if not isinstance(step.use.file.parent(step.call), cst.Expr):
-        return "the value of step_optimizer is used", "call it as a statement of its own"
+        return "the value of step_optimizer is used", "call it as a separate statement"
     return None
 
 
@@ -74,10 +74,10 @@ def _problem_by_hand(step: Step) -> tuple[str, str] | None:
     if len(step.call.args) > scaled:
         return "a closure optimizer cannot be stepped by an engine", "compute the loss and call backward before step()"
     if not isinstance(step.use.file.parent(step.call), cst.Expr):
-        return "the value of optimizer.step() is used", "call it as a statement of its own"
+        return "the value of optimizer.step() is used", "call it as a separate statement"
     if not _clears_gradients(step):
         return (
-            "this optimizer steps by hand and its gradients are never cleared; an engine clears them after the step",
+            "this optimizer is stepped without the context and its gradients are never cleared; an engine clears them",
             "call zero_grad() before the backward, or step through the context",
         )
     return None

@@ -32,13 +32,13 @@ def apply(ctx: RuleContext) -> None:
                 file,
                 node,
                 "gradients are cleared between backward and step",
-                "take the call out: nothing would be learned",
+                "remove the call: the model would learn nothing",
             )
             continue
         if not file.edits.once(node, CODE):
             continue
         if not remove_statement(file, node):
-            ctx.blocked(CODE, file, node, "the value of zero_grad() is used", "call it as a statement of its own")
+            ctx.blocked(CODE, file, node, "the value of zero_grad() is used", "call it as a separate statement")
             continue
         if ctx.plan.accumulation.is_used:
             ctx.review(

@@ -23,7 +23,7 @@ _ORDER = {"train_batch": ("batch", "epoch_idx", "batch_idx"), "evaluate_batch": 
 def apply(ctx: RuleContext) -> None:
     for file, node, text in _put_on(ctx):
         ctx.blocked(
-            CODE, file, node, f"{text} gets another function: what takes the batch there cannot be told",
+            CODE, file, node, f"{text} is assigned another function: cannot determine what takes the batch there",
             "define the method in the class, and let it call that function with the batch",
         )  # fmt: skip
     moved = not any(True for _ in ctx.trial.uses_of("experimental.disable_auto_to_device"))
@@ -66,16 +66,21 @@ def _indices(ctx: RuleContext, message: str, advice: str, names: tuple[str, ...]
 
 
 def _decorated(ctx: RuleContext, file: SourceFile, function: cst.FunctionDef) -> None:
-    """A decorator is called with the iterator, too."""
+    """Report decorators: they get the iterator, too."""
+    method = function.name.value
     for decorator, passing in decorators(ctx.trial, file, function):
-        name, what = code(decorator.decorator), f"an iterator where {function.name.value} took a batch"
+        name = code(decorator.decorator)
         if passing is Passing.TOUCHED:
             ctx.blocked(
-                CODE, file, decorator, f"the decorator {name} uses its arguments, and would get {what}",
-                "do it in the method, or in a helper that the method gives its batch",
+                CODE, file, decorator,
+                f"the decorator {name} uses its arguments, and would get an iterator where {method} took a batch",
+                "do it in the method, or in a helper that the method calls with its batch",
             )  # fmt: skip
         elif passing is Passing.UNKNOWN:
-            ctx.review(CODE, file, decorator, f"the decorator {name} gets {what}; what it does with it is not known")
+            ctx.review(
+                CODE, file, decorator,
+                f"the decorator {name} gets an iterator where {method} took a batch; cannot determine how it uses it",
+            )  # fmt: skip
 
 
 def _problem(function: cst.FunctionDef) -> tuple[str, str] | None:

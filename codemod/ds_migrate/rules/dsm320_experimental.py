@@ -31,8 +31,9 @@ def apply(ctx: RuleContext) -> None:
                 continue
             if use.function is None or not runs_once(use.file, use.call, use.function):
                 ctx.blocked(
-                    CODE, use.file, use.node, "whether batches are moved to the device is decided when the trial runs",
-                    "call disable_auto_to_device() whatever happens, and move batches with context.to_device",
+                    CODE, use.file, use.node,
+                    "cannot determine whether batches are moved to the device: that is decided when the trial runs",
+                    "always call disable_auto_to_device(), and move batches with context.to_device",
                 )  # fmt: skip
             elif remove_statement(use.file, use.call):
                 ctx.converted(CODE, use.file, use.node, "batches are moved by the trial itself, as they were")

@@ -37,7 +37,7 @@ def apply_file(file: SourceFile, context_names: Sequence[RuleContext]) -> None:
             if remove_statement(file, call):
                 ctx.converted(CODE, file, call, "configure_profiler did nothing; fit(profiling_enabled=True) profiles")
             else:
-                ctx.blocked(CODE, file, call, "the value of configure_profiler() is used", "take the call out")
+                ctx.blocked(CODE, file, call, "the value of configure_profiler() is used", "remove the call")
         elif call.func.attr.value == "fit" and accumulation is not None:
             _shorten(ctx, file, call, accumulation)
 

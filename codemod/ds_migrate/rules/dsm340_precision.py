@@ -84,7 +84,7 @@ def _drop(ctx: RuleContext, use: ContextUse) -> None:
         _nearest(ctx, use)
         return
     ctx.blocked(
-        CODE, file, call, f"the value of {use.attr}() is used in a way that cannot be followed",
+        CODE, file, call, f"the value of {use.attr}() is used in a way that ds-migrate cannot follow",
         "assign its result to the wrapped model and optimizer, or call it as a statement",
     )  # fmt: skip
 
@@ -174,7 +174,7 @@ def _disable(ctx: RuleContext, use: ContextUse, name: str | None) -> None:
 
 def _unseen(ctx: RuleContext, use: ContextUse) -> None:
     ctx.blocked(
-        CODE, use.file, use.node, "where this scaler is made cannot be seen",
+        CODE, use.file, use.node, "cannot determine where this scaler is made",
         "make it in the trial: self.context.wrap_scaler(torch.cuda.amp.GradScaler())",
     )  # fmt: skip
 
@@ -188,7 +188,7 @@ def _forward(ctx: RuleContext, use: ContextUse) -> None:
     module = argument(call, 0, "module")
     name = dotted(module.value) if module is not None else None
     if name is None:
-        ctx.blocked(CODE, file, call, "which module runs under autocast cannot be told", "pass the module by its name")
+        ctx.blocked(CODE, file, call, "cannot determine which module runs under autocast", "give the module a name")
         return
     if not file.edits.once(call, CODE):
         return

@@ -67,7 +67,7 @@ _WAYS = {
     "wrap_scaler": 'drop the scaler; precision is a matter of ds_config.json ("fp16", "bf16" or "torch_autocast")',
     "configure_apex_amp": 'drop apex; precision is a matter of ds_config.json ("fp16" or "bf16")',
     "autocast_forward_pass": "use torch.autocast in the forward pass",
-    "_aggregation_frequency": "ask context.get_num_micro_batches_per_slot() once the engines are made",
+    "_aggregation_frequency": "call context.get_num_micro_batches_per_slot() once the engines are made",
     "experimental.use_amp": 'drop it; precision is a matter of ds_config.json ("torch_autocast" is the nearest)',
     "models": "name the models: self.model instead of self.context.models[0]",
     "optimizers": "name the optimizers: self.optimizer instead of self.context.optimizers[0]",
@@ -84,8 +84,8 @@ def apply(ctx: RuleContext) -> None:
             name = call.args[1].value
             if isinstance(name, cst.SimpleString) and name.evaluated_value not in KEPT | {"wrap_lr_scheduler"}:
                 ctx.blocked(
-                    CODE, file, call, f"the code asks whether its context has {code(name)}; the answer changes",
-                    "decide without asking the context",
+                    CODE, file, call, f"the code tests whether its context has {code(name)}, and the result changes",
+                    "decide without a test of the context",
                 )  # fmt: skip
     inside = {part.node for part in ctx.trial.parts}
     for use in ctx.trial.uses:
@@ -130,7 +130,7 @@ def _lengths(ctx: RuleContext, use: ContextUse) -> None:
 def _way(use: ContextUse) -> str:
     if use.call is None and use.attr in ("backward", "step_optimizer", "wrap_model", "wrap_optimizer"):
         return f"call it where it is needed: {code(use.node)}(...)"
-    return _WAYS.get(use.attr, "take the use out, or do it without the context")
+    return _WAYS.get(use.attr, "remove the use, or do it without the context")
 
 
 def _message(use: ContextUse) -> str:

@@ -23,8 +23,8 @@ def apply(ctx: RuleContext) -> None:
     if options.precision_refused:
         ctx.blocked(
             CODE, location.file, location.statement,
-            f"--precision {options.precision} would not be what it says: {options.precision_refused}",
-            "leave --precision out and put torch.autocast around the trial's forward passes, or take that out",
+            f"--precision {options.precision} is not possible: {options.precision_refused}",
+            "leave out --precision and put torch.autocast around the trial's forward passes, or remove that",
         )  # fmt: skip
         return
     ctx.review(CODE, location.file, location.statement, f"--precision {options.precision}: {_SAID[options.precision]}")

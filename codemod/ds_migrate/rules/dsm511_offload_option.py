@@ -23,7 +23,7 @@ def apply(ctx: RuleContext) -> None:
         ctx.blocked(
             CODE, location.file, location.statement,
             f"--offload {options.offload} is not possible: {options.offload_refused}",
-            "add --zero 3, or leave --offload out" if needs_stage(ctx.plan) else "leave --offload out",
+            "add --zero 3, or leave out --offload" if needs_stage(ctx.plan) else "leave out --offload",
         )  # fmt: skip
         return
     ctx.review(CODE, location.file, location.statement, f"--offload {options.offload}: {_SAID[options.offload]}")

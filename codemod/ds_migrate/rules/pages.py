@@ -38,7 +38,13 @@ class BlockedMessage:
     def example(self) -> tuple[str, str] | None:
         """The source that is blocked and the source that is not; None where the page shows no code."""
         blocks = _FENCED.findall(self.way_out)
-        return (blocks[0], blocks[1]) if len(blocks) == 2 else None
+        return (blocks[0], blocks[1]) if blocks else None
+
+    @property
+    def command(self) -> str:
+        """The command line of the example, "" where it is the plain one."""
+        found = re.search(r"^With `(ds-migrate .*)`:$", self.way_out, re.M)
+        return found.group(1) if found else ""
 
 
 @dataclass(frozen=True)
