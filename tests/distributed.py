@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from forked_python import fork_server
 
 if TYPE_CHECKING:
-    from trial_runtime._fork_server import ForkedProcess
+    from forking import ForkedProcess
 
 _SECONDS_TO_FAIL_TOO = 5
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from trial_runtime._fork_server import ForkedProcess, ForkServer
+    from forking import ForkedProcess, ForkServer
 
-_CLIENT = str(Path(__file__).resolve().parents[1] / "runtime/trial_runtime/_fork_server/client.py")
+_CLIENT = str(Path(__file__).resolve().parent / "forking/client.py")
 _started: list[tuple[ForkServer, str]] = []
 
 
@@ -42,7 +42,7 @@ def _start() -> tuple[ForkServer, str]:
     import shlex
     import tempfile
 
-    from trial_runtime._fork_server import TRAINING_MODULES, ForkServer
+    from forking import TRAINING_MODULES, ForkServer
 
     folder = tempfile.TemporaryDirectory(prefix="python-", dir="/tmp")  # a socket's path must be short
     script, address = Path(folder.name, "python"), Path(folder.name, "socket")

@@ -16,9 +16,10 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 
-from trial_runtime._fork_server.client import ForkedProcess
+from forking.client import ForkedProcess
 
 TRAINING_MODULES = (
     "deepspeed",
@@ -55,9 +56,9 @@ class ForkServer:
         """
         self._control, theirs = socket.socketpair()
         handles = [] if listener is None else [listener.fileno()]
-        command = "from trial_runtime._fork_server.server import main; main()"
+        command = "import sys; sys.path[0] = sys.argv.pop(1); from forking.server import main; main()"
         self._process: subprocess.Popen[bytes] = subprocess.Popen(
-            [sys.executable, "-c", command, ",".join(modules), *map(str, handles)],
+            [sys.executable, "-c", command, str(Path(__file__).parents[1]), ",".join(modules), *map(str, handles)],
             stdin=theirs.fileno(),
             stdout=subprocess.DEVNULL,  # what modules print when they are imported
             env=environment,

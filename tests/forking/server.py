@@ -14,8 +14,8 @@ import socket
 import sys
 from typing import Any
 
-from trial_runtime._fork_server.client import LENGTH, NUMBER
-from trial_runtime._fork_server.fork import become, run
+from forking.client import LENGTH, NUMBER
+from forking.fork import become, run
 
 
 class _Server:
@@ -146,7 +146,7 @@ def _follow_streams() -> None:
 def main() -> None:
     """Serve: ``MODULES [LISTENER]``, the control socket as standard input; in a fork, run that fork's command."""
     modules, *handles = sys.argv[1:]
-    sys.path.remove("")
+    sys.path.pop(0)
     listener = socket.socket(fileno=int(handles[0])) if handles else None
     server = _Server(listener)
     for name in filter(None, modules.split(",")):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from forked_python import forked_python
-from trial_runtime._fork_server import ForkedProcess, ForkServer
+from forking import ForkedProcess, ForkServer
 
 
 @pytest.fixture(scope="module")
