@@ -4,12 +4,29 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
+from leftovers import adopt_orphans, end_leftovers, process_ids
 
 # One thread for each process: sums are then taken in one order, and two ranks do not fight for the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A shell has a background job ignore SIGINT, and so would all that a test starts: exec keeps it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+adopt_orphans()
+
+
+@pytest.fixture(autouse=True)
+def processes_end() -> Iterator[None]:
+    """Fail a test that leaves a process running, and kill that."""
+    before = process_ids()
+    yield
+    left = end_leftovers(before)
+    assert not left, "left running:\n" + "\n".join(left)
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,7 @@ import deepspeed
 import pytest
 import torch
 import toys
+from deepspeed.accelerator import get_accelerator
 from deepspeed.runtime.config import DeepSpeedConfig
 from distributed import run_ranks
 from hypothesis import given, settings
@@ -258,9 +259,14 @@ def test_what_does_not_go_together_is_told(config: dict[str, Any], path: str | N
     assert any(instead in text for key, text in problems.items() if path in (None, key)), problems
 
 
-def test_fp16_without_a_device_for_it_is_told() -> None:
-    assert "does not have it" in told({"fp16": {"enabled": True}})["fp16.enabled"]
-    assert "does not have it" in told({"fp16": {"enabled": True}}, fatal=False, here=False)["fp16.enabled"]
+@pytest.mark.parametrize("name", ["fp16", "bf16"])
+def test_half_precision_without_a_device_for_it_is_told(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = {name: {"enabled": True}}
+    monkeypatch.setattr(type(get_accelerator()), f"is_{name}_supported", lambda _: False)
+    assert "does not have it" in told(config)[f"{name}.enabled"]
+    assert "does not have it" in told(config, fatal=False, here=False)[f"{name}.enabled"]
+    monkeypatch.setattr(type(get_accelerator()), f"is_{name}_supported", lambda _: True)
+    assert told(config) == {}
 
 
 def test_an_optimizer_that_zero_has_not_seen_is_told_with_the_key_to_add() -> None:
