@@ -1,14 +1,14 @@
-"""How long training stops for a checkpoint: the runtime's, and ``engine.save_checkpoint`` alone, in turns.
+"""Measure how long training stops for a checkpoint: of the runtime, and by ``engine.save_checkpoint`` alone, in turns.
 
     python benchmarks/checkpoint.py [--mib 64 1100] [--rounds 7] [--folder DIR ...] [--json FILE]
 
-One engine on a CPU (ZeRO stage 0, AdamW) whose checkpoint has about this size; both write to the same disk, in the same
-process, into new folders. The runtime's save is the whole of ``fit()``'s: generators, data position, code, callbacks,
-and the start of the commit. What goes on in the thread (hashing, fsync, rename) is measured apart. The best round of
+One engine on a CPU (ZeRO stage 0, AdamW) whose checkpoint has about this size. Both write to the same disk, in the same
+process, into new folders. The runtime's save is that of ``fit()``: generators, data position, code, callbacks, and the
+start of the commit. The work of the commit thread (hashing, fsync, rename) is measured separately. The best round of
 each counts.
 
-Wall time says little on a machine that does other things as well. What it does not sway: the CPU time of the training
-thread (medians), and how much of a stop is the runtime's own, beside the engine's writing in the very same save.
+Wall time is unreliable on a machine with other work. Two figures do not depend on it: the CPU time of the training
+thread (medians), and the runtime's own part of a stop, beside the engine's writing in the same save.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FIGURES = ("engine", "engine_cpu", "runtime", "runtime_cpu", "runtime_own", "unt
 
 
 class Wide(det_ds.DeepSpeedTrial):
-    """Layers of WIDTH x WIDTH: as many as fill the checkpoint."""
+    """A trial with as many layers of WIDTH x WIDTH as fill the checkpoint."""
 
     def __init__(self, context: det_ds.DeepSpeedTrialContext) -> None:
         self.context = context
@@ -77,12 +77,12 @@ class Wide(det_ds.DeepSpeedTrial):
 
 
 class Measuring:
-    """Saves as ever, and by the engine alone: in turns, the one first, then the other.
+    """A replacement of the runtime's save that also saves with the engine alone, in alternating order.
 
-    Between two saves the former one is committed, as training would have given it the time.
+    A save is committed before the next one starts.
 
     Args:
-        save: the runtime's.
+        save: the save of the runtime.
     """
 
     def __init__(self, save: Callable[[RunCheckpointer], None]) -> None:
@@ -129,7 +129,7 @@ class Measuring:
 
 
 def measure(size: int, rounds: int, folder: Path) -> dict[str, Any]:
-    """Seconds that training stops, for a checkpoint of ``size`` bytes."""
+    """Return how many seconds training stops for a checkpoint of ``size`` bytes."""
     with det_ds.init(hparams={"bytes": size, "global_batch_size": 1}, run_dir=folder) as context:
         measuring = Measuring(RunCheckpointer.save)
         replaced = mock.patch.object(RunCheckpointer, "save", lambda checkpointer: measuring(checkpointer))
@@ -139,8 +139,8 @@ def measure(size: int, rounds: int, folder: Path) -> dict[str, Any]:
             trainer.fit(
                 max_length=pytorch.Batch(rounds + 1), checkpoint_period=pytorch.Batch(1), checkpoint_policy="none"
             )
-    figures = {name: values[1:] for name, values in measuring.figures.items()}  # the first one warms up
-    best = {name: min(values) for name, values in figures.items()}  # the rest is what else the machine does
+    figures = {name: values[1:] for name, values in measuring.figures.items()}  # the first round is warm-up
+    best = {name: min(values) for name, values in figures.items()}  # slower rounds were disturbed by other work
     middle = {name: statistics.median(values) for name, values in figures.items()}
     return {
         "filesystem": filesystem(folder),
@@ -157,7 +157,7 @@ def measure(size: int, rounds: int, folder: Path) -> dict[str, Any]:
 
 
 def filesystem(folder: Path) -> str:
-    """What kind it is on, as ``stat`` names it."""
+    """Return the kind of file system, as ``stat`` names it."""
     command = ["stat", "--file-system", "--format=%T", str(folder)]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
@@ -167,7 +167,7 @@ def main() -> None:
     parser.add_argument("--mib", type=int, nargs="+", default=[64], help="sizes of the checkpoint")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--folder", type=Path, nargs="+", default=[None], help="where to write checkpoints")
-    parser.add_argument("--json", type=Path, help="write the figures there too")
+    parser.add_argument("--json", type=Path, help="write the figures to this file too")
     options = parser.parse_args()
     results = []
     for where, mib in itertools.product(options.folder, options.mib):

@@ -1,28 +1,30 @@
-"""What a run of the codemod costs: on trials, on trees with and without trials, and where the time goes.
+"""Measure what a run of the codemod costs: on trials, on trees with and without trials, and by package.
 
     python benchmarks/codemod.py [--files 2000] [--trials 20]
 
-Trees are generated: modules of ordinary code, and copies of the fixtures' trials. The command is measured on each
-(wall, CPU of all its processes, memory of its largest one; best of nine by CPU), beside a Python that only imports
-``argparse`` and ``json``, and beside the limit: a process that reads every file, searches it for the words, and
-parses and prints with libcst, once, each that has them. The split by stage is that of one more process, which does
-all of it and ends tidily; it adds up to all of its CPU time.
+Trees are generated: modules of ordinary code, and copies of a fixture's trial. The command is measured on each (wall
+time, CPU time of all its processes, memory of the largest one; best of nine by CPU time). For comparison, so are a
+Python that only imports ``argparse`` and ``json``, and the lower bound: a process that reads every file, searches it
+for the words, and parses and prints those that have them with libcst, once. The split by package is that of one more
+process, under a profiler, which makes all of it slower.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
+import contextlib
+import cProfile
 import json
 import os
 import platform
+import pstats
 import random
 import subprocess
 import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +32,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 TRIAL = (ROOT / "fixtures/schedule_clip_reducers/before/model_def.py").read_text()
 
-LIMIT = """
+LOWER_BOUND = """
 import argparse, json, os, sys
 found, waiting = [], [sys.argv[1]]
 while waiting:
@@ -64,7 +66,7 @@ def {name}({args}):
 
 
 def write_tree(folder: Path, files: int, trials: int) -> int:
-    """Write ``files`` modules, ``trials`` of them with a trial; returns the size in bytes."""
+    """Write ``files`` modules, ``trials`` of them with a trial; return the size in bytes."""
     draw = random.Random(1)
     words = ["alpha", "beta", "layer", "tensor", "optimizer", "schedule", "batch", "epoch", "loader", "metric"]
     size = 0
@@ -90,7 +92,7 @@ def write_tree(folder: Path, files: int, trials: int) -> int:
 
 @dataclass(frozen=True)
 class Cost:
-    """Of a command and the processes it waits for; ``peak_mib`` is that of the largest."""
+    """The cost of a command and the processes it waits for; ``peak_mib`` is that of the largest."""
 
     wall_s: float
     cpu_s: float
@@ -98,7 +100,7 @@ class Cost:
 
 
 def measured(command: Sequence[str], runs: int = 9) -> Cost:
-    """The run with the least CPU time. The first one also compiles what it imports."""
+    """Return the run with the least CPU time. The first one also compiles what it imports."""
     return min((_run(command) for _ in range(runs)), key=lambda cost: cost.cpu_s)
 
 
@@ -118,64 +120,35 @@ def _run(command: Sequence[str]) -> Cost:
 _NOTHING = "import argparse, json"
 
 
-class Clock:
-    """CPU seconds of this process by stage; a stage within another counts for itself alone."""
+def seconds_by_package(folder: str) -> dict[str, float]:
+    """Preview the folder in this process under a profiler; return the CPU seconds spent in the code of each package."""
+    from ds_migrate.cli import main as preview
 
-    def __init__(self) -> None:
-        self.spent: dict[str, float] = defaultdict(float)
-        self._stages = ["interpreter"]
-        self._since = 0.0
-
-    def time(self, stage: str, work: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-        self._change()
-        self._stages.append(stage)
-        try:
-            return work(*arguments, **keywords)
-        finally:
-            self._change()
-            self._stages.pop()
-
-    def _change(self) -> None:
-        now = time.process_time()
-        self.spent[self._stages[-1]] += now - self._since
-        self._since = now
-
-    def watch(self, stage: str, owner: Any, *names: str) -> None:
-        """Have each call of the owner's functions count for the stage."""
-        for name in names:
-            setattr(owner, name, self._watched(stage, getattr(owner, name)))
-
-    def _watched(self, stage: str, inner: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *arguments, **keywords: self.time(stage, inner, *arguments, **keywords)
+    profile = cProfile.Profile(time.process_time)
+    with (
+        Path(os.devnull).open("w") as nowhere,
+        contextlib.redirect_stdout(nowhere),
+        contextlib.redirect_stderr(nowhere),
+    ):
+        profile.runcall(preview, [folder, "--jobs", "1"])
+    spent: dict[str, float] = defaultdict(float)
+    stats: Any = pstats.Stats(profile)
+    for (file, _, _), (_, _, own, _, callers) in stats.stats.items():
+        if file == "~":  # compiled code counts for its caller
+            for (caller, _, _), (_, _, part, _) in callers.items():
+                spent[_package(caller)] += part
+        else:
+            spent[_package(file)] += own
+    return dict(sorted(spent.items(), key=lambda item: -item[1]))
 
 
-def stages(folder: str) -> dict[str, float]:
-    """A preview of the folder in this process, which must be a fresh one."""
-    clock = Clock()
-    modules = ["cli", "convert", "discover", "ds_config", "engine", "experiment", "project", "run", "rules.registry"]
-    modules += ["parser", "report.patch", "report.plain", "side_by_side", "syntax.source"]
-    libcst = clock.time("import libcst", importlib.import_module, "libcst")
-    loaded = clock.time("import ds_migrate", lambda: {m: importlib.import_module(f"ds_migrate.{m}") for m in modules})
-    clock.time("import ds_migrate", loaded["rules.registry"].conversion_rules)
-    source = loaded["syntax.source"]
-    clock.watch("discover: list, read, search", loaded["discover"], "discover")
-    clock.watch("project: list, ast", loaded["engine"], "project_files")
-    clock.watch("project: list, ast", loaded["project"].Project, "__init__", "families", "importers", "facts")
-    clock.watch("libcst: parse", libcst, "parse_module", "parse_expression")
-    clock.watch("libcst: print, positions", source, "Printed")
-    clock.watch("index of nodes", source, "Index")
-    clock.watch("model and decisions", loaded["convert"].Conversion, "model")
-    clock.watch("rules", loaded["convert"].Conversion, "plan")
-    clock.watch("render", source.SourceFile, "render")
-    clock.watch("check", loaded["convert"], "check")
-    clock.watch("configs, results", loaded["engine"], "migrate")
-    clock.watch("patch", loaded["report.patch"], "patch")
-    quiet = os.open(os.devnull, os.O_WRONLY)
-    out, talk = os.dup(1), os.dup(2)
-    os.dup2(quiet, 1), os.dup2(quiet, 2)
-    clock.time("command line, findings", loaded["cli"].main, [folder, "--jobs", "1"])
-    os.dup2(out, 1), os.dup2(talk, 2)
-    return dict(clock.spent)
+def _package(file: str) -> str:
+    path = Path(file)
+    for package in ("ds_migrate", "libcst", "rich"):
+        if package in path.parts:
+            below = path.parts[path.parts.index(package) + 1 :]
+            return f"{package}.{Path(below[0]).stem}" if package == "ds_migrate" else package
+    return "imports" if "importlib" in file else "other libraries"
 
 
 def main() -> None:
@@ -183,10 +156,10 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=2000)
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
-    parser.add_argument("--stages", metavar="FOLDER", help=argparse.SUPPRESS)
+    parser.add_argument("--profile", metavar="FOLDER", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.stages:
-        print(json.dumps(stages(arguments.stages)))
+    if arguments.profile:
+        print(json.dumps(seconds_by_package(arguments.profile)))
         return
     figures: dict[str, Any] = {"python": platform.python_version(), "cores": os.cpu_count()}
     with tempfile.TemporaryDirectory() as folder:
@@ -196,7 +169,7 @@ def main() -> None:
 
 
 def compare(folder: Path, files: int, trials: int, figures: dict[str, Any]) -> None:
-    """Print the tables, and keep their figures."""
+    """Print the tables, and add their figures to ``figures``."""
     print(f"{'run':<34}{'files':>7}{'trials':>8}{'MB':>7}{'wall s':>9}{'CPU s':>8}{'MiB':>7}")
     cases = {"nothing": (0, 0), "one trial": (1, 1), "trials": (trials, trials)}
     cases |= {"tree": (files, 0), "tree with trials": (files, trials)}
@@ -217,24 +190,24 @@ def compare(folder: Path, files: int, trials: int, figures: dict[str, Any]) -> N
     python = run("argparse and json", "nothing", "-c", _NOTHING)
     alone = {name: run("ds-migrate --jobs 1", name, "-m", "ds_migrate", "--jobs", "1") for name in cases}
     shared = {name: run("ds-migrate", name, "-m", "ds_migrate") for name in ("tree", "tree with trials")}
-    limits = {name: run("limit", name, "-c", LIMIT) for name in shared}
+    bounds = {name: run("lower bound", name, "-c", LOWER_BOUND) for name in shared}
 
     more = (alone["trials"].cpu_s - alone["one trial"].cpu_s) / (trials - 1)
     figures["one more trial"] = {"cpu_s": more, "bytes": len(TRIAL)}
     print(f"\none more trial of {len(TRIAL) / 1e3:.1f} kB: {more * 1e3:.0f} ms of CPU")
     for name, cost in shared.items():
-        for other, base in {"argparse and json": python, "the limit": limits[name]}.items():
+        for other, base in {"argparse and json": python, "the lower bound": bounds[name]}.items():
             wall, cpu = cost.wall_s / base.wall_s, cost.cpu_s / base.cpu_s
             one = alone[name].cpu_s / base.cpu_s
             print(f"{name}: {wall:.1f} times {other}; in CPU time {cpu:.1f} times, with one process {one:.1f} times")
 
-    command = [sys.executable, __file__, "--stages", str(folder / "tree with trials")]
+    command = [sys.executable, __file__, "--profile", str(folder / "tree with trials")]
     split: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-    figures["stages"] = split
-    print("\nCPU seconds by stage, tree with trials:")
-    for stage, seconds in split.items():
-        print(f"  {stage:<30}{seconds:.3f}")
-    print(f"  {'all of it':<30}{sum(split.values()):.3f}")
+    figures["packages"] = split
+    print("\nCPU seconds by package under a profiler, tree with trials:")
+    for package, seconds in split.items():
+        print(f"  {package:<30}{seconds:.3f}")
+    print(f"  {'total':<30}{sum(split.values()):.3f}")
 
 
 if __name__ == "__main__":

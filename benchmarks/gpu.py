@@ -1,7 +1,7 @@
-"""Runs the GPU tests and writes what they gave: ``python benchmarks/gpu.py [--out FILE]``.
+"""Run the GPU tests and write their results: ``python benchmarks/gpu.py [--out FILE]``.
 
-Needs a machine with a CUDA device, torch, deepspeed, pytest, rich, libcst and ruamel.yaml; no network, no compiler. The
-packages need not be installed: ``PYTHONPATH=codemod:runtime`` does. The result (device, versions, each test with its
+This needs a CUDA device, torch, deepspeed, pytest, rich, libcst and ruamel.yaml, but no network and no compiler. The
+repository's packages need not be installed: it sets ``PYTHONPATH``. The result (device, versions, each test with its
 outcome, seconds and figures) is one small JSON file, by default ``benchmarks/results/gpu.json``.
 """
 
@@ -24,15 +24,15 @@ PACKAGES = ("torch", "deepspeed", "numpy", "libcst")
 
 
 def device() -> dict[str, Any]:
-    """Name, memory in GiB and CUDA version of each GPU.
+    """Return the name and memory in GiB of each GPU, and the CUDA version.
 
     Raises:
-        SystemExit: there is none.
+        SystemExit: there is no GPU.
     """
     import torch
 
     if not torch.cuda.is_available():
-        raise SystemExit(f"torch {torch.__version__} sees no CUDA device: nothing is run, nothing is written")
+        raise SystemExit(f"torch {torch.__version__} finds no CUDA device; no test was run")
     properties = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
     return {
         "gpus": [f"{each.name}, {each.total_memory / 2**30:.0f} GiB" for each in properties],
@@ -41,7 +41,7 @@ def device() -> dict[str, Any]:
 
 
 def outcomes(report: Path) -> list[dict[str, Any]]:
-    """The tests of a JUnit report: name, outcome, seconds, recorded figures, and the end of a failure's text."""
+    """Return the tests of a JUnit report: name, outcome, seconds, recorded figures, and the end of a failure's text."""
     found = []
     for case in ET.parse(report).getroot().iter("testcase"):
         outcome, text = "passed", ""
@@ -63,16 +63,16 @@ def outcomes(report: Path) -> list[dict[str, Any]]:
 
 
 def main() -> int:
-    """Run the tests; 0 when all passed."""
+    """Run the tests; return 0 when all passed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/gpu.json")
-    parser.add_argument("-k", default="", help="as pytest's")
+    parser.add_argument("-k", default="", help="passed to pytest -k")
     options = parser.parse_args()
     machine = device()
     path = os.pathsep.join([str(ROOT / "codemod"), str(ROOT / "runtime"), os.environ.get("PYTHONPATH", "")])
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        # addopts asks for plugins' options to be known; such a machine has pytest alone.
+        # addopts has options of plugins, and such a machine may have pytest alone.
         command = [
             sys.executable, "-m", "pytest", "-m", "gpu", "tests/gpu", "-p", "no:cacheprovider", "-q", "-o", "addopts=",
             "-o", "junit_family=xunit1", f"--junitxml={report}", "-k", options.k,

@@ -1,17 +1,17 @@
-"""What a training loop costs: the runtime's, Determined's and one written by hand, side by side.
+"""Measure what a training loop costs: the runtime's, Determined's and one written by hand, in turns.
 
     python benchmarks/loop.py [--reports 30] [--launches 5] [--stage 0] [--layers 2] [--json FILE]
 
-The same small model, data and engine configuration on a CPU. A loop's own cost is what a step takes more than in the
-loop written by hand, which reads a batch, moves it, goes forward and backward and steps. Both other loops report every
-100 batches, with TensorBoard on, as by default; the runtime writes its log and JSON lines too.
+All use the same small model, data and engine configuration on a CPU. The cost of a loop is the time of a step beyond
+that of the loop written by hand, which reads a batch, moves it, and runs forward, backward and step. Both other loops
+report every 100 batches, with TensorBoard on, as by default; the runtime also writes its log and JSON lines.
 
-Each loop is a process of its own on the same core, and they take turns of one report, 100 steps, so that whatever else
-the machine does falls on all of them. Counted is the CPU time of the whole process, writer threads included, without
-validation and checkpoints. The cost is the median over the turns of the difference to the loop by hand. A process has
-its luck with memory for as long as it lives, so all are launched several times; the median launch counts.
+Each loop is a separate process on the same core. They take turns of one report, 100 steps, so that other work on the
+machine affects all of them. The measure is CPU time of the whole process with its writer threads, without validation
+and checkpoints. The cost is the median over the turns of the difference to the loop by hand. Memory layout varies from
+process to process, so all are launched several times, and the median launch counts.
 
-``determined`` refuses to train by DeepSpeed without a GPU; that refusal is taken out, nothing else is changed.
+``determined`` refuses to train with DeepSpeed without a GPU. This check is disabled; nothing else is changed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ WARM_UP = 5  # turns that do not count
 
 
 def by_hand(options: argparse.Namespace, turn: Callable[[], None]) -> None:
-    """A loop that does nothing else."""
+    """Train in a loop without anything else."""
     import torch
     from torch import nn
 
@@ -57,7 +57,7 @@ def by_hand(options: argparse.Namespace, turn: Callable[[], None]) -> None:
 
 
 def trial_runtime(options: argparse.Namespace, turn: Callable[[], None]) -> None:
-    """The runtime's loop, with everything on that is on by default in a run directory."""
+    """Train with the runtime's loop, with everything that a run directory has by default."""
     from trial_runtime import pytorch
     from trial_runtime.pytorch import deepspeed as package
 
@@ -66,7 +66,7 @@ def trial_runtime(options: argparse.Namespace, turn: Callable[[], None]) -> None
 
 
 def determined(options: argparse.Namespace, turn: Callable[[], None]) -> None:
-    """Determined's own loop."""
+    """Train with Determined's own loop."""
     import torch
 
     package = importlib.import_module("determined.pytorch.deepspeed")
@@ -149,9 +149,9 @@ def fit(pytorch: Any, package: Any, options: argparse.Namespace, turn: Callable[
 
 
 def child(options: argparse.Namespace) -> None:
-    """Train by one loop; say the CPU seconds of each turn, and wait for the next one."""
+    """Train with one loop; print the CPU seconds of each turn, and wait for the next one."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what the libraries print
+    os.dup2(2, 1)  # for what the libraries print
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     import deepspeed.ops
     import torch
@@ -189,7 +189,7 @@ def start(name: str, arguments: list[str], folder: str) -> subprocess.Popen[str]
 
 
 def microseconds(arguments: list[str], reports: int) -> dict[str, list[float]]:
-    """A step's microseconds in each turn of each loop."""
+    """Return the microseconds of a step in each turn of each loop."""
     with tempfile.TemporaryDirectory() as parent:
         folders = {name: Path(parent, name) for name in LOOPS}
         for folder in folders.values():
@@ -215,7 +215,7 @@ def microseconds(arguments: list[str], reports: int) -> dict[str, list[float]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--reports", type=int, default=30, help="turns of 100 steps")
-    parser.add_argument("--launches", type=int, default=5, help="times that all loops are started")
+    parser.add_argument("--launches", type=int, default=5, help="number of times that all loops are started")
     parser.add_argument("--stage", type=int, default=0, help="ZeRO stage")
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--json", type=Path, metavar="FILE")

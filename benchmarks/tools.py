@@ -1,17 +1,16 @@
-"""The codemod side by side with other tools on the same generated trees, and with what cannot be undercut.
+"""Measure the codemod, other tools and a lower bound on the same generated trees.
 
     python benchmarks/tools.py [--files 2000] [--bin FOLDER] [--limit 300]
 
-``--bin`` is where the other tools are, for example the ``bin`` of a virtual environment:
-``python3 -m venv tools && tools/bin/pip install ruff ast-grep-cli torchfix django-upgrade``. One that is not there is
-said and left out. Each runs as its documents say, without writing: ruff's ``UP`` rules, an ast-grep pattern, TorchFix,
-``django-upgrade --check``, libcst's own runner with a command that does nothing. They do other work than ds-migrate, so
-the table tells what a user waits for, not which is written better.
+``--bin`` is the folder with the other tools, for example the ``bin`` of a virtual environment:
+``python3 -m venv tools && tools/bin/pip install ruff ast-grep-cli torchfix django-upgrade``. A missing tool is reported
+as not installed. Each runs as documented, without writing: ruff's ``UP`` rules, an ast-grep pattern, TorchFix,
+``django-upgrade --check``, and libcst's own runner with a command that does nothing. They do other work than
+ds-migrate, so the table compares waiting times, not implementations.
 
-Times are those of the fastest of five runs, memory that of its largest process. Two rows are no tools: a Python
-process that only imports ``argparse`` and ``json``, and the limit, a Python process that imports ``argparse`` and
-``json``, reads every file, searches it for the words, and parses and prints with libcst, once, each file that has
-them.
+Times are those of the fastest of five runs, memory is that of its largest process. Two rows are not tools: a Python
+process that only imports ``argparse`` and ``json``, and the lower bound, a Python process that also reads every file,
+searches it for the words, and parses and prints those that have them with libcst, once.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from codemod import LIMIT, write_tree
+from codemod import LOWER_BOUND, write_tree
 
 
 @dataclass(frozen=True)
 class Tool:
-    """``command`` makes the command line for a folder of Python files; None where the tool is not installed."""
+    """A tool. ``command`` returns the command line for a folder of Python files; None where the tool is missing."""
 
     name: str
     command: Callable[[Path], list[str]] | None
@@ -43,13 +42,13 @@ class Tool:
 
 @dataclass
 class Row:
-    """Seconds of a run; None where it was not to be had, or took longer than the limit."""
+    """The cost of a run; None where the tool is missing or reached the time limit, which ``note`` reports."""
 
     tool: str
     wall_s: float | None = None
     cpu_s: float | None = None
     peak_mib: float | None = None
-    said: str = ""
+    note: str = ""
 
 
 def tools(folder: Path | None) -> Iterator[Tool]:
@@ -59,7 +58,7 @@ def tools(folder: Path | None) -> Iterator[Tool]:
     ruff, sg, torchfix, django = map(found, ("ruff", "ast-grep", "torchfix", "django-upgrade"))
     python = found("python") or sys.executable
     yield Tool("argparse, json", lambda _: [sys.executable, "-c", "import argparse, json"])
-    yield Tool("limit", lambda tree: [sys.executable, "-c", LIMIT, str(tree)])
+    yield Tool("lower bound", lambda tree: [sys.executable, "-c", LOWER_BOUND, str(tree)])
     yield Tool("ds-migrate", lambda tree: [sys.executable, "-m", "ds_migrate", str(tree)])
     yield Tool("ds-migrate --jobs 1", lambda tree: [sys.executable, "-m", "ds_migrate", "--jobs", "1", str(tree)])
     rules = ["check", "--isolated", "--no-cache", "--select", "UP", "--quiet", "--exit-zero"]
@@ -75,9 +74,9 @@ def tools(folder: Path | None) -> Iterator[Tool]:
 
 
 def timed(tool: Tool, tree: Path, limit: float) -> Row:
-    """The best of five runs; of one, where that takes more than ten seconds."""
+    """Return the best of five runs, or of one where that takes more than ten seconds."""
     if tool.command is None:
-        return Row(tool.name, said="not installed")
+        return Row(tool.name, note="not installed")
     best = Row(tool.name)
     for _ in range(5):
         row = _run(tool, tree, limit)
@@ -91,7 +90,7 @@ def timed(tool: Tool, tree: Path, limit: float) -> Row:
 
 
 def _run(tool: Tool, folder: Path, limit: float) -> Row:
-    """One run; without figures where it took longer than ``limit`` seconds and was ended, its workers included."""
+    """Run once. After ``limit`` seconds the run and its workers are killed, and the row has no figures."""
     assert tool.command is not None
     command, quiet = tool.command(folder), subprocess.DEVNULL
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
@@ -110,34 +109,36 @@ def _run(tool: Tool, folder: Path, limit: float) -> Row:
     wall = time.perf_counter() - start
     process.returncode = os.waitstatus_to_exitcode(status)
     if late:
-        return Row(tool.name, said=f"more than {limit:.0f} s")
+        return Row(tool.name, note=f"more than {limit:.0f} s")
     return Row(tool.name, wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
 
 
 def table(title: str, rows: list[Row]) -> Iterator[str]:
-    """Markdown: each tool, and how many times as long as ds-migrate and as the limit it takes."""
+    """Yield a Markdown table: each tool, with the ratios of its time to ds-migrate's and to the lower bound."""
     by_name = {row.tool: row.wall_s for row in rows}
     yield f"\n{title}\n"
-    yield "| tool | wall s | CPU s | MiB | × ds-migrate | × limit |"
+    yield "| tool | wall s | CPU s | MiB | × ds-migrate | × lower bound |"
     yield "|---|---|---|---|---|---|"
     for row in rows:
         if row.wall_s is None:
-            yield f"| {row.tool} | {row.said} | | | | |"
+            yield f"| {row.tool} | {row.note} | | | | |"
             continue
-        ratios = [f"{row.wall_s / base:.1f}" if (base := by_name[name]) else "" for name in ("ds-migrate", "limit")]
+        ratios = [
+            f"{row.wall_s / base:.1f}" if (base := by_name[name]) else "" for name in ("ds-migrate", "lower bound")
+        ]
         figures = f"{row.wall_s:.3f} | {row.cpu_s:.3f} | {row.peak_mib:.0f}"
         yield f"| {row.tool} | {figures} | {' | '.join(ratios)} |"
 
 
 def summary(trees: dict[str, list[Row]]) -> Iterator[str]:
-    """Markdown: all trees side by side, seconds that a user waits and, in brackets, how many times the limit's."""
+    """Yield a Markdown table of all trees: wall-clock seconds and, in brackets, the ratio to the lower bound."""
     yield "\n| tool | " + " | ".join(trees) + " |"
     yield "|---" * (len(trees) + 1) + "|"
-    limits = [next((row.wall_s for row in rows if row.tool == "limit"), None) for rows in trees.values()]
+    bounds = [next((row.wall_s for row in rows if row.tool == "lower bound"), None) for rows in trees.values()]
     for of_tool in zip(*trees.values(), strict=True):
         cells = [
-            row.said if row.wall_s is None else f"{row.wall_s:.2f} ({row.wall_s / limit:.1f})" if limit else ""
-            for row, limit in zip(of_tool, limits, strict=True)
+            row.note if row.wall_s is None else f"{row.wall_s:.2f} ({row.wall_s / bound:.1f})" if bound else ""
+            for row, bound in zip(of_tool, bounds, strict=True)
         ]
         yield f"| {of_tool[0].tool} | {' | '.join(cells)} |"
 
@@ -146,7 +147,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", type=int, nargs="+", default=[2000], help="sizes of the trees (default: 2000)")
     parser.add_argument("--bin", type=Path, help="folder with the other tools (default: PATH)")
-    parser.add_argument("--limit", type=float, default=300, help="seconds that a run may take (default: 300)")
+    parser.add_argument("--limit", type=float, default=300, help="time limit of a run in seconds (default: 300)")
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
     arguments = parser.parse_args()
     figures: dict[str, object] = {"python": platform.python_version(), "cores": os.cpu_count()}
