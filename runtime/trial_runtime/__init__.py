@@ -11,7 +11,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from trial_runtime import errors, gpu
-from trial_runtime._backend import _DistributedBackend
 from trial_runtime._cluster_info import ClusterInfo, TrialInfo, get_cluster_info
 from trial_runtime._import_from_path import import_from_path
 from trial_runtime.errors import InvalidHP
@@ -33,7 +32,6 @@ __all__ = [
     "InvalidHP",
     "TrialContext",
     "TrialInfo",
-    "_DistributedBackend",
     "core",
     "errors",
     "experimental",

@@ -92,12 +92,12 @@ class RunInfo:
 
     @property
     def metrics_path(self) -> Path:
-        """The JSON lines file of all reported metrics; only the chief writes it."""
+        """Return the JSON lines file of all reported metrics; only the chief writes it."""
         return Path(self.directory) / "metrics.jsonl"
 
     @property
     def tensorboard_directory(self) -> Path:
-        """The folder of TensorBoard event files."""
+        """Return the folder of TensorBoard event files."""
         return Path(self.directory) / "tensorboard"
 
 
@@ -149,24 +149,24 @@ class ClusterInfo:
 
     @property
     def gpu_uuids(self) -> list[str]:
-        """The GPUs of this node. Imports torch."""
+        """Return the UUIDs of this node's GPUs. Imports torch."""
         from trial_runtime import gpu
 
         return gpu.get_gpu_uuids()
 
     @property
     def user_data(self) -> dict[str, Any]:
-        """The ``data`` field of the experiment config."""
+        """Return the ``data`` field of the experiment config."""
         data = self.trial._config.get("data")
         return data if isinstance(data, dict) else {}
 
     def to_json(self) -> str:
-        """This description as one JSON object."""
+        """Return this description as one JSON object."""
         return json.dumps(dataclasses.asdict(self), indent=2)
 
     @classmethod
     def from_json(cls, text: str) -> ClusterInfo:
-        """The description that :meth:`to_json` wrote."""
+        """Return the description that :meth:`to_json` wrote."""
         fields = json.loads(text)
         run = fields.pop("run")
         fit: dict[str, Any] = {
@@ -176,7 +176,7 @@ class ClusterInfo:
 
 
 def newest_checkpoint(directory: Path) -> str | None:
-    """The absolute path of the newest committed checkpoint under ``directory``, or None when there is none.
+    """Return the absolute path of the newest committed checkpoint under ``directory``; None without one.
 
     It is the one that the file ``latest`` names. Where a user removed that one, or the process was killed before it
     wrote the file, it is the one with most batches.
@@ -190,7 +190,7 @@ def newest_checkpoint(directory: Path) -> str | None:
 
 
 def newest_of_run(path: Path) -> str | None:
-    """The newest checkpoint of a run directory, or of a folder of checkpoints; None when ``path`` is neither.
+    """Return the newest checkpoint of a run directory or of a folder of checkpoints; None when ``path`` is neither.
 
     Returns:
         An absolute path. Where the run's config keeps checkpoints in a remote storage and none is here, the URL there.
@@ -212,7 +212,7 @@ def _from_environment(value: str) -> ClusterInfo:
 
 
 def get_cluster_info() -> ClusterInfo | None:
-    """The run that this process is a rank of, or None when ``ds-train`` did not start it.
+    """Return the run that this process is a rank of; None when ``ds-train`` did not start it.
 
     The same object is returned each time while the environment stays the same.
     """

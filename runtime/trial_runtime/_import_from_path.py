@@ -12,7 +12,7 @@ _active = False
 
 
 def _modules_below(folder: Path) -> list[str]:
-    """Names of imported modules whose source lies in ``folder`` (packages included)."""
+    """Return the names of imported modules whose source lies in ``folder`` (packages included)."""
     names = []
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
@@ -22,7 +22,7 @@ def _modules_below(folder: Path) -> list[str]:
 
 
 def _named_as_in(folder: Path) -> list[str]:
-    """Names of imported modules that ``folder`` has too, wherever they came from."""
+    """Return the names of imported modules that ``folder`` has too, wherever they came from."""
     there = {path.stem for path in folder.glob("*.py")} | {path.parent.name for path in folder.glob("*/*.py")}
     return [name for name in list(sys.modules) if name.split(".")[0] in there]
 

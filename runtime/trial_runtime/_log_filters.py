@@ -25,7 +25,7 @@ class _Without(logging.Filter):
 
 
 def expect_cpu(devices: Path = Path("/dev")) -> None:
-    """Where there is no accelerator, or the user has hidden it, DeepSpeed need not say that it found none.
+    """Drop DeepSpeed's warning that it found no accelerator, where there is none or the user has hidden it.
 
     Where there is one that cannot be used (a torch without CUDA, a driver too old), its warning is the only hint.
     """

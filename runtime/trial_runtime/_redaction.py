@@ -23,7 +23,7 @@ _USER_IN_URL = re.compile(r"(?<=://)[^/@]+@")
 
 
 def masked(document: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of an experiment config with ``<masked>`` in place of each key."""
+    """Return a copy of an experiment config with ``<masked>`` in place of each secret."""
     copied = copy.deepcopy(dict(document))
     section = copied.get(_SECTION)
     if isinstance(section, str):
@@ -36,7 +36,7 @@ def masked(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def masked_text(text: str, document: Mapping[str, Any]) -> str:
-    """The text of a config file, masked likewise, comments and all; without keys it is the very text.
+    """Return a config file's text with secrets masked, comments kept; without secrets it is unchanged.
 
     Args:
         text: YAML.
@@ -58,7 +58,7 @@ def masked_text(text: str, document: Mapping[str, Any]) -> str:
 
 
 def masked_file(content: bytes) -> bytes:
-    """The content of a config file, masked; as it is when it is no experiment config."""
+    """Return a config file's content with secrets masked; unchanged when it is no experiment config."""
     from trial_runtime.train.config.document import parse_yaml
 
     try:
@@ -70,7 +70,7 @@ def masked_file(content: bytes) -> bytes:
 
 
 def masked_words(words: Sequence[str]) -> list[str]:
-    """Words of a command line, with what ``--config checkpoint_storage.KEY=VALUE`` gives masked."""
+    """Return a command line's words with the values of ``--config checkpoint_storage.KEY=VALUE`` masked."""
     fields = "|".join((*FIELDS, r"options[^=]*"))
     assignment = re.compile(rf"(?s)^((?:--config=)?{_SECTION}\.(?:{fields})=).*")
     login = re.compile(rf"(?s)^((?:--config=)?environment\.{_REGISTRY}(?!\.username)[^=]*=).*")
@@ -96,7 +96,7 @@ def _masked(name: str, value: Any) -> Any:
 
 
 def _without_texts(value: Any) -> Any:
-    """The driver's options: any text may be a key."""
+    """Mask all strings of the driver's options: any of them may be a secret."""
     if isinstance(value, Mapping):
         return {name: _without_texts(inner) for name, inner in value.items()}
     return MASK if isinstance(value, str) else value

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 
 
 def train(arguments: Sequence[str] | None = None) -> int:
-    """``ds-train``: run a trial from its experiment config; the exit code."""
+    """Run ``ds-train``: a trial from its experiment config. Returns the exit code."""
     from trial_runtime.train.cli import main
 
     return main(arguments)
 
 
 def verify(arguments: Sequence[str] | None = None) -> int:
-    """``ds-verify``: compare an original trial with its conversion; the exit code."""
+    """Run ``ds-verify``: compare an original trial with its conversion. Returns the exit code."""
     from ds_verify.cli import main
 
     return main(arguments)

@@ -17,7 +17,7 @@ _OF_TORCH = (".pt", ".pth", ".bin")
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options of the command."""
+    """Build the command's argument parser."""
     made = argparse.ArgumentParser(
         prog="python -m trial_runtime.export",
         description="Write the whole fp32 weights of a checkpoint to a safetensors file, for each engine (or model of "
@@ -91,7 +91,7 @@ def _write(path: Path, file: Path, engine: int | None) -> Iterator[str]:
 
 
 def _models(path: Path) -> list[Callable[[], dict[str, Any]]]:
-    """What reads the weights of each engine or model."""
+    """Return a function for each engine or model that reads its weights."""
     import torch
 
     from trial_runtime.pytorch._checkpoints import determined_format

@@ -166,9 +166,7 @@ def test_a_context_made_by_hand_answers_as_determineds() -> None:
         model = context.wrap_model(torch.nn.Linear(1, 1))
         context.backward(model(torch.ones(1, 1)).sum())
         assert float(model.weight.grad) == 1.0
-        context._set_default_gradient_compression(False)
-        context._set_default_average_aggregated_gradients(False)
-        optimizer = context.wrap_optimizer(torch.optim.SGD(model.parameters(), 0.1))
+        optimizer = context.wrap_optimizer(torch.optim.SGD(model.parameters(), 0.1), average_aggregated_gradients=False)
         assert context._average == {optimizer: False}
     assert pytorch.CheckpointLoadContext().get_trial_seed() == 0
 

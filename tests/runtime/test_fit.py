@@ -120,7 +120,7 @@ def told(
     """The story of one training: arguments are those of the controller, lengths as ``("Batch", 3)``."""
     api, log = det.pytorch, []  # type: ignore[var-annotated]
     controller = api._PyTorchTrialController
-    controller.pre_execute_hook(17, det._DistributedBackend())
+    controller.pre_execute_hook(17, determined._DistributedBackend())
     run = det.core._dummy_init(checkpoint_storage=str(folder))
     run.start()
     context = api.PyTorchTrialContext(

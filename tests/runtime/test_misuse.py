@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import trial_runtime
@@ -166,9 +165,6 @@ MISUSES: dict[str, Misuse] = {
     "no dict of an unnamed reducer": lambda det: reduced(det, len, None),
     "a dict of a named reducer": lambda det: reduced(det, lambda values: {"number": len(values)}, "number"),
     "a reducer that fails": lambda det: reduced(det, lambda values: 1 / len(values), "mean"),
-    "weights that are too few": lambda det: det.pytorch._simple_reduce_metrics(
-        det.pytorch.Reducer.AVG, np.array([1.0, 2.0]), [1]
-    ),
     "a DeepSpeed config that is a list": lambda det: det.pytorch.deepspeed.overwrite_deepspeed_config([1], {}),
     "a dict over a number": lambda det: det.pytorch.deepspeed.overwrite_deepspeed_config({"a": 1}, {"a": {"b": 1}}),
     "a DeepSpeed config there is not": lambda det: det.pytorch.deepspeed.overwrite_deepspeed_config("no.json", {}),

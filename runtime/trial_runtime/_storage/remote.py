@@ -40,22 +40,22 @@ class Location:
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
 
     def below(self, name: str) -> Location:
-        """The folder of this name in it."""
+        """Return the folder of this name inside this one."""
         return dataclasses.replace(self, url=f"{self.url.rstrip('/')}/{name}")
 
 
 def is_url(text: str) -> bool:
-    """Whether this names a place in a storage, and not a path."""
+    """Return whether ``text`` is a URL of a storage rather than a path."""
     return _URL.match(text) is not None
 
 
 def with_environment_options(url: str) -> Location:
-    """The location, with the options that ``ds-train`` hands on; without them the driver finds keys by itself."""
+    """Return the location with the options that ``ds-train`` passes on; without them the driver finds keys itself."""
     return Location(url, json.loads(os.environ.get(OPTIONS_VARIABLE, "{}")))
 
 
 def call(location: Location, action: str, **arguments: Any) -> Any:
-    """Do something in the storage and wait for it.
+    """Run an action in the storage's process and wait for its result.
 
     Args:
         location: the folder of a run's checkpoints.
@@ -86,7 +86,7 @@ def call(location: Location, action: str, **arguments: Any) -> Any:
 
 @contextlib.contextmanager
 def fetched(given: str | Path) -> Iterator[Path]:
-    """A checkpoint as a local folder: itself, or a copy that goes at the end.
+    """Provide a checkpoint as a local folder: itself, or a copy that is removed at the end.
 
     Args:
         given: a path, or the URL of a checkpoint or of a run's checkpoints (its newest).
@@ -105,7 +105,7 @@ def fetched(given: str | Path) -> Iterator[Path]:
 
 
 def resolve(location: Location) -> tuple[Location, str]:
-    """The folder of a run's checkpoints and the name in it, from the URL of either.
+    """Return the folder of a run's checkpoints and the checkpoint's name, from the URL of either.
 
     Raises:
         CheckpointStorageError: there is no checkpoint.
@@ -127,7 +127,7 @@ def _mask_secrets(text: str, location: Location) -> str:
 
 
 def iter_strings(value: Any) -> Iterator[str]:
-    """All texts in a mapping, at any depth."""
+    """Yield all strings in a mapping, at any depth."""
     if isinstance(value, Mapping):
         for inner in value.values():
             yield from iter_strings(inner)

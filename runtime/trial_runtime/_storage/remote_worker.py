@@ -52,31 +52,31 @@ class RemoteStorage:
             raise ValueError(f"fsspec knows no storage of the kind {scheme}://") from error
 
     def names(self) -> list[str]:
-        """The checkpoints, oldest first."""
+        """Return the checkpoints, oldest first."""
         found = self.files_of_url.glob(f"{self.root}/*/{_MANIFEST}")
         if not found and self.has_buckets and not self.files_of_url.exists(self.root.partition("/")[0]):
             raise FileNotFoundError(f"there is no bucket {self.root.partition('/')[0]}, or it may not be listed")
         return sorted(str(path).rstrip("/").split("/")[-2] for path in found)
 
     def latest(self) -> str | None:
-        """The newest checkpoint."""
+        """Return the newest checkpoint."""
         names = self.names()
         pointer = f"{self.root}/{_LATEST}"
         told = self.files_of_url.cat_file(pointer).decode().strip() if self.files_of_url.exists(pointer) else ""
         return told if told in names else names[-1] if names else None
 
     def beyond(self, name: str | None) -> str | None:
-        """The newest checkpoint, unless it is the one that a run has here, or that one is not there yet."""
+        """Return the newest checkpoint, unless it is ``name``, or ``name`` is not in the storage yet."""
         newest = self.latest()
         return newest if name is None or (name in self.names() and name != newest) else None
 
     def batches(self) -> dict[str, int]:
-        """How many batches each checkpoint was trained."""
+        """Return how many batches each checkpoint was trained for."""
         manifests = {name: self.files_of_url.cat_file(f"{self.root}/{name}/{_MANIFEST}") for name in self.names()}
         return {name: int(json.loads(manifest)["progress"]["batches"]) for name, manifest in manifests.items()}
 
     def files(self, name: str) -> dict[str, int]:
-        """A checkpoint's files, relative to it, and their sizes in bytes."""
+        """Return a checkpoint's files, relative to it, and their sizes in bytes."""
         folder = f"{self.root}/{name}"
         found = self.files_of_url.find(folder, detail=True)
         start = len(self.files_of_url._strip_protocol(folder)) + 1
@@ -114,7 +114,7 @@ ACTIONS = ("names", "latest", "beyond", "batches", "files", "put", "commit", "ge
 
 
 def main() -> int:
-    """Do the job on stdin. 0: done, the result is on stdout; 1: the last line on stderr says why not."""
+    """Run the job on stdin. Exit code 0: the result is on stdout; 1: the last line on stderr is the error."""
     job = json.load(sys.stdin)
     assert job["action"] in ACTIONS
     try:

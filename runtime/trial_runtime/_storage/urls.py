@@ -32,7 +32,7 @@ class CheckpointStorage:
 
 
 def read_storage(section: Section, context: Path) -> CheckpointStorage:
-    """The storage that ``section`` describes; relative paths start at the context directory."""
+    """Return the storage that ``section`` describes; relative paths start at the context directory."""
     best = section.optional_integer("save_trial_best")
     experiment_best = section.optional_integer("save_experiment_best")
     latest = section.optional_integer("save_trial_latest")
@@ -46,7 +46,7 @@ def read_storage(section: Section, context: Path) -> CheckpointStorage:
 
 
 def section_of(root: Section) -> Section:
-    """``checkpoint_storage``: fields, or shortly a URL or a folder."""
+    """Return ``checkpoint_storage`` as fields; a bare string is a URL or a folder."""
     value = root.get("checkpoint_storage")
     if not isinstance(value, str):
         return root.section("checkpoint_storage")
@@ -55,7 +55,7 @@ def section_of(root: Section) -> Section:
 
 
 def remote_of(config: Mapping[str, Any]) -> Location | None:
-    """The remote storage of an experiment config, None without one.
+    """Return the remote storage of an experiment config; None without one.
 
     Raises:
         ConfigError: its fields are wrong.
@@ -103,7 +103,7 @@ def _shared(section: Section, context: Path) -> Path | None:
 
 
 def _remote(section: Section) -> Location | None:
-    """What Determined's fields, or ``url`` and ``options``, say."""
+    """Return the location that Determined's fields, or ``url`` and ``options``, describe."""
     kind = section.get("type")
     if kind == "url":
         url, options = section.text("url"), section.get("options") or {}

@@ -47,7 +47,7 @@ def _dummy_init(
     tensorboard_path: Path | None = None,
     preempt_mode: Any = None,
 ) -> Context:
-    """A run without ``init()``, to make a trial's context by hand in a unit test.
+    """Make a run without ``init()``, for a trial's context in a unit test.
 
     Args:
         distributed: its ranks; by default this process alone.

@@ -89,7 +89,7 @@ class DistributedContext:
 
     @classmethod
     def from_torch_distributed(cls, chief_ip: str | None = None) -> DistributedContext:
-        """The context that ``torchrun`` (or an initialised torch.distributed) describes.
+        """Return the context that ``torchrun`` (or an initialized torch.distributed) describes.
 
         Args:
             chief_ip: address of rank 0; by default the environment's ``DET_CHIEF_IP``. Not needed under ``torchrun``.
@@ -101,7 +101,7 @@ class DistributedContext:
 
     @classmethod
     def from_deepspeed(cls, chief_ip: str | None = None) -> DistributedContext:
-        """The context that the ``deepspeed`` launcher describes; works under ``torchrun`` too.
+        """Return the context that the ``deepspeed`` launcher describes; works under ``torchrun`` too.
 
         Args:
             chief_ip: address of rank 0; by default the environment's ``DET_CHIEF_IP``.
@@ -113,7 +113,7 @@ class DistributedContext:
 
     @classmethod
     def from_horovod(cls, hvd: Any, chief_ip: str | None = None) -> DistributedContext:
-        """The context that an initialised Horovod module describes.
+        """Return the context that an initialized Horovod module describes.
 
         Trials share their gradients through torch.distributed, not through Horovod: wrapping a model on several ranks
         needs that to be up.
@@ -156,19 +156,19 @@ class DistributedContext:
         )
 
     def get_rank(self) -> int:
-        """Index of this process in the run."""
+        """Return the index of this process in the run."""
         return self.rank
 
     def get_local_rank(self) -> int:
-        """Index of this process on its node."""
+        """Return the index of this process on its node."""
         return self.local_rank
 
     def get_size(self) -> int:
-        """Number of processes in the run."""
+        """Return the number of processes in the run."""
         return self.size
 
     def get_num_agents(self) -> int:
-        """Number of nodes in the run."""
+        """Return the number of nodes in the run."""
         return self.cross_size
 
     def close(self) -> None:
@@ -186,23 +186,23 @@ class DistributedContext:
         return self._gather(stuff, self.size, self._is_chief, local=False)
 
     def gather_local(self, stuff: Any) -> list[Any] | None:
-        """:meth:`gather` among the ranks of this node, to its local chief."""
+        """Gather among the ranks of this node, to its local chief; see :meth:`gather`."""
         return self._gather(stuff, self.local_size, self._is_local_chief, local=True)
 
     def allgather(self, stuff: Any) -> list[Any]:
-        """Every rank's ``stuff`` (picklable), ordered by rank, on every rank."""
+        """Return every rank's ``stuff`` (picklable), ordered by rank, on every rank."""
         return self._allgather(stuff, self.size, local=False)
 
     def allgather_local(self, stuff: Any) -> list[Any]:
-        """:meth:`allgather` among the ranks of this node."""
+        """Gather on every rank of this node; see :meth:`allgather`."""
         return self._allgather(stuff, self.local_size, local=True)
 
     def broadcast(self, stuff: Any) -> Any:
-        """The chief's ``stuff`` (picklable) on every rank."""
+        """Return the chief's ``stuff`` (picklable) on every rank."""
         return stuff if self.size == 1 else self._collectives_of(local=False).broadcast(stuff)
 
     def broadcast_local(self, stuff: Any = None) -> Any:
-        """The local chief's ``stuff`` on every rank of this node."""
+        """Return the local chief's ``stuff`` on every rank of this node."""
         return stuff if self.local_size == 1 else self._collectives_of(local=True).broadcast(stuff)
 
     def barrier(self) -> None:
@@ -217,7 +217,7 @@ class DistributedContext:
         return [stuff] if size == 1 else self._collectives_of(local).allgather(stuff)
 
     def group(self) -> Any:
-        """The gloo group of all ranks' collectives. Made on first use, by all ranks.
+        """Return the gloo group of all ranks' collectives. Created on first use, by all ranks.
 
         Raises:
             ValueError: when torch.distributed is not up and the environment does not say how to bring it up.
@@ -238,7 +238,7 @@ class DistributedContext:
         return self._collectives[local]
 
     def _with_separate_groups(self) -> DistributedContext:
-        """The same ranks with groups of their own, for a thread beside this one. Collective."""
+        """Return the same ranks with separate groups, for another thread. Collective."""
         other = copy.copy(self)
         if self.size > 1:
             over_torch = isinstance(self._collectives_of(local=False), TorchCollectives)
@@ -248,7 +248,7 @@ class DistributedContext:
         return other
 
     def _uses_torch_distributed(self) -> bool:
-        """Whether torch.distributed has these very ranks; brings it up where the environment describes them."""
+        """Return whether torch.distributed has these ranks; initializes it where the environment describes them."""
         env, own = os.environ, (self.rank, self.size)
         if not dist.is_initialized():
             described = (env.get("RANK"), env.get("WORLD_SIZE")) == (str(self.rank), str(self.size))

@@ -17,10 +17,10 @@ class ObjectCollectives(Protocol):
     """Collectives among some ranks, which all make the same calls in the same order."""
 
     def allgather(self, stuff: Any) -> list[Any]:
-        """Every rank's ``stuff`` (picklable), ordered by rank, on every rank."""
+        """Return every rank's ``stuff`` (picklable), ordered by rank, on every rank."""
 
     def broadcast(self, stuff: Any) -> Any:
-        """The first rank's ``stuff`` (picklable) on every rank."""
+        """Return the first rank's ``stuff`` (picklable) on every rank."""
 
 
 class TorchCollectives:
@@ -81,7 +81,7 @@ class StoreCollectives:
 
 
 def connect_store(address: str, port: int, rank: int, size: int) -> Any:
-    """A store that rank 0 serves at ``address:port``.
+    """Connect to the store that rank 0 serves at ``address:port``.
 
     Raises:
         torch.distributed.DistError: when rank 0 does not answer within five minutes, or cannot serve at this port.
@@ -93,6 +93,6 @@ def connect_store(address: str, port: int, rank: int, size: int) -> Any:
 
 
 def make_substore(store: Any, name: str) -> Any:
-    """A store within a store, with keys of its own."""
+    """Return a store within a store, with separate keys."""
     stores: Any = dist
     return stores.PrefixStore(name, store)

@@ -23,8 +23,8 @@ class Checkpoint:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Its manifest: progress, versions, and sizes and hashes of its files; also ``steps_completed``, the batches
-        trained. What Determined wrote into one of its own."""
+        """Return its manifest: progress, versions, and sizes and hashes of its files; also ``steps_completed``, the
+        batches trained. What Determined wrote into one of its own."""
         for name in ("manifest.json", "metadata.json"):
             if (self._path / name).is_file():
                 facts: dict[str, Any] = json.loads((self._path / name).read_text(encoding="utf-8"))
@@ -34,7 +34,7 @@ class Checkpoint:
         return {}
 
     def download(self, path: str | Path | None = None) -> str:
-        """The folder with its files.
+        """Return the folder with its files.
 
         Args:
             path: a folder to copy them to; by default they stay where they are.
@@ -48,7 +48,8 @@ class Checkpoint:
 
 
 def get_checkpoint(uuid: str) -> Checkpoint:
-    """The checkpoint of this name in the run's checkpoint directory, or at this path; ``"latest"`` is the newest.
+    """Return the checkpoint of this name in the run's checkpoint directory, or at this path; ``"latest"`` is the
+    newest.
 
     The directory is that of the run under ``ds-train``, else ``checkpoints`` in the working directory.
 

@@ -5,14 +5,12 @@ from trial_runtime.pytorch._callback import PyTorchCallback
 from trial_runtime.pytorch._checkpoints.load import CheckpointLoadContext, load_trial_from_checkpoint_path
 from trial_runtime.pytorch._context import TrialContext
 from trial_runtime.pytorch._controller import _PyTorchTrialController
-from trial_runtime.pytorch._data.loader import DataLoader, TorchData, _Data, adapt_batch_sampler, data_length, to_device
-from trial_runtime.pytorch._data.training_data import _dataset_repro_warning
+from trial_runtime.pytorch._data.loader import DataLoader, TorchData, adapt_batch_sampler, data_length, to_device
 from trial_runtime.pytorch._lr_scheduler import LRScheduler
 from trial_runtime.pytorch._pytorch_context import PyTorchExperimentalContext, PyTorchTrialContext
-from trial_runtime.pytorch._reducer import MetricReducer, Reducer, _PyTorchReducerContext, _SimpleReducer
-from trial_runtime.pytorch._reporting.aggregation import _simple_reduce_metrics
+from trial_runtime.pytorch._reducer import MetricReducer, Reducer, _SimpleReducer
 from trial_runtime.pytorch._reporting.sinks import MetricsRecorder, MetricsSink
-from trial_runtime.pytorch._train_units import Batch, Epoch, TrainUnit, _TrialState
+from trial_runtime.pytorch._train_units import Batch, Epoch, TrainUnit
 from trial_runtime.pytorch._trainer import Trainer, init
 from trial_runtime.pytorch._trial import PyTorchTrial
 
@@ -34,13 +32,8 @@ __all__ = [
     "TrainUnit",
     "Trainer",
     "TrialContext",
-    "_Data",
-    "_PyTorchReducerContext",
     "_PyTorchTrialController",
     "_SimpleReducer",
-    "_TrialState",
-    "_dataset_repro_warning",
-    "_simple_reduce_metrics",
     "adapt_batch_sampler",
     "data_length",
     "init",

@@ -14,7 +14,7 @@ class PyTorchCallback:
     """
 
     def on_trial_startup(self, first_batch_idx: int, checkpoint_uuid: str | None) -> None:
-        """Before the data loaders are built.
+        """Run before the data loaders are built.
 
         Args:
             first_batch_idx: index of the first batch to train; not 0 when training is resumed.
@@ -22,27 +22,27 @@ class PyTorchCallback:
         """
 
     def on_trial_shutdown(self) -> None:
-        """When training ends, in whatever way; callbacks in reverse order."""
+        """Run when training ends, in whatever way; callbacks in reverse order."""
 
     def on_training_start(self) -> None:
-        """After a checkpoint was loaded, before the first batch."""
+        """Run after a checkpoint was loaded, before the first batch."""
 
     def on_training_epoch_start(self, epoch_idx: int) -> None:
-        """Before the first batch of an epoch.
+        """Run before the first batch of an epoch.
 
         Args:
             epoch_idx: its index, from the start of training.
         """
 
     def on_training_epoch_end(self, epoch_idx: int) -> None:
-        """After the last batch of an epoch.
+        """Run after the last batch of an epoch.
 
         Args:
             epoch_idx: its index, from the start of training.
         """
 
     def on_training_workload_end(self, avg_metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]) -> None:
-        """After training metrics were reported.
+        """Run after training metrics were reported.
 
         Args:
             avg_metrics: mean of each metric since the last report, over batches and ranks, and the reducers' metrics.
@@ -50,50 +50,50 @@ class PyTorchCallback:
         """
 
     def on_validation_start(self) -> None:
-        """Before a validation."""
+        """Run before a validation."""
 
     def on_validation_epoch_start(self) -> None:
-        """Before the first validation batch; not with ``evaluate_full_dataset``."""
+        """Run before the first validation batch; not with ``evaluate_full_dataset``."""
 
     def on_validation_epoch_end(self, outputs: list[Any]) -> None:
-        """After the last validation batch; not with ``evaluate_full_dataset``.
+        """Run after the last validation batch; not with ``evaluate_full_dataset``.
 
         Args:
             outputs: what ``evaluate_batch`` returned on this rank, tensors as numpy arrays.
         """
 
     def on_validation_end(self, metrics: dict[str, Any]) -> None:
-        """After a validation.
+        """Run after a validation.
 
         Args:
             metrics: the reduced metrics, on every rank.
         """
 
     def on_checkpoint_load_start(self, checkpoint: dict[str, Any]) -> None:
-        """Before a checkpoint is applied; ``checkpoint`` may be changed in place."""
+        """Run before a checkpoint is applied; ``checkpoint`` may be changed in place."""
 
     def on_checkpoint_save_start(self, checkpoint: dict[str, Any]) -> None:
-        """Before a checkpoint is written; ``checkpoint`` may be changed in place."""
+        """Run before a checkpoint is written; ``checkpoint`` may be changed in place."""
 
     def on_checkpoint_end(self, checkpoint_dir: str) -> None:
         """Deprecated spelling of :meth:`on_checkpoint_write_end`."""
 
     def on_checkpoint_write_end(self, checkpoint_dir: str) -> None:
-        """After the checkpoint's files were written, before it is committed.
+        """Run after the checkpoint's files were written, before it is committed.
 
         Args:
             checkpoint_dir: the folder; more files may be put there.
         """
 
     def on_checkpoint_upload_end(self, uuid: str) -> None:
-        """After the checkpoint was committed under the name ``uuid``, and uploaded where there is a remote storage.
+        """Run after the checkpoint ``uuid`` was committed, and uploaded where there is a remote storage.
 
         Committing goes on beside training: this comes at the first report, validation or checkpoint after it has ended,
         before the next save and before training ends.
         """
 
     def state_dict(self) -> dict[str, Any]:
-        """State to keep in checkpoints; must be picklable."""
+        """Return the state to keep in checkpoints; must be picklable."""
         return {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -97,7 +97,7 @@ class TrialContext(_PyTorchReducerContext):
     def _make(
         cls, run: core.Context, hparams: dict[str, Any] | None, exp_conf: dict[str, Any] | None, **own: Any
     ) -> Self:
-        """The context of a trial in this run, with what the run says about everything else.
+        """Make the context of a trial in this run, with the run's settings for everything else.
 
         Args:
             own: what the kind of context takes beside that.
@@ -119,13 +119,13 @@ class TrialContext(_PyTorchReducerContext):
     # Configuration
 
     def get_hparams(self) -> dict[str, Any]:
-        """All hyperparameters. Raises ValueError when none were given."""
+        """Return all hyperparameters. Raises ValueError when none were given."""
         if self._settings.hparams is None:
             raise ValueError(_NO_HPARAMS)
         return self._settings.hparams
 
     def get_hparam(self, name: str) -> Any:
-        """One hyperparameter. Raises ValueError when there is none of this name."""
+        """Return one hyperparameter. Raises ValueError when there is none of this name."""
         hparams = self.get_hparams()
         if name not in hparams:
             there = ", ".join(sorted(hparams)) or "none"
@@ -135,38 +135,39 @@ class TrialContext(_PyTorchReducerContext):
         return hparams[name]
 
     def get_experiment_config(self) -> dict[str, Any]:
-        """The experiment config. Raises ValueError when none was given."""
+        """Return the experiment config. Raises ValueError when none was given."""
         if self._settings.exp_conf is None:
             raise ValueError("No experiment config is known to this trial. Give it to init(exp_conf=...).")
         return self._settings.exp_conf
 
     def get_data_config(self) -> dict[str, Any]:
-        """The field ``data`` of the experiment config."""
+        """Return the field ``data`` of the experiment config."""
         data: dict[str, Any] | None = self.get_experiment_config().get("data")
         return {} if data is None else data
 
     def get_global_batch_size(self) -> int:
-        """Samples of all ranks' batches together: the hyperparameter, rounded down to a multiple of the ranks."""
+        """Return the samples of all ranks' batches together: the hyperparameter, rounded down to a multiple of the
+        ranks."""
         if self._global_batch_size is None:
             raise ValueError(_NO_BATCH_SIZE)
         return self._global_batch_size
 
     def get_per_slot_batch_size(self) -> int:
-        """Samples of one rank's batch: the global batch size over the number of ranks."""
+        """Return the samples of one rank's batch: the global batch size over the number of ranks."""
         if self._per_slot_batch_size is None:
             raise ValueError(_NO_BATCH_SIZE)
         return self._per_slot_batch_size
 
     def get_trial_seed(self) -> int:
-        """The seed of the run."""
+        """Return the seed of the run."""
         return torch.initial_seed() % 2**31 if self._settings.seed is None else self._settings.seed
 
     def get_trial_id(self) -> int:
-        """The number of this run under ``ds-train``, else 0."""
+        """Return the number of this run under ``ds-train``, else 0."""
         return self._settings.info.trial.trial_id if self._settings.info else 0
 
     def get_experiment_id(self) -> int:
-        """The number of this experiment under ``ds-train``, else 0."""
+        """Return the number of this experiment under ``ds-train``, else 0."""
         return self._settings.info.trial.experiment_id if self._settings.info else 0
 
     def disable_dataset_reproducibility_checks(self) -> None:
@@ -185,30 +186,30 @@ class TrialContext(_PyTorchReducerContext):
         return self._progress
 
     def get_initial_batch(self) -> int:
-        """Index of the first batch that this process trains; not 0 when training was resumed."""
+        """Return the index of the first batch that this process trains; not 0 when training was resumed."""
         return self._initial_batch
 
     def current_train_batch(self) -> int:
-        """Index of the batch that is being trained, from the start of training; between batches of the latest."""
+        """Return the index of the current batch, from the start of training; between batches, of the latest."""
         progress = self._position()
         return progress.batches if self._micro_idx is None else self._micro_idx // progress.micro_batches
 
     def current_train_epoch(self) -> int:
-        """Index of the epoch that this batch belongs to."""
+        """Return the index of the epoch that this batch belongs to."""
         return self._position().epoch_of(self.current_train_batch())
 
     def is_epoch_start(self) -> bool:
-        """Whether this batch is the first of its epoch."""
+        """Return whether this batch is the first of its epoch."""
         batch, epoch_of = self.current_train_batch(), self._position().epoch_of
         return batch == 0 or epoch_of(batch) > epoch_of(batch - 1)
 
     def is_epoch_end(self) -> bool:
-        """Whether this batch is the last of its epoch."""
+        """Return whether this batch is the last of its epoch."""
         batch, epoch_of = self.current_train_batch(), self._position().epoch_of
         return epoch_of(batch + 1) > epoch_of(batch)
 
     def get_stop_requested(self) -> bool:
-        """Whether this rank has asked to stop."""
+        """Return whether this rank has asked to stop."""
         return self._stop_requested
 
     def set_stop_requested(self, stop_requested: bool) -> None:
@@ -254,11 +255,11 @@ class TrialContext(_PyTorchReducerContext):
         self.profiler = torch.profiler.profile(*args, on_trace_ready=handler, **kwargs)
 
     def get_tensorboard_path(self) -> Path:
-        """Where TensorBoard files go."""
+        """Return the directory of TensorBoard files."""
         return self._settings.tensorboard_directory
 
     def get_tensorboard_writer(self) -> Any:
-        """A ``torch.utils.tensorboard.SummaryWriter`` of this rank."""
+        """Return a ``torch.utils.tensorboard.SummaryWriter`` of this rank."""
         if self._tensorboard_writer is None:
             from torch.utils.tensorboard import SummaryWriter
 
@@ -280,7 +281,7 @@ class TrialContext(_PyTorchReducerContext):
         self._tensorboard_enabled = enable_tensorboard_logging
 
     def get_enable_tensorboard_logging(self) -> bool:
-        """Whether the loop writes reported metrics to TensorBoard."""
+        """Return whether the loop writes reported metrics to TensorBoard."""
         return self._tensorboard_enabled
 
     def _close(self) -> None:
@@ -298,7 +299,7 @@ def _own_device(distributed: core.DistributedContext) -> torch.device:
 
 
 def _constant(value: Any) -> Any:
-    """A hyperparameter's value, where the experiment config gives one: ``{type: const, val: 3}`` is 3."""
+    """Return a hyperparameter's value where the config gives one: ``{type: const, val: 3}`` is 3."""
     if isinstance(value, dict) and value.get("type") == "const":
         return value.get("val")
     return value

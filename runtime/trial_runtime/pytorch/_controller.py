@@ -6,14 +6,10 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from trial_runtime.pytorch._checkpoints.run_state import CheckpointPolicy, RunCheckpointer
 from trial_runtime.pytorch._checkpoints.store import CheckpointStore
 from trial_runtime.pytorch._context import TrialContext
 from trial_runtime.pytorch._data import rng
-from trial_runtime.pytorch._data.loader import DataLoader
-from trial_runtime.pytorch._data.training_data import check_loader
 from trial_runtime.pytorch._loop.progress import Progress
 from trial_runtime.pytorch._loop.pytorch_strategy import PyTorchStrategy
 from trial_runtime.pytorch._loop.strategy import Strategy
@@ -21,7 +17,7 @@ from trial_runtime.pytorch._loop.throughput import Throughput
 from trial_runtime.pytorch._loop.training_loop import FitPlan, TrainingLoop
 from trial_runtime.pytorch._reporting.progress_bar import ProgressBar, find_bar_terminal
 from trial_runtime.pytorch._reporting.sinks import JsonLinesSink, LoggingSink, MetricsSink, TensorBoardSink
-from trial_runtime.pytorch._train_units import Batch, TrainUnit, _TrialState
+from trial_runtime.pytorch._train_units import Batch, TrainUnit
 
 
 class TrialController:
@@ -58,10 +54,8 @@ class TrialController:
         profiling_enabled: bool | None,
     ) -> None:
         del steps_completed, local_training, global_batch_size, profiling_enabled
-        self.trial = trial_inst
         self.context: TrialContext = context
         context._progress = Progress()  # counts begin anew, also in a second fit()
-        self.max_length = max_length
         policy = CheckpointPolicy(checkpoint_policy, searcher_metric_name, smaller_is_better)
         plan = FitPlan(
             length=Batch(1) if test_mode else max_length,
@@ -84,7 +78,7 @@ class TrialController:
 
     @classmethod
     def pre_execute_hook(cls, trial_seed: int, distributed_backend: Any) -> None:
-        """What ``init()`` does for a context that is made by hand: seed the generators.
+        """Seed the generators, as ``init()`` does, for a context that is made directly.
 
         Args:
             trial_seed: the seed, the same on every rank.
@@ -98,45 +92,8 @@ class TrialController:
         with self._bar.shown() if self._bar is not None else contextlib.nullcontext():
             self._loop.run()
 
-    @property
-    def state(self) -> _TrialState:
-        """How far training has come."""
-        progress = self.context._progress
-        return _TrialState(
-            trial_id=self.context.get_trial_id(),
-            last_ckpt=progress.last_checkpoint,
-            last_val=progress.last_validation,
-            batches_trained=progress.batches,
-            epochs_trained=progress.epochs,
-        )
-
-    @property
-    def callbacks(self) -> dict[str, Any]:
-        """The trial's callbacks by name, once :meth:`run` has begun."""
-        return self._strategy.callbacks
-
-    def _set_data_loaders(self) -> None:
-        """Build the loaders of this rank's share as ``training_loader`` (endless) and ``validation_loader``.
-
-        :meth:`run` builds its own.
-        """
-        strategy, shard = self._strategy, self._strategy.shard
-        strategy.prepare()
-        self.training_loader: Any = None
-        self.validation_loader: torch.utils.data.DataLoader[Any] | None = None
-        if not shard.loads:
-            return
-        for kind in ("training", "validation"):
-            method = f"build_{kind}_data_loader"
-            loader = getattr(strategy.trial, method)()
-            check_loader(loader, method, self.context._data_repro_checks_disabled, strategy.disable_checks_call)
-            if isinstance(loader, DataLoader):
-                endless = kind == "training"
-                loader = loader.get_data_loader(repeat=endless, num_replicas=shard.size, rank=shard.rank)
-            setattr(self, f"{kind}_loader", loader)
-
     def _samples(self) -> int | None:
-        """Samples that all ranks have trained since this process began; None when the trial cannot tell."""
+        """Return the samples that all ranks have trained in this process; None when the trial cannot count them."""
         data = self._loop.data
         return None if data is None or data.samples is None else data.samples * self._strategy.shard.size
 

@@ -61,5 +61,5 @@ class BufferSync:
 
     @staticmethod
     def needed(module: torch.nn.Module) -> bool:
-        """Whether the module has buffers, and parameters to train: DistributedDataParallel takes no others."""
+        """Return whether the module has buffers and parameters to train: DistributedDataParallel takes no others."""
         return any(True for _ in module.buffers()) and any(p.requires_grad for p in module.parameters())

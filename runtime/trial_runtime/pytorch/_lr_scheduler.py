@@ -48,11 +48,11 @@ class LRScheduler:
         self._scheduler.step(*args, **kwargs)
 
     def get_last_lr(self) -> list[float]:
-        """The learning rate of each parameter group."""
+        """Return the learning rate of each parameter group."""
         return list(self._scheduler.get_last_lr())
 
     def state_dict(self) -> dict[str, Any]:
-        """The scheduler's state."""
+        """Return the scheduler's state."""
         return dict(self._scheduler.state_dict())
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -60,7 +60,7 @@ class LRScheduler:
         self._scheduler.load_state_dict(state_dict)
 
     def steps_due(self, micro_idx: int, accumulation: int, progress: Progress) -> int:
-        """How often to step after a micro-batch.
+        """Return how often to step after a micro-batch.
 
         Args:
             micro_idx: index of the micro-batch, counted from the start of training.

@@ -47,7 +47,7 @@ class PyTorchExperimentalContext:
         self._auto_amp = True
 
     def disable_dataset_reproducibility_checks(self) -> None:
-        """See :meth:`TrialContext.disable_dataset_reproducibility_checks`."""
+        """Allow other loaders; see :meth:`TrialContext.disable_dataset_reproducibility_checks`."""
         self._parent.disable_dataset_reproducibility_checks()
 
     def disable_auto_to_device(self) -> None:
@@ -110,13 +110,6 @@ class PyTorchTrialContext(TrialContext):
 
     def _prepare_standalone(self) -> None:
         self._standalone = True
-
-    def _set_default_average_aggregated_gradients(self, average_aggregated_gradients: bool) -> None:
-        """Decide for :meth:`wrap_optimizer`; tests that were written for Determined do."""
-        self._average_default = average_aggregated_gradients
-
-    def _set_default_gradient_compression(self, gradient_compression: bool) -> None:
-        """Accepted and not used: a setting of Horovod."""
 
     def wrap_model(self, model: torch.nn.Module) -> torch.nn.Module:
         """Move a model to the device, share its gradients among the ranks, and save it with checkpoints.
@@ -221,7 +214,7 @@ class PyTorchTrialContext(TrialContext):
         min_loss_scale: float | None = None,
         max_loss_scale: float | None = 2.0**24,
     ) -> tuple[Any, Any]:
-        """NVIDIA Apex is not supported: with ``enabled=False`` ``models`` and ``optimizers`` come back as they are.
+        """Refuse NVIDIA Apex; with ``enabled=False`` return ``models`` and ``optimizers`` as they are.
 
         Raises:
             InvalidExperimentException: when enabled.
@@ -314,7 +307,7 @@ class PyTorchTrialContext(TrialContext):
             optimizer.zero_grad()
 
     def _should_step(self) -> bool:
-        """Whether optimizers step on the batch that is being trained."""
+        """Return whether optimizers step on the current batch."""
         if not self._managed_training or (self._standalone and self._micro_idx is None):
             return True
         if self._micro_idx is None:

@@ -32,11 +32,11 @@ class MetricReducer(abc.ABC):
 
     @abc.abstractmethod
     def per_slot_reduce(self) -> Any:
-        """This rank's values, as small a picklable object as possible."""
+        """Return this rank's values, as small a picklable object as possible."""
 
     @abc.abstractmethod
     def cross_slot_reduce(self, per_slot_metrics: Sequence[Any]) -> Any:
-        """The metric; runs on every rank.
+        """Return the metric; runs on every rank.
 
         Args:
             per_slot_metrics: what :meth:`per_slot_reduce` returned on each rank, ordered by rank.
@@ -188,7 +188,7 @@ class _PyTorchReducerContext:
                 vars(wrapped.reducer).update(state)
 
     def reduce_metrics(self, for_training: bool) -> dict[str, Any]:
-        """The reducers' metrics, on every rank. All ranks must call it: one allgather, none without reducers.
+        """Return the reducers' metrics, on every rank. All ranks must call it: one allgather, none without reducers.
 
         Args:
             for_training: take those that were wrapped for training, else those for validation.
@@ -200,7 +200,7 @@ class _PyTorchReducerContext:
         return self.run_cross_slot_reduction(chosen, gathered)
 
     def run_cross_slot_reduction(self, reducables: Sequence[_Wrapped], gathered: Sequence[Any]) -> dict[str, Any]:
-        """The second half of :meth:`reduce_metrics`.
+        """Reduce the gathered values; the second half of :meth:`reduce_metrics`.
 
         Args:
             reducables: registered reducers.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Container
 
 
@@ -20,7 +19,7 @@ class TrainUnit:
         self.value = value
 
     def should_stop(self, step_num: int) -> bool:
-        """Whether ``step_num`` finished steps are such a point. A period below 1 means every step."""
+        """Return whether ``step_num`` finished steps are such a point. A period below 1 means every step."""
         if not isinstance(self.value, int):
             return step_num in self.value
         if self.value < 1:
@@ -45,15 +44,3 @@ class Batch(TrainUnit):
     @staticmethod
     def _from_records(records: int, global_batch_size: int) -> Batch:
         return Batch(max(records // global_batch_size, 1))
-
-
-@dataclasses.dataclass
-class _TrialState:
-    """How far a training has come, in batches and epochs."""
-
-    trial_id: int = 0
-    last_ckpt: int = 0
-    step_id: int = 0
-    last_val: int = 0
-    batches_trained: int = 0
-    epochs_trained: int = 0

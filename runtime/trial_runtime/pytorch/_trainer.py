@@ -154,7 +154,7 @@ def init(
     enable_tensorboard_logging: bool = True,
     run_dir: Path | str | None = None,
 ) -> Iterator[PyTorchTrialContext]:
-    """A context to make a PyTorchTrial with; train inside the ``with`` block.
+    """Provide a context to make a PyTorchTrial with; train inside the ``with`` block.
 
     Started by ``torchrun`` it joins the ranks (gloo on CPU, nccl on GPU) unless the script did; otherwise it trains in
     one process. Every rank gets the same seed.

@@ -47,26 +47,27 @@ class PyTorchTrial(abc.ABC):
 
     @abc.abstractmethod
     def build_training_data_loader(self) -> DataLoader | torch.utils.data.DataLoader[Any]:
-        """The loader of training data."""
+        """Build the loader of training data."""
 
     @abc.abstractmethod
     def build_validation_data_loader(self) -> DataLoader | torch.utils.data.DataLoader[Any]:
-        """The loader of validation data."""
+        """Build the loader of validation data."""
 
     def build_callbacks(self) -> dict[str, PyTorchCallback]:
-        """Callbacks by name; a callback's state is saved under its name."""
+        """Return callbacks by name; a callback's state is saved under its name."""
         return {}
 
     def evaluate_batch(self, batch: TorchData, batch_idx: int) -> dict[str, Any]:
-        """Metrics of one validation batch, without gradients; ``batch_idx`` may be left out of the signature."""
+        """Return the metrics of one validation batch, without gradients; ``batch_idx`` may be left out of the
+        signature."""
         raise NotImplementedError
 
     def evaluation_reducer(self) -> Reducer | dict[str, Reducer]:
-        """How the metrics of :meth:`evaluate_batch` become one: for all, or for each by name."""
+        """Return how the metrics of :meth:`evaluate_batch` are reduced: for all, or for each by name."""
         return Reducer.AVG
 
     def evaluate_full_dataset(self, data_loader: torch.utils.data.DataLoader[Any]) -> dict[str, Any]:
-        """Validation metrics of the whole data, instead of :meth:`evaluate_batch`. Runs on the chief alone.
+        """Return validation metrics of the whole data, instead of :meth:`evaluate_batch`. Runs on the chief alone.
 
         Args:
             data_loader: the validation loader, not shared among ranks; batches are not on the device.
@@ -74,5 +75,5 @@ class PyTorchTrial(abc.ABC):
         raise NotImplementedError
 
     def get_batch_length(self, batch: Any) -> int:
-        """Number of samples in a batch; override it for batches of your own type."""
+        """Return the number of samples in a batch; override it for batches of other types."""
         return data_length(batch)

@@ -26,6 +26,6 @@ class MetricWriter(abc.ABC):
 
 
 def default_directory() -> Path:
-    """The run's TensorBoard directory under ``ds-train``, else ``tensorboard`` in the working directory."""
+    """Return the run's TensorBoard directory under ``ds-train``, else ``tensorboard`` in the working directory."""
     info = get_cluster_info()
     return Path("tensorboard") if info is None else info.run.tensorboard_directory

@@ -30,7 +30,7 @@ exit codes:       0 trained; 1 the trial failed; 2 the config or an option canno
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options of ``ds-train``."""
+    """Build the argument parser of ``ds-train``."""
     made = argparse.ArgumentParser(
         prog="ds-train",
         description="Train a PyTorchTrial or DeepSpeedTrial from its Determined experiment config, without a cluster.",
@@ -194,7 +194,7 @@ def _rank_environment(plan: RunPlan) -> dict[str, str]:
 
 
 def _print_plan(plan: RunPlan, run: RunDirectory | None = None) -> None:
-    """Say what is going to run, and name each field that is not acted on."""
+    """Print what is going to run, and each field that is not acted on."""
     entry = plan.entrypoint
     what = " ".join([entry.target, *entry.args])
     processes = "1 process" if plan.slots == 1 else f"{plan.slots} processes"
@@ -215,7 +215,7 @@ def _print_plan(plan: RunPlan, run: RunDirectory | None = None) -> None:
 
 
 def _resume_command(options: argparse.Namespace, run: RunDirectory) -> str:
-    """The command that continues ``run``: the one that started it, with its directory."""
+    """Return the command that resumes ``run``: the one that started it, with its directory."""
     words = masked_words(options.words)
     for index, word in enumerate(words):
         if word == "--run-dir":
@@ -228,7 +228,7 @@ def _resume_command(options: argparse.Namespace, run: RunDirectory) -> str:
 
 
 def _relative_path(path: Path) -> Path:
-    """``path`` as it is written from here."""
+    """Return ``path`` relative to the working directory, where it lies below."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
 

@@ -68,7 +68,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def _is_importable(name: str) -> bool:
-    """Whether there is a module of this name that is not the distribution of this name."""
+    """Return whether a module of this name exists that is not the distribution of this name."""
     try:
         importlib.metadata.distribution(name)
     except importlib.metadata.PackageNotFoundError:

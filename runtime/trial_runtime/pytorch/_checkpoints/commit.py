@@ -32,7 +32,7 @@ class Commit:
 
     @property
     def done(self) -> bool:
-        """Whether the thread has ended, well or not."""
+        """Return whether the thread has ended, with or without an error."""
         return not self._thread.is_alive()
 
     def result(self) -> None:

@@ -13,12 +13,12 @@ STATE_FILES = ("state_dict.pth", "determined/state_dict.pth", "pedl/state_dict.p
 
 
 def state_file(path: Path) -> Path | None:
-    """The file with a PyTorchTrial's state, None when the checkpoint is of another kind."""
+    """Return the file with a PyTorchTrial's state; None when the checkpoint is of another kind."""
     return next((path / name for name in STATE_FILES if (path / name).is_file()), None)
 
 
 def without_ddp(state: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """A model's saved state by the model's own names: a DistributedDataParallel put ``module.`` before them.
+    """Rename a saved state to the model's own names: a DistributedDataParallel put ``module.`` before them.
 
     Args:
         state: the saved state; changed in place.
@@ -30,7 +30,7 @@ def without_ddp(state: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
 
 
 def progress(path: Path) -> dict[str, Any]:
-    """The counts of :class:`Progress`; zeros when the checkpoint has none."""
+    """Return the counts of :class:`Progress`; zeros when the checkpoint has none."""
     file = path / "trial_state.pkl"
     state = _Plain(io.BytesIO(file.read_bytes())).load() if file.is_file() else {}
     return {
@@ -41,7 +41,7 @@ def progress(path: Path) -> dict[str, Any]:
 
 
 def rank_state(path: Path, rank: int) -> dict[str, Any]:
-    """What a rank of a DeepSpeedTrial kept, or the chief of a PyTorchTrial."""
+    """Return the state of a rank of a DeepSpeedTrial, or of a PyTorchTrial's chief."""
     file = path / f"det_state_dict_rank{rank}.pth"
     found = file if file.is_file() else state_file(path)
     if found is None:
@@ -51,7 +51,7 @@ def rank_state(path: Path, rank: int) -> dict[str, Any]:
 
 
 def rng_state(state: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Random states by the names that :mod:`_rng` uses; they may be by them already."""
+    """Return random states by the names that :mod:`_rng` uses; they may have them already."""
     if state is None or "torch" in state:
         return state
     renamed = {"python": state["random_rng_state"], "numpy": state["np_rng_state"], "torch": state["cpu_rng_state"]}

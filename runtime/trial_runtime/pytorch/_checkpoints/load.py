@@ -49,7 +49,7 @@ def load_trial_from_checkpoint_path(
     torch_load_kwargs: dict[str, Any] | None = None,
     **kwargs: Any,
 ) -> Any:
-    """A trial with the weights of a checkpoint, on one process.
+    """Load a trial with the weights of a checkpoint, on one process.
 
     A PyTorchTrial's models are loaded as they were saved. A DeepSpeedTrial is made with engines of ZeRO stage 0, a
     pipeline with all its layers in one stage, and its models get the consolidated fp32 weights, whatever stage and
@@ -105,7 +105,8 @@ def _load(folder: Path, trial_class: type | None, trial_kwargs: dict[str, Any], 
 
 
 def _facts(folder: Path) -> dict[str, Any]:
-    """What the checkpoint says about its trial. Before 0.17.8 Determined wrote it at the download, by other names."""
+    """Return the checkpoint's description of its trial. Before 0.17.8 Determined wrote it at the download, by other
+    names."""
     file, old = folder / "load_data.json", folder / "metadata.json"
     facts: dict[str, Any] = {}
     if file.is_file():
@@ -136,7 +137,7 @@ def _imported(folder: Path, spec: str | None) -> Any:
 
 
 def _with_own_config(code: Path, hparams: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The DeepSpeed config that a hyperparameter names, in the checkpoint's code: training ran in another directory."""
+    """Point ``deepspeed_config`` to the copy in the checkpoint's code: training ran in another directory."""
     config = (hparams or {}).get("deepspeed_config")
     if isinstance(config, str) and (code / config).is_file():
         return {**(hparams or {}), "deepspeed_config": str(code / config)}

@@ -16,7 +16,7 @@ MANIFEST = "manifest.json"
 
 
 def files(folder: Path) -> dict[str, int]:
-    """The files below a folder, relative to it, and their sizes in bytes."""
+    """Return the files below a folder, relative to it, and their sizes in bytes."""
     found = (path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): path.stat().st_size for path in sorted(found)}
 
@@ -33,7 +33,7 @@ def shares(sizes: Mapping[str, int], ranks: int) -> list[list[str]]:
 
 
 def describe(path: Path, sync: bool = False) -> dict[str, Any]:
-    """Size and sha256 of a file; with ``sync`` it is on the disk afterwards."""
+    """Return the size and sha256 of a file; with ``sync``, fsync it too."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(1 << 20):
@@ -44,7 +44,7 @@ def describe(path: Path, sync: bool = False) -> dict[str, Any]:
 
 
 def differences(folder: Path, described: Iterable[tuple[str, dict[str, Any]]]) -> list[str]:
-    """What is wrong with these files of a checkpoint, a line each; empty when they are as described."""
+    """Compare files of a checkpoint with their description; one line a difference."""
     found = []
     for name, wanted in described:
         path = folder / name
@@ -58,7 +58,7 @@ def differences(folder: Path, described: Iterable[tuple[str, dict[str, Any]]]) -
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """The manifest of a checkpoint.
+    """Return the manifest of a checkpoint.
 
     Raises:
         OSError: when there is none.
@@ -74,7 +74,7 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def text_of(manifest: dict[str, Any]) -> str:
-    """A manifest as it is written, with its own hash, which :func:`read` checks."""
+    """Return a manifest as text, with its own hash, which :func:`read` checks."""
     return json.dumps({**manifest, "sha256": _digest(manifest)}, indent=1, sort_keys=True)
 
 
@@ -83,7 +83,7 @@ def _digest(manifest: dict[str, Any]) -> str:
 
 
 def committed(directory: Path) -> list[str]:
-    """Names of the checkpoints in a folder, oldest first."""
+    """Return the names of the checkpoints in a folder, oldest first."""
     found = [path for path in directory.glob(f"*/{MANIFEST}") if not path.parent.name.startswith(staging.PREFIX)]
     return [path.parent.name for path in sorted(found, key=lambda path: (path.stat().st_mtime_ns, path.parent.name))]
 

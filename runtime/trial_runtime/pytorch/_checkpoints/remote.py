@@ -34,7 +34,7 @@ class RemoteCheckpoints:
         self._sent: list[str] = []
 
     def names(self, ranks: core.DistributedContext) -> list[str]:
-        """The checkpoints in the storage, oldest first. Collective.
+        """Return the checkpoints in the storage, oldest first. Collective.
 
         Raises:
             CheckpointStorageError: on every rank, when it cannot be read.
@@ -43,8 +43,8 @@ class RemoteCheckpoints:
             return list(run_collectively(ranks, lambda: remote.call(self.location, "names"))[0])
 
     def newest_after(self, ranks: core.DistributedContext, name: str | None) -> str | None:
-        """The newest checkpoint in the storage, where the directory has none, or its newest (``name``) is there and is
-        not the newest: the run went on elsewhere, or the newest was removed here. Collective.
+        """Return the newest checkpoint in the storage, where the directory has none, or its newest (``name``) is there
+        and is not the newest: the run went on elsewhere, or the newest was removed here. Collective.
 
         Raises:
             CheckpointStorageError: on every rank, when it cannot be read.
@@ -54,7 +54,7 @@ class RemoteCheckpoints:
             return newest
 
     def resume_from(self, ranks: core.DistributedContext, name: str) -> None:
-        """The run continues from this checkpoint of the directory. Collective."""
+        """Record that the run resumes from this checkpoint of the directory. Collective."""
         (self._sent if name in self.names(ranks) else self.pending).append(name)
 
     def upload(self, ranks: core.DistributedContext) -> None:
@@ -108,7 +108,7 @@ def fetch(ranks: core.DistributedContext, source: Location, given: str, director
 
 
 def fetch_url(ranks: core.DistributedContext, url: str, directory: Path) -> Path:
-    """:func:`fetch` of a checkpoint's URL, or of a run's: its newest. Collective."""
+    """Fetch a checkpoint from its URL, or the newest from a run's; see :func:`fetch`. Collective."""
     with _storage_errors():
         source, name = run_collectively(ranks, lambda: remote.resolve(remote.with_environment_options(url)))[0]
     return fetch(ranks, source, name, directory)

@@ -50,11 +50,11 @@ class Restored:
 
     @property
     def progress(self) -> dict[str, Any]:
-        """The counts of :class:`Progress`."""
+        """Return the counts of :class:`Progress`."""
         return dict(self.manifest["progress"])
 
     def data_position(self, ranks: int, micro_batches: int) -> dict[str, Any]:
-        """The state to start :class:`TrainingData` from with this many data-parallel ranks."""
+        """Return the state to start :class:`TrainingData` from with this many data-parallel ranks."""
         saved = self.rank_state.get("data")
         if saved is None:
             return {"taken": int(self.progress["batches"]) * micro_batches, "passes": []}
@@ -76,7 +76,7 @@ class CheckpointPolicy:
     latest: float | None = None
 
     def wants(self, metrics: dict[str, Any]) -> bool:
-        """Whether to save after a validation with these metrics.
+        """Return whether to save after a validation with these metrics.
 
         Raises:
             RuntimeError: when the metric to compare is missing or is no number.
@@ -143,7 +143,7 @@ class RunCheckpointer:
         self._commit = self.store.save(name, self._write, facts)
 
     def finish_commit(self, wait: bool = True) -> None:
-        """Hear how the checkpoint under way ended, and tell the callbacks. Collective.
+        """Collect the result of the commit in progress, and call the callbacks. Collective.
 
         Args:
             wait: until it has ended; otherwise only when it has ended on all ranks already.
@@ -160,7 +160,7 @@ class RunCheckpointer:
             callback.on_checkpoint_upload_end(uuid=commit.name)
 
     def finish(self) -> None:
-        """:meth:`finish_commit`, and upload what could not be before. Collective.
+        """Finish the commit in progress, and upload what could not be uploaded before. Collective.
 
         Raises:
             CheckpointStorageError: on every rank, when it still cannot be.
@@ -215,7 +215,7 @@ class RunCheckpointer:
                 callback.on_checkpoint_write_end(str(path))
 
     def _config_files(self) -> list[Path]:
-        """Files that hyperparameters name and that the trial needs when it is made again."""
+        """Return the files that hyperparameters name and that loading the trial needs."""
         config = (self.context._settings.hparams or {}).get("deepspeed_config")
         return [Path.cwd() / config] if isinstance(config, str) and Path(config).is_file() else []
 
@@ -230,7 +230,7 @@ class RunCheckpointer:
         }
 
     def find(self, given: str | None) -> Restored | None:
-        """The checkpoint to start from, verified. Collective.
+        """Find and verify the checkpoint to start from. Collective.
 
         Raises:
             InvalidCheckpointException: when there is none such, or it is damaged.

@@ -29,7 +29,7 @@ class StagingDirectory:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def release(self) -> None:
-        """The folder is finished and has another name, or it is given up: the disk may be full."""
+        """Release the lock, and remove the folder unless it was renamed: the disk may be full."""
         shutil.rmtree(self.folder, ignore_errors=True)
         os.close(self._descriptor)
 

@@ -83,7 +83,7 @@ class CheckpointStore:
         return Commit(name, lambda: self._commit(temporary, self.directory / name, facts, staging_exit))
 
     def start_from(self, path: Path | None) -> None:
-        """The run begins, from this checkpoint if there is one.
+        """Prepare the store for a run that starts from ``path``, or anew.
 
         Raises:
             CheckpointStorageError: on every rank, when nothing can be written to the folder, or the remote storage does
@@ -101,7 +101,7 @@ class CheckpointStore:
             self.remote.names(self.distributed)
 
     def finish(self) -> None:
-        """The run ends: upload what could not be before.
+        """Upload, at the end of the run, what could not be uploaded before.
 
         Raises:
             CheckpointStorageError: on every rank, when it still cannot be.
@@ -117,7 +117,7 @@ class CheckpointStore:
             ) from error
 
     def find(self, given: str) -> Path:
-        """The checkpoint of this name in the store, or at this path or URL; a remote one is fetched.
+        """Find the checkpoint of this name in the store, or at this path or URL; a remote one is fetched.
 
         Raises:
             CheckpointNotFound: when there is none.
@@ -216,7 +216,7 @@ class CheckpointStore:
 
 
 def _check_writable(directory: Path) -> None:
-    """Know a wrong folder before training and not after.
+    """Check the folder before training rather than at the first save.
 
     Raises:
         OSError: nothing can be written to it, or it cannot be made.

@@ -22,7 +22,7 @@ _RUNTIME = os.path.join(Path(__file__).parents[2], "")
 
 
 def module_name(trial_class: type) -> str:
-    """The name to import the trial's module by; a script is named by its file, empty in a notebook."""
+    """Return the name to import the trial's module by; a script's is its file's, in a notebook it is empty."""
     if trial_class.__module__ != "__main__":
         return trial_class.__module__
     main = sys.modules["__main__"]
@@ -34,12 +34,12 @@ def module_name(trial_class: type) -> str:
 
 
 def class_spec(trial_class: type) -> str:
-    """``module:Class`` to import the trial from its saved code."""
+    """Return ``module:Class``, to import the trial from its saved code."""
     return f"{module_name(trial_class)}:{trial_class.__qualname__}"
 
 
 def trial_root(trial_class: type) -> Path | None:
-    """The directory that the trial's module is imported from; None when it is an installed package.
+    """Return the directory that the trial's module is imported from; None when it is an installed package.
 
     A trial that has no file (it is defined in a notebook) imports from the working directory.
     """

@@ -64,7 +64,7 @@ class ResumableBatchSampler(torch.utils.data.BatchSampler):
                 )
 
     def _one_pass(self, start: int, first: int) -> Iterator[Any]:
-        """One pass over the batch sampler, drawn as it was drawn before, if it was."""
+        """Iterate the batch sampler once, with the recorded random state if there is one."""
         before = _rng.get_state(device=False)
         recorded = self._recorded.get(start)
         if recorded is None and self.sync_rng is not None:
@@ -95,7 +95,8 @@ class ResumableBatchSampler(torch.utils.data.BatchSampler):
             yield from iterator
 
     def state(self, taken: int) -> list[dict[str, Any]]:
-        """The passes that batch number ``taken`` of this rank and later ones come from, as far as they have begun."""
+        """Return the passes that batch number ``taken`` of this rank and later ones come from, as far as they have
+        begun."""
         first = taken * self.replicas
         while len(self._passes) > 1 and self._passes[1][0] <= first:
             del self._passes[0]
@@ -103,7 +104,7 @@ class ResumableBatchSampler(torch.utils.data.BatchSampler):
 
 
 def _draws_only_globally(batch_sampler: Any) -> bool:
-    """Whether every pass depends on nothing but the global generators: torch's own samplers without a generator."""
+    """Return whether every pass depends on the global generators alone: torch's samplers without a generator."""
     if type(batch_sampler) is not torch.utils.data.BatchSampler:
         return False
     sampler = batch_sampler.sampler

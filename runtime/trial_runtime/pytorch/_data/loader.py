@@ -18,7 +18,6 @@ from trial_runtime.pytorch._data.worker_rng import WorkerRng
 logger = logging.getLogger("trial_runtime.pytorch")
 
 _Array: TypeAlias = "np.ndarray[Any, Any] | torch.Tensor"
-_Data: TypeAlias = "dict[str, _Array] | Sequence[_Array] | _Array"
 TorchData: TypeAlias = "dict[str, torch.Tensor] | Sequence[torch.Tensor] | torch.Tensor"
 """A batch: a tensor, or a dict or sequence of tensors."""
 
@@ -112,7 +111,7 @@ class DataLoader:
     def get_data_loader(
         self, repeat: bool = False, skip: int = 0, num_replicas: int = 1, rank: int = 0
     ) -> torch.utils.data.DataLoader[Any]:
-        """A torch loader of this rank's share.
+        """Make a torch loader of this rank's share.
 
         Args:
             repeat: go on without end.
@@ -130,7 +129,7 @@ class DataLoader:
         passes: list[dict[str, Any]] | None,
         worker_rng: WorkerRng,
     ) -> tuple[torch.utils.data.DataLoader[Any], ResumableBatchSampler]:
-        """The endless loader of this rank's share from batch ``skip`` on, and its stream of indices.
+        """Make the endless loader of this rank's share from batch ``skip`` on, and its batch sampler.
 
         With workers it gives pairs of a batch and what :class:`WorkerRng` follows.
         """
@@ -166,7 +165,7 @@ class DataLoader:
 def adapt_batch_sampler(
     batch_sampler: Any, repeat: bool = False, skip: int = 0, num_replicas: int = 1, rank: int = 0
 ) -> Any:
-    """A batch sampler for a torch loader of one's own, adapted in this order.
+    """Adapt a batch sampler for a torch loader, in this order.
 
     Args:
         batch_sampler: gives lists of indices.
@@ -190,7 +189,7 @@ _CONTAINERS = (list, tuple, dict)
 
 
 def data_length(data: Any) -> int:
-    """Number of samples in a batch.
+    """Return the number of samples in a batch.
 
     Args:
         data: an array or tensor; or a dict, list or tuple, of which the first item counts.

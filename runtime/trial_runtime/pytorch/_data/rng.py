@@ -19,7 +19,7 @@ def seed_everything(seed: int) -> None:
 
 
 def get_state(device: bool = True) -> dict[str, Any]:
-    """The states of python's, numpy's and torch's generators; with ``device`` also that of the current accelerator."""
+    """Return the states of Python's, numpy's and torch's generators; with ``device`` also the current accelerator's."""
     state: dict[str, Any] = {
         "python": random.getstate(),
         "numpy": np.random.get_state(),
@@ -40,7 +40,7 @@ def set_state(state: dict[str, Any]) -> None:
 
 
 def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether two states of the host generators are the same."""
+    """Return whether two states of the host generators are equal."""
     numpys = all(np.array_equal(a, b) for a, b in zip(one["numpy"], other["numpy"], strict=True))
     return numpys and one["python"] == other["python"] and torch.equal(one["torch"], other["torch"])
 

@@ -52,7 +52,7 @@ class SamplerRngSync:
             self._store = dist.distributed_c10d._get_default_store()
 
     def __call__(self, start: int, own: dict[str, Any]) -> dict[str, Any]:
-        """The random state to draw a pass from.
+        """Return the random state to draw a pass from.
 
         Args:
             start: number of the pass's first batch among the batches of all ranks.

@@ -105,7 +105,7 @@ class TrainingData:
         return batch
 
     def state_dict(self) -> dict[str, Any]:
-        """The position, and the random states that the order of the data around it and the workers' draws come from.
+        """Return the position, and the random states that the data order around it and the workers' draws come from.
 
         A loader of the trial's own that has a ``state_dict`` (torchdata's StatefulDataLoader, say) keeps its own.
         """
@@ -125,7 +125,7 @@ class ValidationData:
 
     @property
     def exhausted(self) -> bool:
-        """Whether there is no further batch; may load one to find out."""
+        """Return whether there is no further batch; may load one to find out."""
         if self._next_batch is _END:
             self._next_batch = next(self._iterator, _END)
         return self._next_batch is _END
@@ -140,20 +140,6 @@ class ValidationData:
         return batch
 
 
-def _dataset_repro_warning(fn: str, data_obj: Any, is_deepspeed_trial: bool = False) -> str:
-    """Why ``fn`` must not return such a loader, and what to do.
-
-    Args:
-        fn: name of the trial's method.
-        data_obj: what it returned.
-        is_deepspeed_trial: decides how the check is disabled.
-    """
-    call = "context.disable_dataset_reproducibility_checks()"
-    if not is_deepspeed_trial:
-        call = call.replace("context.", "context.experimental.")
-    return _NOT_OURS.format(method=fn, kind=type(data_obj).__name__, call=call)
-
-
 def check_loader(loader: Any, method: str, checks_disabled: bool, call: str) -> None:
     """Refuse a loader that the loop cannot share and resume, unless the trial takes that on itself.
 
@@ -165,7 +151,7 @@ def check_loader(loader: Any, method: str, checks_disabled: bool, call: str) -> 
 
 
 def validation_loader(loader: Any, replicas: int = 1, rank: int = 0) -> Any:
-    """The loader of this rank's share of validation data; a loader of the trial's own as it is."""
+    """Return the loader of this rank's share of validation data; any other kind of loader is returned as it is."""
     return loader.get_data_loader(num_replicas=replicas, rank=rank) if isinstance(loader, DataLoader) else loader
 
 

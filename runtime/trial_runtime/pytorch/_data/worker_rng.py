@@ -39,11 +39,12 @@ class WorkerRng:
         self.dropped = taken - self.first(taken)
 
     def first(self, taken: int) -> int:
-        """The batch to start a loader at, so that batch number ``taken`` comes from the worker that it belongs to."""
+        """Return the batch to start a loader at, so that batch number ``taken`` comes from the worker that it belongs
+        to."""
         return taken - (taken - self._start) % self.workers if self.workers else taken
 
     def open(self, make: Callable[[], Any]) -> Any:
-        """The iterator that ``make`` makes: with new workers, or with the seeds of those that were interrupted."""
+        """Call ``make`` for an iterator with new workers, or with the seeds of those that were interrupted."""
         now = torch.random.get_rng_state()
         if self._seeds is None:
             self._seeds = now
@@ -55,17 +56,17 @@ class WorkerRng:
             torch.random.set_rng_state(now)
 
     def record(self, batch: int, state: bytes) -> None:
-        """Batch number ``batch`` was taken, and left its worker's generators like this."""
+        """Record the state of the generators of batch number ``batch``'s worker after it."""
         self._states[(batch - self._start) % self.workers] = state
 
     def state_dict(self) -> dict[str, Any]:
-        """The generators after the batches that were taken."""
+        """Return the generators' states after the batches that were read."""
         return {"workers": self.workers, "start": self._start, "seeds": self._seeds, "streams": dict(self._states)}
 
     def in_worker(
         self, collate: Callable[[list[Any]], Any], initialize: Callable[[int], None] | None
     ) -> tuple[Callable[[list[Any]], Any], Callable[[int], None]]:
-        """The loader's ``collate_fn``, giving ``(batch, state)``, and its ``worker_init_fn``."""
+        """Wrap the loader's ``collate_fn``, to return ``(batch, state)``, and its ``worker_init_fn``."""
         return _Collate(collate, self.dropped, self._states), _Initialize(initialize, self._states)
 
 

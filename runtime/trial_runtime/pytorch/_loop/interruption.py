@@ -53,11 +53,11 @@ class Interruption:
 
     @property
     def exit_code(self) -> int:
-        """128 plus the number of the signal that all ranks stop for; 0 without one."""
+        """Return 128 plus the number of the signal that all ranks stop for; 0 without one."""
         return 128 + self._agreed if self._agreed else 0
 
     def should_stop(self, batches: int, wanted: bool = False, now: bool = False) -> bool:
-        """Whether training stops after this batch. Collective when a check is due, or ``now``.
+        """Return whether training stops after this batch. Collective when a check is due, or ``now``.
 
         Args:
             batches: batches trained, the same on all ranks.

@@ -20,7 +20,7 @@ from trial_runtime.pytorch._loop.settings import RunSettings
 def run_session(
     distributed: core.DistributedContext | None, settings: RunSettings
 ) -> Iterator[core.DistributedContext]:
-    """The ranks of this run, seeded.
+    """Provide the ranks of this run, seeded.
 
     A process group that was made here stays for the next session of this process, and goes at the process's end.
     """
@@ -50,7 +50,7 @@ def _destroy_process_group() -> None:
 
 
 def _seed(distributed: core.DistributedContext, settings: RunSettings) -> None:
-    """The same generators on every rank: as configured, else as the script left the chief's."""
+    """Give every rank the same generators: as configured, else as the script left the chief's."""
     if settings.seed is not None:
         rng.seed_everything(settings.seed)
     elif distributed.size > 1:

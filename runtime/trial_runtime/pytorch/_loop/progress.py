@@ -32,50 +32,50 @@ class Progress:
     epoch_length: int | None = None
 
     def epoch_of(self, batch_idx: int) -> int:
-        """Epoch that the batch with this index belongs to."""
+        """Return the epoch that the batch with this index belongs to."""
         if self.epoch_length is None:
             return 0
         return ((batch_idx + 1) * self.micro_batches - 1) // self.epoch_length
 
     def epoch_of_micro_batch(self, micro_idx: int) -> int:
-        """Epoch that the micro-batch with this index, counted from the start of training, belongs to."""
+        """Return the epoch that the micro-batch with this index, counted from the start of training, belongs to."""
         return 0 if self.epoch_length is None else micro_idx // self.epoch_length
 
     @property
     def epochs(self) -> int:
-        """Epochs finished."""
+        """Return the number of finished epochs."""
         return self.epoch_of(self.batches)
 
     @property
     def at_epoch_start(self) -> bool:
-        """Whether the next batch is the first of an epoch."""
+        """Return whether the next batch is the first of an epoch."""
         return self.batches == 0 or self.epoch_of(self.batches) > self.epoch_of(self.batches - 1)
 
     @property
     def at_epoch_end(self) -> bool:
-        """Whether the latest batch was the last of an epoch."""
+        """Return whether the latest batch was the last of an epoch."""
         return self.batches > 0 and self.at_epoch_start
 
     def batches_of_epochs(self, epochs: int) -> int | None:
-        """``batches`` at the end of this many epochs; None when an epoch's length is not known."""
+        """Return ``batches`` at the end of this many epochs; None when an epoch's length is not known."""
         if self.epoch_length is None:
             return None
         # The smallest count b with epoch_of(b) >= epochs.
         return max(0, -(-(epochs * self.epoch_length + 1) // self.micro_batches) - 1)
 
     def due(self, period: TrainUnit | None) -> bool:
-        """Whether this is a point of ``period``. None: never."""
+        """Return whether ``period`` is due at this batch. None: never."""
         if isinstance(period, Epoch):
             return self.at_epoch_end and period.should_stop(self.epochs)
         return period is not None and period.should_stop(self.batches)
 
     def reached(self, length: TrainUnit) -> bool:
-        """Whether ``length`` (with an int value) has been trained."""
+        """Return whether ``length`` (with an int value) has been trained."""
         assert isinstance(length.value, int)
         return (self.batches if isinstance(length, Batch) else self.epochs) >= length.value
 
     def state_dict(self) -> dict[str, Any]:
-        """The counts that a checkpoint keeps."""
+        """Return the counts that a checkpoint keeps."""
         return {
             "batches": self.batches,
             "epochs": self.epochs,

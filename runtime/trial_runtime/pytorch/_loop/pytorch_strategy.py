@@ -132,13 +132,13 @@ class PyTorchStrategy(Strategy):
             context._scaler.load_state_dict(checkpoint["scaler_state_dict"])
 
     def _free_parameters(self) -> list[torch.Tensor]:
-        """What optimizers step although it lies in no wrapped model."""
+        """Return the parameters that optimizers step and that no wrapped model has."""
         in_models = {id(p) for model in self.context.models for p in model.parameters()}
         groups = [group for optimizer in self.context.optimizers for group in optimizer.param_groups]
         return [p for group in groups for p in group["params"] if id(p) not in in_models]
 
     def rank_state(self) -> dict[str, Any]:
-        """Gradients that were not stepped yet: those of a begun aggregation, or left for a later step."""
+        """Return gradients that were not stepped yet: of an unfinished aggregation, or left for a later step."""
         free = [None if p.grad is None else p.grad.detach().cpu() for p in self._free_parameters()]
         return {"gradients": [gradients(_bare(model)) for model in self.context.models], "free_gradients": free}
 
@@ -160,7 +160,7 @@ def load_models(models: Sequence[torch.nn.Module], states: Sequence[dict[str, An
 
 
 def paired(what: str, own: Sequence[_T], states: Sequence[dict[str, Any]]) -> Iterable[tuple[_T, dict[str, Any]]]:
-    """Each of the trial's models (optimizers...) and its saved state. States that are left over are not used.
+    """Pair the trial's models (optimizers...) with their saved states. Further states are not used.
 
     Raises:
         InvalidCheckpointException: when there are fewer states.
@@ -174,7 +174,7 @@ def paired(what: str, own: Sequence[_T], states: Sequence[dict[str, Any]]) -> It
 
 
 def gradients(module: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """The gradients that ``module``'s parameters hold, by name."""
+    """Return the gradients of ``module``'s parameters, by name."""
     return {name: p.grad.detach().cpu() for name, p in module.named_parameters() if p.grad is not None}
 
 

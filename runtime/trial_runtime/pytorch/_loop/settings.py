@@ -43,7 +43,7 @@ class RunSettings:
     def collect(
         cls, hparams: dict[str, Any] | None, exp_conf: dict[str, Any] | None, run_dir: Path | str | None
     ) -> RunSettings:
-        """What was given, completed by what ``ds-train`` says about the run."""
+        """Collect what was given, completed by ``ds-train``'s description of the run."""
         info = get_cluster_info()
         if info is not None:
             return cls(
@@ -67,17 +67,18 @@ class RunSettings:
 
     @property
     def metrics_path(self) -> Path | None:
-        """The file of JSON lines that metrics are appended to."""
+        """Return the JSON lines file that metrics are appended to."""
         return None if self.directory is None else self.directory / "metrics.jsonl"
 
     @property
     def tensorboard_directory(self) -> Path:
-        """Where TensorBoard files go: below the run's directory, else ``tensorboard`` in the working directory."""
+        """Return the directory of TensorBoard files: below the run's, else ``tensorboard`` in the working directory."""
         return self.tensorboard or (self.directory or Path()) / "tensorboard"
 
 
 def _checkpoint_directory(exp_conf: dict[str, Any], run_dir: Path | str | None) -> Path:
-    """``checkpoint_storage`` of the experiment config if it is a directory, else ``checkpoints`` in the run's."""
+    """Return ``checkpoint_storage`` of the experiment config if it is a directory, else ``checkpoints`` in the
+    run's."""
     if run_dir is not None:
         return Path(run_dir) / "checkpoints"
     storage = exp_conf.get("checkpoint_storage") or {}
@@ -92,7 +93,7 @@ def _checkpoint_directory(exp_conf: dict[str, Any], run_dir: Path | str | None) 
 
 
 def batch_sizes(hparams: dict[str, Any] | None, ranks: int) -> tuple[int | None, int | None]:
-    """Samples a rank and samples of all ranks, from the hyperparameter ``global_batch_size``; None without it.
+    """Return the samples a rank and of all ranks, from the hyperparameter ``global_batch_size``; None without it.
 
     Raises:
         InvalidExperimentException: when it is no int, or smaller than the number of ranks.

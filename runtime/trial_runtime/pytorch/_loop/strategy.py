@@ -60,21 +60,22 @@ class Strategy(abc.ABC):
     @property
     @abc.abstractmethod
     def shard(self) -> Shard:
-        """This rank's part."""
+        """Return this rank's part."""
 
     @property
     @abc.abstractmethod
     def evaluates_batches(self) -> bool:
-        """Whether the trial defines ``evaluate_batch``; else it defines ``evaluate_full_dataset``."""
+        """Return whether the trial defines ``evaluate_batch``; else it defines ``evaluate_full_dataset``."""
 
     @property
     def evaluates_in_lockstep(self) -> bool:
-        """Whether a forward needs all ranks at once (sharded parameters)."""
+        """Return whether a forward needs all ranks at once (sharded parameters)."""
         return False
 
     @property
     def averages_over_ranks(self) -> bool:
-        """Whether ``evaluate_batch`` gives the average over all ranks' batches, so that all make as many calls."""
+        """Return whether ``evaluate_batch`` gives the average over all ranks' batches, so that all make as many
+        calls."""
         return False
 
     @abc.abstractmethod
@@ -84,14 +85,14 @@ class Strategy(abc.ABC):
 
     @abc.abstractmethod
     def evaluate_batch(self, data: Any, batch_idx: int) -> Any:
-        """One call of the trial's ``evaluate_batch``; ``data`` is an iterator of validation batches."""
+        """Call the trial's ``evaluate_batch`` once; ``data`` is an iterator of validation batches."""
 
     def evaluation_batches(self, length: int) -> int:
-        """How many calls of ``evaluate_batch`` a validation loader of this length takes."""
+        """Return how many calls of ``evaluate_batch`` a validation loader of this length takes."""
         return length
 
     def skipped_steps(self) -> int:
-        """Optimizer steps that were left out so far, because gradients overflowed; without waiting for a device."""
+        """Return the optimizer steps skipped so far because of overflow; without waiting for a device."""
         return 0
 
     def train_mode(self) -> None:
@@ -106,7 +107,7 @@ class Strategy(abc.ABC):
 
     @abc.abstractmethod
     def checkpoint_state(self) -> dict[str, Any]:
-        """What this rank's checkpoint hooks see, apart from ``callbacks`` and ``rng_state``."""
+        """Return what this rank's checkpoint hooks see, apart from ``callbacks`` and ``rng_state``."""
 
     @abc.abstractmethod
     def save(self, path: Path, checkpoint: dict[str, Any]) -> None:
@@ -114,14 +115,15 @@ class Strategy(abc.ABC):
 
     @abc.abstractmethod
     def read(self, path: Path) -> dict[str, Any]:
-        """The dict that :meth:`save` wrote, before it is applied."""
+        """Return the dict that :meth:`save` wrote, before it is applied."""
 
     @abc.abstractmethod
     def load(self, path: Path, checkpoint: dict[str, Any]) -> None:
         """Apply it; called on every rank."""
 
     def is_warm_start(self, path: Path) -> bool:
-        """Whether a checkpoint is of the other kind of trial: its weights are taken, and training begins anew."""
+        """Return whether a checkpoint is of the other kind of trial: its weights are loaded, and training begins
+        anew."""
         del path
         return False
 
@@ -130,7 +132,7 @@ class Strategy(abc.ABC):
         raise NotImplementedError
 
     def rank_state(self) -> dict[str, Any]:
-        """Further state of this rank, for an exact resume."""
+        """Return further state of this rank, for an exact resume."""
         return {}
 
     def load_rank_state(self, state: dict[str, Any]) -> None:
@@ -139,14 +141,14 @@ class Strategy(abc.ABC):
 
 
 def overrides(method: Callable[..., Any], base: type) -> bool:
-    """Whether a trial's method is not the one of its base class (None in the class body counts as not defined)."""
+    """Return whether a trial's method differs from its base class's (None in the class body counts as not defined)."""
     if method is None:
         return False
     return getattr(method, "__func__", method) is not getattr(base, method.__name__, None)
 
 
 def accepts_parameter(method: Callable[..., Any], name: str, position: int) -> bool:
-    """Whether a bound method has a parameter of this name, or one at this position (not counting ``self``)."""
+    """Return whether a bound method has a parameter of this name, or one at this position (not counting ``self``)."""
     parameters = list(inspect.signature(method).parameters.values())
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     return any(p.name == name for p in parameters) or len(positional) > position

@@ -41,7 +41,7 @@ class Throughput:
         self._skipped_before: int | None = None
 
     def begin(self, skipped: int = 0) -> None:
-        """Training begins, or goes on after something else.
+        """Start the clock: training begins, or resumes after something else.
 
         Args:
             skipped: optimizer steps left out so far, over all resumes.
@@ -52,7 +52,7 @@ class Throughput:
             self._skipped_before = skipped
 
     def report(self, skipped: int = 0) -> None:
-        """A report is due: measure up to here."""
+        """Measure up to here, at a report."""
         began, batches, samples = self._began
         seconds = max(time.perf_counter() - began, 1e-9)
         now = self._samples()
@@ -64,7 +64,7 @@ class Throughput:
 
     @property
     def total(self) -> int | None:
-        """Batches of the whole training; None when it ends with an epoch of unknown length."""
+        """Return the batches of the whole training; None when it ends with an epoch of unknown length."""
         assert isinstance(self.length.value, int)
         if isinstance(self.length, Batch):
             return self.length.value
@@ -72,13 +72,13 @@ class Throughput:
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds of training that are left at the last report's speed; None when nobody knows."""
+        """Return the seconds of training left at the last report's speed; None when unknown."""
         if self.total is None or not self.batches_per_second:
             return None
         return max(0, self.total - self.progress.batches) / self.batches_per_second
 
     def as_dict(self) -> dict[str, Any]:
-        """What the last report measured, by name."""
+        """Return the last report's measurements, by name."""
         return {
             "batches_per_second": self.batches_per_second,
             "samples_per_second": self.samples_per_second,
@@ -86,7 +86,7 @@ class Throughput:
         }
 
     def summary(self) -> str:
-        """Speed and time left, such as ``12.3 batches/s, 98.4 samples/s, 0:01:02 left, 2 steps skipped``."""
+        """Return speed and time left, such as ``12.3 batches/s, 98.4 samples/s, 0:01:02 left, 2 steps skipped``."""
         parts = []
         for speed, unit in ((self.batches_per_second, "batches"), (self.samples_per_second, "samples")):
             if speed is not None:
@@ -99,6 +99,6 @@ class Throughput:
 
 
 def clock(seconds: float) -> str:
-    """``h:mm:ss``."""
+    """Format seconds as ``h:mm:ss``."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"

@@ -172,7 +172,7 @@ class TrainingLoop:
             shutdown.enter_context(context.profiler)
 
     def _resolve_length(self) -> None:
-        """From a checkpoint, a test is of one batch more; and that the length is reached already should be known."""
+        """Extend a test by one batch when it starts from a checkpoint; warn when the length is reached already."""
         progress = self.progress
         if self.plan.test_mode:
             self.plan = dataclasses.replace(self.plan, length=Batch(progress.batches + 1))
@@ -226,7 +226,7 @@ class TrainingLoop:
             self._call("on_training_epoch_end", progress.epoch_of(progress.batches - 1))
 
     def _is_boundary(self) -> bool:
-        """Whether something is due after this batch."""
+        """Return whether something is due after this batch."""
         progress = self.progress
         return progress.reached(self.plan.length) or any(progress.due(period) for period in self._periods)
 

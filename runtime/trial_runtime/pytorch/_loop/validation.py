@@ -43,7 +43,7 @@ class Validation:
 
     @property
     def _evaluates_full_dataset(self) -> bool:
-        """Whether this rank runs ``evaluate_full_dataset``."""
+        """Return whether this rank runs ``evaluate_full_dataset``."""
         return self.context.distributed.rank == 0 or self.strategy.evaluates_in_lockstep
 
     def run(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class Validation:
         return reduce_validation(per_rank, reducers_for(strategy.trial.evaluation_reducer(), names), names)
 
     def _outputs(self) -> list[dict[str, Any]]:
-        """The metrics of each batch of this rank."""
+        """Return the metrics of each batch of this rank."""
         outputs: list[dict[str, Any]] = []
         data = ValidationData(self.loader) if self.loader is not None else None
         for index, own in enumerate(self._evaluation_turns(data)):
@@ -98,8 +98,8 @@ class Validation:
         return outputs
 
     def _evaluation_turns(self, data: ValidationData | None) -> Iterator[bool]:
-        """For each call of ``evaluate_batch``, whether it is for a batch of this rank; else it is for the forward
-        alone, which other ranks need. Collective.
+        """Yield, for each call of ``evaluate_batch``, whether it is for a batch of this rank; else it is for the
+        forward alone, which other ranks need. Collective.
 
         Raises:
             InvalidExperimentException: on all ranks, when one has no data and nobody knows how often to call it.
@@ -144,7 +144,8 @@ class Validation:
             self.strategy.evaluate_batch(data, index)
 
     def _evaluation_count(self) -> int | None:
-        """How many calls of ``evaluate_batch`` this rank's data takes; None when only its end tells, or without any."""
+        """Return the calls of ``evaluate_batch`` that this rank's data takes; None when only its end shows it, or
+        without any."""
         try:
             length = None if self.loader is None else len(self.loader)
         except TypeError:

@@ -14,7 +14,7 @@ from trial_runtime.pytorch._reducer import Reducer
 
 
 def as_dict(metrics: Any, what: str) -> dict[str, Any]:
-    """The metrics that a trial's method returned, as a new dict; a tensor is the metric ``loss``.
+    """Return the metrics of a trial's method as a new dict; a tensor is the metric ``loss``.
 
     Tensors are copied on their device, which is not waited for before the next report.
 
@@ -33,7 +33,7 @@ def as_dict(metrics: Any, what: str) -> dict[str, Any]:
 
 
 def to_numpy(metrics: dict[str, Any]) -> dict[str, Any]:
-    """The same metrics with tensors as numpy arrays."""
+    """Convert the metrics' tensors to numpy arrays."""
     converted = {}
     for name, value in metrics.items():
         if isinstance(value, torch.Tensor):
@@ -44,7 +44,7 @@ def to_numpy(metrics: dict[str, Any]) -> dict[str, Any]:
 
 
 def mean(values: Iterable[Any]) -> float | None:
-    """Mean of the values that are not None; None when they are no numbers."""
+    """Return the mean of the values that are not None; None when they are not numbers."""
     try:
         array = np.array([value for value in values if value is not None])
         return float(np.mean(array)) if array.size else None
@@ -53,7 +53,7 @@ def mean(values: Iterable[Any]) -> float | None:
 
 
 def average_over_ranks(per_rank: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Batch by batch, the mean of each metric over the ranks that reported it.
+    """Average each metric over the ranks that reported it, batch by batch.
 
     Args:
         per_rank: for each reporting rank, the metrics of each of its batches.
@@ -77,7 +77,7 @@ def _mean_over_ranks(values: list[Any]) -> Any:
 
 
 def average_over_batches(batch_metrics: list[dict[str, Any]]) -> dict[str, float | None]:
-    """The mean of each metric over the batches that have it; None for what has no mean."""
+    """Average each metric over the batches that have it; None for what has no mean."""
     series: dict[str, list[Any]] = defaultdict(list)
     for metrics in batch_metrics:
         for name, value in metrics.items():
@@ -86,7 +86,7 @@ def average_over_batches(batch_metrics: list[dict[str, Any]]) -> dict[str, float
 
 
 def reducers_for(reducer: Reducer | dict[str, Reducer], names: Sequence[str]) -> dict[str, Reducer]:
-    """The reducer of each validation metric.
+    """Return the reducer of each validation metric.
 
     Raises:
         InvalidExperimentException: when the trial's dict does not cover exactly the metrics, or holds something else.
@@ -108,7 +108,7 @@ def reducers_for(reducer: Reducer | dict[str, Reducer], names: Sequence[str]) ->
 def reduce_validation(
     per_rank: Sequence[list[dict[str, Any]]], reducers: dict[str, Reducer], names: Sequence[str]
 ) -> dict[str, Any]:
-    """One value a metric from all ranks' batches; every batch weighs the same, wherever it was evaluated.
+    """Reduce all ranks' batches to one value a metric; every batch has the same weight, wherever it was evaluated.
 
     Args:
         per_rank: for each rank, the metrics of each of its batches; may differ in length, may be empty.
@@ -116,32 +116,22 @@ def reduce_validation(
     batches = [metrics for rank in per_rank for metrics in rank]
     # Batch by batch first: pipeline stages give the same loss in different shapes.
     return {
-        name: _simple_reduce_metrics(reducers[name], [_simple_reduce_metrics(reducers[name], b[name]) for b in batches])
-        for name in names
+        name: _reduce(reducers[name], [_reduce(reducers[name], batch[name]) for batch in batches]) for name in names
     }
 
 
-def _simple_reduce_metrics(reducer: Reducer, metrics: Any, num_batches: Sequence[int] | None = None) -> Any:
-    """One number from many.
-
-    Args:
-        reducer: how.
-        metrics: numbers, as an array or a sequence.
-        num_batches: for AVG, the weight of each number.
-
-    Raises:
-        RuntimeError: when there is not one weight for each number.
-    """
-    if reducer is not Reducer.AVG:
-        functions: dict[Reducer, Any] = {Reducer.SUM: np.sum, Reducer.MAX: np.max, Reducer.MIN: np.min}
-        return functions[reducer](metrics)
-    if num_batches and len(metrics) != len(num_batches):
-        raise RuntimeError(f"Lengths of metrics and num_batches are not equal: {len(metrics)} != {len(num_batches)}.")
-    return np.average(metrics, weights=num_batches or None)
+def _reduce(reducer: Reducer, values: Any) -> Any:
+    functions: dict[Reducer, Any] = {
+        Reducer.AVG: np.average,
+        Reducer.SUM: np.sum,
+        Reducer.MAX: np.max,
+        Reducer.MIN: np.min,
+    }
+    return functions[reducer](values)
 
 
 def jsonable(value: Any) -> Any:
-    """``value`` made of what JSON knows: numbers that are no numbers (NaN, infinities) become strings."""
+    """Convert ``value`` to JSON types: NaN and infinities become strings."""
     if isinstance(value, dict):
         return {str(key): jsonable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

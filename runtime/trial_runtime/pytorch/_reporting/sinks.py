@@ -23,7 +23,7 @@ class MetricsSink(Protocol):
     def on_training_metrics(
         self, steps_completed: int, metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]
     ) -> None:
-        """At a report.
+        """Receive a report of training metrics.
 
         Args:
             steps_completed: batches trained.
@@ -32,7 +32,7 @@ class MetricsSink(Protocol):
         """
 
     def on_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:
-        """After a validation, with ``batches`` and ``epochs``."""
+        """Receive the metrics of a validation, with ``batches`` and ``epochs``."""
 
 
 class MetricsRecorder:

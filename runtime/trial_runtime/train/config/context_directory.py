@@ -10,7 +10,7 @@ from trial_runtime.train.config import entrypoint
 
 
 def context_of(config: Path, document: dict[str, Any]) -> Path:
-    """The config's folder, or the nearest above it that holds the entrypoint's module or script.
+    """Return the config's folder, or the nearest above it that has the entrypoint's module or script.
 
     Configs often lie in a folder of their own, and ``det experiment create configs/const.yaml .`` named the other one.
     Looked at are the folders of the config's git work tree; outside of one, those up to the working directory.

@@ -15,7 +15,7 @@ from trial_runtime.train.config.errors import ConfigError
 
 
 def parse_yaml(text: str) -> Any:
-    """One YAML 1.2 document as plain Python values, as Determined read it: ``1e-4`` is a float, ``yes`` a string.
+    """Parse one YAML 1.2 document to plain Python values, as Determined read it: ``1e-4`` is a float, ``yes`` a string.
 
     Raises:
         YAMLError: the text is not one well-formed YAML document.
@@ -29,14 +29,14 @@ def parse_yaml(text: str) -> Any:
 
 
 def dump_yaml(document: Any) -> str:
-    """Plain Python values as one YAML 1.2 document."""
+    """Write plain Python values as one YAML 1.2 document."""
     stream = io.StringIO()
     YAML(typ="safe", pure=True).dump(document, stream)
     return stream.getvalue()
 
 
 def load(path: Path) -> dict[str, Any]:
-    """The experiment config in the file ``path``.
+    """Load the experiment config in the file ``path``.
 
     Raises:
         ConfigError: the file cannot be read, or does not hold one YAML mapping.

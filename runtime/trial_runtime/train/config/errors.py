@@ -39,13 +39,13 @@ class Problems:
 
 
 def shown(value: object) -> str:
-    """``value`` as a message shows it: short, on one line."""
+    """Return ``value`` as a message shows it: short, on one line."""
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """``" (did you mean 'x'?)"`` when one of ``names`` is close to ``name``, else an empty string."""
+    """Return ``" (did you mean 'x'?)"`` when one of ``names`` is close to ``name``, else an empty string."""
     close = difflib.get_close_matches(name, list(names), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
@@ -64,15 +64,15 @@ class Section:
         self._seen: set[str] = set()
 
     def at(self, name: str) -> str:
-        """The dotted path of the field ``name``."""
+        """Return the dotted path of the field ``name``."""
         return f"{self.path}.{name}" if self.path else name
 
     def has(self, name: str) -> bool:
-        """Whether the field is there and not null."""
+        """Return whether the field is there and not null."""
         return self._data.get(name) is not None
 
     def get(self, name: str) -> Any:
-        """The field's value as it is, None when absent."""
+        """Return the field's value as it is; None when absent."""
         self._seen.add(name)
         return self._data.get(name)
 
@@ -81,7 +81,7 @@ class Section:
         self.problems.add(self.at(name), self._data.get(name), allowed)
 
     def section(self, name: str) -> Section:
-        """The mapping under ``name``; an empty one when absent."""
+        """Return the mapping under ``name``; an empty one when absent."""
         value = self.get(name)
         if value is not None and not isinstance(value, Mapping):
             self.reject(name, "write a mapping (key: value lines below it)")
@@ -89,12 +89,12 @@ class Section:
         return Section(value or {}, self.at(name), self.problems)
 
     def integer(self, name: str, default: int, minimum: int = 0, maximum: int | None = None) -> int:
-        """A whole number from ``minimum`` to ``maximum``."""
+        """Read a whole number from ``minimum`` to ``maximum``."""
         number = self.optional_integer(name, minimum, maximum)
         return default if number is None else number
 
     def optional_integer(self, name: str, minimum: int = 0, maximum: int | None = None) -> int | None:
-        """A whole number from ``minimum`` to ``maximum``, or None when absent."""
+        """Read a whole number from ``minimum`` to ``maximum``; None when absent."""
         value = self.get(name)
         if value is None:
             return None
@@ -106,7 +106,7 @@ class Section:
         return number
 
     def boolean(self, name: str, default: bool) -> bool:
-        """True or false."""
+        """Read true or false."""
         value = self.get(name)
         if value is None:
             return default
@@ -116,7 +116,7 @@ class Section:
         return value
 
     def text(self, name: str) -> str | None:
-        """A string, or None when absent."""
+        """Read a string; None when absent."""
         value = self.get(name)
         if value is not None and not isinstance(value, str):
             self.reject(name, "write a string (quote it if it looks like a number)")
@@ -124,7 +124,7 @@ class Section:
         return value
 
     def secret(self, name: str) -> str | None:
-        """A string that no message shows, or None when absent."""
+        """Read a string that no message shows; None when absent."""
         value = self.get(name)
         if value is not None and not isinstance(value, str):
             self.problems.report(f"{self.at(name)}: write a string (the value is not shown)")
@@ -132,7 +132,7 @@ class Section:
         return value
 
     def choice(self, name: str, default: str, choices: Sequence[str]) -> str:
-        """One of ``choices``."""
+        """Read one of ``choices``."""
         value = self.get(name)
         if value is None:
             return default
@@ -142,12 +142,12 @@ class Section:
         return str(value)
 
     def unread(self) -> list[str]:
-        """The fields that are there and that nobody asked for."""
+        """Return the fields of the section that were never read."""
         return [str(name) for name in self._data if name not in self._seen]
 
 
 def as_integer(value: object) -> int | None:
-    """``value`` as an integer when it is a whole number (``1e3`` is one, ``true`` is not), else None."""
+    """Return ``value`` as an integer when it is a whole number (``1e3`` is one, ``true`` is not), else None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return int(value) if value == value and abs(value) != float("inf") and int(value) == value else None

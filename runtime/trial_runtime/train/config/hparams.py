@@ -13,7 +13,7 @@ _BOUNDS = frozenset({"minval", "maxval", "vals", "val"})
 
 
 def resolve(tree: Mapping[str, Any], picks: Mapping[str, Any], problems: Problems) -> dict[str, Any]:
-    """The hyperparameters of one trial.
+    """Return the hyperparameters of one trial.
 
     Args:
         tree: ``hyperparameters`` as written: constants, search spaces (``{type: log, minval: -4, maxval: -1}``), and
@@ -35,7 +35,7 @@ def resolve(tree: Mapping[str, Any], picks: Mapping[str, Any], problems: Problem
 
 
 def names(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """The dotted names of all hyperparameters that can be picked."""
+    """Yield the dotted names of all hyperparameters that can be chosen."""
     for key, value in tree.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping) and not is_space(value):
@@ -45,12 +45,12 @@ def names(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def _is_meant_as_space(value: Mapping[str, Any]) -> bool:
-    """Whether a mapping that is no search space looks like one whose type is misspelt."""
+    """Return whether a mapping that is no search space looks like one whose type is misspelt."""
     return isinstance(value.get("type"), str) and bool(value.keys() & _BOUNDS)
 
 
 def is_space(value: object) -> bool:
-    """Whether ``value`` describes a search space or a typed constant, rather than a group of hyperparameters."""
+    """Return whether ``value`` describes a search space or a typed constant, rather than a group of hyperparameters."""
     return isinstance(value, Mapping) and value.get("type") in _SPACES
 
 
@@ -79,7 +79,7 @@ def _group(
 
 
 def _wrong(space: Mapping[str, Any]) -> tuple[str, str] | None:
-    """The field of a search space that is wrong, and what is allowed there; None for a right one and for a group."""
+    """Return the wrong field of a search space and what is allowed there; None for a valid one and for a group."""
     if not is_space(space):
         if not _is_meant_as_space(space):
             return None
@@ -160,7 +160,7 @@ def _described(space: Mapping[str, Any]) -> str:
 
 
 def accumulation_steps(hparams: Mapping[str, Any]) -> int | None:
-    """K as ``overwrite_deepspeed_args`` or an inline ``deepspeed_config`` states it, else None."""
+    """Return K as ``overwrite_deepspeed_args`` or an inline ``deepspeed_config`` gives it, else None."""
     for name in ("overwrite_deepspeed_args", "deepspeed_config"):
         section = hparams.get(name)
         if isinstance(section, Mapping):

@@ -253,7 +253,8 @@ class _Lengths:
         self._steps = hparams.accumulation_steps(values) or _steps_in_file(values.get("deepspeed_config"), context) or 1
 
     def read(self, section: Section, name: str, bare: bool = False) -> Length | None:
-        """The length in the field ``name``; None when it is absent or 0. ``bare``: a number alone means batches."""
+        """Read the length in the field ``name``; None when it is absent or 0. ``bare``: a number alone means
+        batches."""
         value = section.get(name)
         if value is None:
             return None
@@ -281,7 +282,7 @@ class _Lengths:
 
 
 def _steps_in_file(config: object, context: Path) -> int | None:
-    """K from the DeepSpeed configuration file that the hyperparameter names, when it is there and holds one."""
+    """Return K from the DeepSpeed configuration file that the hyperparameter names; None without it."""
     if not isinstance(config, str):
         return None
     try:

@@ -111,7 +111,7 @@ _SECTIONS: Mapping[str, frozenset[str]] = {
 
 
 def notices(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """``(field, what happens to it)`` for each field of the config that is not acted on, in the config's order."""
+    """Yield ``(field, notice)`` for each field of the config that is not acted on, in the config's order."""
     for name, value in document.items():
         if name in IGNORED and value is not None:
             yield name, IGNORED[name]

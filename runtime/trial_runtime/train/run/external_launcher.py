@@ -24,12 +24,12 @@ _open_stores: list[Store] = []  # ends with the process, as torchrun's ends with
 
 
 def is_launched(environment: Mapping[str, str]) -> bool:
-    """Whether a launcher started this process as a rank."""
+    """Return whether a launcher started this process as a rank."""
     return "RANK" in environment and "WORLD_SIZE" in environment
 
 
 def slurm_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """A rank's variables, when ``srun`` started this process as one of several tasks; else none.
+    """Return a rank's variables, when ``srun`` started this process as one of several tasks; else none.
 
     Raises:
         ConfigError: the nodes have different numbers of tasks.
@@ -56,13 +56,14 @@ def slurm_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _first_host(nodes: str) -> str:
-    """The first of ``node[01-04,07],other``: ``node01``."""
+    """Return the first of ``node[01-04,07],other``: ``node01``."""
     found = re.match(r"([^\[,]+)(?:\[([^\],-]+)[^\]]*\]([^,]*))?", nodes)
     return "".join(part or "" for part in found.groups()) if found else nodes
 
 
 def complete_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """torchrun's variables that ``environment`` lacks, from what the ``deepspeed`` launcher sets in their place."""
+    """Return torchrun's variables that ``environment`` lacks, from those that the ``deepspeed`` launcher sets
+    instead."""
     size = environment["WORLD_SIZE"]
     local_size = environment.get("LOCAL_WORLD_SIZE") or environment.get("LOCAL_SIZE") or size
     nodes = str(max(1, int(size) // int(local_size)))

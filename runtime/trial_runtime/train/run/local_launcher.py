@@ -83,7 +83,7 @@ def _start_one(arguments: Sequence[str], environment: Mapping[str, str], report:
 
 @contextmanager
 def _forwarding(child: subprocess.Popen[bytes]) -> Iterator[list[int]]:
-    """Forward signals to ``child``; those that end a run are listed."""
+    """Forward signals to ``child``; provide the list of those that end a run."""
     received: list[int] = []
 
     def forward(number: int, frame: FrameType | None) -> None:  # noqa: ARG001

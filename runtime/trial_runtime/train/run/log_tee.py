@@ -47,25 +47,25 @@ class Tee(io.TextIOBase):
         self.console.flush()
 
     def isatty(self) -> bool:
-        """Whether the console is a terminal."""
+        """Return whether the console is a terminal."""
         return self.console.isatty()
 
     def fileno(self) -> int:
-        """The console's file descriptor; what is written to it directly does not reach the log file."""
+        """Return the console's file descriptor; what is written to it directly does not reach the log file."""
         return self.console.fileno()
 
     def writable(self) -> bool:
-        """True."""
+        """Return True."""
         return True
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """The console's encoding."""
+        """Return the console's encoding."""
         return self.console.encoding
 
     @property
     def buffer(self) -> Any:
-        """The console's byte stream; what is written to it directly does not reach the log file."""
+        """Return the console's byte stream; what is written to it directly does not reach the log file."""
         return self.console.buffer
 
 

@@ -29,7 +29,7 @@ _IN_A_CHECKPOINT = ("manifest.json", "rank_0.pt", "metadata.json", "trial_state.
 
 
 def plan_from(options: argparse.Namespace) -> RunPlan:
-    """The plan of the config that ``options`` name, with the changes that they make.
+    """Return the plan of the config that ``options`` name, with the changes that they make.
 
     Raises:
         ConfigError: the config or an option cannot be run.
@@ -54,7 +54,7 @@ def plan_from(options: argparse.Namespace) -> RunPlan:
 
 
 def open_directory(options: argparse.Namespace, plan: RunPlan) -> RunDirectory:
-    """The run directory, made or found, after all that has to be right before a rank starts has been checked.
+    """Create or open the run directory, after everything that a rank needs has been checked.
 
     Raises:
         ConfigError: something is not right.
@@ -93,7 +93,8 @@ def write_info(options: argparse.Namespace, plan: RunPlan, run: RunDirectory) ->
 
 
 def _newer_in_storage(location: Location, own: str | None) -> str | None:
-    """The URL of the newest checkpoint there, where the run has none here or went on from that one elsewhere."""
+    """Return the URL of the newest checkpoint in the storage, where the run has none here or resumed from it
+    elsewhere."""
     try:
         name = call(location, "beyond", name=None if own is None else Path(own).name)
     except CheckpointStorageError as error:

@@ -121,7 +121,7 @@ def run_entrypoint(info: ClusterInfo, kind: str, target: str, args: Sequence[str
 
 
 def find_class(target: str) -> Any:
-    """The class that ``module:Class`` names.
+    """Import the class that ``module:Class`` names.
 
     Raises:
         ConfigError: there is no such module or no such class. Errors inside the module are passed on.

@@ -78,7 +78,8 @@ def _batches(checkpoint: Path) -> int:
 
 
 def _metrics(info: ClusterInfo) -> dict[int, float]:
-    """The searcher's metric after each validation, by batches trained; after a restart the later report counts."""
+    """Return the searcher's metric after each validation, by batches trained; after a restart the later report
+    counts."""
     found: dict[int, float] = {}
     if info.run.searcher_metric is None or not info.run.metrics_path.is_file():
         return found

@@ -94,7 +94,7 @@ def open_run(directory: Path | None, name: str, seed: int | None) -> tuple[RunDi
 
 
 def describe(plan: RunPlan, run: RunDirectory, given_checkpoint: str | None) -> ClusterInfo:
-    """What the ranks of ``plan`` are told, as one node with ``plan.slots`` slots.
+    """Describe the run of ``plan`` for its ranks, as one node with ``plan.slots`` slots.
 
     Args:
         plan: the run's plan.
