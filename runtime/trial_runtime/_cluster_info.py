@@ -1,4 +1,4 @@
-"""What a rank knows about the run it belongs to: the counterpart of ``determined.get_cluster_info()``.
+"""Description of the run that a rank belongs to: the counterpart of ``determined.get_cluster_info()``.
 
 ``ds-train`` describes a run once and hands the description to every rank in the environment variable
 ``DS_TRAIN_CLUSTER_INFO`` (the path of a JSON file, or the JSON text itself). Outside of ``ds-train`` the variable is
@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 ENV_VAR = "DS_TRAIN_CLUSTER_INFO"
 CLUSTER_INFO_FILE = "cluster_info.json"
-"""File in a run directory: what its ranks were told."""
+"""File in a run directory: the description that its ranks were given."""
 
 LATEST_FILE = "latest"
 """File in the checkpoint directory that names the newest committed checkpoint, one line, relative to the directory."""
@@ -44,9 +44,9 @@ class Length:
 
 @dataclasses.dataclass(frozen=True)
 class FitDefaults:
-    """What ``Trainer.fit()`` takes from the experiment config where its caller left an argument unset.
+    """Defaults of ``Trainer.fit()`` from the experiment config, for arguments that its caller left unset.
 
-    The names are those of ``fit()``'s parameters. None: the config says nothing.
+    The names are those of ``fit()``'s parameters. None: not in the config.
     """
 
     max_length: Length | None = None
@@ -61,7 +61,7 @@ class FitDefaults:
 
 @dataclasses.dataclass(frozen=True)
 class RunInfo:
-    """What the runtime needs beyond Determined's public fields.
+    """Facts of a run that the runtime needs beyond Determined's public fields.
 
     Attributes:
         directory: the run directory (absolute), shared by all ranks; holds config, log, metrics and TensorBoard files.
@@ -129,7 +129,7 @@ class ClusterInfo:
         task_type: always ``"TRIAL"``.
         latest_checkpoint: absolute path or URL of the checkpoint to start from, or None. It is the run's own newest
             one, else the one given to ``ds-train``: a run that was started from a checkpoint, crashed and was started
-            again goes on where it crashed. Decided once for all ranks, before they start.
+            again resumes where it crashed. Decided once for all ranks, before they start.
     """
 
     trial: TrialInfo

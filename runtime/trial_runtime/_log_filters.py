@@ -1,4 +1,4 @@
-"""Messages of DeepSpeed that tell a user nothing are left out; all others stay. Needs neither torch nor DeepSpeed."""
+"""Filters for messages of DeepSpeed that do not help a user. Needs neither torch nor DeepSpeed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Keys in an experiment config: they reach the storage's driver, and nothing that is written or printed.
+"""Masking of secrets in an experiment config: they reach the storage's driver, and nothing written or printed.
 
-Meant are those of ``checkpoint_storage`` and of ``environment.registry_auth``, which nothing here reads.
+The secrets are those of ``checkpoint_storage`` and of ``environment.registry_auth``, which nothing here reads.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def masked_text(text: str, document: Mapping[str, Any]) -> str:
 
     Args:
         text: YAML.
-        document: what it says.
+        document: its content.
     """
     wanted = masked(document)
     if wanted == document:

@@ -6,7 +6,7 @@ from typing import Any
 
 
 class InternalException(Exception):  # noqa: N818 - the names that code catches
-    """The runtime was used in a state in which it cannot answer."""
+    """A call that the runtime cannot answer in its present state."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -61,7 +61,7 @@ class CheckpointMismatchError(InvalidCheckpointException, AssertionError):
 
 
 class CheckpointStorageError(RuntimeError):
-    """The remote storage of checkpoints could not be used; the message says why, without keys."""
+    """The remote storage of checkpoints could not be used; the message has the reason, without secrets."""
 
 
 class InvalidHP(Exception):  # noqa: N818 - the name that trials raise

@@ -1,4 +1,4 @@
-"""Weights out of a checkpoint into ``safetensors`` files: ``python -m trial_runtime.export CHECKPOINT [FILE]``."""
+"""Export of a checkpoint's weights to ``safetensors`` files: ``python -m trial_runtime.export CHECKPOINT [FILE]``."""
 
 from __future__ import annotations
 

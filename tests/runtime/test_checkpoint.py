@@ -102,7 +102,7 @@ def test_a_damaged_shard_is_refused_on_all_ranks(tmp_path: Path) -> None:
     for message, wanted in zip(first, ("bytes, should be", "content has changed", "missing"), strict=True):
         assert "zero_pp_rank_1_mp_rank_00_optim_states.pt: " in message
         assert wanted in message
-        assert "The newest sound checkpoint there is 00000001-" in message
+        assert "The newest intact checkpoint is 00000001-" in message
 
 
 def one_rank_cannot_write(folder: Path) -> str:
@@ -153,7 +153,7 @@ def test_a_damaged_manifest_is_refused_and_the_sound_checkpoint_named(content: s
             manifest.read_text().replace('"batches": 10', '"batches": 11') if content is None else content
         )
     with pytest.raises(
-        InvalidCheckpointException, match=r"manifest\.json: .*sound checkpoint there is 00000001-aaaaaaaa"
+        InvalidCheckpointException, match=r"manifest\.json: .*intact checkpoint is 00000001-aaaaaaaa"
     ):
         store.verify(store.find("latest"))
 

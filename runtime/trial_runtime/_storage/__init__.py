@@ -1,1 +1,1 @@
-"""Checkpoint storage behind a URL, through fsspec drivers that run in a process of their own."""
+"""Checkpoint storage behind a URL, through fsspec drivers that run in a separate process."""

@@ -1,6 +1,6 @@
 """Checkpoints in a remote storage: any URL that fsspec has a driver for.
 
-All that talks to a storage runs in a process of its own. Drivers draw from Python's random generator when they try
+Everything that accesses a storage runs in a separate process. Drivers draw from Python's random generator when they try
 again, run threads and hold the interpreter for long: none of that may reach training.
 """
 
@@ -79,8 +79,8 @@ def call(location: Location, action: str, **arguments: Any) -> Any:
         check=False,
     )
     if done.returncode != 0:
-        said = done.stderr.strip().splitlines()
-        raise CheckpointStorageError(f"{location.url}: {_mask_secrets(said[-1] if said else '?', location)}")
+        lines = done.stderr.strip().splitlines()
+        raise CheckpointStorageError(f"{location.url}: {_mask_secrets(lines[-1] if lines else '?', location)}")
     return json.loads(done.stdout)
 
 

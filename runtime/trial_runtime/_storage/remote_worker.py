@@ -1,4 +1,4 @@
-"""The process that talks to a storage: a job as JSON on stdin, what it came to as JSON on stdout.
+"""The process that accesses a storage: a job as JSON on stdin, its result as JSON on stdout.
 
 A checkpoint is there when its manifest is, which is written last and removed first::
 
@@ -62,8 +62,8 @@ class RemoteStorage:
         """Return the newest checkpoint."""
         names = self.names()
         pointer = f"{self.root}/{_LATEST}"
-        told = self.files_of_url.cat_file(pointer).decode().strip() if self.files_of_url.exists(pointer) else ""
-        return told if told in names else names[-1] if names else None
+        named = self.files_of_url.cat_file(pointer).decode().strip() if self.files_of_url.exists(pointer) else ""
+        return named if named in names else names[-1] if names else None
 
     def beyond(self, name: str | None) -> str | None:
         """Return the newest checkpoint, unless it is ``name``, or ``name`` is not in the storage yet."""

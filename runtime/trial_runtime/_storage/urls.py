@@ -16,7 +16,7 @@ _REMOTE = ("s3", "gcs", "azure", "url")
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointStorage:
-    """Where checkpoints go.
+    """Destination of checkpoints, and how many are kept.
 
     Attributes:
         root: the folder under which each run gets its own; None: the run directory.

@@ -1,4 +1,4 @@
-"""Ranks, what they tell each other, and the run that they make up."""
+"""Ranks, their collectives, and the run that they belong to."""
 
 from trial_runtime.core._context import Context, _dummy_init
 from trial_runtime.core._distributed import DistributedContext, DummyDistributedContext

@@ -1,4 +1,4 @@
-"""What the contexts of trials are made from."""
+"""The run that the contexts of trials are made from."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class Context:
 
     Attributes:
         distributed: the ranks of the run.
-        settings: directories of the run, and what ``ds-train`` says about it.
+        settings: directories of the run, and ``ds-train``'s description of it.
     """
 
     distributed: DistributedContext
     settings: RunSettings
 
     def start(self) -> None:
-        """Begin to use it; there is nothing to bring up."""
+        """Start using it; there is nothing to initialize."""
 
     def close(self) -> None:
-        """End to use it: let go of the ranks' groups."""
+        """Release the ranks' groups."""
         self.distributed.close()
 
     def __enter__(self) -> Context:

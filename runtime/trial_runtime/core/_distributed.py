@@ -22,9 +22,9 @@ from trial_runtime.core._object_collectives import (
 class DistributedContext:
     """Rank, size and object collectives of a run.
 
-    The collectives go over torch.distributed, in a gloo group of their own, so they never touch the accelerator and
-    waiting in them does not time out. Where torch.distributed is not up, and the environment does not describe it, they
-    go over a small store that rank 0 serves. Every rank of the run must make the same calls in the same order.
+    The collectives use torch.distributed, in a separate gloo group, so they never touch the accelerator and
+    waiting in them does not time out. Where torch.distributed is not initialized and the environment does not describe
+    it, they use a small store that rank 0 serves. Every rank of the run must make the same calls in the same order.
 
     Args:
         rank: index of this process in the run.
@@ -40,7 +40,7 @@ class DistributedContext:
 
     Raises:
         ValueError: when only some of the six numbers are given, or they contradict each other.
-        AssertionError: when ranks on several nodes have nothing to meet through.
+        AssertionError: when ranks on several nodes have no address to connect to.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class DistributedContext:
         return self.cross_size
 
     def close(self) -> None:
-        """Let go of the groups. Further collectives would make new ones."""
+        """Release the groups. Further collectives create new ones."""
         self._collectives = self._store = None
 
     def __enter__(self) -> DistributedContext:
@@ -220,7 +220,7 @@ class DistributedContext:
         """Return the gloo group of all ranks' collectives. Created on first use, by all ranks.
 
         Raises:
-            ValueError: when torch.distributed is not up and the environment does not say how to bring it up.
+            ValueError: when torch.distributed is not initialized and the environment does not describe it.
         """
         collectives = self._collectives_of(local=False)
         if not isinstance(collectives, TorchCollectives):
@@ -243,7 +243,7 @@ class DistributedContext:
         if self.size > 1:
             over_torch = isinstance(self._collectives_of(local=False), TorchCollectives)
             other._collectives = (
-                self._make_torch_collectives() if over_torch else self._make_store_collectives("beside")
+                self._make_torch_collectives() if over_torch else self._make_store_collectives("separate")
             )
         return other
 
@@ -286,7 +286,7 @@ class DistributedContext:
 
 
 class DummyDistributedContext(DistributedContext):
-    """One process on its own."""
+    """A single process."""
 
     def __init__(self) -> None:
         super().__init__(rank=0, size=1, local_rank=0, local_size=1, cross_rank=0, cross_size=1)

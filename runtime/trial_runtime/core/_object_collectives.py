@@ -1,4 +1,4 @@
-"""How ranks exchange Python objects: over torch.distributed, or over a key-value store where that is not up."""
+"""Collectives of Python objects: over torch.distributed, or over a key-value store where it is not initialized."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ObjectCollectives(Protocol):
 
 
 class TorchCollectives:
-    """Over a process group of torch.distributed (gloo, so the accelerator is not touched).
+    """Collectives over a process group of torch.distributed (gloo, so the accelerator is not touched).
 
     Args:
         group: the process group.
@@ -47,7 +47,7 @@ class TorchCollectives:
 
 
 class StoreCollectives:
-    """Over a store that one rank serves; for ranks without a process group, threads of one process included.
+    """Collectives over a store that one rank serves; for ranks without a process group, also threads of one process.
 
     Args:
         store: a store of torch.distributed.

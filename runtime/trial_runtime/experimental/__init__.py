@@ -1,1 +1,1 @@
-"""What is left of ``determined.experimental`` without a cluster: :mod:`trial_runtime.experimental.client`."""
+"""The part of ``determined.experimental`` that needs no cluster: :mod:`trial_runtime.experimental.client`."""

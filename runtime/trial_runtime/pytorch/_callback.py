@@ -88,7 +88,7 @@ class PyTorchCallback:
     def on_checkpoint_upload_end(self, uuid: str) -> None:
         """Run after the checkpoint ``uuid`` was committed, and uploaded where there is a remote storage.
 
-        Committing goes on beside training: this comes at the first report, validation or checkpoint after it has ended,
+        The commit runs in a thread: this hook comes at the first report, validation or checkpoint after it has ended,
         before the next save and before training ends.
         """
 

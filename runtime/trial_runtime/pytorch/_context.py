@@ -31,11 +31,11 @@ _NO_BATCH_SIZE = "The hyperparameter global_batch_size is not set. Give it to in
 
 
 class TrialContext(_PyTorchReducerContext):
-    """What a trial can ask and tell the run it belongs to.
+    """A trial's access to the run it belongs to.
 
     Args:
         core_context: the run.
-        trial_seed: seed of the run; None when it has none of its own.
+        trial_seed: seed of the run; None when it has none.
         hparams: hyperparameters; None when none were given.
         slots_per_trial: number of ranks that share ``hparams["global_batch_size"]``.
         exp_conf: experiment config; None when none was given.
@@ -100,7 +100,7 @@ class TrialContext(_PyTorchReducerContext):
         """Make the context of a trial in this run, with the run's settings for everything else.
 
         Args:
-            own: what the kind of context takes beside that.
+            own: further arguments of this kind of context.
         """
         arguments: dict[str, Any] = {
             "core_context": run,
@@ -114,7 +114,7 @@ class TrialContext(_PyTorchReducerContext):
         return cls(**arguments, **own)
 
     def _prepare_standalone(self) -> None:
-        """Bring up what a trial needs in a process that ``init()`` did not see."""
+        """Initialize what a trial needs in a process without ``init()``."""
 
     # Configuration
 
@@ -173,7 +173,7 @@ class TrialContext(_PyTorchReducerContext):
     def disable_dataset_reproducibility_checks(self) -> None:
         """Allow data loaders other than :class:`pytorch.DataLoader`.
 
-        The loop uses them as they are: sharing among ranks, shuffling and going on after a resume are the trial's task
+        The loop uses them as they are: sharing among ranks, shuffling and resuming are the trial's task
         (see ``pytorch.samplers``). A training loader that ends is started again.
         """
         self._data_repro_checks_disabled = True
@@ -243,7 +243,7 @@ class TrialContext(_PyTorchReducerContext):
     # Seeing
 
     def add_metrics_sink(self, sink: MetricsSink) -> None:
-        """Let ``sink`` see every report of this run; it is called on the chief."""
+        """Add an observer of this run's reports; it is called on the chief."""
         self._sinks.append(sink)
 
     def set_profiler(self, *args: Any, **kwargs: Any) -> None:

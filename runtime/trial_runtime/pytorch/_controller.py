@@ -1,4 +1,4 @@
-"""A training that is ready to run: what ``fit()`` was asked to do, put together."""
+"""One training: the loop and its parts, built from the arguments of ``fit()``."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from trial_runtime.pytorch._train_units import Batch, TrainUnit
 
 
 class TrialController:
-    """Trains a trial once; :meth:`run` does the work.
+    """One training of a trial; :meth:`run` does the work.
 
-    ``Trainer.fit`` makes it and explains the arguments. Unit tests written for Determined make one by hand, so it has
-    the arguments that Determined's have.
+    ``Trainer.fit`` makes it and explains the arguments. Unit tests written for Determined create one directly,
+    so it has the arguments that Determined's have.
 
     Args:
         searcher_metric_name, smaller_is_better: what ``checkpoint_policy="best"`` compares.

@@ -31,7 +31,7 @@ def broadcast(buffers: list[torch.Tensor], group: Any = None) -> None:
 
 
 class BufferSync:
-    """Broadcasts a module's buffers before its forwards, when DistributedDataParallel would have.
+    """Broadcast of a module's buffers before its forwards, when DistributedDataParallel would have.
 
     Args:
         module: a model whose forward the trial calls, directly or through an engine.

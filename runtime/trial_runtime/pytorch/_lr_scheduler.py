@@ -1,4 +1,4 @@
-"""Learning rate schedules: who steps them, and when."""
+"""Learning rate schedulers, and when the loop steps them."""
 
 from __future__ import annotations
 

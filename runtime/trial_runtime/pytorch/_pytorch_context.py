@@ -1,4 +1,4 @@
-"""The context of a PyTorchTrial: models, optimizers, backward and step in the trial's own hands."""
+"""The context of a PyTorchTrial: models, optimizers, backward and step, which the trial calls itself."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class PyTorchExperimentalContext:
 class PyTorchTrialContext(TrialContext):
     """The context of a PyTorchTrial.
 
-    ``init()`` makes it. A unit test may make one by hand.
+    ``init()`` makes it. A unit test may make one directly.
 
     Args:
         aggregation_frequency: batches an optimizer step, K.

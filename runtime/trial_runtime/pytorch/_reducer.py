@@ -12,7 +12,7 @@ from typing import Any, TypeVar, overload
 
 
 class Reducer(enum.Enum):
-    """How validation metrics of batches become one number. AVG weighs every batch alike."""
+    """Reduction of the validation metrics of batches to one number. AVG gives every batch the same weight."""
 
     AVG = 1
     SUM = 2
@@ -21,7 +21,7 @@ class Reducer(enum.Enum):
 
 
 class MetricReducer(abc.ABC):
-    """Collects values on each rank, and makes metrics of all ranks' values at a report.
+    """Metric of values that are collected on each rank and reduced over all ranks at a report.
 
     How values come in is up to the subclass (an ``update`` method, usually).
     """
@@ -178,7 +178,7 @@ class _PyTorchReducerContext:
 
     @contextlib.contextmanager
     def _preserved_reducers(self) -> Iterator[None]:
-        """Forget what reducers are told inside."""
+        """Discard the values that reducers get inside."""
         kept = [copy.deepcopy(vars(wrapped.reducer)) for wrapped in self._wrapped_reducers]
         try:
             yield

@@ -1,4 +1,4 @@
-"""``init()`` and ``Trainer``: the way into training."""
+"""``init()`` and ``Trainer``: the entry points of training."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _REPORTING_DEFAULT = Batch(100)
 
 
 class BaseTrainer:
-    """Trains a trial; :meth:`fit` does the work."""
+    """Trainer of a trial; :meth:`fit` does the work."""
 
     _controller_class: type[TrialController]
     _trial_class: type
@@ -117,7 +117,7 @@ class BaseTrainer:
 
 
 class Trainer(BaseTrainer):
-    """Trains a PyTorchTrial.
+    """Trainer of a PyTorchTrial.
 
     Args:
         trial: an instance of the trial.
@@ -162,7 +162,7 @@ def init(
     Args:
         hparams: hyperparameters; under ``ds-train`` by default those of the experiment config.
         exp_conf: experiment config.
-        distributed: the ranks, when the script knows better.
+        distributed: the ranks, where the script determines them itself.
         aggregation_frequency: batches an optimizer step, K.
         enable_tensorboard_logging: write reported metrics to TensorBoard when there is a run directory.
         run_dir: where metrics, TensorBoard files and checkpoints go. By default checkpoints go to ``checkpoints`` (or
@@ -201,7 +201,7 @@ def _unit(length: Length | None) -> TrainUnit | None:
 
 def _length(unit: TrainUnit | None) -> TrainUnit:
     if unit is None:
-        raise ValueError("max_length must be defined in local training mode: fit(max_length=pytorch.Epoch(1)), say.")
+        raise ValueError("max_length must be defined in local training mode, such as fit(max_length=pytorch.Epoch(1)).")
     if not isinstance(unit, Batch | Epoch) or not isinstance(unit.value, int):
         raise TypeError(f"max_length must be pytorch.Batch(int) or pytorch.Epoch(int), got {unit!r}.")
     return unit

@@ -1,4 +1,4 @@
-"""Samplers to build one's own data loaders from: repeat, share among ranks, skip, shuffle reproducibly.
+"""Samplers to build data loaders from: repeat, share among ranks, skip, shuffle reproducibly.
 
 Combine them in this order: shuffle, repeat, share, skip.
 """
@@ -34,7 +34,7 @@ class _Sized(torch.utils.data.Sampler[Any]):
 
 
 class RepeatSampler(_Sized):
-    """Goes through another sampler again and again, without end. Its length is one pass."""
+    """Endless repetition of another sampler. Its length is one pass."""
 
     def __init__(self, sampler: Iterable[Any]) -> None:
         super().__init__(sampler)
@@ -45,9 +45,9 @@ class RepeatSampler(_Sized):
 
 
 class DistributedSampler(_Sized):
-    """Of another sampler's samples, every ``num_workers``-th one, starting with number ``rank``.
+    """Every ``num_workers``-th sample of another sampler, starting with number ``rank``.
 
-    Other than torch's sampler of this name it takes any sampler, also an endless one, and neither shuffles nor pads.
+    Unlike torch's sampler of this name it takes any sampler, also an endless one, and neither shuffles nor pads.
     """
 
     def __init__(self, sampler: Iterable[Any], num_workers: int, rank: int) -> None:
@@ -65,7 +65,7 @@ class DistributedSampler(_Sized):
 
 
 class SkipSampler(_Sized):
-    """Leaves out the first ``skip`` samples of another sampler. Its length is the other's."""
+    """Another sampler without its first ``skip`` samples. Its length is the other's."""
 
     def __init__(self, sampler: Iterable[Any], skip: int) -> None:
         super().__init__(sampler)
@@ -132,7 +132,7 @@ class SkipBatchSampler(_SizedBatches):
 
 
 class ReproducibleShuffleSampler(_Sized):
-    """Shuffles another (finite) sampler with a generator of its own, anew at every pass."""
+    """Shuffled order of another (finite) sampler, from a separate generator, new at every pass."""
 
     def __init__(self, sampler: Iterable[Any], seed: int) -> None:
         super().__init__(sampler)
@@ -145,7 +145,7 @@ class ReproducibleShuffleSampler(_Sized):
 
 
 class ReproducibleShuffleBatchSampler(_SizedBatches):
-    """Shuffles whole batches. :class:`ReproducibleShuffleSampler` mixes better: it shuffles samples."""
+    """Shuffled order of whole batches. :class:`ReproducibleShuffleSampler` mixes better: it shuffles samples."""
 
     def __init__(self, batch_sampler: Iterable[Any], seed: int) -> None:
         super().__init__(batch_sampler)

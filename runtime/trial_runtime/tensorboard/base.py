@@ -1,4 +1,4 @@
-"""What writes scalars, and where the files of a run go."""
+"""Interface of metric writers, and the directory of a run's files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trial_runtime._cluster_info import get_cluster_info
 
 
 class MetricWriter(abc.ABC):
-    """Writes scalars by name and step."""
+    """Writer of scalars by name and step."""
 
     @abc.abstractmethod
     def add_scalar(self, name: str, value: Any, step: int) -> None:

@@ -152,14 +152,14 @@ def _run_joined_rank(options: argparse.Namespace, is_chief: bool) -> int:
         _print_plan(plan, run)
         return write_info(options, plan, run).to_json()
 
-    # Also with a wrong config: a rank that left early would make the launcher stop rank 0 before it has said why.
+    # Also with a wrong config: a rank that left early would make the launcher stop rank 0 before it has reported why.
     try:
         decision, addresses = external_launcher.share_decision(decide)
     except ConfigError as error:  # each rank's own: the others may wait on other machines
         _print_line(str(error))
         return USAGE_EXIT
     if plan is None or not decision:
-        if decision and wrong:  # rank 0 had no such problem: a file that this machine lacks, say
+        if decision and wrong:  # rank 0 had no such problem: this machine may lack a file
             _print_line(f"rank {os.environ['RANK']}: {wrong}")
         return USAGE_EXIT
     info = replace(

@@ -27,7 +27,7 @@ _SHIM = str(Path(__file__).parent / "shim")
 
 
 class _SameModule(importlib.abc.Loader):
-    """Hands out the target module, untouched, under the alias's name."""
+    """Loader that returns the target module, unchanged, under the alias's name."""
 
     def __init__(self, target: str) -> None:
         self._target = target

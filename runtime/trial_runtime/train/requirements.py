@@ -1,4 +1,4 @@
-"""What the runtime's commands need beyond the codemod."""
+"""Requirements of the runtime's commands beyond the codemod's."""
 
 from __future__ import annotations
 

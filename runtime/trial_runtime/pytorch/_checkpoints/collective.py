@@ -1,4 +1,4 @@
-"""Work that ranks share: when it fails on one, it fails on all."""
+"""Functions that ranks run together: a failure on one is an error on all."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _T = TypeVar("_T")
 
 
 class CollectiveError(RuntimeError):
-    """Something failed on some ranks; the message names them and says how."""
+    """A failure on some ranks; the message names them and their errors."""
 
 
 def run_collectively(ranks: core.DistributedContext, act: Callable[[], _T], everywhere: bool = False) -> list[_T]:
-    """Act on the chief, or on every rank. Collective.
+    """Run ``act`` on the chief, or on every rank. Collective.
 
     Returns:
-        what each rank came to, ordered by rank; None for those that did not act.
+        each rank's result, ordered by rank; None for ranks that did not run it.
 
     Raises:
         CollectiveError: on every rank, when one failed.

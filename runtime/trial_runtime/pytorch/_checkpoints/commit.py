@@ -1,4 +1,4 @@
-"""The end of saving, beside training: a thread that makes a written checkpoint count."""
+"""Commit of a written checkpoint, in a thread."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 
 class Commit:
-    """Runs the slow rest of a save (hashing, fsync, rename, upload) in a thread.
+    """Thread with the slow part of a save: hashing, fsync, rename, upload.
 
-    Each rank has one at a time. The ranks' threads talk among themselves, so that they end alike: all well, or all with
-    the same error. The thread is waited for at the end of the process.
+    Each rank has one at a time. The ranks' threads have collectives, so that they end alike: without an
+    error, or with the same one. The thread is waited for at the end of the process.
 
     Args:
         name: the checkpoint.
-        work: what to do; what it raises is kept for :meth:`result`.
+        work: runs in the thread; its exception is kept for :meth:`result`.
     """
 
     def __init__(self, name: str, work: Callable[[], None]) -> None:

@@ -61,7 +61,7 @@ def rng_state(state: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 class _Plain(pickle.Unpickler):
-    """Reads numbers, texts and containers only: a pickle may name any code."""
+    """Unpickler of numbers, strings and containers only: a pickle may name any code."""
 
     def find_class(self, module: str, name: str) -> Any:
         raise pickle.UnpicklingError(f"trial_state.pkl names {module}.{name}; it should hold counts only.")

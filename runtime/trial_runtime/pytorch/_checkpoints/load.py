@@ -58,7 +58,7 @@ def load_trial_from_checkpoint_path(
     Args:
         path: the checkpoint's folder, or its URL in a storage.
         trial_class: the trial; by default it is imported from the code in the checkpoint.
-        trial_kwargs: arguments for it beside the context.
+        trial_kwargs: further arguments of the trial.
         torch_load_kwargs: arguments for ``torch.load`` of a PyTorchTrial's state.
         kwargs: deprecated spelling of ``torch_load_kwargs``.
 

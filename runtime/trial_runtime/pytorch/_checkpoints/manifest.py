@@ -1,4 +1,4 @@
-"""What a checkpoint says about its own files, and putting files on disk for good."""
+"""Manifest of a checkpoint's files, and durable writes."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def committed(directory: Path) -> list[str]:
 
 
 def write_synced(path: Path, text: str) -> None:
-    """Write a small file that is on the disk afterwards."""
+    """Write a small file and fsync it."""
     with path.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
@@ -97,7 +97,7 @@ def write_synced(path: Path, text: str) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Put a folder's entries on the disk."""
+    """Fsync a folder's entries."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

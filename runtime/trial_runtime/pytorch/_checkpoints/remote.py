@@ -1,4 +1,4 @@
-"""A run's checkpoints in a remote storage: sent after the local commit, fetched when a run continues elsewhere."""
+"""A run's checkpoints in a remote storage: uploaded after the local commit, fetched when a run resumes elsewhere."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trial_runtime.pytorch._checkpoints.collective import CollectiveError, run_c
 
 
 class RemoteCheckpoints:
-    """Keeps a directory's checkpoints in a storage; of those that are there, only the newest stays here.
+    """Copies of a directory's checkpoints in a storage; of those uploaded, only the newest stays in the directory.
 
     It knows the checkpoints of this run only: others of the directory are left alone.
 
@@ -44,7 +44,7 @@ class RemoteCheckpoints:
 
     def newest_after(self, ranks: core.DistributedContext, name: str | None) -> str | None:
         """Return the newest checkpoint in the storage, where the directory has none, or its newest (``name``) is there
-        and is not the newest: the run went on elsewhere, or the newest was removed here. Collective.
+        and is not the newest: the run was resumed elsewhere, or the newest was removed here. Collective.
 
         Raises:
             CheckpointStorageError: on every rank, when it cannot be read.

@@ -1,4 +1,4 @@
-"""What a checkpoint of a run holds, and how a run continues from one."""
+"""Content of a run's checkpoint, and resuming from it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ logger = logging.getLogger("trial_runtime.pytorch")
 
 @dataclasses.dataclass(frozen=True)
 class Restored:
-    """A checkpoint that was found whole.
+    """A verified checkpoint.
 
     Attributes:
         name: its name in the store.
@@ -67,7 +67,7 @@ class Restored:
 
 @dataclasses.dataclass
 class CheckpointPolicy:
-    """Which validations a checkpoint follows: ``all``, ``best`` by a metric, or ``none``."""
+    """Policy of saving after validations: ``all``, ``best`` by a metric, or ``none``."""
 
     name: str
     metric: str | None = None
@@ -101,7 +101,7 @@ class CheckpointPolicy:
 
 
 class RunCheckpointer:
-    """Saves and restores a run.
+    """Saving and restoring of a run.
 
     Args:
         strategy: the trial.
@@ -169,7 +169,7 @@ class RunCheckpointer:
         self.store.finish()
 
     def close(self) -> None:
-        """Let the checkpoint under way be committed, whatever ended training. The ranks may be in different places."""
+        """Wait for the commit in progress, whatever ended training. The ranks may be in different places."""
         commit, self._commit = self._commit, None
         if commit is None:
             return
@@ -283,7 +283,7 @@ def warn_about_deprecated_hooks(callback: PyTorchCallback) -> None:
 
 
 def check_epoch_length(epoch_length: int, micro_batches: int) -> None:
-    """Refuse data that is less than one batch.
+    """Refuse training data with less than one batch.
 
     Raises:
         InvalidExperimentException: when an epoch holds fewer micro-batches than a batch needs.

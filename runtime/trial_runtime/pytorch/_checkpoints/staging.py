@@ -1,4 +1,4 @@
-"""Folders that are being written: whose writer still lives, and what others left behind."""
+"""Folders of unfinished checkpoints: their locks, and removal of those that killed processes left."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CHECKPOINT = re.compile(re.escape(PREFIX) + r"\d{8,}-[0-9a-f]{8}")
 
 
 class StagingDirectory:
-    """A new, empty folder that this process writes; nobody sweeps it while the claim is held.
+    """New, empty folder that this process writes and holds a lock of, so that no other run removes it.
 
     Args:
         folder: made here; its parents too.

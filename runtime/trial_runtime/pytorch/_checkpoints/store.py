@@ -1,4 +1,4 @@
-"""Checkpoints on disk: written beside, committed by a rename, verified before they are read.
+"""Checkpoints on disk: written to a staging folder, committed by a rename, verified before they are read.
 
 ::
 
@@ -44,7 +44,7 @@ _T = TypeVar("_T")
 
 
 class CheckpointStore:
-    """A folder of checkpoints that all ranks see. Every method is collective.
+    """Folder of checkpoints that all ranks see. Every method is collective.
 
     Args:
         directory: the folder; made when the first checkpoint is saved.
@@ -65,10 +65,10 @@ class CheckpointStore:
         Args:
             name: the folder's name.
             write: puts this rank's files into the folder it is given; called on every rank.
-            facts: what the manifest says beside the files.
+            facts: further entries of the manifest.
 
         Returns:
-            the commit under way; ask for its result before the next save and before the end.
+            the commit in progress; ask for its result before the next save and before the end.
 
         Raises:
             RuntimeError: on every rank, when a rank could not write.
@@ -146,7 +146,7 @@ class CheckpointStore:
         """Check that all files are there and whole; the manifest (empty for one that Determined wrote).
 
         Raises:
-            InvalidCheckpointException: on every rank, naming the files, and the newest sound checkpoint.
+            InvalidCheckpointException: on every rank, naming the files, and the newest intact checkpoint.
         """
         manifest, problems = None, []
         try:
@@ -164,9 +164,9 @@ class CheckpointStore:
         everyones = sorted({problem for rank in self.distributed.allgather(problems) for problem in rank})
         if everyones:
             sound = self.distributed.broadcast(_newest_sound(path) if self.distributed.rank == 0 else None)
-            advice = "No other sound one is beside it."
+            advice = "There is no other intact checkpoint beside it."
             if sound:
-                advice = f"The newest sound checkpoint there is {sound}: remove the damaged one to go on from it."
+                advice = f"The newest intact checkpoint is {sound}: remove the damaged one to resume from it."
             raise InvalidCheckpointException(f"Checkpoint {path} is damaged: {'; '.join(everyones)}. {advice}")
         assert manifest is not None
         return dict(manifest)

@@ -1,1 +1,1 @@
-"""Training data: loaders, what each rank draws from them, and how a resumed run continues in the middle."""
+"""Training data: loaders, each rank's share and random draws, and resuming in the middle of an epoch."""

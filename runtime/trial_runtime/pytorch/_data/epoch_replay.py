@@ -1,4 +1,4 @@
-"""The endless stream of batches of indices that a training loader reads, and how to take it up again.
+"""Endless, resumable batch sampler of a training loader.
 
 A shuffling sampler draws the order of a pass from the global generators when the pass begins. To continue in the middle
 of a pass, the stream remembers the generators' state at the beginning of each pass that is still being read; a resumed
@@ -16,7 +16,7 @@ from trial_runtime.pytorch._data import rng as _rng
 
 
 class ResumableBatchSampler(torch.utils.data.BatchSampler):
-    """Repeats a batch sampler without end and gives every ``replicas``-th batch, from number ``rank`` on.
+    """Endless repetition of a batch sampler; yields every ``replicas``-th batch, from number ``rank`` on.
 
     Args:
         batch_sampler: a finite batch sampler.

@@ -29,7 +29,7 @@ _ITERABLE_DATASET = (
 
 
 class DataLoader:
-    """What ``torch.utils.data.DataLoader`` takes, kept until the training loop knows rank and position.
+    """Arguments of ``torch.utils.data.DataLoader``, kept until the training loop knows rank and position.
 
     The trial's ``build_*_data_loader`` return one; the loop shares it among the ranks (batch by batch, in turn),
     repeats it for training and steps over what was trained before. It can also be iterated itself: one pass, not

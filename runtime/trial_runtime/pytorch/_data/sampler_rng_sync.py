@@ -1,4 +1,4 @@
-"""One order of the data on all ranks, although each rank draws it from generators of its own.
+"""Synchronized random state of samplers: one order of the data on all ranks.
 
 The generators start alike, but a rank that had a smaller batch, or evaluated alone, has drawn differently since. Ranks
 with different orders would train some samples twice and others never. So the rank that begins a pass first says what
@@ -33,10 +33,10 @@ def begin_run() -> None:
 
 
 class SamplerRngSync:
-    """Agrees on the random state at the beginning of each pass over the data.
+    """Agreement on the random state at the beginning of each pass over the data.
 
-    Nobody waits for a rank that waits for him: of the ranks that need a pass after the fewest batches the lowest one
-    speaks, and it never waits. Made by all ranks that load data, in the same order.
+    No deadlock is possible: of the ranks that need a pass after the fewest batches the lowest one publishes its
+    state, and it never waits. Made by all ranks that load data, in the same order.
 
     Args:
         replicas: number of data-parallel ranks.

@@ -12,7 +12,7 @@ from trial_runtime.pytorch._data.worker_rng import WorkerRng
 
 _NOT_OURS = (
     "{method}() returned an instance of {kind}. Return a pytorch.DataLoader: the loop then shares the data among the "
-    "ranks and goes on at the right batch after a resume. Or take care of both yourself; you can disable this check by "
+    "ranks and resumes at the right batch. Or take care of both yourself; you can disable this check by "
     "calling {call} in the trial's __init__()."
 )
 
@@ -28,7 +28,7 @@ class TrainingData:
 
     Attributes:
         taken: batches that were read from the start of training, over all resumes.
-        samples: samples that were read in this process; None when ``samples_of`` cannot tell.
+        samples: samples that were read in this process; None when ``samples_of`` cannot count them.
         length: batches an epoch; None when the loader has no length.
     """
 
@@ -76,7 +76,7 @@ class TrainingData:
         self._iterator = iterator
 
     def close(self) -> None:
-        """Let go of the iterator: its workers must not outlive training."""
+        """Release the iterator: its workers must not outlive training."""
         self._iterator = None
 
     def __iter__(self) -> TrainingData:
@@ -107,7 +107,7 @@ class TrainingData:
     def state_dict(self) -> dict[str, Any]:
         """Return the position, and the random states that the data order around it and the workers' draws come from.
 
-        A loader of the trial's own that has a ``state_dict`` (torchdata's StatefulDataLoader, say) keeps its own.
+        Another kind of loader with a ``state_dict`` (such as torchdata's StatefulDataLoader) keeps its own.
         """
         if self._batches is None:
             own = self._loader.state_dict() if hasattr(self._loader, "state_dict") else None
@@ -117,7 +117,7 @@ class TrainingData:
 
 
 class ValidationData:
-    """One pass over validation data; an iterator that can tell whether more is to come."""
+    """One pass over validation data; an iterator that knows whether more is to come."""
 
     def __init__(self, loader: Any) -> None:
         self._iterator = iter(loader)

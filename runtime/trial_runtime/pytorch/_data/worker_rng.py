@@ -1,7 +1,7 @@
 """The random generators of a training loader's workers, kept across a resume.
 
-A worker draws from generators of its own for as long as it lives, so what it draws for a batch depends on all batches
-that it loaded before. Each batch therefore brings along how its worker's generators were after it. To go on, a loader
+A worker has its own generators for as long as it lives, so what it draws for a batch depends on all batches
+that it loaded before. Each batch therefore brings along how its worker's generators were after it. To resume, a loader
 starts at a batch at which the first worker was on turn, so that every worker gets the batches that it would have got;
 the few that were trained already are loaded once more and dropped, and each worker's generators are set to what they
 were. A run that is not interrupted draws what it would draw without any of this.
@@ -20,7 +20,7 @@ import torch.utils.data
 
 
 class WorkerRng:
-    """Follows the generators of a loader's workers.
+    """States of the generators of a loader's workers.
 
     Args:
         workers: number of worker processes; 0: the main process loads, whose generators the checkpoint has anyway.
@@ -71,7 +71,7 @@ class WorkerRng:
 
 
 class _Initialize:
-    """A worker's start: as the trial says, then with the generators that the worker had."""
+    """Start of a worker: the trial's ``worker_init_fn``, then the generators that the worker had."""
 
     def __init__(self, initialize: Callable[[int], None] | None, states: dict[int, bytes]) -> None:
         self.initialize = initialize

@@ -17,10 +17,10 @@ _SECONDS_BETWEEN_CHECKS = 1.0
 
 
 class Interruption:
-    """Listens for signals while it is entered; the first one asks to stop, a second one acts as it would without this.
+    """Signal handler while it is entered; the first signal requests a stop, a second one acts as it would without this.
 
-    Ranks get a signal at different moments, or only some get it, so they compare notes: after so many batches that
-    about a second has passed, the same number on all ranks.
+    Ranks get a signal at different moments, or only some get it, so they exchange what they got: after
+    so many batches that about a second has passed, the same number on all ranks.
 
     Args:
         distributed: the ranks.
@@ -61,7 +61,7 @@ class Interruption:
 
         Args:
             batches: batches trained, the same on all ranks.
-            wanted: whether this rank wants to stop for another reason; heard only when ``now``.
+            wanted: whether this rank wants to stop for another reason; considered only when ``now``.
             now: check in any case.
         """
         if self.distributed.size == 1:

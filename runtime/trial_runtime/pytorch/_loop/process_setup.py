@@ -1,4 +1,4 @@
-"""From a started process to ranks that know each other and draw the same random numbers."""
+"""Setup of a process as a rank: process group and seeds."""
 
 from __future__ import annotations
 

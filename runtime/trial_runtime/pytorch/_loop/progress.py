@@ -1,4 +1,4 @@
-"""Where training stands: the only place that knows."""
+"""Counts of a training: the only place that has them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trial_runtime.pytorch._train_units import Batch, Epoch, TrainUnit
 
 @dataclasses.dataclass
 class Progress:
-    """Batches done, and everything that follows from them.
+    """Batches trained, and everything that follows from them.
 
     A *batch* is one optimizer step's worth of ``micro_batches`` batches of the training loader (1 for a PyTorchTrial).
     It belongs to the epoch of its last micro-batch, the one on which the optimizer steps; so an epoch of
@@ -84,7 +84,7 @@ class Progress:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from counts that :meth:`state_dict` gave."""
+        """Resume from counts that :meth:`state_dict` gave."""
         self.batches = self.last_report = int(state["batches"])
         self.last_validation = int(state.get("last_validation", 0))
         self.last_checkpoint = int(state.get("last_checkpoint", 0))

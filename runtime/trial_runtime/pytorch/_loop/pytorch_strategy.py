@@ -27,7 +27,7 @@ _T = TypeVar("_T")
 
 
 class PyTorchStrategy(Strategy):
-    """Each batch of the loader is one call of ``train_batch``; the chief holds the checkpointed state."""
+    """Strategy of a PyTorchTrial: one call of ``train_batch`` a batch; the chief holds the checkpointed state."""
 
     disable_checks_call = "context.experimental.disable_dataset_reproducibility_checks()"
     checkpoint_hooks_on_all_ranks = False

@@ -1,4 +1,4 @@
-"""What a run was configured with, from ``init()`` and from ``ds-train``."""
+"""Configuration of a run, from ``init()`` and from ``ds-train``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What PyTorchTrial and DeepSpeedTrial do differently; everything else is the loop's."""
+"""Interface of the differences between PyTorchTrial and DeepSpeedTrial; everything else is the loop's."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Shard:
 
 
 class Strategy(abc.ABC):
-    """How one kind of trial trains and evaluates a batch, and who owns the state that checkpoints keep.
+    """One kind of trial's way to train and evaluate a batch, and its state in checkpoints.
 
     Attributes:
         trial: the trial.
@@ -128,7 +128,7 @@ class Strategy(abc.ABC):
         return False
 
     def warm_start(self, path: Path) -> None:
-        """Take the weights of such a checkpoint; called on every rank."""
+        """Load the weights of such a checkpoint; called on every rank."""
         raise NotImplementedError
 
     def rank_state(self) -> dict[str, Any]:
@@ -136,7 +136,7 @@ class Strategy(abc.ABC):
         return {}
 
     def load_rank_state(self, state: dict[str, Any]) -> None:
-        """Take back what :meth:`rank_state` gave."""
+        """Load what :meth:`rank_state` returned."""
         del state
 
 

@@ -1,4 +1,4 @@
-"""How fast training goes, and how long it will take."""
+"""Throughput of training, and the time left."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from trial_runtime.pytorch._train_units import Batch, TrainUnit
 
 
 class Throughput:
-    """Measures the time from a report to the next, without validations and checkpoints.
+    """Speed of training from one report to the next, without validations and checkpoints.
 
-    Nothing is asked of a device, and nothing is done from batch to batch.
+    No device is waited for, and nothing is done between reports.
 
     Args:
         progress: where training stands.
         length: how long it is going to be.
-        samples: how many samples all ranks have trained in this process; None where nobody knows.
+        samples: how many samples all ranks have trained in this process; None where unknown.
 
     Attributes:
         doing: ``training``, ``validating`` or ``saving``; at the end ``trained`` or ``stopped``.
         batches_per_second: between the last two reports; None before.
         samples_per_second: likewise; None where samples are not known.
-        skipped: optimizer steps that engines left out between the last two reports, because gradients overflowed.
+        skipped: optimizer steps that engines skipped between the last two reports, because gradients overflowed.
         skipped_in_all: likewise, since this process began.
     """
 
@@ -44,7 +44,7 @@ class Throughput:
         """Start the clock: training begins, or resumes after something else.
 
         Args:
-            skipped: optimizer steps left out so far, over all resumes.
+            skipped: optimizer steps skipped so far, over all resumes.
         """
         self.phase = "training"
         self._began = (time.perf_counter(), self.progress.batches, self._samples())

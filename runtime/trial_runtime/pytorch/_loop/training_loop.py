@@ -27,7 +27,7 @@ logger = logging.getLogger("trial_runtime.pytorch")
 
 @dataclasses.dataclass(frozen=True)
 class FitPlan:
-    """What ``fit()`` was asked to do.
+    """Arguments of ``fit()``, checked.
 
     Attributes:
         length: how long to train, counted from the start of training, over all resumes.
@@ -49,7 +49,7 @@ class FitPlan:
 
 
 class TrainingLoop:
-    """Trains a trial; see :meth:`run`."""
+    """The loop that trains a trial; see :meth:`run`."""
 
     def __init__(
         self, strategy: Strategy, plan: FitPlan, checkpointer: RunCheckpointer, throughput: Throughput
@@ -91,7 +91,7 @@ class TrainingLoop:
                 if a report, a validation, a checkpoint or the end is due:
                     report training metrics
                     on_training_workload_end
-                    if the checkpoint under way is committed by now: say so (*)
+                    if the commit in progress has ended: report it (*)
                     if a validation is due:
                         on_validation_start
                         on_validation_epoch_start
@@ -100,16 +100,16 @@ class TrainingLoop:
                         on_validation_end
                         report validation metrics
                     if a checkpoint is due (a period, or the policy after a validation):
-                        wait for the one under way (*)
+                        wait for the commit in progress (*)
                         state_dict
                         on_checkpoint_save_start
                         save models, optimizers, schedulers, random generators, position
                         on_checkpoint_end
                         on_checkpoint_write_end
-                        commit, in a thread: training goes on
+                        commit, in a thread, while training continues
                     if any rank requested a stop, or got SIGTERM or SIGINT: leave
             validate and checkpoint, where not current; after a stop only checkpoint
-            wait for the checkpoint under way
+            wait for the commit in progress
             on_checkpoint_upload_end          # (*) once a checkpoint; there at the latest
             on_trial_shutdown                 # also after an error; last callback first
         """

@@ -1,4 +1,4 @@
-"""Validation: every batch is evaluated once, on whatever rank it lies, and weighs the same."""
+"""Validation: every batch is evaluated once, on whichever rank has it, with the same weight."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ logger = logging.getLogger("trial_runtime.pytorch")
 
 
 class Validation:
-    """Validates a trial; builds its loader once.
+    """Validation of a trial; builds its loader once.
 
     Args:
         strategy: the trial.
@@ -39,7 +39,7 @@ class Validation:
                 self.loader = validation_loader(loader) if whole else validation_loader(loader, shard.size, shard.rank)
                 self._full_loader = loader
         if not whole:
-            self._evaluation_count()  # what there is to say about the data is said before training
+            self._evaluation_count()  # problems of the data are reported before training
 
     @property
     def _evaluates_full_dataset(self) -> bool:
@@ -102,7 +102,7 @@ class Validation:
         forward alone, which other ranks need. Collective.
 
         Raises:
-            InvalidExperimentException: on all ranks, when one has no data and nobody knows how often to call it.
+            InvalidExperimentException: on all ranks, when one has no data and the number of calls is unknown.
         """
         strategy, ranks = self.strategy, self.context.distributed
         shard = strategy.shard
@@ -112,7 +112,7 @@ class Validation:
         if any(counts.get(rank) is None for rank, loads, _ in known if not loads):
             raise InvalidExperimentException(
                 "A rank loads no validation data (should_build_data_loader), and the loader of those that share its "
-                "data has no length: nobody knows how often it has to evaluate. Give the loader a __len__."
+                "data has no length: cannot determine how often it has to evaluate. Give the loader a __len__."
             )
         count = count if shard.loads else counts[shard.rank]
         lengths = [length for length in counts.values() if length is not None]

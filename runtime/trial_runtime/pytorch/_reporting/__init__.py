@@ -1,1 +1,1 @@
-"""Metrics on their way out: reduced over ranks, written to sinks, shown on a progress bar."""
+"""Reporting of metrics: reduced over ranks, written to sinks, shown on a progress bar."""

@@ -1,4 +1,4 @@
-"""From what a trial returns to what is reported: to numpy, over batches, over ranks."""
+"""Aggregation of a trial's metrics: to numpy, over batches, over ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where reported metrics go: to observers in this process, to a file of JSON lines, to TensorBoard."""
+"""Sinks of reported metrics: memory, the log, a file of JSON lines, TensorBoard."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class MetricsSink(Protocol):
 
 
 class MetricsRecorder:
-    """Keeps all reported metrics in memory.
+    """Sink that keeps all reported metrics in memory.
 
     Attributes:
         training: metrics of each micro-batch, in order.
@@ -60,7 +60,7 @@ class MetricsRecorder:
 
 
 class LoggingSink:
-    """Says each report in a line of the log.
+    """Sink that logs one line a report.
 
     Args:
         throughput: speed and time left.
@@ -86,7 +86,7 @@ def _in_words(metrics: dict[str, Any]) -> str:
 
 
 class JsonLinesSink:
-    """Appends one JSON object a report to a file.
+    """Sink that appends one JSON object a report to a file.
 
     ``{"group": "training" | "validation", "steps_completed": n, "metrics": {...}}``, for training also
     ``"batch_metrics": [...]``, one entry a micro-batch, and ``"pace"``: ``batches_per_second``, ``samples_per_second``
@@ -117,7 +117,7 @@ class JsonLinesSink:
 
 
 class TensorBoardSink:
-    """Writes scalars as Determined did: ``Determined/<name>``, validation metrics with the prefix ``val_``.
+    """Sink that writes scalars as Determined did: ``Determined/<name>``, validation metrics with the prefix ``val_``.
 
     Args:
         writer: a ``SummaryWriter``.

@@ -1,4 +1,4 @@
-"""The context directory, where nobody names it: the folder that the entrypoint's code is found from."""
+"""Default of the context directory: the folder that the entrypoint's code is found from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trial_runtime.train.config import entrypoint
 def context_of(config: Path, document: dict[str, Any]) -> Path:
     """Return the config's folder, or the nearest above it that has the entrypoint's module or script.
 
-    Configs often lie in a folder of their own, and ``det experiment create configs/const.yaml .`` named the other one.
+    Configs often lie in a separate folder, and ``det experiment create configs/const.yaml .`` named the other one.
     Looked at are the folders of the config's git work tree; outside of one, those up to the working directory.
 
     Args:
@@ -25,7 +25,7 @@ def context_of(config: Path, document: dict[str, Any]) -> Path:
     own = config.resolve().parent
     try:
         files = _files(entrypoint.parse(document.get("entrypoint")))
-    except ValueError:  # what is wrong with it is said when the config is read
+    except ValueError:  # reported when the config is read
         return own
     return next((folder for folder in _folders(own) if any((folder / file).is_file() for file in files)), own)
 

@@ -51,7 +51,7 @@ def load(path: Path) -> dict[str, Any]:
         document = parse_yaml(text)
     except YAMLError as error:
         if isinstance(error, ComposerError) and error.problem == "but found another document":
-            wrong = "holds several documents (---), a run has one config: write each to a file of its own"
+            wrong = "holds several documents (---), a run has one config: write each to a separate file"
         else:
             wrong = f"is not valid YAML: {_what(error)}"
         raise ConfigError(f"{path}{_where(error)}: {wrong}") from error

@@ -1,4 +1,4 @@
-"""Reading a configuration field by field, and collecting everything that is wrong with it in one error."""
+"""Reading of a configuration field by field; everything that is wrong with it is one error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class ConfigError(Exception):
 
 
 class Problems:
-    """Collects problems, so that a user learns of all of them at once."""
+    """Collection of problems, so that a user sees all of them at once."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -54,7 +54,7 @@ class Section:
     """A mapping of the config that is read field by field.
 
     A field that is absent or null reads as its default. A wrong value is recorded in ``problems`` and reads as its
-    default, so that reading goes on.
+    default, so that reading continues.
     """
 
     def __init__(self, data: Mapping[str, Any], path: str, problems: Problems) -> None:

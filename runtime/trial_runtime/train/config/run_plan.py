@@ -1,4 +1,4 @@
-"""From an experiment config to the plan of one run: every value checked, every default in place."""
+"""Plan of one run from an experiment config: every value checked, every default in place."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ class _Optimizations:
 
 
 class _Lengths:
-    """Reads lengths in any unit; records become batches, which takes the batch size."""
+    """Reader of lengths in any unit; records become batches, which takes the batch size."""
 
     def __init__(self, values: Mapping[str, Any], context: Path) -> None:
         self._batch_size = values.get("global_batch_size")
@@ -288,7 +288,7 @@ def _steps_in_file(config: object, context: Path) -> int | None:
     try:
         content = json.loads((context / config).read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return None  # the trial will say what is wrong with it
+        return None  # the trial reports what is wrong with it
     return hparams.accumulation_steps({"deepspeed_config": content})
 
 

@@ -79,11 +79,11 @@ def complete_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def share_decision(decide: Callable[[str | None], str]) -> tuple[str, list[str]]:
-    """Let rank 0 decide, and tell the others.
+    """Let rank 0 decide, and share its decision with the others.
 
     Under torchrun the store outlives the ranks, so that ranks it starts again after a crash find the first decision
     there and continue the same run. Of other launchers' ranks, rank 0 serves the store at ``MASTER_PORT``, the one port
-    that is known to be this run's, and the environment says, as torchrun's does, that process groups are to use it.
+    that is known to be this run's, and the environment declares, as torchrun's does, that process groups are to use it.
 
     Args:
         decide: called on rank 0 only, with its decision of the first start if this is not the first.

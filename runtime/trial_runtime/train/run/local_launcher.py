@@ -118,8 +118,7 @@ def _start_many(
             f"resources.slots_per_trial: {slots} slots, but this machine shows {visible} GPUs: use --slots {visible}, "
             f"or start ds-train on several machines with torchrun (CUDA_VISIBLE_DEVICES='' trains on the CPU)"
         )
-    # What went wrong is said by the rank itself; the launcher's table of it would bury that. Its modules' loggers have
-    # levels of their own.
+    # The rank itself reports its error; the launcher's table would bury it. Its modules' loggers have separate levels.
     for name in [name for name in logging.root.manager.loggerDict if name.startswith("torch.distributed.elastic")]:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)

@@ -1,4 +1,4 @@
-"""What a rank prints goes to the console and to its log file."""
+"""Copy of a rank's output in its log file."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from trial_runtime import LOG_FORMAT
 
 
 class Tee(io.TextIOBase):
-    """A text stream that writes to ``console`` and to ``log``; everything else is asked of ``console``.
+    """A text stream that writes to ``console`` and to ``log``; everything else is delegated to ``console``.
 
     Args:
         console: the process's own stream.
         log: an open text file.
-        prefix: put before each line on the console, to tell ranks apart.
+        prefix: put before each line on the console, to distinguish ranks.
     """
 
     def __init__(self, console: TextIO, log: TextIO, prefix: str = "") -> None:
@@ -86,7 +86,7 @@ else:  # Python 3.10 has no generic one
 
 
 class _Fallback(_StreamHandler):
-    """Prints records only while the program has configured no logging of its own."""
+    """Handler that prints records only while the program has not configured logging itself."""
 
     def filter(self, record: logging.LogRecord) -> Any:
         return not logging.getLogger().handlers and super().filter(record)

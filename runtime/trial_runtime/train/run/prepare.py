@@ -1,4 +1,4 @@
-"""From the options of ``ds-train`` to a checked plan and an open run directory."""
+"""Preparation of a run: the options of ``ds-train``, a checked plan, an open run directory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from trial_runtime.train.run.run_directory import (
 )
 
 _IN_A_CHECKPOINT = ("manifest.json", "rank_0.pt", "metadata.json", "trial_state.pkl", "state_dict.pth", "model0")
-"""What the runtime or Determined writes into each."""
+"""Files that the runtime or Determined writes into each."""
 
 
 def plan_from(options: argparse.Namespace) -> RunPlan:

@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _terminate_with(os.environ.get(SUPERVISED))
     info = get_cluster_info()
     if info is None:
-        raise SystemExit("trial_runtime.train.run.rank is started by ds-train, not by hand")
+        raise SystemExit("trial_runtime.train.run.rank is started by ds-train, not directly")
     return run(info, Path(context), kind, target, args)
 
 
@@ -89,7 +89,7 @@ def run(info: ClusterInfo, context: Path, kind: str, target: str, args: Sequence
             _print_exception()
             return 1
         finally:
-            if holds_lock:  # else another process trains there, and says itself how it went
+            if holds_lock:  # else another process trains there, and records its own status
                 _record_status(directory, status)
             if holds_lock and status == "completed" and (removed := remove_superseded(info)):
                 count = f"{len(removed)} checkpoint{'' if len(removed) == 1 else 's'}"
@@ -141,7 +141,7 @@ def find_class(target: str) -> Any:
 
 
 def train_class(info: ClusterInfo, trial_class: Any) -> None:
-    """Train ``trial_class`` as the config says: what Determined's harness did for a ``module:Class`` entrypoint.
+    """Train ``trial_class`` according to the config, as Determined's harness did for a ``module:Class`` entrypoint.
 
     Raises:
         ConfigError: it is neither a PyTorchTrial nor a DeepSpeedTrial.
@@ -197,7 +197,7 @@ def _record_status(directory: Path, status: str) -> None:
 
 def _print_exception() -> None:
     kind, error, trace = sys.exc_info()
-    # The frames of this module, runpy and importlib say nothing to the user.
+    # The frames of this module, runpy and importlib do not help the user.
     while trace is not None and trace.tb_next is not None:
         file = trace.tb_frame.f_code.co_filename
         if file not in (__file__, runpy.__file__, importlib.__file__) and not file.startswith("<frozen "):
@@ -207,7 +207,7 @@ def _print_exception() -> None:
 
 
 def _terminate_with(supervisor: str | None) -> None:
-    """Get SIGTERM, once, when ``ds-train`` is killed, so that no rank trains on with nobody watching. Linux only."""
+    """Get SIGTERM, once, when ``ds-train`` is killed, so that no rank is left running. Linux only."""
     if supervisor is None or not hasattr(os, "pidfd_open"):
         return
     # Not PR_SET_PDEATHSIG: it signals once for each thread of the parent, and a second signal means "at once".

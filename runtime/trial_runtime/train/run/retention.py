@@ -1,6 +1,6 @@
 """``save_trial_best`` and ``save_trial_latest``: which checkpoints stay when a run has ended well.
 
-As on a cluster, nothing is removed while a run may still need to go on from it.
+As on a cluster, nothing is removed while a run may still resume from it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def remove_superseded(info: ClusterInfo) -> list[str]:
     if best and not metrics:
         logger.warning(
             f"All checkpoints stay: save_trial_best is {best}, but no validation reported the metric "
-            f"{info.run.searcher_metric!r} (searcher.metric) to tell the best by."
+            f"{info.run.searcher_metric!r} (searcher.metric) that decides which are best."
         )
         return []
     directory = Path(info.run.checkpoint_directory)
@@ -66,9 +66,9 @@ def remove_superseded(info: ClusterInfo) -> list[str]:
 
 
 def _newest(directory: Path, found: list[str]) -> str | None:
-    told = newest_checkpoint(directory)
-    if told is not None:
-        return Path(told).name
+    newest = newest_checkpoint(directory)
+    if newest is not None:
+        return Path(newest).name
     return found[-1] if found else None
 
 

@@ -3,12 +3,12 @@
 runs/mnist-3/
     run.json            id, number, seed, status (running | completed | failed | stopped)
     config.yaml         the experiment config as it was given
-    cluster_info.json   what the ranks were told: get_cluster_info()
+    cluster_info.json   the run's description for its ranks: get_cluster_info()
     lock                held by rank 0 while it runs
     log/rank_0.log      what each rank printed
     metrics.jsonl       every reported metric, one JSON object a line
     tensorboard/        event files
-    checkpoints/        unless the config says where they go
+    checkpoints/        unless the config names another place
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _RECORD = "run.json"
 
 @dataclasses.dataclass
 class RunDirectory:
-    """One run's directory and what it remembers of the run.
+    """One run's directory and its record.
 
     Attributes:
         path: absolute.
         id: random, so that runs of the same name that share a checkpoint storage stay apart.
         number: counts the runs of one name; trial id and experiment id.
         seed: of all random generators, on every rank.
-        status: ``running``, ``completed``, ``failed`` or ``stopped``. A run that was killed still says ``running``.
+        status: ``running``, ``completed``, ``failed`` or ``stopped``. A run that was killed remains ``running``.
     """
 
     path: Path
@@ -99,7 +99,7 @@ def describe(plan: RunPlan, run: RunDirectory, given_checkpoint: str | None) -> 
     Args:
         plan: the run's plan.
         run: its directory.
-        given_checkpoint: where to start while the run has no checkpoint of its own; an absolute path or a URL.
+        given_checkpoint: where to start while the run has no checkpoint yet; an absolute path or a URL.
     """
     root = plan.storage.root
     own = f"{run.path.name}-{run.id}"
