@@ -47,7 +47,7 @@ DIFFERENCES = {
     "TensorFlow": [
         "core: DistributedContext.from_tf_config, DummyDistributedContext.from_tf_config",
     ],
-    "What a cluster tells its tasks": [
+    "A cluster's information objects for its tasks": [
         ": ClusterInfo.__init__, TrialInfo.__init__, EnvContext, ExperimentConfig, RendezvousInfo, ResourcesInfo",
         ": LegacyTrial, TrialController, TrialContext.__init__",
         "gpu: GPU, GPUProcess, float_or_default, get_gpu_processes, get_gpus",
@@ -55,11 +55,11 @@ DIFFERENCES = {
         "errors: ProxiedDownloadFailed, SkipWorkloadException, StopLoadingImplementation, WorkerError",
         "errors: WorkerFinishedGracefully",
     ],
-    "`run_dir`": [
+    "`init(run_dir=...)`": [
         "pytorch: init",
         "pytorch.deepspeed: init",
     ],
-    "says what is wrong with the checkpoint": [
+    "explains what is wrong with the checkpoint": [
         "errors: InvalidCheckpointException.__init__, CheckpointNotFound.__init__",
     ],
 }
