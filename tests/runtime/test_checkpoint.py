@@ -152,9 +152,7 @@ def test_a_damaged_manifest_is_refused_and_the_sound_checkpoint_named(content: s
         manifest.write_text(
             manifest.read_text().replace('"batches": 10', '"batches": 11') if content is None else content
         )
-    with pytest.raises(
-        InvalidCheckpointException, match=r"manifest\.json: .*intact checkpoint is 00000001-aaaaaaaa"
-    ):
+    with pytest.raises(InvalidCheckpointException, match=r"manifest\.json: .*intact checkpoint is 00000001-aaaaaaaa"):
         store.verify(store.find("latest"))
 
 
