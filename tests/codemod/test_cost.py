@@ -13,9 +13,7 @@ from ds_migrate import pipeline
 from ds_migrate.files import discovery
 from ds_migrate.findings import Report, TrialStatus
 from ds_migrate.options import Options
-from ds_migrate.syntax import node_index
 from ds_migrate.syntax import nodes as syntax_tree
-from ds_migrate.syntax.parsing import parsed
 from ds_migrate.syntax.source import SourceFile
 
 FIXTURE = Path(__file__).parents[2] / "fixtures/schedule_clip_reducers/before/model_def.py"
@@ -99,21 +97,8 @@ def test_a_file_is_walked_less_than_twice(tmp_path: Path, monkeypatch: pytest.Mo
         return inner(node)
 
     monkeypatch.setattr(syntax_tree, "children", counted)
-    monkeypatch.setattr(node_index, "children", counted)
     (tmp_path / "model_def.py").write_bytes(FIXTURE.read_bytes())
     migrate(tmp_path)
     nodes = len(SourceFile(FIXTURE, FIXTURE.read_bytes()).nodes())
     visited -= nodes  # this last file
     assert nodes <= visited < 2 * nodes
-
-
-def test_a_file_is_parsed_without_checks_and_what_is_made_later_is_checked() -> None:
-    data = FIXTURE.read_bytes()
-    module = parsed(data)
-    assert module.deep_equals(cst.parse_module(data)) and module.bytes == data
-    with pytest.raises(cst.CSTValidationError):
-        cst.Name("")
-    with pytest.raises(cst.ParserSyntaxError):
-        parsed(b"def")
-    with pytest.raises(cst.CSTValidationError):
-        cst.Name("")

@@ -1,10 +1,10 @@
-"""A module as libcst prints it: its text, where in it each node starts, and the text once the module is rewritten."""
+"""Print a module as libcst does: its text, the position of each node in it, and its text once it is rewritten."""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -12,13 +12,25 @@ from typing import Any
 import libcst as cst
 from libcst._nodes.internal import CodegenState
 
-from ds_migrate.syntax.printing import NOTHING, PlainState
-
 _NEWLINE = re.compile("\r\n|\r|\n")
+# One object for thousands of calls: entering a generator each time costs as much as all the rest of the printing.
+_NOTHING = nullcontext()
 
 
-class Printed:
-    """One pass gives the text, to be held against the file, and the place of every node in it."""
+@dataclass
+class PlainState(CodegenState):
+    """The tokens of what is printed, without the positions that libcst records at a cost."""
+
+    def record_syntactic_position(  # type: ignore[override]  # any context manager does
+        self, node: cst.CSTNode, **_: object
+    ) -> AbstractContextManager[None]:
+        """Ignore where a node's own text begins, past its comments and parentheses."""
+        del node
+        return _NOTHING
+
+
+class ModuleText:
+    """The text of a module, to compare with the file, and the position of every node in it: one pass for both."""
 
     def __init__(self, module: cst.Module) -> None:
         state = _State(default_indent=module.default_indent, default_newline=module.default_newline)
@@ -30,15 +42,17 @@ class Printed:
         self._lines = [0, *(newline.end() for newline in _NEWLINE.finditer(self.text))]
 
     def position(self, node: cst.CSTNode) -> tuple[int, int]:
-        """Line and column of the node's first token, both from 1; (1, 1) for a node of another tree."""
+        """Return line and column of the node's first token, both from 1; (1, 1) for a node of another tree."""
         begin = self._state.begins.get(id(node), 0)
         offset = self._offsets[self._state.starts.get(id(node), begin)]
         line = bisect_right(self._lines, offset)
         return line, offset - self._lines[line - 1] + 1
 
     def rewritten(self, module: cst.Module) -> str:
-        """The text of a module made from this one. A statement that is still the same object, as most are, is not
-        printed again: its tokens are copied."""
+        """Return the text of a module made from this one.
+
+        The tokens of a statement that is still the same object, as most are, are copied and not printed again.
+        """
         copies: dict[int, _Copy] = {}
         self._collect(copies, self._module, None, [])
         state = PlainState(default_indent=module.default_indent, default_newline=module.default_newline)
@@ -46,7 +60,7 @@ class Printed:
         return "".join(state.tokens)
 
     def _collect(self, copies: dict[int, _Copy], block: Any, end: int | None, indent: list[str]) -> None:
-        """Each statement of the block up to the next one; ``end`` is where the last one ends, if that is known."""
+        """Keep each statement of the block up to the next one; ``end`` is where the last one ends, if that is known."""
         begins = [self._state.begins[id(node)] for node in (*block.body, *block.footer[:1])]
         for statement, begin, stop in zip(block.body, begins, [*begins[1:], end], strict=False):
             if stop is not None:
@@ -59,7 +73,7 @@ class Printed:
 
 
 class _Copy:
-    """Stands in for a statement, and is printed by copying its tokens."""
+    """A placeholder for a statement, printed by copying its tokens."""
 
     def __init__(self, statement: cst.CSTNode, tokens: list[str], indent: list[str]) -> None:
         self._statement, self._tokens, self._indent = statement, tokens, indent
@@ -72,7 +86,7 @@ class _Copy:
 
 
 def _with_copies(copies: dict[int, _Copy], block: Any) -> Any:
-    """The module or block with copies for the statements that have one, at any depth."""
+    """Return the module or block with copies for the statements that have one, at any depth."""
     body: list[Any] = []
     for statement in block.body:
         inner = getattr(statement, "body", None)
@@ -87,7 +101,7 @@ def _with_copies(copies: dict[int, _Copy], block: Any) -> Any:
 
 @dataclass
 class _State(PlainState):
-    """By the identity of a node, the number of tokens before it: ``begins`` with its comments and parentheses,
+    """The number of tokens before each node, by its identity: ``begins`` with its comments and parentheses,
     ``starts`` without, where that makes a difference."""
 
     def __post_init__(self) -> None:
@@ -101,4 +115,4 @@ class _State(PlainState):
         self, node: cst.CSTNode, **_: object
     ) -> AbstractContextManager[None]:
         self.starts[id(node)] = len(self.tokens)
-        return NOTHING
+        return _NOTHING

@@ -12,14 +12,12 @@ import libcst as cst
 
 from ds_migrate.project.inline_comments import Comment, comments_in
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.codegen import Printed
+from ds_migrate.syntax.codegen import ModuleText
 from ds_migrate.syntax.edits import Change, Edits, Text
 from ds_migrate.syntax.imports import Imports
 from ds_migrate.syntax.line_folding import fold
 from ds_migrate.syntax.names import Names
-from ds_migrate.syntax.node_index import Index
-from ds_migrate.syntax.nodes import comments, dotted, targets
-from ds_migrate.syntax.parsing import parsed
+from ds_migrate.syntax.nodes import NodeIndex, comments, dotted, targets
 
 # libcst recurses once per nesting level; a 500-term sum needs more than Python's default.
 _RECURSION_LIMIT = 20_000
@@ -47,15 +45,15 @@ class SourceFile:
         self.data = data
         sys.setrecursionlimit(max(sys.getrecursionlimit(), _RECURSION_LIMIT))
         try:
-            self.module = parsed(data)
+            self.module = cst.parse_module(data)
         except cst.ParserSyntaxError as error:
             raise SourceError(Code.UNREADABLE_SOURCE, error.message, error.raw_line, error.raw_column + 1) from error
         except (UnicodeDecodeError, LookupError, SyntaxError, RecursionError) as error:
             raise SourceError(Code.UNREADABLE_SOURCE, f"cannot be read as Python: {error}") from error
-        self._printed = Printed(self.module)
-        if self._encode(self._printed.text) != data:
+        self._text = ModuleText(self.module)
+        if self._encode(self._text.text) != data:
             raise SourceError(Code.NOT_LOSSLESS, "libcst cannot print this file back byte for byte")
-        self._index = Index(self.module)
+        self._index = NodeIndex(self.module)
         self.edits = Edits(self.module)
 
     def close(self) -> None:
@@ -78,11 +76,11 @@ class SourceFile:
 
     def render(self) -> bytes:
         """The file with every edit applied."""
-        return self._encode(self._printed.rewritten(self.edits.apply()))
+        return self._encode(self._text.rewritten(self.edits.apply()))
 
     def position(self, node: cst.CSTNode) -> tuple[int, int]:
         """Line and column of the node's first token, both from 1."""
-        return self._printed.position(node)
+        return self._text.position(node)
 
     def nodes(self, *kinds: type[cst.CSTNode], below: cst.CSTNode | None = None) -> list[Any]:
         """Every node of exactly these classes in source order, of the file or of a part of it."""
