@@ -1,21 +1,18 @@
-"""What a run has to say: findings, files, trials, and the report that holds them.
+"""The results of a run: findings, files, trials, and the report that holds them.
 
 Plain data, imported by every stage, importing none of them (nor libcst, nor rich).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import TypeVar
-
-Item = TypeVar("Item")
 
 
 class Severity(str, Enum):
-    """What became of one place in the source."""
+    """The outcome for one place in the source."""
 
     CONVERTED = "converted"
     REVIEW = "review"  # converted, and something changed that a person should know
@@ -98,11 +95,11 @@ class FileResult:
 @dataclass
 class Report:
     """Everything one run found. ``searched`` is how many files were looked at, in ``files`` only those with news;
-    ``ignored`` is how many findings a comment in the source accepts."""
+    ``accepted`` are the findings that a comment in the source accepts, with the real paths of their files."""
 
     files: list[FileResult] = field(default_factory=list)
     searched: int = 0
-    ignored: int = 0
+    accepted: list[tuple[Path, Finding]] = field(default_factory=list)
 
     def findings(self, *severities: Severity) -> Iterator[tuple[FileResult, Finding]]:
         """Findings with their file, of the given severities (all when none is given), in file order."""
@@ -117,25 +114,3 @@ class Report:
             for trial in file.trials:
                 if not statuses or trial.status in statuses:
                     yield file, trial
-
-    def conversions(self) -> list[list[FileResult]]:
-        """Return the files with changes, grouped by conversion."""
-        return group_by_unit([file for file in self.files if file.to_write], lambda file: file)
-
-
-def group_by_unit(items: Sequence[Item], file_of: Callable[[Item], FileResult]) -> list[list[Item]]:
-    """Group items by the conversions that their files share: these are written and decided upon together.
-
-    A file that names no conversion joins all others.
-    """
-    if any(not file_of(item).units for item in items):
-        return [list(items)]
-    groups: list[tuple[set[str], list[Item]]] = []
-    for item in items:
-        names, members = set(file_of(item).units), [item]
-        for group in [group for group in groups if group[0] & names]:
-            groups.remove(group)
-            names |= group[0]
-            members = group[1] + members
-        groups.append((names, members))
-    return [members for _, members in groups]

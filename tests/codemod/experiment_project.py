@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ds_migrate.experiment import ConfigFile, TrialFacts, plan
+from ds_migrate.experiment import ConfigFacts, TrialFacts, facts, planning
 from ds_migrate.findings import FileResult, Severity, TrialStatus
+from ds_migrate.project.loading import ConfigFile
 from examples import is_documented
+
+Scripts = Mapping[Path, Sequence[str | tuple[Path, str]]]
+
+
+def plan(
+    configs: Sequence[ConfigFile],
+    trials: Sequence[TrialFacts],
+    scripts: Scripts,
+    target: str = "runtime",
+    root: Path | None = None,
+) -> list[FileResult]:
+    """What becomes of the configs, for trials whose conversion ended as ``trials`` state."""
+    return planning.plan(planning.read_configs(configs, trials, scripts, root), trials, scripts, target)
+
+
+def facts_for(
+    configs: Sequence[ConfigFile], trials: Sequence[TrialFacts], scripts: Scripts
+) -> dict[tuple[Path, str], ConfigFacts]:
+    return facts.facts_for(planning.read_configs(configs, trials, scripts))
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import gc
 import weakref
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import libcst as cst
 import pytest
 from ds_migrate import pipeline
-from ds_migrate.files import discovery
+from ds_migrate.experiment import planning
+from ds_migrate.files import discovery, reading
 from ds_migrate.findings import Report, TrialStatus
 from ds_migrate.options import Options
+from ds_migrate.project import control_comments, trials
 from ds_migrate.syntax import nodes as syntax_tree
 from ds_migrate.syntax.source import SourceFile
 
@@ -38,9 +42,9 @@ def test_each_file_with_a_trial_is_parsed_once_and_no_other(tree: Path, monkeypa
     parsed: list[Path] = []
     inner = SourceFile.__init__
 
-    def counted(self: SourceFile, path: Path, data: bytes) -> None:
+    def counted(self: SourceFile, path: Path, *arguments: Any) -> None:
         parsed.append(path)
-        inner(self, path, data)
+        inner(self, path, *arguments)
 
     monkeypatch.setattr(SourceFile, "__init__", counted)
     report = migrate(tree)
@@ -57,9 +61,9 @@ def test_a_parsed_file_is_let_go_before_the_next_folder_is_parsed(tree: Path, mo
     alive: list[int] = []
     inner = SourceFile.__init__
 
-    def noted(self: SourceFile, path: Path, data: bytes) -> None:
+    def noted(self: SourceFile, path: Path, *arguments: Any) -> None:
         alive.append(sum(module() is not None for module in modules))
-        inner(self, path, data)
+        inner(self, path, *arguments)
         modules.append(weakref.ref(self.module))
 
     monkeypatch.setattr(SourceFile, "__init__", noted)
@@ -72,18 +76,41 @@ def test_a_parsed_file_is_let_go_before_the_next_folder_is_parsed(tree: Path, mo
         gc.enable()
 
 
-def test_a_file_without_a_word_of_a_trial_is_read_once(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: Counter[str] = Counter()
-    inner = discovery.read_file
+class Calls(Counter[str]):
+    """The calls of a function, by what each is about."""
 
-    def counted(name: str, follow_links: bool = True) -> bytes:
-        read[Path(name).name] += 1
-        return inner(name, follow_links)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str, *owners: Any, key: Callable[..., str]) -> None:
+        """Count calls of the function that all ``owners`` have under ``name``."""
+        super().__init__()
+        inner = getattr(owners[0], name)
 
-    monkeypatch.setattr(discovery, "read_file", counted)
-    monkeypatch.setattr(pipeline, "read_file", counted)
-    migrate(tree)
-    assert read["data.py"] == 3  # one in each folder
+        def counted(*arguments: Any, **keywords: Any) -> Any:
+            self[key(*arguments)] += 1
+            return inner(*arguments, **keywords)
+
+        for owner in owners:
+            monkeypatch.setattr(owner, name, counted)
+
+
+def test_each_file_is_read_once_parsed_once_and_tokenized_once(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tree / "one/const.yaml").write_text("entrypoint: model_def:SegmentTrial\n")
+    (tree / "one/train.py").write_text("from model_def import SegmentTrial  # ds-migrate: skip\n")
+    (tree / "other.yaml").write_text("entrypoint: module:Class\n")
+    (tree / "names.yaml").write_text("a: 1\n")
+    read = Calls(monkeypatch, "read_file", discovery, reading, key=lambda name, *_: str(Path(name).relative_to(tree)))
+    parsed = Calls(monkeypatch, "module_facts", trials, key=lambda data, *_: data.decode())
+    yaml = Calls(monkeypatch, "read_yaml", planning, key=lambda data: data.decode())
+    comments = Calls(monkeypatch, "tokenize", control_comments.tokenize, key=lambda *_: "")
+    listed = Calls(monkeypatch, "_files_below", discovery, key=lambda folder, *_: str(folder))
+
+    report = migrate(tree)
+
+    assert len(list(report.trials(TrialStatus.CONVERTED))) == 3
+    assert read == {str(path.relative_to(tree)): 1 for path in tree.rglob("*.*") if path.suffix in (".py", ".yaml")}
+    assert sorted(parsed.values()) == [1, 3]  # train.py, and the model_def.py of three folders
+    assert yaml == {"entrypoint: model_def:SegmentTrial\n": 1}
+    assert comments == {"": 1}
+    assert listed == {str(tree): 1}
 
 
 def test_a_file_is_walked_less_than_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ds_migrate.files import ahead
 from ds_migrate.files import discovery as walk
 from ds_migrate.files.discovery import Source, discover, project_files, project_root
+from ds_migrate.project.named_files import keep_concerned
 from shell_samples import TRIAL, git
 
 
@@ -27,19 +26,19 @@ def errors(sources: list[Source]) -> dict[str, str]:
     return {source.path.name: source.error for source in sources if source.error}
 
 
-@pytest.fixture(params=["git", "no git", "a big tree"])
-def tree(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with and without git, and one that is looked through ahead: what is found must be the same."""
+def named(*paths: Path) -> list[Source]:
+    """The files, named one by one, as the command line sees them."""
+    sources = discover(paths)
+    keep_concerned(sources)
+    return sources
+
+
+@pytest.fixture(params=["git", "no git"])
+def tree(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A folder with and without git: what is found must be the same."""
     if request.param == "git":
         git(tmp_path, "init", "-q")
-    if request.param == "a big tree":
-        search_ahead(monkeypatch)
     return tmp_path
-
-
-def search_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walk, "MANY", 1)
-    monkeypatch.setattr(ahead, "_TASK", 2)
 
 
 def test_a_folder_gives_python_notebooks_and_yaml_files_sorted(tree: Path) -> None:
@@ -54,45 +53,6 @@ def test_only_bytes_that_may_concern_a_migration_are_kept(tree: Path) -> None:
     make(tree, "compose.yaml", data=b"services: {}\n")
     kept = {source.path.name: source.data is not None for source in discover([tree])}
     assert kept == {"trial.py": True, "other.py": False, "experiment.yaml": True, "compose.yaml": False}
-
-
-def test_in_a_big_tree_only_files_that_concern_a_migration_are_opened_by_the_walk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    search_ahead(monkeypatch)
-    make(tmp_path, "trial.py", "left_out.py")
-    make(tmp_path, *(f"other_{number}.py" for number in range(9)), data=b"import os\n")
-    here, opened = os.getpid(), []
-    inner = walk.read_file
-    looked_through: list[str] = []
-
-    def noted(name: str, follow_links: bool = True) -> bytes:
-        assert not name.endswith("left_out.py")
-        if os.getpid() == here:
-            opened.append(Path(name).name)
-        return inner(name, follow_links)
-
-    def idle_files(names: list[str], concerns: Callable[[str], bool], processes: int) -> set[str]:
-        looked_through.extend(names)
-        found = ahead_of_walk(names, concerns, processes)
-        opened.clear()
-        return found
-
-    ahead_of_walk = ahead.idle_files
-    monkeypatch.setattr(ahead, "idle_files", idle_files)
-    monkeypatch.setattr(walk, "read_file", noted)
-    sources = discover([tmp_path], lambda name: not name.endswith("left_out.py"), jobs=3)
-    assert len(sources) == len(looked_through) == 10
-    assert opened == ["trial.py"]
-
-
-def test_files_of_a_process_that_died_are_opened_by_the_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    search_ahead(monkeypatch)
-    monkeypatch.setattr(ahead, "spread", lambda _work, count, *_: [None] * count)
-    make(tmp_path, "other.py", data=b"import os\n")
-    make(tmp_path, "trial.py")
-    kept = {source.path.name: source.data is not None for source in discover([tmp_path])}
-    assert kept == {"other.py": False, "trial.py": True}
 
 
 def test_what_was_not_kept_can_still_be_read(tmp_path: Path) -> None:
@@ -289,9 +249,7 @@ def test_a_file_that_imports_a_trial_is_kept_though_it_says_no_word_of_one(
     make(tmp_path, file)
     make(tmp_path, "pkg/derived.py", data=f"{importing}\nclass D({bases}): ...\n".encode())
     make(tmp_path, "pkg/other.py", data=b"import base as other\nclass D(Base): ...\n")
-    kept = {
-        source.path.stem: source.data is not None for source in discover(sorted((tmp_path / "pkg").glob("[do]*.py")))
-    }
+    kept = {source.path.stem: source.data is not None for source in named(*sorted((tmp_path / "pkg").glob("[do]*.py")))}
     assert kept == {"derived": True, "other": False}
 
 
@@ -300,14 +258,14 @@ def test_imports_are_followed_through_other_files_and_around_loops(tmp_path: Pat
     make(tmp_path, "base.py")
     make(tmp_path, "between.py", data=b"import derived\nfrom base import Other as Base\n")
     make(tmp_path, "derived.py", data=b"from between import Base as B\nclass D(B): ...\n")
-    assert discover([tmp_path / "derived.py"])[0].data is not None
+    assert named(tmp_path / "derived.py")[0].data is not None
 
 
 def test_imports_are_not_followed_out_of_the_project(tmp_path: Path) -> None:
     make(tmp_path, "base.py")
     make(tmp_path, "project/derived.py", data=b"from base import Base\nclass D(Base): ...\n")
     git(tmp_path / "project", "init", "-q")
-    assert discover([tmp_path / "project/derived.py"])[0].data is None
+    assert named(tmp_path / "project/derived.py")[0].data is None
 
 
 @pytest.mark.parametrize(
@@ -327,14 +285,14 @@ def test_a_file_with_a_word_of_a_trial_that_can_define_none_needs_no_project(
     make(tmp_path, "other.py", data=b"class A: ...\n")
     make(tmp_path, "named.py", data=text.encode())
     make(tmp_path, "plain.py", data=b"import os\n")
-    (source, plain) = discover([tmp_path / "named.py", tmp_path / "plain.py"])
+    (source, plain) = named(tmp_path / "named.py", tmp_path / "plain.py")
     assert (source.data is not None, plain.data) == (kept, None)
     assert source.read() == text.encode()
 
 
 def test_beside_a_trial_or_in_a_folder_every_file_with_a_word_is_kept(tmp_path: Path) -> None:
     make(tmp_path, "helper.py", data=b"import determined\n")
-    assert [source.data is not None for source in discover([tmp_path])] == [True]
+    assert [source.data is not None for source in named(tmp_path)] == [True]
     make(tmp_path, "trial.py")
-    named = discover([tmp_path / "helper.py", tmp_path / "trial.py"])
-    assert [source.data is not None for source in named] == [True, True]
+    both = named(tmp_path / "helper.py", tmp_path / "trial.py")
+    assert [source.data is not None for source in both] == [True, True]

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ds_migrate.experiment import ConfigFile, TrialFacts, facts_for, may_name, needles, plan
+from ds_migrate.experiment import TrialFacts
+from ds_migrate.experiment.planning import terms_of
+from ds_migrate.files.prefilter import may_name
 from ds_migrate.findings import FileStatus, Severity, TrialStatus
-from experiment_project import Project, codes, project
+from ds_migrate.project.loading import ConfigFile
+from experiment_project import Project, codes, facts_for, plan, project
 
 HEAD = "entrypoint: model_def:MyTrial\nhyperparameters:\n  global_batch_size: 64\n"
 DONE = HEAD + "  deepspeed_config: ds_config.json\n"
@@ -406,7 +409,7 @@ def test_facts_gather_what_the_configs_of_a_trial_say(here: Project) -> None:
 
 
 def test_the_search_on_bytes_asks_for_both_entrypoint_and_name(here: Project) -> None:
-    names = needles(here.trials, {here.root / "train.py": ["MyTrial"], here.root / "unrelated.py": ["Other"]})
+    names = terms_of(here.trials, {here.root / "train.py": ["MyTrial"], here.root / "unrelated.py": ["Other"]})
     assert names == {"MyTrial", "model_def", "train"}
     assert may_name(HEAD.encode(), names)
     assert may_name(HEAD.encode("utf-16"), names)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ds_migrate.experiment import ConfigFile, plan
 from ds_migrate.experiment.entrypoint import commands, words
-from experiment_project import Project, codes, project
+from ds_migrate.project.loading import ConfigFile
+from experiment_project import Project, codes, plan, project
 
 REST = "hyperparameters: {global_batch_size: 8, deepspeed_config: ds_config.json}\n"
 DDP = "python3 -m determined.launch.torch_distributed"

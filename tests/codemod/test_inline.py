@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from ds_migrate.cli import main
-from ds_migrate.project.inline_comments import comments_in
+from ds_migrate.project.control_comments import read_comments
 
 TRIAL = """\
 import torch
@@ -136,12 +136,13 @@ def test_an_ignored_review_is_not_said_and_leaves_no_marker(hook: str, capsys: p
 
 
 def test_a_comment_of_its_own_is_about_the_next_line_of_code() -> None:
-    first, second = comments_in(b"# ds-migrate: ignore[DSM350]\n# more\n\nx = 1\ny = 2  # ds-migrate: skip\n")
+    text = b"# ds-migrate: ignore[DSM350]\n# more\n\nx = 1\ny = 2  # ds-migrate: skip\n"
+    first, second = read_comments(text).controls
     assert (first.line, first.target, second.line, second.target) == (1, 4, 5, 5)
 
 
 def test_a_comment_in_a_string_is_none() -> None:
-    assert comments_in(b'x = "# ds-migrate: skip"\n') == ()
+    assert read_comments(b'x = "# ds-migrate: skip"\n').controls == ()
 
 
 @pytest.mark.parametrize(
@@ -150,7 +151,7 @@ def test_a_comment_in_a_string_is_none() -> None:
         ("ignore[DSM340]", "this ignore[DSM340] ignores nothing"),
         ("ignore[DSM35]", "no rule is called 'DSM35' (did you mean DSM3"),
         ("ignore", "this ignore names no code"),
-        ("ignroe[DSM350]", "'ignroe' is nothing that ds-migrate knows (did you mean ignore?)"),
+        ("ignroe[DSM350]", "'ignroe' is not a word that ds-migrate knows (did you mean ignore?)"),
         ("ignore[DSM302]", "DSM302 is converted here with the same numbers"),
         ("skip", "this skip skips no trial"),
     ],
@@ -227,3 +228,20 @@ def test_a_skip_in_a_notebook_is_found_in_its_cell(capsys: pytest.CaptureFixture
     assert re.findall(r"\S*cell \d+:\d+:\d+ DSM006", output.out) == [
         f"trial.ipynb:cell 2:{text.count(chr(10))}:8 DSM006"
     ]
+
+
+def test_a_marker_in_a_notebook_is_found_in_its_cell(capsys: pytest.CaptureFixture[str]) -> None:
+    source = "x = 1\n# TODO(ds-migrate DSM350): look\ny = 2"
+    cell = {"cell_type": "code", "source": source, "metadata": {}, "outputs": [], "execution_count": None}
+    text = {"cell_type": "markdown", "source": "Trial", "metadata": {}}
+    notebook = {"cells": [text, cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+    Path("trial.ipynb").write_text(json.dumps(notebook))
+    assert main(["--check", "trial.ipynb"]) == 1
+    line = "trial.ipynb:cell 2:2:1 DSM005 review: a marker is left: # TODO(ds-migrate DSM350): look"
+    assert line in capsys.readouterr().out
+
+
+def test_markers_of_a_file_that_does_not_tokenize_are_found(capsys: pytest.CaptureFixture[str]) -> None:
+    text = 'x = 1  # TODO(ds-migrate DSM204): a\n"""\n# TODO(ds-migrate DSM205): b\n'
+    Path("trial.py").write_text(text)
+    assert "2 markers left" in run("--check", capsys=capsys)[1]

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import pickle
 import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,28 +18,14 @@ import examples
 import pytest
 from ds_migrate import pipeline
 from ds_migrate.cli import main
-from ds_migrate.conversion import processes, unit
-from ds_migrate.conversion.worker_pool import _PAYS
+from ds_migrate.conversion import unit, worker_pool
+from ds_migrate.conversion.unit import ConversionUnit, UnitResult
 from ds_migrate.files.discovery import discover
 from ds_migrate.findings import Report, TrialStatus
 from ds_migrate.options import Options
 from ds_migrate.trial.model import Trial
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="only Linux shares work out")
 HERE = os.getpid()
-TEXT = (str.encode, bytes.decode)
-
-
-class Barrier:
-    """Holds this process up until every fork of it has ended."""
-
-    def __init__(self) -> None:
-        self._reads, self._writes = os.pipe()
-
-    def wait(self) -> None:
-        os.close(self._writes)
-        assert os.read(self._reads, 1) == b""  # the last one that could write is gone
-        os.close(self._reads)
 
 
 @pytest.fixture
@@ -56,10 +49,24 @@ def report(tree: Path, jobs: int | None) -> Report:
 @pytest.mark.parametrize("form", ["text", "json", "sarif", "github"])
 def test_the_output_is_the_same_whoever_converts(form: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     outputs = []
-    for jobs in ("1", "2", "3", "40"):
+    for jobs in ("1", "2", "40"):
         code = main([".", "--format", form, "--jobs", jobs])
         outputs.append((code, *capfdbinary.readouterr()))
-    assert outputs[0][1] and outputs == [outputs[0]] * 4
+    assert outputs[0][1] and outputs == [outputs[0]] * 3
+
+
+def test_a_unit_and_its_result_can_be_sent_to_another_process(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = worker_pool.convert
+
+    def sent(units: Sequence[ConversionUnit]) -> list[UnitResult]:
+        copies = pickle.loads(pickle.dumps(units))
+        assert copies == units
+        results = right(copies)
+        assert pickle.loads(pickle.dumps(results)) == results == right(units)
+        return results
+
+    monkeypatch.setattr(worker_pool, "convert", sent)
+    assert len(list(report(tree, 1).trials(TrialStatus.CONVERTED))) == 5
 
 
 def test_a_fault_in_another_process_is_its_trials_error_as_in_this_one(
@@ -80,15 +87,10 @@ def test_a_fault_in_another_process_is_its_trials_error_as_in_this_one(
 
 def test_a_process_that_dies_takes_one_folder_with_it(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     right = unit.decide
-    others = Barrier()
-    waited = []
 
     def deadly(trial: Trial, *rest: Any) -> object:
-        if os.getpid() != HERE:
+        if trial.name == "Trial3" and os.getpid() != HERE:
             os.kill(os.getpid(), signal.SIGKILL)
-        if not waited:
-            waited.append(trial)
-            others.wait()
         return right(trial, *rest)
 
     monkeypatch.setattr(unit, "decide", deadly)
@@ -96,81 +98,74 @@ def test_a_process_that_dies_takes_one_folder_with_it(tree: Path, monkeypatch: p
     (lost,) = [f for f in found.files if any("was ended" in finding.message for finding in f.findings)]
     assert lost.after is None and [f.code for f in lost.findings] == ["DSM003"]
     assert len(list(found.trials(TrialStatus.CONVERTED))) == 4
+    assert not multiprocessing.active_children()
 
 
 def test_small_work_stays_in_one_process(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "_forked", lambda *_: pytest.fail("a fork for a few small files"))
+    monkeypatch.setattr(worker_pool, "_pool", lambda _: pytest.fail("a process for a few small files"))
     assert len(list(report(tree, None).trials(TrialStatus.CONVERTED))) == 5
 
 
 def test_large_work_is_shared_out_unless_it_may_not(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for path in tree.rglob("*.py"):
-        path.write_text(path.read_text() + "# a long file\n" * (_PAYS // 14))
+        path.write_text(path.read_text() + "# a long file\n" * (worker_pool._BYTES_PER_PROCESS // 14))
     alone = report(tree, 1)
-    monkeypatch.setattr("ds_migrate.conversion.worker_pool.cores", lambda: 2)
-    forked = []
-    right = processes._forked
-    monkeypatch.setattr(processes, "_forked", lambda *these: forked.append(1) or right(*these))
+    monkeypatch.setattr(worker_pool, "_cores", lambda: 2)
+    pools = []
+    right = worker_pool._pool
+    monkeypatch.setattr(worker_pool, "_pool", lambda processes: pools.append(processes) or right(processes))
     assert report(tree, None) == alone
-    assert forked == [1]
+    assert pools == [2]
 
 
-def test_each_task_is_done_once() -> None:
-    answers = processes.spread(lambda number: f"{number} by {os.getpid()}", 1000, 4, *TEXT)
-    assert [answer.split()[0] for answer in answers if answer] == [str(number) for number in range(1000)]
+STARTS_WORK = """
+import os, signal, sys, time
+from ds_migrate import cli
+from ds_migrate.conversion import unit
+
+def endless(*arguments):
+    os.write(1, b"%d\\n" % os.getpid())
+    time.sleep(600)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+unit.decide = endless
+sys.exit(cli.main([sys.argv[1], "--jobs", "2"]))
+"""
 
 
-def test_what_a_process_finished_before_it_died_counts() -> None:
-    others = Barrier()
-    begun, begin = os.pipe()
-
-    def work(number: int) -> str:
-        if os.getpid() == HERE:
-            os.write(begin, bytes(6))
-            others.wait()
-        else:
-            os.read(begun, 1)  # by now this process has a task, and leaves the last one to the fork
-            if number == 5:
-                os._exit(1)
-        return str(number)
-
-    answers = processes.spread(work, 6, 2, *TEXT)
-    assert answers.count(None) == 1 and answers[5] is None
-
-
-def test_a_system_that_has_no_room_for_a_process_does_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full() -> int:
-        raise BlockingIOError
-
-    monkeypatch.setattr(os, "fork", full)
-    assert processes.spread(str, 5, 3, *TEXT) == ["0", "1", "2", "3", "4"]
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM])
+def test_a_run_that_ends_leaves_no_process_behind(tree: Path, number: signal.Signals) -> None:
+    command = [sys.executable, "-c", STARTS_WORK, str(tree)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as run:
+        assert run.stdout is not None
+        workers: list[int] = []
+        try:
+            workers += [int(run.stdout.readline()) for _ in range(2)]
+            # Ctrl-C reaches every process of a terminal, other signals the one that they are sent to.
+            os.killpg(run.pid, number) if number == signal.SIGINT else os.kill(run.pid, number)
+            assert run.wait(60) == (130 if number == signal.SIGINT else -number)
+            deadline = time.monotonic() + 60
+            while time.monotonic() < deadline and any(map(is_running, workers)):
+                time.sleep(0.05)
+            assert not any(map(is_running, workers))
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(run.pid, signal.SIGKILL)
 
 
-def test_an_interruption_ends_every_process() -> None:
-    reads, writes = os.pipe()
-    forks: list[int] = []
-
-    def work(number: int) -> str:
-        if os.getpid() == HERE:
-            forks.append(int.from_bytes(os.read(reads, 8), "little"))
-            raise KeyboardInterrupt
-        os.write(writes, os.getpid().to_bytes(8, "little"))
-        signal.pause()
-        return str(number)
-
-    with pytest.raises(KeyboardInterrupt):
-        processes.spread(work, 6, 2, *TEXT)
-    with pytest.raises(ProcessLookupError):
-        os.kill(forks[0], 0)
+def is_running(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"  # where nobody waits for orphans, they stay listed
 
 
-def test_progress_is_told_up_to_all_of_it(tree: Path) -> None:
-    told: list[tuple[int, int]] = []
-    pipeline.migrate(discover([tree]), Options(), lambda done, total: told.append((done, total)), jobs=2)
-    assert told == sorted(told) and {total for _, total in told} == {5}
-    alone: list[tuple[int, int]] = []
-    pipeline.migrate(discover([tree]), Options(), lambda done, total: alone.append((done, total)))
-    assert alone == [(done, 5) for done in range(1, 6)]
+def test_progress_is_reported_up_to_all_of_it(tree: Path) -> None:
+    reported: list[tuple[int, int]] = []
+    pipeline.migrate(discover([tree]), Options(), lambda done, total: reported.append((done, total)), jobs=2)
+    assert reported == [(done, 5) for done in range(1, 6)]
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "many"])

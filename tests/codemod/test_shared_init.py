@@ -96,7 +96,7 @@ class OtherTrial(MyTrial):
 def test_a_trial_whose_engine_a_derived_one_makes_is_said_to_train_only_as_that(tmp_path: Path) -> None:
     result = examples.convert(tmp_path, examples.module() + MORE)
     assert result.after is not None
-    assert len([f for f in result.findings if "MyTrial has no engine of its own any more" in f.message]) == 1
+    assert len([f for f in result.findings if "MyTrial has no separate engine any more" in f.message]) == 1
 
 
 def test_a_trial_that_steps_by_itself_cannot_leave_its_engine_to_a_derived_one(tmp_path: Path) -> None:

@@ -54,13 +54,15 @@ def _run(arguments: Arguments) -> int:
 def _migrate(arguments: Arguments) -> int:
     from ds_migrate.cli.commands import concerned, migrate_sources, selection
     from ds_migrate.files.discovery import discover
+    from ds_migrate.project.named_files import keep_concerned
 
     if arguments.paths == [command_line.STDIN]:
         from ds_migrate.cli import stdin
 
         return stdin.convert(arguments)
     chosen = selection(arguments)
-    sources = discover(arguments.paths, chosen, arguments.jobs)
+    sources = discover(arguments.paths, chosen)
+    keep_concerned(sources)
     for path in arguments.paths if arguments.patterns else ():
         if real(path).is_file() and not chosen(os.path.realpath(path)):
             say(f"note: {path} is left out by --include, --exclude or [tool.ds-migrate] in pyproject.toml")

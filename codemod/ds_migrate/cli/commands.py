@@ -55,7 +55,7 @@ def migrate_sources(sources: list[Source], arguments: Arguments) -> int:
         _write(report, arguments)
     code = exit_code(report, mode)
     with suppress(BrokenPipeError):  # the reader has seen enough; what was done is done
-        present(report, mode, Command(arguments.paths, arguments.repeated, is_versioned), arguments)
+        present(report, mode, Command(arguments.paths, arguments.repeated), arguments)
     return code
 
 
@@ -88,15 +88,11 @@ def _report_of(sources: list[Source], arguments: Arguments) -> Report:
     report = Report()
     if concerned(sources):
         from ds_migrate.pipeline import migrate
-        from ds_migrate.project.control_comments import apply_comments
-        from ds_migrate.project.markers import add_markers
 
         readable = [source for source in sources if source.error is None]
         options, jobs = options_of(arguments), arguments.jobs
         shown = sys.stderr.isatty()
         report = _with_progress(readable, options, jobs) if shown else migrate(readable, options, jobs=jobs)
-        add_markers(report, readable)
-        apply_comments(report, readable)
     report.searched = len(sources)
     for source in sources:
         if source.error is not None:
@@ -145,10 +141,3 @@ def _decide(report: Report, arguments: Arguments) -> None:
 
     screen = Screen(terminal_console(sys.stdout, arguments.color), Mode.PREVIEW, arguments.view)
     decide(report, Dialogue(screen.conversion, ask, print, open_editor))
-
-
-def is_versioned(folder: str) -> bool:
-    """Return whether a folder is in a work tree of git."""
-    from ds_migrate.files import git
-
-    return git.work_tree(folder) is not None

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ds_migrate.files.units import conversions
 from ds_migrate.findings import FileKind, FileResult, FileStatus, Report, Severity, TrialStatus
 from ds_migrate.report.counts import count
 from ds_migrate.report.escaping import visible
@@ -45,7 +46,7 @@ class Dialogue:
 
 def decide(report: Report, dialogue: Dialogue) -> None:
     """Ask about each conversion, and take those that are declined out of the report."""
-    waiting = report.conversions()
+    waiting = conversions(report.files)
     answer = ""
     for number, files in enumerate(waiting, 1):
         if answer not in ("a", "q"):

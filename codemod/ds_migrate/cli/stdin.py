@@ -12,6 +12,7 @@ import sys
 from ds_migrate.cli.streams import say
 from ds_migrate.files.discovery import Source, project_root
 from ds_migrate.files.prefilter import may_hold_trial
+from ds_migrate.project.named_files import keep_concerned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,14 +48,11 @@ def convert(arguments: Arguments) -> int:
 
 
 def _source(name: str, data: bytes) -> Source:
-    """The file as it stands in its project. Bytes without a word of a trial are kept only if it is built on one."""
-    source = Source(name, os.path.realpath(name), str(project_root(name)), data if may_hold_trial(data) else None)
-    if source.data is None and os.path.isfile(name):
-        from ds_migrate.project.import_resolver import keep_derived
-
-        keep_derived([source])
-        if source.data is not None:
-            source.data = data
+    """Return the file as it stands in its project. Its bytes are kept only if it may hold a trial."""
+    is_file = os.path.isfile(name)
+    kept = data if is_file or may_hold_trial(data) else None
+    source = Source(name, os.path.realpath(name), str(project_root(name)), kept, is_named_itself=is_file)
+    keep_concerned([source])
     return source
 
 

@@ -1,23 +1,28 @@
-"""The conversion of one family: model its trials, decide, apply the rules, render, check. All of it or none."""
+"""The conversion of one group of trials: model them, decide, apply the rules, render, check. All of it or none.
+
+A unit is a value in and a result out, both picklable, so that any process can convert it.
+"""
 
 from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import libcst as cst
 
+from ds_migrate import ds_config
 from ds_migrate.conversion.output_check import check
 from ds_migrate.conversion.rule_context import Findings, RuleContext
 from ds_migrate.decisions import decide, reconcile
 from ds_migrate.decisions.engine_plan import Accumulation, Blocked, EnginePlan
 from ds_migrate.decisions.static_config import static_config
 from ds_migrate.experiment import ConfigFacts, TrialFacts
-from ds_migrate.findings import FileKind, FileResult, FileStatus, Finding, Severity, TrialResult, TrialStatus
+from ds_migrate.findings import FileResult, FileStatus, Finding, Severity, TrialResult, TrialStatus
 from ds_migrate.options import Options
-from ds_migrate.project.trials import Family, TrialClass
+from ds_migrate.project.trials import TrialClass
 from ds_migrate.rules.codes import Code
 from ds_migrate.rules.dsm330_launch import aggregations_of
 from ds_migrate.rules.registry import conversion_rules
@@ -27,60 +32,112 @@ from ds_migrate.trial.builder import build_trial, class_node
 from ds_migrate.trial.context import ContextNames, link
 from ds_migrate.trial.model import Trial
 
-Read = Callable[[Path], "bytes | None"]
+
+@dataclass(frozen=True)
+class ConversionUnit:
+    """What the conversion of one group of trials depends on.
+
+    ``sources``: every file of the group, by path. ``writable``: those of them, and the experiment configs, that may be
+    written. ``others``: trials in these files that cannot be converted and need the files unchanged. ``accepted``: line
+    and code of the findings that comments accept, by file. ``config_facts``: what experiment configs state, by trial.
+    """
+
+    trials: tuple[TrialClass, ...]
+    others: tuple[TrialClass, ...]
+    sources: Mapping[Path, bytes]
+    writable: frozenset[Path]
+    accepted: Mapping[Path, frozenset[tuple[int, str]]]
+    options: Options
+    config_facts: Mapping[tuple[Path, str], ConfigFacts]
+
+    @property
+    def name(self) -> str:
+        """The name of what is written together."""
+        return ":".join(map(str, self.trials[0].key))
+
+    @property
+    def size(self) -> int:
+        """Bytes of source."""
+        return sum(map(len, self.sources.values()))
+
+
+@dataclass(frozen=True)
+class UnitResult:
+    """What became of a unit: its files as a report shows them (paths resolved), and its trials as configs see them."""
+
+    unit: str
+    files: tuple[FileResult, ...]
+    trials: tuple[TrialFacts, ...]
+
+
+def convert(units: Sequence[ConversionUnit]) -> list[UnitResult]:
+    """Convert units with trials in one folder: they choose the names of their DeepSpeed configs together."""
+    conversions = [_Conversion(unit) for unit in units]
+    for conversion in conversions:
+        conversion.attempt(conversion.model)
+    trials = [(c, trial) for c in conversions for trial in c.unit.trials]
+    paths = ds_config.choose_paths((*trial.key, c.static.get(trial.key, {})) for c, trial in trials)
+    results = []
+    for conversion in conversions:
+        conversion.attempt(partial(conversion.apply_rules, paths))
+        results.append(conversion.result(paths))
+        conversion.close()  # parsed files are large: those of one folder at a time are held
+    return results
+
+
+def failed(unit: ConversionUnit, error: Exception) -> UnitResult:
+    """Return the result of a unit that could not be converted because of an error of the tool itself."""
+    conversion = _Conversion(unit)
+    conversion.fail(error)
+    return conversion.result({})
 
 
 @dataclass
-class Conversion:
-    """``others`` are trials in the family's files that cannot be converted and need those files as they are."""
+class _Conversion:
+    """A conversion at work. ``problems`` keep the whole unit from being converted."""
 
-    family: Family
-    others: Sequence[TrialClass]
-    read: Read
-    named: Callable[[Path], bool]  # whether a file may be written
-    options: Options
+    unit: ConversionUnit
     problems: list[tuple[Path, Finding]] = field(default_factory=list)
     files: dict[Path, SourceFile] = field(default_factory=dict)
     contexts: list[RuleContext] = field(default_factory=list)
     refused: dict[tuple[Path, str], Blocked] = field(default_factory=dict)  # trials without engines
+    static: dict[tuple[Path, str], dict[str, object]] = field(default_factory=dict)  # DeepSpeed configs, by trial
     findings: Findings = field(default_factory=Findings)
     outputs: dict[Path, bytes] = field(default_factory=dict)
-
-    @property
-    def unit(self) -> str:
-        """The name of what is written together."""
-        return ":".join(map(str, self.family.trials[0].key))
 
     @property
     def blocked(self) -> bool:
         return bool(self.problems) or self.findings.blocked
 
     def attempt(self, step: Callable[[], None]) -> None:
-        """Take a step of the conversion. Whatever goes wrong in it is this family's problem and no other's."""
+        """Take a step of the conversion. An error in it concerns this unit and no other."""
         try:
             step()
         except Exception as error:
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            message = f"ds-migrate failed: {type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
-            for path in {trial.path for trial in self.family.trials}:
-                self.problems.append(
-                    (path, Finding(Code.FAILED_CHECK, Severity.ERROR, 1, message, help="please report this file"))
-                )
+            self.fail(error)
 
-    # -- know -----------------------------------------------------------------------------------------------------
+    def fail(self, error: Exception) -> None:
+        """Record an error of the tool itself."""
+        trace = traceback.extract_tb(error.__traceback__)
+        where = f" ({Path(trace[-1].filename).name}:{trace[-1].lineno})" if trace else ""
+        message = f"ds-migrate failed: {type(error).__name__}: {error}{where}"
+        finding = Finding(Code.FAILED_CHECK, Severity.ERROR, 1, message, help="please report this file")
+        self.problems += [(path, finding) for path in sorted({trial.path for trial in self.unit.trials})]
 
-    def model(self, said: Mapping[tuple[Path, str], ConfigFacts]) -> None:
-        """Parse the files and model the trials, with what experiment configs say of them; nothing is touched."""
-        self._whole_family()
-        for path in sorted(self.family.files):
+    # -- model -----------------------------------------------------------------------------------------------------
+
+    def model(self) -> None:
+        """Parse the files, model the trials and decide on them; nothing is changed."""
+        self._check_whole()
+        for path, data in sorted(self.unit.sources.items()):
             try:
-                self.files[path] = SourceFile(path, self.read(path) or b"")
+                self.files[path] = SourceFile(path, data, self.unit.accepted[path])
             except SourceError as error:
                 self.problems.append((path, Finding(error.code, Severity.ERROR, error.line, str(error), error.column)))
         if self.problems:
             return
         classes: dict[Path, list[cst.ClassDef]] = {path: [] for path in self.files}
-        for member in self.family.trials:
+        for member in self.unit.trials:
             own = class_node(self.files[member.path], member.facts.name, member.facts.line)
             bases = [(path, class_node(self.files[path], name)) for path, name in member.bases]
             for path, node in ((member.path, own), *bases):
@@ -88,23 +145,24 @@ class Conversion:
                     classes[path].append(node)
         context_names = {file: ContextNames(file, classes[path]) for path, file in self.files.items()}
         link(context_names.values())
-        parents = {parent for member in self.family.trials for parent in member.bases}
-        target = target_named(self.options.target)
+        parents = {parent for member in self.unit.trials for parent in member.bases}
+        target = target_named(self.unit.options.target)
         plans: list[EnginePlan] = []
-        for member in sorted(self.family.trials, key=lambda t: -len(t.bases)):  # the most derived ones know most
+        for member in sorted(self.unit.trials, key=lambda t: -len(t.bases)):  # the most derived ones know most
             trial = build_trial(member, self.files, context_names)
             if member.key in parents and (trial.is_abstract or not (trial.wraps_model and trial.wraps_optimizer)):
                 continue  # a base class that is no trial by itself
+            config = self.unit.config_facts.get(member.key)
             if member.key in parents and (below := _made_below(member, plans)):
-                self._no_engine_of_its_own(trial, below.trial, said.get(member.key))
+                self._no_engine_of_its_own(trial, below.trial, config)
                 continue
-            self._configs_that_bind(trial, said.get(member.key))
-            decision = decide(trial, self.options, target, self._accumulation(said.get(member.key)))
+            self._configs_that_bind(trial, config)
+            decision = decide(trial, self.unit.options, target, self._accumulation(config))
             if isinstance(decision, EnginePlan):
                 plans.append(decision)
             else:
                 self.refused[member.key] = decision
-        plans, differing = reconcile(plans, self.options, target)
+        plans, differing = reconcile(plans, self.unit.options, target)
         for blocked in (*self.refused.values(), *differing):
             self.findings.report(
                 Severity.BLOCKED, Code.ENGINE, blocked.trial, blocked.file, blocked.node, blocked.message, blocked.help
@@ -113,18 +171,21 @@ class Conversion:
         written: dict[tuple[SourceFile, str], str] = {}
         self.contexts = [
             RuleContext(
-                plan, self.options, target, self.findings, configured=said.get(plan.trial.facts.key),
-                deepspeed_imports=imports, context_names=context_names, written=written,
+                plan, self.unit.options, target, self.findings,
+                configured=self.unit.config_facts.get(plan.trial.facts.key), deepspeed_imports=imports,
+                context_names=context_names, written=written,
             )
             for plan in plans
         ]  # fmt: skip
+        self.static = {key: static_config(blocked, target) for key, blocked in self.refused.items()}
+        self.static |= {plan.trial.facts.key: static_config(plan, target) for plan in plans}
 
     def _accumulation(self, config: ConfigFacts | None) -> Accumulation:
         frequencies = {*(config.aggregation if config is not None else ()), *self._scripts_aggregations()}
         return Accumulation(not frequencies <= {1}, config is None or config.averages != frozenset({False}))
 
     def _no_engine_of_its_own(self, base: Trial, derived: Trial, config: ConfigFacts | None) -> None:
-        """A trial in full whose engines a class built on it makes: blocked where it is trained itself."""
+        """Report a trial whose engines a class built on it makes: blocked where it is trained itself."""
         own = base.parts[0]
         steps = any(step.use.function not in {s.use.function for s in derived.steps} for step in base.steps)
         trained = config is not None and bool(config.configs)
@@ -139,27 +200,28 @@ class Conversion:
         else:
             self.findings.report(
                 Severity.REVIEW, Code.ENGINE, derived, own.file, own.node.name,
-                f"{base.name} has no engine of its own any more, {derived.name} makes it: it trains only as that",
+                f"{base.name} has no separate engine any more, {derived.name} makes it: it trains only as that",
             )  # fmt: skip
 
-    def _whole_family(self) -> None:
-        """Every file of the family must be named, no other trial may need it as it is, and a name means one class."""
-        missing = sorted(path for path in self.family.files if not self.named(path))
-        for trial in self.family.trials:
-            if not self.named(trial.path):
+    def _check_whole(self) -> None:
+        """Check that every file may be written, no other trial needs one unchanged, and a name means one class."""
+        missing = sorted(self.unit.sources.keys() - self.unit.writable)
+        for trial in self.unit.trials:
+            if trial.path not in self.unit.writable:
                 continue
             name = trial.facts.name
             if trial.again:
                 message = (
-                    f"line {trial.again} gives the name {name} to another class: which one is meant cannot be told"
+                    f"line {trial.again} gives the name {name} to another class: "
+                    "which one is meant cannot be determined"
                 )
                 self._problem(
-                    trial, Code.MOVES_WITH_BLOCKED, message, "give each class a name of its own, or keep one of them"
+                    trial, Code.MOVES_WITH_BLOCKED, message, "give each class a separate name, or keep one of them"
                 )
             for path in missing:
-                message = f"{name} needs {path.name} converted with it, which was not named"
+                message = f"{name} also requires {path.name}, which is not among the given paths"
                 self._problem(trial, Code.FILE_NOT_NAMED, message, f"name {path} too, or the folder that holds both")
-            for other in self.others:
+            for other in self.unit.others:
                 message = f"{name} shares files with {other.facts.name}, which stays as it is"
                 self._problem(
                     trial,
@@ -171,28 +233,6 @@ class Conversion:
     def _problem(self, trial: TrialClass, code: str, message: str, help: str) -> None:  # noqa: A002
         self.problems.append((trial.path, _finding(trial, code, message, help)))
 
-    def facts(self, paths: Mapping[tuple[Path, str], Path] | None = None) -> Iterator[TrialFacts]:
-        """What experiment configs must know of each trial."""
-        status = TrialStatus.BLOCKED if self.blocked else TrialStatus.CONVERTED
-        decided: dict[tuple[Path, str], EnginePlan | Blocked] = {**self.refused}
-        decided |= {ctx.trial.facts.key: ctx.plan for ctx in self.contexts}
-        given = self._scripts_aggregations()
-        accumulates = next(iter(given)) if len(given) == 1 else None
-        for trial in self.family.trials:
-            decision = decided.get(trial.key)
-            config = static_config(decision, target_named(self.options.target)) if decision is not None else {}
-            path = (paths or {}).get(trial.key, trial.path.with_name("ds_config.json"))
-            yield TrialFacts(
-                trial.facts.name,
-                trial.path,
-                status,
-                config,
-                path,
-                aggregation=accumulates if isinstance(accumulates, int) and accumulates > 1 else None,
-                aggregations=self._aggregations_by_file(),
-                sums_gradients=isinstance(decision, EnginePlan) and not decision.accumulation.averages,
-            )
-
     def _aggregations_by_file(self) -> dict[Path, int | None]:
         found = {path: aggregations_of(file) for path, file in self.files.items()}
         return {path: k if isinstance(k, int) else None for path, given in found.items() for k in _only(given)}
@@ -202,8 +242,8 @@ class Conversion:
 
     # -- convert --------------------------------------------------------------------------------------------------
 
-    def plan(self, paths: Mapping[tuple[Path, str], Path]) -> None:
-        """Apply every rule, then render and check."""
+    def apply_rules(self, paths: Mapping[tuple[Path, str], Path]) -> None:
+        """Apply every rule, then render and check. ``paths``: where each trial's DeepSpeed config is."""
         for ctx in self.contexts:
             key = ctx.trial.facts.key
             ctx.ds_config_name = paths[key].name if key in paths else "ds_config.json"
@@ -234,8 +274,8 @@ class Conversion:
                 self.outputs[path] = after
 
     def _configs_that_bind(self, trial: Trial, config: ConfigFacts | None) -> None:
-        """A config whose accumulation must move along with the source and may not be written, or configs that want two
-        different sources."""
+        """Report configs whose accumulation must move along with the source and that may not be written, and configs
+        that need two different sources."""
         if config is None or config.aggregation <= {1}:
             return
         if len(config.averages) > 1:
@@ -247,47 +287,71 @@ class Conversion:
                 "use one value in all configs that accumulate",
             )
         for path in config.configs:
-            if not self.named(path):
-                message = f"{trial.name} needs {path.name} converted with it: it sets aggregation_frequency"
+            if path not in self.unit.writable:
+                message = (
+                    f"{trial.name} also requires {path.name}, "
+                    "which sets aggregation_frequency and is not among the given paths"
+                )
                 self._problem(
                     trial.facts, Code.FILE_NOT_NAMED, message, f"name {path} too, or the folder that holds both"
                 )
 
     def close(self) -> None:
-        """Let go of the parsed files; what there is to say of them stays."""
+        """Release the parsed files. Their trees refer to each other, so they would wait for the garbage collector."""
         for file in self.files.values():
             file.close()
         self.files.clear()
         self.contexts.clear()
+        self.refused.clear()
 
-    # -- say ------------------------------------------------------------------------------------------------------
+    # -- result ----------------------------------------------------------------------------------------------------
 
-    def results(self, result: Callable[[Path], FileResult]) -> Iterator[tuple[Path, FileResult]]:
-        """The family's files as the report shows them."""
+    def result(self, paths: Mapping[tuple[Path, str], Path]) -> UnitResult:
+        """Return the files as a report shows them, and the trials as experiment configs see them."""
+        return UnitResult(self.unit.name, tuple(self._file_results()), tuple(self._trial_facts(paths)))
+
+    def _file_results(self) -> Iterator[FileResult]:
         by_path = self.findings.by_file
         status = TrialStatus.BLOCKED if self.blocked else TrialStatus.CONVERTED
         own_problem = {f.trial for found in by_path.values() for f in found if f.severity is Severity.BLOCKED}
-        for path in sorted(self.family.files):
-            trials = [t for t in self.family.trials if t.path == path]
+        for path in sorted(self.unit.sources):
+            trials = [t for t in self.unit.trials if t.path == path]
             found = sorted(by_path.get(path, []), key=lambda f: (f.line, f.column, f.code))
             extra = [f for p, f in self.problems if p == path]
-            if not self.named(path) and not extra:
+            if path not in self.unit.writable and not extra:
                 continue
-            file = result(path)
-            file.kind, file.units = FileKind.PYTHON, file.units | {self.unit}
-            file.trials.extend(TrialResult(t.facts.name, t.facts.line, status) for t in trials)
+            file = FileResult(path, units=frozenset({self.unit.name}))
+            file.trials = [TrialResult(t.facts.name, t.facts.line, status) for t in trials]
             if not self.blocked:
-                file.findings.extend(found)
+                file.findings = found
                 file.after = self.outputs.get(path)
                 file.status = FileStatus.CHANGED if file.after is not None else FileStatus.UNCHANGED
             else:
-                file.findings.extend(extra)
-                file.findings.extend(f for f in found if f.severity is Severity.BLOCKED)
-                failed = any(f.severity is Severity.ERROR for f in extra)
-                file.status = FileStatus.ERROR if failed else FileStatus.BLOCKED
+                file.findings = [*extra, *(f for f in found if f.severity is Severity.BLOCKED)]
+                is_error = any(f.severity is Severity.ERROR for f in extra)
+                file.status = FileStatus.ERROR if is_error else FileStatus.BLOCKED
                 if own_problem and not self.problems:
-                    file.findings.extend(_moves_with(t, own_problem) for t in trials if t.facts.name not in own_problem)
-            yield path, file
+                    file.findings += [_moves_with(t, own_problem) for t in trials if t.facts.name not in own_problem]
+            yield file
+
+    def _trial_facts(self, paths: Mapping[tuple[Path, str], Path]) -> Iterator[TrialFacts]:
+        status = TrialStatus.BLOCKED if self.blocked else TrialStatus.CONVERTED
+        plans = {ctx.trial.facts.key: ctx.plan for ctx in self.contexts}
+        by_file = self._aggregations_by_file()
+        given = self._scripts_aggregations()
+        accumulates = next(iter(given)) if len(given) == 1 else None
+        for trial in self.unit.trials:
+            plan = plans.get(trial.key)
+            yield TrialFacts(
+                trial.facts.name,
+                trial.path,
+                status,
+                self.static.get(trial.key, {}),
+                paths.get(trial.key, trial.path.with_name("ds_config.json")),
+                aggregation=accumulates if isinstance(accumulates, int) and accumulates > 1 else None,
+                aggregations=by_file,
+                sums_gradients=plan is not None and not plan.accumulation.averages,
+            )
 
 
 def _made_below(base: TrialClass, plans: Sequence[EnginePlan]) -> EnginePlan | None:

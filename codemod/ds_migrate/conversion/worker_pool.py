@@ -1,112 +1,100 @@
-"""Families of trials converted side by side: those of one folder together, folders on as many processes as it pays."""
+"""Conversion units converted side by side, on as many processes as pay off."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+import os
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ds_migrate import ds_config
-from ds_migrate.conversion.processes import cores, spread
-from ds_migrate.conversion.rule_context import Findings
-from ds_migrate.conversion.unit import Conversion
-from ds_migrate.experiment import ConfigFacts, TrialFacts
-from ds_migrate.findings import Finding
+from ds_migrate.conversion.unit import ConversionUnit, UnitResult, convert, failed
 
-# Bytes of source before one more process pays: a tenth of a second of work, where a process costs 0.03 s.
-_PAYS = 25_000
+if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
 
+# Bytes of source for which one more process pays: converting them takes about 0.2 s.
+_BYTES_PER_PROCESS = 50_000
 
-@dataclass(frozen=True)
-class _Outcome:
-    """What there is to know of a conversion once its parsed files are let go."""
-
-    problems: list[tuple[Path, Finding]]
-    findings: Findings
-    outputs: dict[Path, bytes]
-    facts: list[TrialFacts]
+Folder = list[ConversionUnit]  # units with trials in one folder
 
 
 def convert_all(
-    conversions: Sequence[Conversion],
-    said: Mapping[tuple[Path, str], ConfigFacts],
-    jobs: int | None,
-    progress: Callable[[int, int], None],
-) -> list[TrialFacts]:
-    """Model, plan and check every conversion; what there is to know of their trials, in their order.
+    units: Sequence[ConversionUnit],
+    jobs: int | None = 1,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
+) -> list[UnitResult]:
+    """Convert every unit and return the results in the order of the units.
 
-    ``said``: what experiment configs say of each trial. ``jobs``: how many processes, None for as many as pay.
+    ``jobs`` is the number of processes, None for as many as pay off. ``progress`` gets (done, all) units.
     """
-    groups = _by_folder(conversions)
-    outcomes = spread(
-        lambda number: _converted(groups[number], said),
-        len(groups),
-        jobs or min(cores(), 1 + _size(conversions) // _PAYS),
-        _dumps,
-        _loads,
-        lambda taken: progress(sum(map(len, groups[:taken])), len(conversions)),
-    )
-    facts: dict[str, list[TrialFacts]] = {}
-    for group, answers in zip(groups, outcomes, strict=True):
-        for conversion, outcome in zip(group, answers or map(_lost, group), strict=True):
-            conversion.problems, conversion.findings = outcome.problems, outcome.findings
-            conversion.outputs = outcome.outputs
-            facts[conversion.unit] = outcome.facts
-    return [fact for conversion in conversions for fact in facts[conversion.unit]]
+    folders = _by_folder(units)
+    wanted = jobs or min(_cores(), 1 + sum(unit.size for unit in units) // _BYTES_PER_PROCESS)
+    processes = min(wanted, len(folders))
+    done: dict[str, UnitResult] = {}
+    for results in map(convert, folders) if processes < 2 else _in_processes(folders, processes):
+        done.update((result.unit, result) for result in results)
+        progress(len(done), len(units))
+    return [done[unit.name] for unit in units]
 
 
-def _dumps(outcomes: list[_Outcome]) -> bytes:
-    import pickle  # one process needs none
+def _in_processes(folders: Sequence[Folder], processes: int) -> Iterator[list[UnitResult]]:
+    from concurrent.futures import as_completed
+    from concurrent.futures.process import BrokenProcessPool
 
-    return pickle.dumps(outcomes)
-
-
-def _loads(data: bytes) -> list[_Outcome]:
-    import pickle
-
-    outcomes: list[_Outcome] = pickle.loads(data)
-    return outcomes
-
-
-def _size(conversions: Sequence[Conversion]) -> int:
-    return sum(len(c.read(path) or b"") for c in conversions for path in c.family.files)
-
-
-def _converted(neighbours: Sequence[Conversion], said: Mapping[tuple[Path, str], ConfigFacts]) -> list[_Outcome]:
-    """Parsed files are large: they are held for one group at a time."""
-    for conversion in neighbours:
-        conversion.attempt(partial(conversion.model, said))
-    paths = ds_config.choose_paths((f.path, f.name, f.ds_config) for c in neighbours for f in c.facts())
-    outcomes = []
-    for conversion in neighbours:
-        conversion.attempt(partial(conversion.plan, paths))
-        outcomes.append(_outcome(conversion, paths))
-        conversion.close()
-    return outcomes
+    unfinished: list[Folder] = []
+    pool = _pool(processes)
+    try:
+        futures = {pool.submit(convert, folder): folder for folder in folders}
+        for future in as_completed(futures):
+            try:
+                yield future.result()
+            except BrokenProcessPool:
+                unfinished.append(futures[future])
+    finally:
+        pool.shutdown(cancel_futures=True)
+    for folder in unfinished:  # one process died and took the pool with it: find out which folder ends a process
+        with _pool(1) as single:
+            try:
+                yield single.submit(convert, folder).result()
+            except BrokenProcessPool:
+                error = ChildProcessError("the process that converted it was ended")
+                yield [failed(unit, error) for unit in folder]
 
 
-def _outcome(conversion: Conversion, paths: Mapping[tuple[Path, str], Path]) -> _Outcome:
-    facts = list(conversion.facts(paths))
-    return _Outcome(conversion.problems, conversion.findings, conversion.outputs, facts)
+def _pool(processes: int) -> ProcessPoolExecutor:
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    # Forked, a process has libcst imported already, which takes 0.3 s otherwise.
+    return ProcessPoolExecutor(processes, get_context("fork"), initializer=_prepare_process)
 
 
-def _lost(conversion: Conversion) -> _Outcome:
-    """Of a conversion that took its process with it."""
+def _prepare_process() -> None:
+    """Let Ctrl-C end the process without a traceback, and end the process when its parent is gone."""
+    import signal
+    from multiprocessing import parent_process
+    from threading import Thread
 
-    def fail() -> None:
-        raise ChildProcessError("the process that converted it was ended")
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    parent = parent_process()
+    assert parent is not None
 
-    conversion.attempt(fail)
-    return _outcome(conversion, {})
+    def follow() -> None:
+        parent.join()
+        os._exit(1)
+
+    Thread(target=follow, daemon=True).start()
 
 
-def _by_folder(conversions: Sequence[Conversion]) -> list[list[Conversion]]:
-    """Conversions in groups: those with trials in one folder choose the names of their DeepSpeed configs together."""
-    groups: list[tuple[set[Path], list[Conversion]]] = []
-    for conversion in conversions:
-        folders = {trial.path.parent for trial in conversion.family.trials}
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _by_folder(units: Sequence[ConversionUnit]) -> list[Folder]:
+    groups: list[tuple[set[Path], Folder]] = []
+    for unit in units:
+        folders = {trial.path.parent for trial in unit.trials}
         near = [group for group in groups if group[0] & folders]
         groups = [group for group in groups if group not in near]
-        groups.append((folders.union(*(f for f, _ in near)), [*(c for _, cs in near for c in cs), conversion]))
+        groups.append((folders.union(*(f for f, _ in near)), [*(u for _, us in near for u in us), unit]))
     return [members for _, members in groups]

@@ -84,8 +84,8 @@ def find_entry(root: Node, config: Path, resolver: Resolver) -> Entry | Missing 
 
 
 @dataclass
-class Conversion:
-    """Converts one document of one file. ``run`` gives the edits; ``findings`` says what they are."""
+class ConfigEdit:
+    """The edit of one document of one file; ``findings`` explain what ``run`` changes."""
 
     text: str
     root: Node

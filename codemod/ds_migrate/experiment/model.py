@@ -1,4 +1,4 @@
-"""What the engine tells this stage, and what this stage tells the engine before Python files are planned."""
+"""What experiment configs need to know of trials, and what they state about them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,8 @@ ScriptRun = str | tuple[Path, str]  # a trial that a script runs: class name, or
 
 
 @dataclass(frozen=True)
-class ConfigFile:
-    """One YAML file, read already. ``path`` is absolute; ``named`` files may be written, others are only read."""
-
-    path: Path
-    data: bytes
-    named: bool = True
-
-
-@dataclass(frozen=True)
 class TrialFacts:
-    """What an experiment config must know of one trial class.
+    """One trial class as its experiment configs see it.
 
     ``path``: absolute path of the source file. ``ds_config``: the static DeepSpeed config of the trial, and
     ``ds_config_path`` the absolute path of the JSON file that holds it.
@@ -50,8 +41,13 @@ class TrialFacts:
     sums_gradients: bool | None = False
     reads_deepspeed_config: bool = False
 
+    @classmethod
+    def expected(cls, path: Path, name: str) -> TrialFacts:
+        """Return the facts of a trial that is not converted yet."""
+        return cls(name, path, TrialStatus.CONVERTED, {}, path.with_name("ds_config.json"))
+
     def aggregation_in(self, scripts: Sequence[Path]) -> int | None:
-        """The ``aggregation_frequency`` with which these scripts train it; None when that cannot be told."""
+        """Return the ``aggregation_frequency`` with which these scripts train it; None when it cannot be determined."""
         if not self.aggregations:
             return self.aggregation or 1
         own = {self.aggregations[script] for script in scripts if script in self.aggregations}
@@ -60,7 +56,7 @@ class TrialFacts:
 
     @property
     def configs_follow(self) -> bool:
-        """Whether the experiment configs that name this trial are to be edited."""
+        """Return whether the experiment configs that name this trial are to be edited."""
         if self.status is TrialStatus.CONVERTED:
             return True
         return self.status is TrialStatus.ALREADY_DEEPSPEED and self.reads_deepspeed_config
@@ -68,7 +64,7 @@ class TrialFacts:
 
 @dataclass(frozen=True)
 class ConfigFacts:
-    """What the experiment configs that name one trial say, for the engine to decide on while it plans the source.
+    """The facts that the experiment configs of one trial state, for the decisions about its source.
 
     ``configs``: the files. ``aggregation``: the values of ``aggregation_frequency`` that take effect (1 when absent).
     ``averages``: the values of ``average_aggregated_gradients`` in the configs that accumulate (K > 1), so empty when

@@ -1,4 +1,4 @@
-"""Which trial an entrypoint names, and from which folder (the context directory) it runs."""
+"""The trial that an entrypoint names, and the folder (the context directory) from which it runs."""
 
 from __future__ import annotations
 
@@ -25,9 +25,13 @@ class Named:
 
 @dataclass(frozen=True)
 class Missing:
-    """The entrypoint names a class that is not where it points: ``message`` says what was found instead."""
+    """The entrypoint names a class that is not where it points: ``message`` states what was found instead.
+
+    ``trials`` are those of that name elsewhere, if there are any.
+    """
 
     message: str
+    trials: tuple[TrialFacts, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -72,8 +76,9 @@ class Resolver:
             depth = next(len(file.parts) for file in files if _ends_with(trial.path, file))
             context = trial.path.parents[depth - 1]
             return Named((trial,), context, context)
-        if any(trial.name == name and trial.configs_follow for trial in self._trials):
-            return Missing(f"no module {module!r} is found from the folder of this config upwards")
+        elsewhere = tuple(trial for trial in self._trials if trial.name == name)
+        if elsewhere:
+            return Missing(f"no module {module!r} is found from the folder of this config upwards", elsewhere)
         return None
 
     def command(self, command: Command, config: Path) -> Named | Missing | None:

@@ -1,4 +1,4 @@
-"""Single values that the planning of a trial's source asks an experiment config for."""
+"""Single values of an experiment config that the conversion of a trial's source needs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _CONSTANTS: dict[str, object] = {"true": True, "false": False, "null": None, "~"
 
 
 def accumulation(root: Node, trials: Sequence[TrialFacts], platform_starts_trial: bool) -> tuple[int, bool]:
-    """Batches per optimizer step, and whether gradients are averaged over them; (1, True) where that cannot be told."""
+    """Return batches per optimizer step, and whether gradients are averaged over them.
+
+    Where that cannot be determined: (1, True).
+    """
     try:
         found = Accumulation.read(root, trials, platform_starts_trial)
     except RefusedError:
@@ -23,14 +26,14 @@ def accumulation(root: Node, trials: Sequence[TrialFacts], platform_starts_trial
 
 
 def slots(root: Node) -> int | None:
-    """``resources.slots_per_trial``."""
+    """Return ``resources.slots_per_trial``."""
     resources = root.own("resources")
     given = None if resources is None or resources.real.kind != "mapping" else resources.real.own("slots_per_trial")
     return None if given is None else integer(given)
 
 
 def hparams(root: Node) -> dict[str, tuple[object, ...]]:
-    """Hyperparameter name -> its constant as a tuple of one; an empty tuple for a search space or a nested group."""
+    """Return by name the constant as a tuple of one; an empty tuple for a search space or a nested group."""
     given = root.own("hyperparameters")
     found: dict[str, tuple[object, ...]] = {}
     _collect(None if given is None else given.real, found)

@@ -6,6 +6,7 @@ Nothing is ever dumped.
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -76,6 +77,33 @@ class Node:
             return False
         bases = source.real.items if source.real.kind == "sequence" else [source]
         return any(base.real.index(key) is not None or base.real.merged(key) for base in bases)
+
+
+@dataclass(frozen=True, eq=False)
+class YamlSource:
+    """A file's text without its byte order mark, and the root of each document in it."""
+
+    text: str
+    bom: bytes
+    roots: tuple[Node, ...]
+
+    def encode(self, text: str) -> bytes:
+        """Return an edited text as the file's bytes."""
+        return self.bom + text.encode("utf-8")
+
+
+def read_yaml(content: bytes) -> YamlSource:
+    """Parse a file. Raises UnreadableError for anything but YAML in UTF-8."""
+    bom = codecs.BOM_UTF8 if content.startswith(codecs.BOM_UTF8) else b""
+    try:
+        text = content[len(bom) :].decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise UnreadableError(f"not UTF-8: {error.reason} at byte {error.start}", line) from None
+    roots = tuple(parse(text))
+    for root in roots:
+        data(root)  # refuses aliases that explode
+    return YamlSource(text, bom, roots)
 
 
 def is_string(plain: str) -> bool:

@@ -1,4 +1,4 @@
-"""Which files a run looks at: named files and folders, walked once and read once as bytes.
+"""The files of a run: named files and folders, walked once and read once as bytes.
 
 In a git work tree git says which files belong (``.gitignore`` holds), elsewhere the folders are scanned. Most files
 hold no trial and nothing of them is kept but their path, so memory stays flat and nothing heavy is imported for them.
@@ -9,15 +9,14 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ds_migrate.files import git
-from ds_migrate.files.prefilter import may_hold_trial, quick_test
+from ds_migrate.files.prefilter import may_hold_trial
 
-TYPE_CHECKING = False  # typing, pathlib and dataclasses cost more than reading a small project's files
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence, Set
-    from pathlib import Path
-
     from ds_migrate.files.patterns import Ignored
 
     _Fail = Callable[[str, OSError], None]
@@ -32,8 +31,6 @@ SKIPPED_FOLDERS = frozenset({
     "__pycache__", "__pypackages__", "node_modules", "site-packages", "venv",
 })  # fmt: skip
 
-MANY = 1000  # files for two processes to search: with fewer there is less to win than the second one costs
-
 _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO must not make the run wait
 
 
@@ -42,31 +39,41 @@ class Source:
 
     ``name`` is as the user named it, ``real_name`` absolute with links resolved: what two names of one file have in
     common. ``data`` is its bytes when it may concern a migration, else None (``read`` gets them). ``error`` says why it
-    could not be read. ``root_name`` is the project around it: the git work tree, else the named folder. ``listed``:
-    the names of all files of that project, where the walk has seen them all.
+    could not be read. ``root_name`` is the project around it: the git work tree, else the named folder.
+    ``is_named_itself``: not found in a folder that was named. ``listed``: the names of all files of the project, where
+    the walk has seen them all.
     """
 
-    __slots__ = ("data", "error", "listed", "name", "real_name", "root_name")
+    __slots__ = ("data", "error", "is_named_itself", "listed", "name", "real_name", "root_name")
 
-    def __init__(self, name: str, real_name: str, root_name: str, data: bytes | None, error: str | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        real_name: str,
+        root_name: str,
+        data: bytes | None,
+        error: str | None = None,
+        is_named_itself: bool = False,
+    ) -> None:
         self.name = name
         self.real_name = real_name
         self.root_name = root_name
         self.data = data
         self.error = error
+        self.is_named_itself = is_named_itself
         self.listed: Sequence[str] | None = None
 
     @property
     def path(self) -> Path:
-        return _path(self.name)
+        return Path(self.name)
 
     @property
     def real(self) -> Path:
-        return _path(self.real_name)
+        return Path(self.real_name)
 
     @property
     def root(self) -> Path:
-        return _path(self.root_name)
+        return Path(self.root_name)
 
     def read(self) -> bytes:
         """The bytes, read now when they were not kept. Raises OSError."""
@@ -82,39 +89,20 @@ def by_parts(name: str) -> list[str]:
     return name.split("/")
 
 
-def _path(name: str) -> Path:
-    from pathlib import Path
+def discover(paths: Sequence[str | Path], chosen: Callable[[str], bool] = lambda _name: True) -> list[Source]:
+    """Return every file named by ``paths``, each real file once, in a stable order. Never raises for a file or folder.
 
-    return Path(name)
-
-
-def discover(
-    paths: Sequence[str | Path], chosen: Callable[[str], bool] = lambda _name: True, jobs: int | None = 1
-) -> list[Source]:
-    """Every file named by ``paths``, each real file once, in a stable order. Never raises for a file or folder.
-
-    ``chosen`` says of a file (absolute, links of its folder resolved) whether it belongs to the run.
-    ``jobs`` is how many processes search a big tree, None for one on each core.
+    ``chosen`` states whether a file (absolute, links of its folder resolved) belongs to the run.
     """
-    walk = _Walk(chosen, jobs)
+    walk = _Walk(chosen)
     for path in paths:
         walk.named(str(path))
-    if walk.named_themselves:  # a folder brings its base classes along, files may have left them behind
-        from ds_migrate.project.import_resolver import keep_derived
-
-        keep_derived(walk.named_themselves)
-    if walk.files_only and any(source.data is not None for source in walk.sources):
-        from ds_migrate.project.import_resolver import hold_no_trial
-
-        if hold_no_trial(walk.sources):
-            for source in walk.sources:
-                source.data = None
     return walk.sources
 
 
 def project_root(path: str | Path) -> Path:
-    """The folder whose files belong together with ``path``: its git work tree, else the folder itself or its parent."""
-    return _path(_root_name(path))
+    """Return the folder whose files belong together with ``path``: its git work tree, else the folder of it."""
+    return Path(_root_name(path))
 
 
 def _root_name(path: str | Path) -> str:
@@ -124,9 +112,9 @@ def _root_name(path: str | Path) -> str:
 
 
 def project_files(root: Path, listed: Sequence[str] | None = None) -> list[str]:
-    """Names of Python files, notebooks and YAML files below ``root``: absolute, links resolved, sorted.
+    """Return the names of Python files, notebooks and YAML files below ``root``: absolute, links resolved, sorted.
 
-    Only names are read, and nothing is remembered: ask once per run. ``listed`` are those names as a walk found them.
+    Only names are read. ``listed`` are those names as a walk found them.
     """
     names = listed or _files_below(os.path.realpath(root), fail=lambda _name, _error: None)
     folders = _RealFolders()
@@ -135,14 +123,14 @@ def project_files(root: Path, listed: Sequence[str] | None = None) -> list[str]:
 
 
 def read_file(name: str, follow_links: bool = True) -> bytes:
-    """The bytes of a regular file. Raises OSError (ELOOP for a link that must not be followed)."""
+    """Return the bytes of a regular file. Raises OSError (ELOOP for a link that must not be followed)."""
     descriptor = os.open(name, _OPEN if follow_links else _OPEN | os.O_NOFOLLOW)
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", name)
         data = os.read(descriptor, status.st_size + 1)
-        if len(data) != status.st_size:  # it grew or shrank under us, or its size is not told (as in /proc)
+        if len(data) != status.st_size:  # it grew or shrank under us, or it has no size (as in /proc)
             while chunk := os.read(descriptor, 1 << 20):
                 data += chunk
         return data
@@ -151,14 +139,11 @@ def read_file(name: str, follow_links: bool = True) -> bytes:
 
 
 class _Walk:
-    """What one run has seen so far."""
+    """The files that one run has met so far."""
 
-    def __init__(self, chosen: Callable[[str], bool], jobs: int | None) -> None:
+    def __init__(self, chosen: Callable[[str], bool]) -> None:
         self._chosen = chosen
-        self._jobs = jobs
         self.sources: list[Source] = []
-        self.named_themselves: list[Source] = []
-        self.files_only = True
         self._seen: set[str] = set()
         self._links: list[str] = []  # of the folder at hand: a file found under its own name goes by that one
         self._folders = _RealFolders()
@@ -177,12 +162,10 @@ class _Walk:
             self._roots[folder] = _root_name(name)
         self._root = self._roots[folder]
         if is_folder:
-            self.files_only = False
             files = sorted(_files_below(name, self._fail))
-            idle = self._idle(files)
             first = len(self.sources)
             for file in files:
-                self._add(file, named_itself=False, idle=file in idle)
+                self._add(file, named_itself=False)
             links, self._links = self._links, []
             for link in links:
                 self._add(link, named_itself=False, follow=True)
@@ -192,25 +175,9 @@ class _Walk:
         else:
             self._add(name, named_itself=True)
 
-    def _idle(self, files: Sequence[str]) -> Set[str]:
-        """Of many files those that need not be opened one after the other: all cores have looked into them."""
-        if len(files) < MANY:
-            return frozenset()
-        from ds_migrate.conversion.processes import cores
-        from ds_migrate.files.ahead import idle_files
-
-        test = quick_test()
-        chosen = [file for file in files if self._chosen(self._folders.real_name(file))]
-        jobs = self._jobs or min(cores(), 2 * len(files) // MANY)
-        return idle_files(chosen, lambda name: _concerns(name, read_file(name, follow_links=False), test), jobs)
-
-    def _add(self, name: str, named_itself: bool, follow: bool = False, idle: bool = False) -> None:
+    def _add(self, name: str, named_itself: bool, follow: bool = False) -> None:
         real = self._folders.real_name(name)
         if real in self._seen or not self._chosen(real):
-            return
-        if idle:
-            self._seen.add(real)
-            self.sources.append(Source(name, real, self._root, None))
             return
         try:
             try:
@@ -232,24 +199,24 @@ class _Walk:
                 self._fail(name, error)
             return
         self._seen.add(real)
-        source = Source(name, real, self._root, data if _concerns(name, data) else None)
-        self.sources.append(source)
-        if named_itself and b"class" in data:
-            self.named_themselves.append(source)
+        # A folder brings the files of its base classes along; a file named alone may have left them behind.
+        kept = _concerns(name, data) or (named_itself and name.endswith(".py") and b"class" in data)
+        self.sources.append(Source(name, real, self._root, data if kept else None, is_named_itself=named_itself))
 
     def _fail(self, name: str, error: OSError) -> None:
         reason = error.strerror or type(error).__name__
-        self.sources.append(Source(name, os.path.abspath(name), ".", None, reason[:1].lower() + reason[1:]))
+        reason = reason[:1].lower() + reason[1:]
+        self.sources.append(Source(name, os.path.abspath(name), ".", None, reason))
 
 
 class _RealFolders:
-    """Folders with their links resolved, each asked for once: a file's own name resolves at no further cost."""
+    """Folders with their links resolved, each resolved once."""
 
     def __init__(self) -> None:
         self._known: dict[str, str] = {}
 
     def real_name(self, name: str) -> str:
-        """``name``, absolute and without links but for the file's own."""
+        """Return ``name``, absolute and without links but for the file's own."""
         end = name.rfind("/") + 1
         folder = name[:end]
         if folder not in self._known:
@@ -257,8 +224,8 @@ class _RealFolders:
         return self._known[folder] + name[end:]
 
 
-def _concerns(name: str, data: bytes, may_hold_trial: Callable[[bytes], bool] = may_hold_trial) -> bool:
-    """Whether the engine must see these bytes."""
+def _concerns(name: str, data: bytes) -> bool:
+    """Return whether the bytes may concern a migration."""
     if name.endswith(CONFIG_SUFFIXES):
         return b"entrypoint" in data or b"ds-migrate" in data
     if name.endswith(PYTHON_SUFFIXES) or "." not in os.path.basename(name):
@@ -267,7 +234,7 @@ def _concerns(name: str, data: bytes, may_hold_trial: Callable[[bytes], bool] = 
 
 
 def _chain(name: str) -> Iterator[str]:
-    """The names a chain of links goes through, so that a loop of links is reported once."""
+    """Yield the names that a chain of links goes through, so that a loop of links is reported once."""
     seen: set[str] = set()
     name = os.path.abspath(name)
     while name not in seen and os.path.islink(name):
@@ -277,7 +244,7 @@ def _chain(name: str) -> Iterator[str]:
 
 
 def _files_below(folder: str, fail: _Fail) -> Iterator[str]:
-    """Files below ``folder`` whose suffix can matter; links to folders are not followed."""
+    """Return the files below ``folder`` whose suffix can matter; links to folders are not followed."""
     if git.work_tree(os.path.realpath(folder)) is not None:
         names = git.listed_files(folder)
         if names or (names is not None and not git.ignores(folder)):
@@ -286,7 +253,7 @@ def _files_below(folder: str, fail: _Fail) -> Iterator[str]:
 
 
 def _chosen(folder: str, names: Sequence[str], fail: _Fail) -> Iterator[str]:
-    """Of what git lists in ``folder``, the files that can matter, and those of the repositories nested in it."""
+    """Yield, of what git lists in ``folder``, the files that can matter, and those of the repositories nested in it."""
     environments = tuple(name.removesuffix("pyvenv.cfg") for name in names if name.endswith("/pyvenv.cfg"))
     submodules = os.path.lexists(f"{git.work_tree(os.path.realpath(folder))}/.gitmodules")  # listed without a slash
     skipped: dict[str, bool] = {}
@@ -307,7 +274,7 @@ def _chosen(folder: str, names: Sequence[str], fail: _Fail) -> Iterator[str]:
 
 
 def _scanned(folder: str, fail: _Fail) -> Iterator[str]:
-    """A walk where git does not help but ``.gitignore`` holds; repositories met on the way are asked again."""
+    """Yield files where git does not help but ``.gitignore`` holds; repositories met on the way are asked again."""
     waiting: list[tuple[str, Ignored | None]] = [(folder, None)]
     while waiting:
         here, ignored = waiting.pop()

@@ -1,142 +1,139 @@
-"""What the comments of ``inline`` change in a report: accepted findings go, comments without effect are said."""
+"""Comments that control a run, and markers that an earlier run left.
+
+``# ds-migrate: skip`` on a class leaves that trial as it is. ``# ds-migrate: ignore[DSM350]`` accepts a *review*
+finding of its line. Neither can make a conversion wrong: a *blocked* finding stays blocked, and a *converted* one keeps
+its numbers anyway. A marker (``# TODO(ds-migrate DSM...)``) is reported until somebody has deleted it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import io
+import re
+import tokenize
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
-from ds_migrate.files.discovery import CONFIG_SUFFIXES, Source
-from ds_migrate.files.notebook import Notebook, NotebookError
-from ds_migrate.findings import FileKind, FileResult, Finding, Report, Severity, TrialStatus
-from ds_migrate.project.inline_comments import WORD, Comment, comments_in
-from ds_migrate.project.module_index import module_facts
-from ds_migrate.rules.codes import Code
+from ds_migrate.files.discovery import CONFIG_SUFFIXES
+from ds_migrate.findings import Finding, Severity
 
-CODE = Code.CONTROL_COMMENT
-_KINDS = {".ipynb": FileKind.NOTEBOOK, ".yaml": FileKind.EXPERIMENT, ".yml": FileKind.EXPERIMENT}
-
-
-def result_of(report: Report, source: Source) -> FileResult:
-    """The file's result, made when there is none yet."""
-    for file in report.files:
-        if file.path == source.path:
-            return file
-    file = FileResult(source.path, _KINDS.get(source.path.suffix, FileKind.PYTHON), before=source.data)
-    report.files.append(file)
-    return file
-
-
-def apply_comments(report: Report, sources: list[Source]) -> None:
-    """Take out the review findings that comments accept, and report each comment that does nothing."""
-    for source in sources:
-        if source.data is None or WORD not in source.data:
-            continue
-        module = _module(source)
-        comments = comments_in(source.data if module is None else module.data, python=module is not None)
-        if not comments:
-            continue
-        file = result_of(report, source)
-        skips = _skips(file, module.data) if module is not None else set()
-        placed = [_Placed(comment, *_place(module, comment), comment.line in skips) for comment in comments]
-        idle = [finding for comment in placed for finding in _idle(comment, file)]
-        kept = [f for f in file.findings if not any(comment.accepts(f) for comment in placed)]
-        report.ignored += len(file.findings) - len(kept)
-        file.findings = kept + idle
-    report.files = [file for file in report.files if file.trials or file.findings or file.to_write]
+_CONTROL = re.compile(r"#\s*ds-migrate:\s*(?P<word>[^\s\[]*)\s*(?:\[(?P<codes>[^\]]*)\]?)?", re.IGNORECASE)
+_MARKER = re.compile(r"#\s*TODO\(ds-migrate DSM\d+\)")
+_YAML_COMMENT = re.compile(r"(?:^|\s)(#.*)")
 
 
 @dataclass(frozen=True)
-class _Placed:
-    """A comment where the report has it: in a notebook, lines count from the start of a cell."""
+class Comment:
+    """A control comment. ``line`` and ``column`` (both from 1) are its own; ``target`` is the line that it is about:
+    its own, or the next one with code when it has the line to itself."""
 
-    comment: Comment
-    cell: int | None
+    word: str
+    codes: tuple[str, ...]
     line: int
+    column: int
     target: int
-    skips: bool  # it is a skip, and the trial is skipped
+
+    @property
+    def is_skip(self) -> bool:
+        return self.word == "skip"
+
+    def ignores(self, code: str) -> bool:
+        return self.word == "ignore" and code in self.codes
 
     def concerns(self, finding: Finding) -> bool:
-        here = finding.cell == self.cell and finding.line in (self.line, self.target)
-        return here and self.comment.ignores(finding.code)
+        return finding.line in (self.line, self.target) and self.ignores(finding.code)
 
     def accepts(self, finding: Finding) -> bool:
         return finding.severity is Severity.REVIEW and self.concerns(finding)
 
 
 @dataclass(frozen=True)
-class _Module:
-    """The Python in a file: all of it, or a notebook's cells."""
+class Marker:
+    """A marker as it stands: ``line`` and ``column`` from 1."""
 
-    data: bytes
-    notebook: Notebook | None = None
+    line: int
+    column: int
+    text: str
 
 
-def _module(source: Source) -> _Module | None:
-    """None for a config."""
-    assert source.data is not None
-    if source.path.suffix in CONFIG_SUFFIXES:
-        return None
-    if source.path.suffix != ".ipynb":
-        return _Module(source.data)
+@dataclass(frozen=True)
+class Comments:
+    """The comments of one file that concern this tool."""
+
+    controls: tuple[Comment, ...] = ()
+    markers: tuple[Marker, ...] = ()
+
+    @property
+    def skips(self) -> list[Comment]:
+        return [comment for comment in self.controls if comment.is_skip]
+
+    @property
+    def accepted(self) -> frozenset[tuple[int, str]]:
+        """(line, code) of every finding that a comment accepts if it is a *review*."""
+        ignores = [comment for comment in self.controls if comment.word == "ignore"]
+        return frozenset((line, code) for c in ignores for line in (c.line, c.target) for code in c.codes)
+
+
+def read_comments(data: bytes, is_python: bool = True) -> Comments:
+    """Return the comments of a Python module or a YAML file that concern this tool."""
+    if b"ds-migrate" not in data:
+        return Comments()
+    lines = data.decode("utf-8", "replace").split("\n")
+    found = list(_python_comments(data, lines) if is_python else _yaml_comments(lines))
+    return Comments(tuple(_controls(found, lines)), tuple(_markers(found)))
+
+
+class CommentReader:
+    """Reads the comments of files by path, each once. ``read`` gives a file's bytes, of a notebook its module."""
+
+    def __init__(self, read: Callable[[Path], bytes | None]) -> None:
+        self._read = read
+        self._known: dict[Path, Comments] = {}
+
+    def __call__(self, path: Path) -> Comments:
+        if path not in self._known:
+            self._known[path] = read_comments(self._read(path) or b"", path.suffix not in CONFIG_SUFFIXES)
+        return self._known[path]
+
+
+_Place = tuple[int, int, str]  # line from 1, column from 0, text
+
+
+def _python_comments(data: bytes, lines: list[str]) -> Iterator[_Place]:
+    """Yield each comment; strings that look like one are none. Where a module does not tokenize, its lines are taken
+    for comments that may hold a marker."""
+    done = 0
     try:
-        notebook = Notebook.parse(source.data)
-    except NotebookError:
-        return _Module(b"")
-    return _Module(notebook.module(), notebook)
+        for token in tokenize.tokenize(io.BytesIO(data).readline):
+            done = token.start[0]
+            if token.type == tokenize.COMMENT:
+                yield *token.start, token.string
+    except (SyntaxError, tokenize.TokenError, ValueError):
+        for number, line in enumerate(lines[done:], done + 1):
+            if marker := _MARKER.search(line):
+                yield number, marker.start(), line[marker.start() :]
 
 
-def _skips(file: FileResult, module: bytes) -> set[int]:
-    """Lines of the skips that skip a trial."""
-    skipped = {trial.name for trial in file.trials if trial.status is TrialStatus.SKIPPED}
-    return {cls.skip for cls in module_facts(module).classes if cls.name in skipped} if skipped else set()
+def _yaml_comments(lines: list[str]) -> Iterator[_Place]:
+    for number, line in enumerate(lines, 1):
+        if found := _YAML_COMMENT.search(line):
+            yield number, found.start(1), found[1]
 
 
-def _place(module: _Module | None, comment: Comment) -> tuple[int | None, int, int]:
-    """(cell, line, line it is about), as findings count them."""
-    if module is None or module.notebook is None:
-        return None, comment.line, comment.target
-    cell, line = module.notebook.locate(comment.line)
-    return cell, line, module.notebook.locate(comment.target)[1]
+def _controls(places: Iterable[_Place], lines: list[str]) -> Iterator[Comment]:
+    for line, column, text in places:
+        found = _CONTROL.search(text)
+        if found is None:
+            continue
+        codes = tuple(code.strip().upper() for code in (found["codes"] or "").split(",") if code.strip())
+        target = line
+        if lines[line - 1].lstrip().startswith("#"):
+            below = enumerate(lines[line:], line + 1)
+            target = next((at for at, text in below if text.strip() and not text.lstrip().startswith("#")), line)
+        yield Comment(found["word"].lower(), codes, line, column + found.start() + 1, target)
 
 
-def _idle(placed: _Placed, file: FileResult) -> Iterator[Finding]:
-    """What is wrong with a comment, code by code; nothing when it does its work."""
-    comment = placed.comment
-
-    def said(message: str, help_text: str) -> Finding:
-        return Finding(CODE, Severity.REVIEW, placed.line, message, comment.column, placed.cell, help=help_text)
-
-    if comment.skips:
-        if not placed.skips:
-            yield said("this skip skips no trial", "put it on the line of the trial's class, or delete it")
-        return
-    if comment.word != "ignore":
-        from ds_migrate.cli.arguments import suggestion
-
-        meant = suggestion(comment.word, ("skip", "ignore"))
-        yield said(f"{comment.word!r} is nothing that ds-migrate knows{meant}", "write skip, or ignore[DSM...]")
-        return
-    if not comment.codes:
-        yield said("this ignore names no code", "write ignore[DSM...] with the code of the finding")
-    for code in comment.codes:
-        concerned = [f for f in file.findings if placed.concerns(f) and f.code == code]
-        yield from (said(*problem) for problem in [_problem(code, concerned)] if problem is not None)
-
-
-def _problem(code: str, concerned: list[Finding]) -> tuple[str, str] | None:
-    """(message, help) for a code that an ignore names; None when it accepts something."""
-    if any(finding.severity is Severity.REVIEW for finding in concerned):
-        return None
-    if any(finding.severity in (Severity.BLOCKED, Severity.ERROR) for finding in concerned):
-        return f"{code} is blocked here, which cannot be ignored", "to leave the trial as it is: # ds-migrate: skip"
-    if concerned:
-        return (
-            f"{code} is converted here with the same numbers: there is nothing to ignore",
-            "delete the comment; to leave the trial as it is: # ds-migrate: skip",
-        )
-    known = [known.value for known in Code]
-    if code in known:
-        return f"this ignore[{code}] ignores nothing", "delete it"
-    from ds_migrate.cli.arguments import suggestion
-
-    return f"no rule is called {code!r}{suggestion(code, known)}", "ds-migrate --list-rules names them all"
+def _markers(places: Iterable[_Place]) -> Iterator[Marker]:
+    for line, column, text in places:
+        if found := _MARKER.search(text):
+            yield Marker(line, column + found.start() + 1, text[found.start() :].strip())

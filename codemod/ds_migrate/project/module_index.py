@@ -1,14 +1,13 @@
-"""Which classes of a file are trials, read with ``ast`` alone: no libcst, a millisecond a file."""
+"""The classes and imports of a module, read with ``ast`` alone: no libcst, a millisecond a file."""
 
 from __future__ import annotations
 
 import ast
-import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ds_migrate.project.inline_comments import comments_in
+from ds_migrate.project.control_comments import Comment
 
 PYTORCH_TRIAL = "determined.pytorch.PyTorchTrial"
 LIGHTNING_ADAPTER = "determined.pytorch.lightning.LightningAdapter"
@@ -25,7 +24,6 @@ TRIAL_METHODS = frozenset(
         "build_validation_data_loader",
     }
 )
-MARKER = re.compile(rb"#\s*TODO\(ds-migrate DSM\d+\)")
 
 _WRAPS = (b"wrap_model", b"wrap_optimizer")
 
@@ -54,7 +52,7 @@ class ImportFacts:
 
 @dataclass
 class ModuleFacts:
-    """What one module imports and which classes it defines. Local classes resolve to ``.Name``."""
+    """The imports and classes of one module. Local classes resolve to ``.Name``."""
 
     classes: list[ClassFacts] = field(default_factory=list)
     imports: list[ImportFacts] = field(default_factory=list)
@@ -64,8 +62,8 @@ class ModuleFacts:
         return any(i.level == 0 and (i.module == package or i.module.startswith(package + ".")) for i in self.imports)
 
 
-def module_facts(data: bytes) -> ModuleFacts:
-    """Read a module. Raises ``SyntaxError`` or ``ValueError`` where Python itself would."""
+def module_facts(data: bytes, skips: Sequence[Comment] = ()) -> ModuleFacts:
+    """Read a module, whose skip comments are ``skips``. Raises ``SyntaxError`` or ``ValueError`` where Python would."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # invalid escapes in other people's strings
         tree = ast.parse(data)
@@ -81,7 +79,6 @@ def module_facts(data: bytes) -> ModuleFacts:
             text = b"\n".join(lines[statement.lineno - 1 : statement.end_lineno])
             classes.append((statement, any(word in text for word in _WRAPS)))
     local = {node.name for node, _ in classes}
-    skips = [comment for comment in comments_in(data) if comment.skips]
     for node, wraps in sorted(classes, key=lambda c: c[0].lineno):
         facts.classes.append(
             ClassFacts(
@@ -97,7 +94,7 @@ def module_facts(data: bytes) -> ModuleFacts:
 
 
 def _statements(tree: ast.Module) -> Iterator[ast.stmt]:
-    """Every statement of the module; expressions are not looked into."""
+    """Yield every statement of the module; expressions are not looked into."""
     stack: list[ast.AST] = list(reversed(tree.body))
     while stack:
         node = stack.pop()
@@ -110,7 +107,7 @@ def _statements(tree: ast.Module) -> Iterator[ast.stmt]:
 
 
 def _head(node: ast.ClassDef) -> range:
-    """The lines from the first decorator to the one before the body."""
+    """Return the lines from the first decorator to the one before the body."""
     first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
     return range(first, max(node.body[0].lineno, node.lineno + 1))
 
@@ -134,7 +131,7 @@ def _add_import(facts: ModuleFacts, node: ast.Import | ast.ImportFrom) -> None:
 
 
 def _add_alias(facts: ModuleFacts, node: ast.Assign) -> None:
-    """``Base = pytorch.PyTorchTrial``: another name for what is imported; a name that has a meaning keeps it."""
+    """Add ``Base = pytorch.PyTorchTrial``, another name for what is imported; a name that has a meaning keeps it."""
     meaning = _qualified(node.value, facts.aliases, set())
     for target in node.targets:
         if isinstance(target, ast.Name) and meaning.startswith("determined."):

@@ -1,7 +1,7 @@
-"""The project around the named files: which classes are trials, across files, and what must move together.
+"""The project around the named files: which classes are trials, across files, and what must be converted together.
 
-A trial is converted whole or not at all, with its base classes, the project files it imports that speak to Determined,
-and the scripts that run it. Such a group is a ``Family``.
+A trial is converted whole or not at all, with its base classes, the project files it imports that use Determined, and
+the scripts that run it: a ``ConversionGroup``.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from pathlib import Path
 
 from ds_migrate.files.discovery import by_parts
 from ds_migrate.files.prefilter import TRIAL_SIGNS, may_hold_trial
+from ds_migrate.project.control_comments import Comments
+from ds_migrate.project.import_resolver import ImportResolver
 from ds_migrate.project.module_index import (
     DEEPSPEED_TRIALS,
     LIGHTNING_ADAPTER,
@@ -24,13 +26,12 @@ from ds_migrate.project.module_index import (
     module_facts,
 )
 
-# What only a PyTorchTrialContext is asked, spelled so that prose about it does not count.
+# Calls that only a PyTorchTrialContext has, spelled so that prose about it does not count.
 _CONTEXT_CALLS = re.compile(
     rb"\.(wrap_model|wrap_optimizer|step_optimizer|wrap_scaler|configure_apex_amp|autocast_forward_pass)\("
     rb"|(?i:context|ctx)\.(backward\(|experimental\.)"
 )
-
-
+_STAYING = ("old-api", "foreign-base", "skipped", "skipped-base")
 _CLIENTS = ("determined.experimental", "determined.common", "determined.cli", "determined.cluster")
 
 
@@ -50,13 +51,8 @@ class TrialClass:
         return self.path, self.facts.name
 
 
-def _above(folder: str) -> str:
-    """The parent, as text: thousands of paths are asked for, and Path objects cost ten times as much."""
-    return folder.rpartition("/")[0] or "/"
-
-
 def _merged(lines: list[list[tuple[Path, str]]]) -> list[tuple[Path, str]]:
-    """The lines of ancestors as one: each class before its bases, else in the order of the lines."""
+    """Merge lines of ancestors: each class before its bases, else in the order of the lines."""
     found: list[tuple[Path, str]] = []
     while lines := [line for line in lines if line]:
         heads = [line[0] for line in lines]
@@ -67,7 +63,7 @@ def _merged(lines: list[list[tuple[Path, str]]]) -> list[tuple[Path, str]]:
 
 
 @dataclass
-class Family:
+class ConversionGroup:
     """Trials and files that are converted together: all of them or none."""
 
     trials: list[TrialClass] = field(default_factory=list)
@@ -75,68 +71,53 @@ class Family:
 
 
 class Project:
-    """``files`` are the names of the project's Python files, ``concerned`` those of them that ``may_hold_trial`` or may
-    run one; ``read`` gives a file's bytes, None when it cannot be read."""
+    """The modules and trials of a project.
+
+    ``files`` are the names of its Python files, ``concerned`` those of them that ``may_hold_trial`` or may run one.
+    ``read`` gives a file's bytes, None when it cannot be read, ``comments`` its control comments.
+    """
 
     def __init__(
-        self, root: Path, files: Set[str], read: Callable[[Path], bytes | None], concerned: Sequence[Path]
+        self,
+        root: Path,
+        files: Set[str],
+        concerned: Sequence[Path],
+        read: Callable[[Path], bytes | None],
+        comments: Callable[[Path], Comments],
     ) -> None:
         self.root = root
         self._files = files
         self._concerned = concerned
         self._read = read
+        self._comments = comments
         self._facts: dict[Path, ModuleFacts | None] = {}
-        self._resolved: dict[tuple[str, str, int], Path | None] = {}
+        self._imports = ImportResolver(str(root), files.__contains__)
         self._importers: dict[Path, set[Path]] | None = None
         self.trials: dict[tuple[Path, str], TrialClass] = {}
         self._find_trials()
 
     def facts(self, path: Path) -> ModuleFacts | None:
-        """The module's facts; None when it does not parse (it is reported elsewhere)."""
+        """Return the module's facts; None when it does not parse."""
         if path not in self._facts:
             data = self._read(path)
             try:
-                self._facts[path] = module_facts(data) if data is not None else None
+                self._facts[path] = None if data is None else module_facts(data, self._comments(path).skips)
             except (SyntaxError, ValueError, RecursionError, MemoryError):
                 self._facts[path] = None
         return self._facts[path]
 
     def resolve(self, importer: Path, module: str, level: int = 0) -> Path | None:
-        """The project file that ``import module`` means in ``importer``; None for a library."""
-        folder = str(importer.parent)
-        key = (folder, module, level)
-        if key not in self._resolved:
-            self._resolved[key] = self._resolve(folder, module.replace(".", "/"), level)
-        return self._resolved[key]
-
-    def _resolve(self, folder: str, module: str, level: int) -> Path | None:
-        if level:
-            for _ in range(level - 1):
-                folder = _above(folder)
-            return self._module_file(folder, module)
-        while module:
-            found = self._module_file(folder, module)
-            if found is not None or folder == str(self.root) or folder == _above(folder):
-                return found
-            folder = _above(folder)
-        return None
-
-    def _module_file(self, folder: str, module: str) -> Path | None:
-        base = f"{folder}/{module}" if module else folder
-        names = [f"{base}.py", f"{base}/__init__.py"] if module else [f"{base}/__init__.py"]
-        return next((Path(name) for name in names if name in self._files), None)
+        """Return the project file that ``import module`` means in ``importer``; None for a library."""
+        found = self._imports.resolve(str(importer), module, level)
+        return None if found is None else Path(found)
 
     def imported_file(self, importer: Path, imported: ImportFacts) -> Path | None:
-        """The project file an import statement reaches: the submodule when the name is one, else the module."""
-        if imported.name:
-            inner = f"{imported.module}.{imported.name}" if imported.module else imported.name
-            found = self.resolve(importer, inner, imported.level)
-            if found is not None and found.name != "__init__.py":
-                return found
-        return self.resolve(importer, imported.module, imported.level)
+        """Return the project file that an import statement reaches."""
+        found = self._imports.resolve_name(str(importer), imported.module, imported.name, imported.level)
+        return None if found is None else Path(found)
 
     def _find_trials(self) -> None:
-        """Direct subclasses first, then, round by round, the classes of other files built on those."""
+        """Find direct subclasses first, then, round by round, the classes of other files built on those."""
         queue = self._mentioning(TRIAL_SIGNS, self._concerned)
         asked: set[bytes] = set()
         while queue:
@@ -153,7 +134,7 @@ class Project:
             self.trials[key] = replace(trial, bases=tuple(self._lineage(key)[1:]), again=again)
 
     def _mentioning(self, words: Collection[bytes], paths: Iterable[Path]) -> list[Path]:
-        """Of the paths, the files that hold one of the words; nothing of the others is kept."""
+        """Return the files that hold one of the words; nothing of the others is kept."""
         found = []
         for path in paths:
             data = self._read(path)
@@ -162,7 +143,7 @@ class Project:
         return found
 
     def _classify(self, path: Path) -> list[str]:
-        """Add the trials of one file; returns the names that are new."""
+        """Add the trials of one file, and return the names that are new."""
         facts = self.facts(path)
         new: list[str] = []
         if facts is None:
@@ -181,7 +162,7 @@ class Project:
         return new
 
     def _trial(self, path: Path, facts: ModuleFacts, cls: ClassFacts) -> TrialClass | None:
-        """The class as a trial, unless it is none; a comment on it decides over what else it is."""
+        """Return the class as a trial, None for any other class; a skip comment on it decides its kind."""
         trial = self._recognised(path, facts, cls)
         if trial is None or trial.kind == "deepspeed":
             return trial
@@ -204,11 +185,14 @@ class Project:
             if parent is not None and parent in self.trials:
                 above = self.trials[parent]
                 return TrialClass(path, cls, above.kind, (parent, *above.bases))
-        looks = len(TRIAL_METHODS & cls.methods) >= 2 and cls.methods & {"build_training_data_loader", "train_batch"}
-        speaks = facts.imports_from("determined") or facts.imports_from("model_hub")
+        has_methods = len(TRIAL_METHODS & cls.methods) >= 2 and cls.methods & {
+            "build_training_data_loader",
+            "train_batch",
+        }
+        imports = facts.imports_from("determined") or facts.imports_from("model_hub")
         if (
-            looks
-            and speaks
+            has_methods
+            and imports
             and cls.bases
             and any(b and not b.startswith(".") and b not in ("object", "abc.ABC") for b in cls.bases)
         ):
@@ -218,7 +202,7 @@ class Project:
         return None
 
     def parent_class(self, path: Path, base: str) -> tuple[Path, str] | None:
-        """Where a base class of this project is defined."""
+        """Return the file and name under which a base class is defined in this project; None for others."""
         if not base:
             return None
         if base.startswith(".") and "." not in base[1:] and self._defines(path, base[1:]):
@@ -236,7 +220,7 @@ class Project:
         return None
 
     def _passed_on(self, path: Path, base: str) -> str:
-        """What another file of the project imports under the name by which this one takes it from there."""
+        """Return what another file of the project imports under the name by which this one takes it from there."""
         level = len(base) - len(base.lstrip("."))
         module, _, name = base[level:].rpartition(".")
         target = self.resolve(path, module, level) if module else None
@@ -246,7 +230,7 @@ class Project:
     def _lineage(
         self, key: tuple[Path, str], below: frozenset[tuple[Path, str]] = frozenset()
     ) -> list[tuple[Path, str]]:
-        """A class and its base classes in this project, in the order of Python's method resolution."""
+        """Return a class and its base classes in this project, in the order of Python's method resolution."""
         path, name = key
         facts = self.facts(path)
         bases = next((c.bases for c in facts.classes if c.name == name), ()) if facts is not None else ()
@@ -257,25 +241,43 @@ class Project:
         facts = self.facts(path)
         return facts is not None and any(c.name == name for c in facts.classes)
 
-    # -- what moves together ------------------------------------------------------------------------------------
+    # -- what is converted together ------------------------------------------------------------------------------------
 
-    def families(self) -> list[Family]:
-        """Groups of PyTorchTrials with every project file that must be converted along with them."""
-        groups: list[Family] = []
+    def conversion_groups(self) -> list[ConversionGroup]:
+        """Return groups of PyTorchTrials with every project file that must be converted along with them."""
+        groups: list[ConversionGroup] = []
         for trial in self.trials.values():
             if trial.kind != "pytorch":
                 continue
             files = {trial.path, *(path for path, _ in trial.bases)}
             files |= self._determined_files_imported_by(files)
             files |= self._scripts_running(trial)
-            family = Family([trial], files)
-            for other in [g for g in groups if g.files & files]:
+            merged = ConversionGroup([trial], files)
+            for other in [group for group in groups if group.files & files]:
                 groups.remove(other)
-                family = Family([*other.trials, *family.trials], other.files | family.files)
-            groups.append(family)
+                merged = ConversionGroup([*other.trials, *merged.trials], other.files | merged.files)
+            groups.append(merged)
         for group in groups:
             group.trials.sort(key=lambda t: (t.path, t.facts.line))
         return groups
+
+    @property
+    def skips(self) -> set[tuple[Path, int]]:
+        """Path and line of the comments that skip a trial."""
+        return {(t.path, t.facts.skip) for t in self.trials.values() if t.kind == "skipped"}
+
+    def scripts(self) -> dict[Path, list[tuple[Path, str]]]:
+        """Return the scripts and the trials that they run: their own, and those they import."""
+        found: dict[Path, list[tuple[Path, str]]] = {}
+        for trial in self.trials.values():
+            if trial.kind in ("pytorch", "deepspeed"):
+                for script in (trial.path, *self.importers(trial)):
+                    found.setdefault(script, []).append(trial.key)
+        return found
+
+    def staying_in(self, files: Set[Path]) -> list[TrialClass]:
+        """Return the trials in the files that cannot be converted and need their files unchanged."""
+        return [trial for trial in self.trials.values() if trial.kind in _STAYING and trial.path in files]
 
     def _determined_files_imported_by(self, files: set[Path]) -> set[Path]:
         found: set[Path] = set()
@@ -286,7 +288,7 @@ class Project:
             facts = self.facts(path)
             if facts is None:
                 continue
-            if facts.imports_from("determined") or self._asks_context(path):
+            if facts.imports_from("determined") or self._uses_context(path):
                 found.add(path)
             for imported in facts.imports:
                 target = self.imported_file(path, imported)
@@ -295,27 +297,27 @@ class Project:
                     queue.append(target)
         return found
 
-    def _asks_context(self, path: Path) -> bool:
-        """Whether a helper speaks to a context that it is given, without importing Determined."""
+    def _uses_context(self, path: Path) -> bool:
+        """Return whether a helper calls a context that it is given, without importing Determined."""
         return _CONTEXT_CALLS.search(self._read(path) or b"") is not None
 
     def _scripts_running(self, trial: TrialClass) -> set[Path]:
-        """Files that import the trial and speak to Determined: launch scripts, tests, notebooks' helpers."""
+        """Return the files that import the trial and Determined: launch scripts, tests, notebooks' helpers."""
         return {
             p
             for p in self.importers(trial)
-            if (f := self.facts(p)) is not None and not self.talks_to_cluster(p) and f.imports_from("determined")
+            if (f := self.facts(p)) is not None and not self.is_cluster_client(p) and f.imports_from("determined")
         }
 
-    def talks_to_cluster(self, path: Path) -> bool:
-        """Whether a file has nothing of Determined but its client: it submits to a cluster and runs no training."""
+    def is_cluster_client(self, path: Path) -> bool:
+        """Return whether a file has nothing of Determined but its client: it submits to a cluster."""
         facts = self.facts(path)
         names = [f"{i.module}.{i.name}" for i in facts.imports if i.level == 0] if facts is not None else []
-        spoken = [n for n in names if n.split(".")[0] == "determined"]
-        return bool(spoken) and all(n.startswith(_CLIENTS) for n in spoken)
+        used = [name for name in names if name.split(".")[0] == "determined"]
+        return bool(used) and all(name.startswith(_CLIENTS) for name in used)
 
     def importers(self, trial: TrialClass) -> set[Path]:
-        """Concerned files that import the trial's module."""
+        """Return the concerned files that import the trial's module."""
         if self._importers is None:
             self._importers = {}
             paths = {t.path for t in self.trials.values()}

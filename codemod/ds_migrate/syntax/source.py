@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import libcst as cst
 
-from ds_migrate.project.inline_comments import Comment, comments_in
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.codegen import ModuleText
 from ds_migrate.syntax.edits import Change, Edits, Text
@@ -38,11 +37,13 @@ class SourceFile:
 
     Raises ``SourceError`` when it does not decode, does not parse, or when libcst cannot print it back byte for
     byte (a few valid files: ``except OSError :`` loses its space), because then untouched text could not be promised.
+    ``accepted``: line and code of the findings that a comment accepts, which leave no marker.
     """
 
-    def __init__(self, path: Path, data: bytes) -> None:
+    def __init__(self, path: Path, data: bytes, accepted: Collection[tuple[int, str]] = ()) -> None:
         self.path = path
         self.data = data
+        self._accepted = accepted
         sys.setrecursionlimit(max(sys.getrecursionlimit(), _RECURSION_LIMIT))
         try:
             self.module = cst.parse_module(data)
@@ -149,9 +150,9 @@ class SourceFile:
             self.edits.keep_comments(statement, found)
 
     def mark(self, node: cst.CSTNode, code: str, message: str, help: str) -> None:  # noqa: A002
-        """Leave a marker above the statement that holds the node, unless a comment there ignores the code."""
+        """Leave a marker above the statement that holds the node, unless a comment accepts the finding."""
         line, _ = self.position(node)
-        if any(comment.ignores(code) and line in (comment.line, comment.target) for comment in self._comments):
+        if (line, code) in self._accepted:
             return
         lines = (f"# TODO(ds-migrate {code}): {message}", f"#     {help}")
         encoding = self.module.encoding
@@ -160,10 +161,6 @@ class SourceFile:
         self.edits.keep_comments(
             statement, [text.encode(encoding, "backslashreplace").decode(encoding) for text in lines]
         )
-
-    @cached_property
-    def _comments(self) -> tuple[Comment, ...]:
-        return comments_in(self.data)
 
     def before(
         self, statement: cst.BaseStatement, code: str, above_comments: bool = False, instead_of: str = ""

@@ -1,0 +1,130 @@
+"""Findings about files and trials that are not converted: what they are, and why they stay as they are."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from ds_migrate.files.discovery import PYTHON_SUFFIXES, Source
+from ds_migrate.files.reading import FileReader
+from ds_migrate.findings import FileKind, FileResult, FileStatus, Finding, Severity, TrialResult, TrialStatus
+from ds_migrate.project.trials import ConversionGroup, Project, TrialClass
+from ds_migrate.rules.codes import Code
+
+_STATUS = {
+    "deepspeed": TrialStatus.ALREADY_DEEPSPEED,
+    "old-api": TrialStatus.UNSUPPORTED_API,
+    "lightning": TrialStatus.UNSUPPORTED_API,
+    "foreign-base": TrialStatus.BLOCKED,
+    "skipped": TrialStatus.SKIPPED,
+    "skipped-base": TrialStatus.BLOCKED,
+}
+
+
+def unparsable_files(project: Project, members: Iterable[Source], files: FileReader) -> Iterator[FileResult]:
+    """Yield the named files that look like trials and cannot be parsed."""
+    for source in members:
+        path = source.real
+        if source.data is None or b"PyTorchTrial" not in source.data or path.suffix not in PYTHON_SUFFIXES:
+            continue
+        if project.facts(path) is None:
+            line, message = _reason(files.read(path) or b"")
+            kind = FileKind.PYTHON
+            if path in files.broken_notebooks:
+                line, message, kind = 1, f"{path.name} {files.broken_notebooks[path]}", FileKind.NOTEBOOK
+            finding = Finding(Code.UNREADABLE_SOURCE, Severity.ERROR, line, message)
+            yield FileResult(path, kind, FileStatus.ERROR, findings=[finding])
+
+
+def trials_left_alone(project: Project, files: FileReader) -> Iterator[FileResult]:
+    """Yield the trials in named files that are of another kind than those that are converted."""
+    for (path, name), trial in project.trials.items():
+        status = _STATUS.get(trial.kind)
+        if status is not None and files.is_writable(path):
+            trials = [TrialResult(name, trial.facts.line, status)]
+            yield FileResult(path, trials=trials, findings=list(_findings(trial)))
+
+
+def cluster_clients(project: Project, groups: Iterable[ConversionGroup], files: FileReader) -> Iterator[FileResult]:
+    """Yield the scripts that submit a trial to a cluster: they stay as they are."""
+    for trial in (trial for group in groups for trial in group.trials):
+        for path in project.importers(trial):
+            if files.is_writable(path) and project.is_cluster_client(path):
+                name = trial.facts.name
+                message = f"it hands {name} to a Determined cluster; ds-train CONFIG.yaml runs it without one"
+                yield FileResult(path, findings=[Finding(Code.CLUSTER_CLIENT, Severity.REVIEW, 1, message, trial=name)])
+
+
+def files_still_determined(
+    project: Project, members: Sequence[Source], known: Collection[Path]
+) -> Iterator[FileResult]:
+    """Yield the named files that import Determined and belong to no trial. ``known``: files that belong to one, or are
+    reported for another reason."""
+    trials = {path for path, _ in project.trials}
+    for source in members:
+        path = source.real
+        if source.data is None or path.suffix not in PYTHON_SUFFIXES or path in trials or path in known:
+            continue
+        facts = project.facts(path) if b"determined" in source.data else None
+        imports = facts.imports if facts is not None else []
+        line = next((i.line for i in imports if i.level == 0 and i.module.split(".")[0] == "determined"), 0)
+        if line:
+            message = "it imports determined and belongs to no trial; it stays as it is"
+            yield FileResult(path, findings=[Finding(Code.STILL_DETERMINED, Severity.REVIEW, line, message)])
+
+
+def trials_written_by_cells(files: FileReader) -> Iterator[FileResult]:
+    """Yield the trials in notebook cells that write files: the notebook does not run them, so they stay."""
+    for path, notebook in files.notebooks.items():
+        for line, magic in notebook.written_trials() if files.is_writable(path) else ():
+            message = f"a PyTorchTrial stands in a {magic} cell, which stays as it is"
+            advice = "convert the file that the cell writes, or make it a cell of Python"
+            yield FileResult(
+                path, findings=[Finding(Code.STILL_DETERMINED, Severity.REVIEW, line, message, help=advice)]
+            )
+
+
+def _reason(data: bytes) -> tuple[int, str]:
+    """Return line and reason of a file that does not parse."""
+    try:
+        ast.parse(data)
+    except SyntaxError as error:
+        return error.lineno or 1, f"does not parse: {error.msg}"
+    except (ValueError, RecursionError, MemoryError) as error:
+        return 1, f"does not parse: {error}"
+    return 1, "does not parse"
+
+
+def _findings(trial: TrialClass) -> Iterator[Finding]:
+    name, line = trial.facts.name, trial.facts.line
+    if trial.kind == "skipped-base":
+        yield Finding(
+            Code.MOVES_WITH_BLOCKED, Severity.BLOCKED, line, f"{name} is built on a trial that is skipped", trial=name,
+            help="skip it too, or take the skip comment off the class that it is built on",
+        )  # fmt: skip
+    elif trial.kind == "old-api":
+        yield Finding(
+            Code.OLD_API, Severity.REVIEW, line, f"{name} is written for the API before 0.13 (build_model, optimizer)",
+            trial=name,
+            help="wrap model, optimizer and scheduler in __init__ through the context, then run again",
+        )  # fmt: skip
+    elif trial.kind == "lightning":
+        yield Finding(
+            Code.LIGHTNING_ADAPTER, Severity.REVIEW, line, f"{name} is a LightningAdapter", trial=name,
+            help="drop the adapter: lightning.Trainer(strategy='deepspeed') drives DeepSpeed itself",
+        )  # fmt: skip
+    elif trial.kind == "foreign-base":
+        bases = ", ".join(base for base in trial.facts.bases if base)
+        if "PyTorchTrial" in {base.rpartition(".")[2] for base in trial.facts.bases}:
+            yield Finding(
+                Code.FOREIGN_BASE, Severity.BLOCKED, line, f"{name} does not take PyTorchTrial from determined itself",
+                trial=name,
+                help="write from determined.pytorch import PyTorchTrial in its file, and so for all its names",
+            )  # fmt: skip
+        else:
+            yield Finding(
+                Code.FOREIGN_BASE, Severity.BLOCKED, line, f"{name} is built on {bases}, which is not in this project",
+                trial=name,
+                help="convert the base class where it is, or copy it into the project, and run again on both",
+            )  # fmt: skip
