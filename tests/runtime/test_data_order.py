@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
+import pickle
+import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 import toys
 from distributed import run_ranks
 from hypothesis import given, settings
@@ -14,6 +20,7 @@ from hypothesis import strategies as st
 from trial_runtime import pytorch
 from trial_runtime.pytorch._data import rng
 from trial_runtime.pytorch._data.epoch_replay import ResumableBatchSampler
+from trial_runtime.pytorch._data.sampler_rng_sync import SamplerRngSync
 
 
 class Numbered(toys.SimplePT):
@@ -107,3 +114,36 @@ def test_a_stream_taken_up_again_gives_what_would_have_come(
         resumed = iter(stream(rank, taken, ahead_of_consumption))
         again = [next(resumed) for _ in range(prefetched + 20)]
         assert again[prefetched:] == expected
+
+
+def test_a_random_state_travels_as_json_with_every_bit() -> None:
+    random.seed(3)
+    random.gauss(0, 1)
+    np.random.seed(4)
+    np.random.standard_normal()
+    state = rng.get_state(device=False)
+    assert rng.same(rng.from_json(rng.to_json(state)), state)
+    before = (random.random(), np.random.rand(), float(torch.rand(1)))
+    rng.set_state(rng.from_json(rng.to_json(state)))
+    assert (random.random(), np.random.rand(), float(torch.rand(1))) == before
+
+
+class Hostile:
+    """A pickle that makes a folder when it is loaded."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.folder),)
+
+
+def test_a_value_that_a_stranger_puts_into_the_store_never_runs(tmp_path: Path) -> None:
+    planted = pickle.dumps(Hostile(tmp_path / "ran")).hex()
+    sync = SamplerRngSync(2, 1)
+    sync._store = dist.HashStore()
+    for value in (planted, "[]", "null", json.dumps({"python": 1}), "{}"):
+        sync._store.set(f"trial_runtime/passes/{sync._name}/0", value)
+        with pytest.raises(ValueError, match="no state of random generators"):
+            sync(0, rng.get_state(device=False))
+    assert not (tmp_path / "ran").exists()

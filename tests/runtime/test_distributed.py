@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import pickle
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import psutil
 import pytest
+import torch.distributed as dist
 from distributed import run_ranks
 from ports import free_port
 from trial_runtime import core
+from trial_runtime.core._object_collectives import SECRET_VARIABLE, StoreCollectives
 
 
 def in_threads(size: int, work: Callable[[int], Any]) -> list[Any]:
@@ -76,6 +81,7 @@ def test_ranks_without_torch_distributed_meet_at_the_chief(
 ) -> None:
     for name in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(SECRET_VARIABLE, "a secret")
     port, size = free_port(), nodes * local_size
 
     def work(rank: int) -> Any:
@@ -171,3 +177,62 @@ def test_sharing_gradients_needs_torch_distributed(monkeypatch: pytest.MonkeyPat
 def test_one_process_is_its_own_chief() -> None:
     ranks = core.DummyDistributedContext()
     assert every_collective(ranks) == expected(0, 1, 1)
+
+
+class Hostile:
+    """A pickle that makes a file when it is loaded."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.file),)
+
+
+def test_an_object_that_a_stranger_puts_into_the_store_is_never_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SECRET_VARIABLE, "a secret")
+    store = dist.HashStore()
+    ranks = [StoreCollectives(store, "own", rank, 2) for rank in range(2)]
+    content = pickle.dumps(Hostile(tmp_path / "ran"))
+    monkeypatch.setenv(SECRET_VARIABLE, "another secret")
+    guessed = StoreCollectives(store, "own", 1, 2)._signed(content, 0, 1)
+    replayed = ranks[1]._signed(content, 1, 1)  # of another round
+    for planted in (content, guessed, replayed, b""):
+        store.set("own/0/1", planted)
+        ranks[0]._round = 0
+        with pytest.raises(RuntimeError, match="A message from rank 1 has a wrong signature"):
+            ranks[0].allgather(0)
+    assert not (tmp_path / "ran").exists()
+    store.set("own/0/1", ranks[1]._signed(content, 0, 1))
+    store.set("own/0/left/1", b"")
+    ranks[0]._round = 0
+    ranks[0].allgather(0)
+    assert (tmp_path / "ran").exists()  # with the right signature the same bytes do run
+
+
+def test_ranks_on_several_machines_need_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "WORLD_SIZE", SECRET_VARIABLE):
+        monkeypatch.delenv(name, raising=False)
+    with mock.patch("torch.distributed.is_initialized", return_value=False):
+        ranks = context(0, 2, 1, free_port())
+        with pytest.raises(ValueError, match=f"environment variable {SECRET_VARIABLE}"):
+            ranks.allgather(1)
+
+
+def test_the_store_of_one_machine_listens_on_loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    port = free_port()
+
+    def work(rank: int) -> set[str]:
+        with context(rank, 1, 2, port) as ranks:
+            ranks.barrier()
+            sockets = psutil.Process().net_connections("tcp")
+            found = {s.laddr.ip for s in sockets if s.status == psutil.CONN_LISTEN and s.laddr.port == port}
+            ranks.barrier()
+            return found
+
+    with mock.patch("torch.distributed.is_initialized", return_value=False):
+        assert in_threads(2, work) == [{"127.0.0.1"}] * 2

@@ -345,3 +345,24 @@ def test_a_second_run_in_a_used_directory_is_refused(tmp_path: Path) -> None:
     assert code == 2
     assert f"the process {ready.split()[1]} is training there" in err
     assert status == "running"
+
+
+def test_the_ranks_of_one_machine_are_reached_from_there_only(tmp_path: Path) -> None:
+    experiment = Experiment(
+        tmp_path,
+        """
+        import json, os, psutil, torch, torch.distributed as dist
+        from pathlib import Path
+        from determined import get_cluster_info
+        dist.init_process_group("gloo")
+        dist.all_reduce(torch.ones(1))
+        sockets = [s for p in (psutil.Process(), psutil.Process().parent()) for s in p.net_connections("tcp")]
+        listening = sorted({s.laddr.ip for s in sockets if s.status == psutil.CONN_LISTEN})
+        Path(get_cluster_info().run.directory, f"report_{dist.get_rank()}.json").write_text(json.dumps(listening))
+        dist.barrier()
+        dist.destroy_process_group()
+        """,
+    )
+    code, _, err = experiment.run("--slots", "2")
+    assert code == 0, err
+    assert experiment.reports() == [["127.0.0.1"], ["127.0.0.1"]]

@@ -15,7 +15,6 @@ from trial_runtime.core._object_collectives import (
     StoreCollectives,
     TorchCollectives,
     connect_store,
-    make_substore,
 )
 
 
@@ -41,6 +40,9 @@ class DistributedContext:
     Raises:
         ValueError: when only some of the six numbers are given, or they contradict each other.
         AssertionError: when ranks on several nodes have no address to connect to.
+
+    Without torch.distributed, ranks on several nodes need a secret that they share, in the environment variable
+    ``TRIAL_RUNTIME_SECRET``.
     """
 
     def __init__(
@@ -280,9 +282,11 @@ class DistributedContext:
         if self._store is None:
             address = "127.0.0.1" if self.local_size == self.size else str(self.chief_ip)
             self._store = connect_store(address, self._port, self.rank, self.size)
-        store = make_substore(self._store, purpose)
-        node = make_substore(store, f"node{self.cross_rank}")
-        return StoreCollectives(store, self.rank, self.size), StoreCollectives(node, self.local_rank, self.local_size)
+        node = f"{purpose}/node{self.cross_rank}"
+        return (
+            StoreCollectives(self._store, purpose, self.rank, self.size),
+            StoreCollectives(self._store, node, self.local_rank, self.local_size),
+        )
 
 
 class DummyDistributedContext(DistributedContext):

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import datetime
+import hmac
+import os
 import pickle
 from typing import Any, Protocol
 
 import torch.distributed as dist
 
+from trial_runtime.core._loopback_store import LOOPBACK, serve_on_loopback
+
 # Ranks may wait while the chief evaluates a whole dataset or writes a checkpoint: that is no failure.
 TIMEOUT = datetime.timedelta(days=30)
 _CONNECT_TIMEOUT = datetime.timedelta(minutes=5)
+_SIGNATURE_BYTES = 32
+SECRET_VARIABLE = "TRIAL_RUNTIME_SECRET"
+"""Environment variable with a secret that all ranks share; what they exchange through a store is signed with it."""
 
 
 class ObjectCollectives(Protocol):
@@ -51,11 +58,15 @@ class StoreCollectives:
 
     Args:
         store: a store of torch.distributed.
+        name: of these collectives, unique in the store's server.
         rank, size: this rank among the ``size`` ranks of the collectives.
     """
 
-    def __init__(self, store: Any, rank: int, size: int) -> None:
-        self._store = store
+    def __init__(self, store: Any, name: str, rank: int, size: int) -> None:
+        stores: Any = dist  # torch does not list its stores among its exports
+        self._store = stores.PrefixStore(name, store)
+        self._name = name
+        self._secret = os.environ.get(SECRET_VARIABLE, "").encode()
         self._rank = rank
         self._size = size
         self._round = 0
@@ -63,8 +74,8 @@ class StoreCollectives:
     def allgather(self, stuff: Any) -> list[Any]:
         store, now = self._store, self._round
         self._round += 1
-        store.set(f"{now}/{self._rank}", pickle.dumps(stuff))
-        gathered = [pickle.loads(store.get(f"{now}/{rank}")) for rank in range(self._size)]
+        store.set(f"{now}/{self._rank}", self._signed(pickle.dumps(stuff), now, self._rank))
+        gathered = [pickle.loads(self._verified(store.get(f"{now}/{rank}"), now, rank)) for rank in range(self._size)]
         if now > 0:  # a round that all have left, as all came to this one
             store.delete_key(f"{now - 1}/{self._rank}")
             store.delete_key(f"{now - 1}/left/{self._rank}")
@@ -79,20 +90,37 @@ class StoreCollectives:
     def broadcast(self, stuff: Any) -> Any:
         return self.allgather(stuff if self._rank == 0 else None)[0]
 
+    def _signed(self, content: bytes, now: int, rank: int) -> bytes:
+        place = f"{self._name}/{now}/{rank}/".encode()
+        return hmac.digest(self._secret, place + content, "sha256") + content
+
+    def _verified(self, message: bytes, now: int, rank: int) -> bytes:
+        content = message[_SIGNATURE_BYTES:]
+        if not hmac.compare_digest(self._signed(content, now, rank), message):
+            raise RuntimeError(
+                f"A message from rank {rank} has a wrong signature, and was not read: it is not from this run, or the "
+                f"ranks have different values of {SECRET_VARIABLE}."
+            )
+        return content
+
 
 def connect_store(address: str, port: int, rank: int, size: int) -> Any:
-    """Connect to the store that rank 0 serves at ``address:port``.
+    """Connect to the store that rank 0 serves at ``address:port``; at 127.0.0.1 only this machine reaches it.
 
     Raises:
-        torch.distributed.DistError: when rank 0 does not answer within five minutes, or cannot serve at this port.
+        ValueError: the ranks are on several machines and share no secret: anyone who reaches the port could send
+            objects that run code.
+        torch.distributed.DistError: rank 0 does not answer within five minutes, or cannot serve at this port.
     """
     stores: Any = dist  # torch does not list its stores among its exports
-    store = stores.TCPStore(address, port, size, rank == 0, _CONNECT_TIMEOUT, wait_for_workers=False)
+    if address == LOOPBACK and rank == 0:
+        store = serve_on_loopback(port, size, _CONNECT_TIMEOUT)
+    elif address != LOOPBACK and not os.environ.get(SECRET_VARIABLE):
+        raise ValueError(
+            f"The ranks are on several machines and exchange objects through a store at {address}:{port}. Set the "
+            f"environment variable {SECRET_VARIABLE} to the same random text on each, or start them with torchrun."
+        )
+    else:
+        store = stores.TCPStore(address, port, size, rank == 0, _CONNECT_TIMEOUT, wait_for_workers=False)
     store.set_timeout(TIMEOUT)
     return store
-
-
-def make_substore(store: Any, name: str) -> Any:
-    """Return a store within a store, with separate keys."""
-    stores: Any = dist
-    return stores.PrefixStore(name, store)

@@ -1,9 +1,9 @@
 """Synchronized random state of samplers: one order of the data on all ranks.
 
 The generators start alike, but a rank that had a smaller batch, or evaluated alone, has drawn differently since. Ranks
-with different orders would train some samples twice and others never. So the rank that begins a pass first says what
-its generators were, through the store of torch.distributed, and the others draw the order from the same. Where the
-ranks are in step, which is the rule, this changes nothing.
+with different orders would train some samples twice and others never. So the rank that begins a pass first publishes
+its generators' state in the store of torch.distributed, and the others draw the order from the same. Where the ranks
+are in step, which is the rule, this changes nothing. The state is JSON: a store's content must never run as code.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from __future__ import annotations
 import datetime
 import itertools
 import logging
-import pickle
 from typing import Any
 
 import torch.distributed as dist
+
+from trial_runtime.pytorch._data import rng
 
 logger = logging.getLogger("trial_runtime.pytorch")
 
@@ -62,15 +63,14 @@ class SamplerRngSync:
             return own
         key = f"trial_runtime/passes/{self._name}/{start}"
         if start % self.replicas == self.rank:
-            mine = pickle.dumps(own).hex()
-            agreed = self._store.compare_set(key, "", mine)
+            agreed = self._store.compare_set(key, "", rng.to_json(own))
         else:
             try:
                 self._store.wait([key], _TIMEOUT)
             except RuntimeError:  # torch.distributed.DistStoreError
-                logger.warning("The ranks do not read their data in step; this one shuffles by itself.")
+                logger.warning(
+                    "The ranks do not read their data in step; this rank shuffles with its own random state."
+                )
                 return own
             agreed = self._store.get(key)
-        state = pickle.loads(bytes.fromhex(agreed.decode()))
-        assert isinstance(state, dict)
-        return state
+        return rng.from_json(agreed.decode())

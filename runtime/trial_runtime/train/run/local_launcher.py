@@ -105,12 +105,16 @@ def _start_many(
     # The launcher gives the ranks this process's own environment.
     os.environ.update(environment)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // slots)))
+    if sys.platform == "linux":
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # else gloo listens at the machine's own address
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(_GRACE_SECONDS))
 
     import torch
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    from trial_runtime.train.run import loopback_rendezvous
 
     visible = torch.cuda.device_count()
     if 0 < visible < slots:
@@ -122,12 +126,13 @@ def _start_many(
     for name in [name for name in logging.root.manager.loggerDict if name.startswith("torch.distributed.elastic")]:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    loopback_rendezvous.register()
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
         nproc_per_node=slots,
         run_id=f"ds-train-{os.getpid()}",
-        rdzv_backend="c10d",
+        rdzv_backend=loopback_rendezvous.NAME,
         rdzv_endpoint="127.0.0.1:0",
         local_addr="127.0.0.1",
         max_restarts=0,  # run_ranks counts them, the same way for one rank and for many
