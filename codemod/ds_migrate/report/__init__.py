@@ -1,1 +1,1 @@
-"""How a report is shown: on a terminal, as a patch, or in a format for machines. Nothing here decides anything."""
+"""Show a report: on a terminal, as a patch, or in a format for machines. Nothing here decides anything."""

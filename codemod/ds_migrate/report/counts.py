@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def count(number: int, noun: str) -> str:
-    """``1 file``, ``2,000 files``."""
+    """Return ``1 file`` or ``2,000 files``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 

@@ -18,7 +18,7 @@ _CONVERTED = ("│", "bright_black")
 
 
 def wants_split(view: str, width: int) -> bool:
-    """``view`` is auto, unified or split."""
+    """Return whether versions are shown side by side; ``view`` is auto, unified or split."""
     return view == "split" or (view == "auto" and width >= SPLIT_FROM)
 
 
@@ -58,7 +58,7 @@ class DiffView:
         return self._digits + 2 if self._split else 2 * self._digits + 3
 
     def _note(self, note: Finding) -> Iterator[Text]:
-        """``DSM204 reason``, in as many rows as it needs."""
+        """Yield ``DSM204 reason`` in as many rows as it needs."""
         symbol, style = _REVIEW if note.severity is Severity.REVIEW else _CONVERTED
         lead = Text.assemble(" " * self._margin, (symbol, style), " ", (note.code, "cyan"), " ")
         message = Text(visible(note.message), "italic" if note.severity is Severity.REVIEW else "bright_black italic")
@@ -121,7 +121,7 @@ class DiffView:
                 text.stylize(self._palette.line(sign).word, *span)
 
     def _row(self, sign: str, text: Text, indices: Sequence[int | None], width: int) -> Iterator[Text]:
-        """One line of source, in as many rows as it needs; numbers count from 1."""
+        """Yield one line of source in as many rows as it needs; numbers count from 1."""
         numbers = " ".join(f"{'' if n is None else n + 1:>{self._digits}}" for n in indices)
         look = self._palette.line(sign)
         for position, part in enumerate(fold(text, width - len(numbers) - 4)):
@@ -135,7 +135,7 @@ class DiffView:
 
 
 def wrapped(text: Text, width: int, hang: int = 0) -> Iterator[Text]:
-    """``text`` in rows of at most ``width`` cells, cut at spaces; rows after the first are ``hang`` cells shorter."""
+    """Yield rows of at most ``width`` cells, cut at spaces; rows after the first are ``hang`` cells shorter."""
     rest = text
     room = max(width, 8)
     while rest.cell_len > room:

@@ -11,12 +11,12 @@ _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 def visible(text: str) -> str:
-    """``text`` with every character that a terminal would obey instead of show written as an escape."""
+    """Return ``text`` with an escape for every character that a terminal would obey instead of show."""
     return text if text.isascii() and text.isprintable() else "".join(map(_shown, text))
 
 
 def encoding_of(file: FileResult, data: bytes) -> str:
-    """The encoding of one version of the file, as Python reads it."""
+    """Return the encoding of one version of the file, as Python reads it."""
     if file.kind is not FileKind.PYTHON:
         return "utf-8"
     import io
@@ -29,7 +29,7 @@ def encoding_of(file: FileResult, data: bytes) -> str:
 
 
 def place(file: FileResult, finding: Finding) -> str:
-    """``path:line:column`` as far as known, with the cell in a notebook."""
+    """Return ``path:line:column`` as far as known, with the cell in a notebook."""
     cell = "" if finding.cell is None else f":cell {finding.cell}"
     line = f":{finding.line}" if finding.line else ""
     column = f":{finding.column}" if finding.line and finding.column else ""

@@ -64,7 +64,7 @@ _CLASSES = {
 
 
 def token_class(kind: _TokenType) -> str:
-    """The class of a token; empty for what has no colour of its own."""
+    """Return the class of a token; empty for what has no colour."""
     while kind not in _CLASSES:
         if kind.parent is None:
             return ""
@@ -82,7 +82,7 @@ class Palette:
     @classmethod
     def of(cls, console: Console) -> Palette:
         tinted = console.color_system in ("256", "truecolor") and not console.no_color
-        # Set by some terminals to "foreground;background"; 7 and 15 are white. Others do not tell: dark is likelier.
+        # Set by some terminals to "foreground;background"; 7 and 15 are white. Others report nothing: dark is likelier.
         light = os.environ.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15")
         return cls(tinted, light)
 
@@ -124,7 +124,7 @@ class SourceText:
         self._carriage_returns = all(line.endswith(b"\r\n") for line in self.lines if line.endswith(b"\n"))
 
     def text(self, index: int) -> str:
-        """The line, decoded, without its line end."""
+        """Return the line, decoded, without its line end."""
         line = self.lines[index]
         line = line.removesuffix(b"\n")
         if self._carriage_returns:
@@ -136,7 +136,7 @@ class SourceText:
         return text.removeprefix("\ufeff") if index == 0 else text
 
     def styled(self, index: int, palette: Palette, sign: str) -> Text:
-        """The line with its colours; tabs, control characters and a missing newline are shown as such."""
+        """Return the line with its colours; tabs, control characters and a missing newline are shown as such."""
         shown = Text(style=palette.line(sign).code)
         for kind, value in self._tokens[index]:
             style = palette.token(kind, sign)
@@ -150,11 +150,11 @@ class SourceText:
         return shown
 
     def tokens(self, index: int) -> list[tuple[_TokenType, str]]:
-        """The line (without its line end) in pieces, each with its kind."""
+        """Return the line (without its line end) in pieces, each with its kind."""
         return self._tokens[index]
 
     def scope(self, index: int) -> str:
-        """The class or function line that line ``index`` (from 0) is inside of; empty when there is none."""
+        """Return the class or function line that line ``index`` (from 0) is inside of; empty when there is none."""
         if self._kind is not FileKind.PYTHON:
             return ""
         texts = map(self.text, range(index, len(self.lines)))
@@ -183,7 +183,7 @@ class SourceText:
 
 
 def fold(text: Text, width: int) -> Iterator[Text]:
-    """``text`` in rows of at most ``width`` cells, cut after a separator where there is one; nothing of it is lost.
+    """Yield ``text`` in rows of at most ``width`` cells, cut after a separator where there is one; nothing is lost.
 
     Rows after the first are indented like the line, a little further.
     """

@@ -1,4 +1,4 @@
-"""How a changed file is laid out for a reader: hunks, the findings that explain each change, lines side by side."""
+"""Lay out a changed file for a reader: hunks, the findings that explain each change, lines side by side."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ds_migrate.report.word_diff import Pair
 
 @dataclass
 class Block:
-    """A change, or equal lines around one, and the findings that say why it is there."""
+    """A change, or equal lines around one, and the findings that explain it."""
 
     change: Change
     notes: list[Finding] = field(default_factory=list)
 
 
 def laid_out(file: FileResult, before: Sequence[bytes], after: Sequence[bytes]) -> list[list[Block]]:
-    """The hunks of a file, each finding with the change that it explains (``unplaced`` has the others)."""
+    """Return the hunks of a file, each finding with the change that it explains (``unplaced`` has the others)."""
     found = [[Block(change) for change in changes] for changes in hunks(before, after)]
     for finding in _explaining(file):
         if file.before is None:  # all of it is one change
@@ -33,13 +33,13 @@ def laid_out(file: FileResult, before: Sequence[bytes], after: Sequence[bytes]) 
 
 
 def unplaced(file: FileResult, laid: Sequence[Sequence[Block]]) -> list[Finding]:
-    """Findings of what was converted that stand with no change."""
+    """Return findings of conversions that belong to no change."""
     placed = {id(finding) for blocks in laid for block in blocks for finding in block.notes}
     return [finding for finding in file.findings if id(finding) not in placed]
 
 
 def side_by_side(change: Change, pairs: Sequence[Pair]) -> Iterator[tuple[int | None, int | None, Pair | None]]:
-    """Rows of (old line, new line, how they differ), None where a side has no line. Pairs stand beside each other."""
+    """Yield rows of (old line, new line, how they differ), None where a side has no line."""
     if not change.changed:
         for offset in range(change.old_end - change.old):
             yield change.old + offset, change.new + offset, None
@@ -59,13 +59,13 @@ def _beside(old: range, new: range) -> Iterator[tuple[int | None, int | None, No
 
 
 def _explaining(file: FileResult) -> list[Finding]:
-    """What was converted, in order. A notebook's lines are those of its cells, which its text does not show."""
+    """Return what was converted, in order. A notebook's lines are those of its cells, which its text does not show."""
     chosen = [f for f in file.findings if f.severity in (Severity.CONVERTED, Severity.REVIEW) and f.cell is None]
     return sorted(chosen, key=lambda f: (f.line, f.column, f.code))
 
 
 def _explained(line: int, found: Sequence[Sequence[Block]], anywhere: bool) -> Block | None:
-    """The change at a line (from 0) of the old file, or else the next one: of the hunk that the line is in, or
+    """Return the change at a line (from 0) of the old file, or else the next one: of the hunk that the line is in, or
     ``anywhere`` below it."""
     for blocks in found:
         last = _ends(blocks[-1].change)
@@ -76,5 +76,5 @@ def _explained(line: int, found: Sequence[Sequence[Block]], anywhere: bool) -> B
 
 
 def _ends(change: Change) -> int:
-    """The first old line that the change has no part in; lines that are only added explain the one they come before."""
+    """Return the first old line after the change; added lines explain the one that they come before."""
     return max(change.old_end, change.old + 1)

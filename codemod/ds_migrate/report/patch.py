@@ -33,19 +33,19 @@ class Change:
 
 
 def split_lines(data: bytes) -> list[bytes]:
-    """Lines with their newline, as git sees them."""
+    """Return lines with their newline, as git sees them."""
     lines = data.split(b"\n")
     last = lines.pop()
     return [line + b"\n" for line in lines] + ([last] if last else [])
 
 
 def changes(before: Sequence[bytes], after: Sequence[bytes]) -> list[Change]:
-    """What changed, without lines around it."""
+    """Return what changed, without lines around it."""
     return [change for hunk in hunks(before, after) for change in hunk if change.changed]
 
 
 def hunks(before: Sequence[bytes], after: Sequence[bytes], context: int = CONTEXT) -> Iterator[list[Change]]:
-    """Changes with ``context`` equal lines around them, those that touch joined into one hunk."""
+    """Yield changes with ``context`` equal lines around them, those that touch joined into one hunk."""
     matcher = SequenceMatcher(None, before, after, autojunk=max(len(before), len(after)) > _SLOW)
     for group in matcher.get_grouped_opcodes(context):
         found = [Change(tag != "equal", *span) for tag, *span in group]
@@ -54,7 +54,7 @@ def hunks(before: Sequence[bytes], after: Sequence[bytes], context: int = CONTEX
 
 
 def _joined(changes: Sequence[Change], before: Sequence[bytes]) -> Iterator[Change]:
-    """Two changes with nothing but a closing bracket between them are one: what closes there is another thing now."""
+    """Join two changes with only a closing bracket between them: the bracket closes something else now."""
     held: Change | None = None
     for index, change in enumerate(changes):
         between = 0 < index < len(changes) - 1 and not change.changed
@@ -71,7 +71,7 @@ def _joined(changes: Sequence[Change], before: Sequence[bytes]) -> Iterator[Chan
 
 
 def file_patch(name: str, before: bytes | None, after: bytes) -> bytes:
-    """The patch of one file; ``before`` is None for a file to create. Empty when nothing changes."""
+    """Return the patch of one file; ``before`` is None for a file to create. Empty when nothing changes."""
     old, new = split_lines(before or b""), split_lines(after)
     body = b"".join(_hunk(changes, old, new) for changes in hunks(old, new))
     if not body:
@@ -90,7 +90,7 @@ def patch_base(report: Report, here: Path) -> Path:
 
 
 def patch(report: Report, base: Path) -> bytes:
-    """All changes of the report, in its order, with names relative to ``base`` (absolute, links resolved)."""
+    """Return all changes of the report, in its order, with names relative to ``base`` (absolute, links resolved)."""
     return b"".join(_patch_of(file, base) for file in report.files if file.to_write)
 
 
@@ -116,7 +116,7 @@ _NO_NEWLINE = b"\n\\ No newline at end of file\n"
 
 
 def _range(start: int, end: int) -> str:
-    """Lines ``start`` to ``end`` as a hunk header counts them: from 1, an empty range after the line before it."""
+    """Return lines ``start`` to ``end`` as a hunk header counts them: from 1, an empty range after the line before."""
     length = end - start
     first = start + 1 if length else start
     return str(first) if length == 1 else f"{first},{length}"
@@ -126,7 +126,7 @@ _ESCAPES = {7: b"\\a", 8: b"\\b", 9: b"\\t", 10: b"\\n", 11: b"\\v", 12: b"\\f",
 
 
 def _name(name: str) -> bytes:
-    """A file name as git writes it: quoted when it must be, ended by a tab when it holds a space."""
+    """Return a file name as git writes it: quoted when it must be, ended by a tab when it holds a space."""
     raw = os.fsencode(name)
     if any(byte < 32 or byte in _ESCAPES or byte == 127 for byte in raw):
         quoted = (

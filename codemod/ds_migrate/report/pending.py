@@ -1,4 +1,4 @@
-"""Conversions that wait for ``--write``, as formats for other tools name them: one each, with a place and its files."""
+"""Conversions that ``--write`` would make, for the formats of other tools: one each, with a position and its files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Waiting:
 
 
 def waiting(report: Report, mode: Mode) -> Iterator[Waiting]:
-    """What a preview or a check finds to do; nothing once it is written."""
+    """Yield what a preview or a check finds to do; nothing once it is written."""
     if mode is Mode.WRITE:
         return
     for files in conversions(report.files):

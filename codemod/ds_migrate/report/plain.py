@@ -12,7 +12,7 @@ ORDER = (Severity.ERROR, Severity.BLOCKED, Severity.REVIEW, Severity.CONVERTED)
 
 
 def finding_lines(report: Report, severities: Sequence[Severity] = ORDER) -> Iterator[str]:
-    """``path:line:column CODE severity: message`` and its help, file by file, the most serious first."""
+    """Yield ``path:line:column CODE severity: message`` and its help, file by file, the most serious first."""
     for file in report.files:
         for finding in sorted_findings(file, severities):
             yield f"{place(file, finding)} {finding.code} {finding.severity.value}: {visible(finding.message)}"
@@ -21,7 +21,7 @@ def finding_lines(report: Report, severities: Sequence[Severity] = ORDER) -> Ite
 
 
 def waiting_lines(report: Report) -> Iterator[str]:
-    """What ``--check`` has against a file that could be converted right now."""
+    """Yield what ``--check`` has against a file that could be converted right now."""
     for file in report.files:
         waiting = [trial for trial in file.trials if trial.status is TrialStatus.CONVERTED]
         for trial in waiting:
@@ -33,20 +33,20 @@ def waiting_lines(report: Report) -> Iterator[str]:
 
 
 def written_lines(report: Report) -> Iterator[str]:
-    """The files that ``--write`` wrote."""
+    """Yield the files that ``--write`` wrote."""
     for file in report.files:
         if file.to_write and file.status in (FileStatus.CHANGED, FileStatus.CREATED):
             yield f"{file.status.value} {visible(str(file.path))}"
 
 
 def closing_lines(report: Report, mode: Mode, command: Command) -> Iterator[str]:
-    """The summary and the next command to type."""
+    """Yield the summary and the next command to type."""
     yield from sentences(report, mode)
     yield from step_lines(next_steps(report, mode, command))
 
 
 def step_lines(steps: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Commands in one column, each with its reason."""
+    """Yield commands in one column, each with its reason."""
     listed = list(steps)
     width = max((len(why) for why, _ in listed), default=0)
     for why, line in listed:
@@ -54,7 +54,7 @@ def step_lines(steps: Iterable[tuple[str, str]]) -> Iterator[str]:
 
 
 def sorted_findings(file: FileResult, severities: Sequence[Severity]) -> list[Finding]:
-    """The file's findings of the given severities, in their order, then by place."""
-    # what the summary says stands there only
+    """Return the file's findings of the given severities, in their order, then by place."""
+    # what the summary reports is shown there only
     chosen = [f for f in file.findings if f.severity in severities and f.code != MEMORY_CODE]
     return sorted(chosen, key=lambda f: (severities.index(f.severity), f.cell or 0, f.line, f.column, f.code))

@@ -1,4 +1,4 @@
-"""What a report amounts to: its counts, the exit code, and the sentences and commands a run ends with."""
+"""Summarize a report: its counts, the exit code, and the sentences and commands that end a run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXIT_DONE, EXIT_WORK_REMAINS, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 2, 130
 
 
 class Mode(Enum):
-    """What the run was asked to do with what it found."""
+    """The use that a run makes of its findings."""
 
     PREVIEW = "preview"
     CHECK = "check"
@@ -78,7 +78,7 @@ class Summary:
 
 
 def exit_code(report: Report, mode: Mode) -> int:
-    """0 nothing is left to do, 1 work remains (never for a preview), 2 a file could not be read, parsed or written."""
+    """Return 0 when nothing is left to do, 1 when work remains (never for a preview), 2 when a file failed."""
     summary = Summary.of(report)
     if summary.errors or any(file.status is FileStatus.ERROR for file in report.files):
         return EXIT_FAILED
@@ -103,14 +103,14 @@ class Command:
         return visible(shlex.join(["ds-migrate", *extra, *self.options, *paths]))
 
     def _common_folder(self) -> str:
-        """What to type for the many files that a hook names."""
+        """Return what to type for the many files that a hook names."""
         if len({Path(path).is_absolute() for path in self.paths}) > 1:
             return "."
         return os.path.commonpath([Path(os.path.normpath(path)).parent for path in self.paths]) or "."
 
 
 def sentences(report: Report, mode: Mode) -> Iterator[str]:
-    """What happened, in a few sentences."""
+    """Yield what happened, in a few sentences."""
     summary = Summary.of(report)
     searched = count(summary.files, "file")
     if not summary.trials:
@@ -148,14 +148,14 @@ def sentences(report: Report, mode: Mode) -> Iterator[str]:
 
 
 def _config(report: Report) -> str | None:
-    """The experiment config to try a conversion with: one without a search, as far as its name tells."""
+    """Return the experiment config to try a conversion with: one without a search, judged by its name."""
     configs = [file.path for file in report.files if file.kind is FileKind.EXPERIMENT and file.to_write]
     chosen = min(configs, key=lambda path: not path.name.startswith("const"), default=None)
     return None if chosen is None else str(chosen)
 
 
 def _memory(report: Report) -> Iterator[str]:
-    """What training takes, once for all trials of which the same is to be said."""
+    """Yield the memory of training, once for all trials with the same figures."""
     trials: dict[str, dict[str, None]] = {}
     for _, finding in report.findings(Severity.CONVERTED):
         if finding.code == MEMORY_CODE:
@@ -166,7 +166,7 @@ def _memory(report: Report) -> Iterator[str]:
 
 
 def next_steps(report: Report, mode: Mode, command: Command) -> Iterator[tuple[str, str]]:
-    """(why, command to type) pairs, the most useful first."""
+    """Yield (why, command to type) pairs, the most useful first."""
     summary = Summary.of(report)
     writes = summary.changed + summary.created
     if mode is Mode.CHECK and (writes or summary.blocked or summary.unsupported):
@@ -184,7 +184,7 @@ def next_steps(report: Report, mode: Mode, command: Command) -> Iterator[tuple[s
             yield "to train it", visible(shlex.join(["ds-train", config]))
         if any(finding.help for _, finding in report.findings(Severity.REVIEW, Severity.BLOCKED)):
             yield "to see what is left to do", command.line("--check")
-        yield "to take it back", "ds-migrate --undo"
+        yield "to undo it", "ds-migrate --undo"
     for severity in (Severity.BLOCKED, Severity.REVIEW):
         for _, finding in report.findings(severity):
             yield "to know more", f"ds-migrate --explain {finding.code}"

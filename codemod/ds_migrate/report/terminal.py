@@ -1,7 +1,7 @@
 """The report on a terminal: a highlighted diff per file, its findings, and what to do next.
 
 Only ``Text`` objects reach rich, with markup, emoji and its own highlighting off: source text is shown as it is, long
-lines go on in the next row, and nothing is ever cut.
+lines continue in the next row, and nothing is ever cut.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LOOK = {
     Severity.REVIEW: ("▲", "bold yellow", "to review"),
     Severity.CONVERTED: ("✔", "green", "converted"),
 }
-_TRIAL = {  # what is said before and after writing
+_TRIAL = {  # before and after writing
     TrialStatus.CONVERTED: ("✔", "green", ("becomes a DeepSpeedTrial", "is a DeepSpeedTrial now")),
     TrialStatus.ALREADY_DEEPSPEED: ("✔", "green", ("is a DeepSpeedTrial already",) * 2),
     TrialStatus.DECLINED: ("–", "yellow", ("is left as it is",) * 2),
@@ -39,7 +39,7 @@ _READABLE = 110  # columns; prose wider than this is hard to read
 
 
 def terminal_console(stream: IO[str], color: str) -> Console:
-    """A console for ``stream``; ``color`` is auto, always or never. NO_COLOR and FORCE_COLOR hold for auto."""
+    """Return a console for ``stream``; ``color`` is auto, always or never. NO_COLOR and FORCE_COLOR hold for auto."""
     return _Console(
         file=stream,
         force_terminal=True if color == "always" else None,
@@ -59,7 +59,7 @@ class _Console(Console):
 
 
 def show(console: Console, report: Report, mode: Mode, command: Command, view: str = "auto") -> None:
-    """Every file, then all findings by severity, then the summary. ``view``: diffs are unified, split, or auto."""
+    """Show every file, then all findings by severity, then the summary. ``view``: diffs are unified, split, or auto."""
     screen = Screen(console, mode, view)
     for file in report.files:
         if file.findings or file.to_write or file.trials:
@@ -68,13 +68,13 @@ def show(console: Console, report: Report, mode: Mode, command: Command, view: s
 
 
 class Screen:
-    """Shows the parts of a report one after the other."""
+    """The terminal that parts of a report are shown on, one after the other."""
 
     def __init__(self, console: Console, mode: Mode, view: str = "auto") -> None:
         self._console = console
         self._mode = mode
         self._view = view
-        self._said: set[int] = set()  # findings that a diff has shown
+        self._shown: set[int] = set()  # findings that a diff has shown
         self._palette = Palette.of(console)
         self._width = max(console.width, 40)
 
@@ -84,7 +84,7 @@ class Screen:
             self._diff(file)
 
     def conversion(self, files: Sequence[FileResult]) -> None:
-        """The files of one conversion, to be decided upon, and what there is to review in them."""
+        """Show the files of one conversion, to be decided upon, and what there is to review in them."""
         for file in files:
             self.file(file)
         self._findings(Report(list(files)), Severity.REVIEW)
@@ -117,10 +117,10 @@ class Screen:
             head.append(f"  {state}", "bright_black not bold")
         self._print(head)
         for trial in file.trials:
-            symbol, style, said = _TRIAL[trial.status]
+            symbol, style, texts = _TRIAL[trial.status]
             row = Text(f"  {symbol} ", style)
             row.append(visible(trial.name), "default not bold")
-            row.append(f"  {said[self._mode is Mode.WRITE]}", "bright_black not bold")
+            row.append(f"  {texts[self._mode is Mode.WRITE]}", "bright_black not bold")
             self._print(row)
         if file.to_write and self._mode is Mode.PREVIEW:
             self._rule()
@@ -135,23 +135,22 @@ class Screen:
         return "new file" if file.before is None else ""
 
     def _diff(self, file: FileResult) -> None:
-        """The file's changes; findings that explain none of them are kept for the end."""
+        """Show the file's changes; findings that explain none of them are kept for the end."""
         before, after = SourceText(file, file.before or b""), SourceText(file, file.after or b"")
         laid = laid_out(file, before.lines, after.lines)
         split = wants_split(self._view, self._width)
         for row in DiffView(before, after, self._palette, self._width, split).rows(laid):
             self._print(row)
         self._print(Text())
-        self._said |= {id(f) for f in file.findings if f not in unplaced(file, laid)}
+        self._shown |= {id(f) for f in file.findings if f not in unplaced(file, laid)}
 
     def _findings(self, report: Report, severity: Severity) -> None:
-        """All findings of one severity, file by file. What the diff says already is not said again, except where a
-        person has to act."""
+        """Show all findings of one severity, file by file, but for those beside the diff that need no action."""
         found = [
             (file, finding)
             for file in report.files
             for finding in sorted_findings(file, [severity])
-            if not (severity is Severity.CONVERTED and (id(finding) in self._said or self._mode is not Mode.PREVIEW))
+            if not (severity is Severity.CONVERTED and (id(finding) in self._shown or self._mode is not Mode.PREVIEW))
         ]
         if not found:
             return
@@ -170,7 +169,7 @@ class Screen:
         self._print(Text())
 
     def _prose(self, text: Text, indent: str) -> None:
-        """Words wrapped at a readable width; a path or a word longer than that goes on in the next row."""
+        """Show words wrapped at a readable width; a longer path or word continues in the next row."""
         width = min(self._width, _READABLE) - len(indent)
         hang = "  "
         for position, line in enumerate(wrapped(text, width, len(hang))):

@@ -1,4 +1,4 @@
-"""Which lines of a change became each other, and which of their words changed."""
+"""Pair the old and new lines of a change, and find the words that differ."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Pair:
 
 
 def paired_lines(old: Sequence[str], new: Sequence[str]) -> list[Pair]:
-    """The pairs, in order, that have the most words in common; lines that are unlike all others are in none."""
+    """Return the pairs, in order, that have the most words in common; lines that are unlike all others are in none."""
     if not (old and new) or max(len(old), len(new)) > _MANY:
         return []
     old_words, new_words = ([_WORD.findall(line) for line in lines] for lines in (old, new))
@@ -34,7 +34,7 @@ def paired_lines(old: Sequence[str], new: Sequence[str]) -> list[Pair]:
 
 
 def _likeness(old: Sequence[Sequence[str]], new: Sequence[Sequence[str]]) -> list[list[float]]:
-    """How much each pair of lines has in common, in words; 0 for those that are unlike. Brackets and operators do not
+    """Return how much each pair of lines has in common, in words; 0 if they are unlike. Brackets and operators do not
     count: they are alike everywhere."""
     old_names, new_names = (
         [[word for word in line if word.isidentifier() or word.isalnum()] for line in lines] for lines in (old, new)
@@ -52,7 +52,7 @@ def _likeness(old: Sequence[Sequence[str]], new: Sequence[Sequence[str]]) -> lis
 
 
 def _aligned(likeness: Sequence[Sequence[float]]) -> list[tuple[int, int]]:
-    """The pairs, in order on both sides, whose likeness adds up to the most."""
+    """Return the pairs, in order on both sides, whose likeness adds up to the most."""
     rows, columns = len(likeness), len(likeness[0])
     best = [[0.0] * (columns + 1) for _ in range(rows + 1)]
     for i in reversed(range(rows)):
@@ -80,7 +80,7 @@ def _pair(i: int, j: int, old: Sequence[str], new: Sequence[str]) -> Pair:
 
 
 def _spans(words: Sequence[str], ranges: Sequence[Span]) -> Iterator[Span]:
-    """Ranges of words as spans of characters, without white space at their ends; empty ones are left out."""
+    """Yield ranges of words as spans of characters, without white space at their ends, but for empty ones."""
     offsets = [0]
     for word in words:
         offsets.append(offsets[-1] + len(word))

@@ -39,7 +39,7 @@ class Code(str, Enum):
     FAILED_CHECK = "DSM003", "The converted file failed its own checks."
     NOT_WRITTEN = "DSM004", "A file could not be written."
     LEFTOVER_MARKER = "DSM005", "A marker of an earlier conversion is still in the code."
-    CONTROL_COMMENT = "DSM006", "A `# ds-migrate:` comment does nothing, or not what it seems to."
+    CONTROL_COMMENT = "DSM006", "A `# ds-migrate:` comment has no effect, or another one than it seems to have."
     PYTORCH_TRIAL = "DSM009", "The trial is a PyTorchTrial that can be converted."
     ALREADY_DEEPSPEED = "DSM010", "The trial is a DeepSpeedTrial already."
     OLD_API = "DSM011", "The trial is written for the API before 0.13 (build_model, optimizer)."
@@ -62,41 +62,44 @@ class Code(str, Enum):
     )
     GRADIENT_CLIPPING = (
         "DSM204",
-        "`clip_grads` becomes `gradient_clipping`, or stays the trial's own function where a config cannot say it.",
+        "`clip_grads` becomes `gradient_clipping`, or stays the trial's own function where a config cannot express it.",
     )
     ENGINE = "DSM205", "`deepspeed.initialize` makes the engine, `wrap_model_engine` registers it."
 
     # methods and scripts
     BACKWARD = "DSM301", "`context.backward(loss)` becomes `engine.backward(loss)` of the engine that steps next."
     STEP_OPTIMIZER = "DSM302", "`context.step_optimizer(optimizer)` becomes `engine.step()`."
-    ZERO_GRAD = "DSM303", "`zero_grad()` around the step goes where the engine clears gradients itself."
+    ZERO_GRAD = "DSM303", "`zero_grad()` around the step is removed where the engine clears gradients itself."
     ENGINE_AS_MODULE = (
         "DSM306",
-        "What a trial does with its model, and an engine is not: its `state_dict`, its type, its items.",
+        "Where a trial needs its model and not an engine (`state_dict`, type, items), it gets `engine.module`.",
     )
     BATCH = "DSM310", "`train_batch` and `evaluate_batch` take an iterator and fetch their batch from it."
     BATCH_SIZE = "DSM312", "Loaders ask for the micro-batch size."
-    EXPERIMENTAL = "DSM320", "`context.experimental` is gone: what it held is on the context itself, or needless."
+    EXPERIMENTAL = "DSM320", "What `context.experimental` held moves to the context itself, or is removed as needless."
     LAUNCH = "DSM330", "Scripts: `pytorch.init` and `Trainer` become those of the DeepSpeed API."
     PRECISION = "DSM340", "Mixed precision becomes DeepSpeed's `torch_autocast`."
     CONTEXT_LISTS = "DSM345", "`context.models` and `context.optimizers` become lists of the trial's own names."
     CALLBACKS = "DSM350", "Callbacks keep working; the checkpoint hooks now run on every rank."
     TAKEN_NAMES = "DSM351", "`save` and `load` are hooks of DeepSpeedTrial: a trial's own get another name."
-    CONTEXT_API = "DSM390", "What DeepSpeedTrialContext lacks and no rule converts is blocked, by name."
+    CONTEXT_API = (
+        "DSM390",
+        "A use of the context that DeepSpeedTrialContext lacks and no rule converts is blocked, by name.",
+    )
 
     # experiment configs
     CONFIG_NAMES_DS_CONFIG = "DSM401", "The experiment config names the DeepSpeed config."
     LAUNCH_LAYER = "DSM402", "The entrypoint loses Determined's launch layer."
     GRADIENT_ACCUMULATION = "DSM403", "`aggregation_frequency` becomes `gradient_accumulation_steps`."
     LENGTHS_IN_BATCHES = "DSM404", "Lengths and periods in batches divide by the accumulation steps."
-    OPTIMIZATIONS = "DSM405", "Settings of `optimizations` that DeepSpeed has no use for go."
+    OPTIMIZATIONS = "DSM405", "Settings of `optimizations` that DeepSpeed does not use are removed."
     REDUCED_PRECISION_OPTIONS = "DSM406", "`mixed_precision` and `gradient_compression` have to be decided again."
     AVERAGE_AGGREGATED_GRADIENTS = "DSM407", "Averaging over accumulated batches belongs to the trial's source."
     GLOBAL_BATCH_SIZE_MISSING = "DSM408", "The config gives no `global_batch_size`."
     IMAGE_WITHOUT_DEEPSPEED = "DSM409", "The container image may lack DeepSpeed (`--target determined`)."
     CONFIG_NOT_NAMED = "DSM410", "A config runs a converted trial but was not among the files to write."
     CONFIG_UNREADABLE = "DSM411", "A file that seems to be the config of a converted trial cannot be read."
-    CONFIG_NAMES_NO_TRIAL = "DSM412", "A config names a trial class that is not there."
+    CONFIG_NAMES_NO_TRIAL = "DSM412", "A config names a trial class that does not exist."
     SHARED_THROUGH_ANCHOR = "DSM413", "A part to edit is shared through an anchor, an alias or a merge key."
     VALUE_NOT_EDITABLE = "DSM414", "A value that has to change is not of the kind expected."
     OTHER_DS_CONFIG = "DSM415", "The config names another DeepSpeed config already."
@@ -105,12 +108,12 @@ class Code(str, Enum):
     # DeepSpeed configs and options
     DS_CONFIG_KEY = "DSM501", "A key of the DeepSpeed config, and why it is there."
     DS_CONFIG_COMPLETED = "DSM502", "An existing ds_config.json gets a key that it lacks."
-    DS_CONFIG_CONFLICT = "DSM503", "An existing ds_config.json says something else than the trial needs."
+    DS_CONFIG_CONFLICT = "DSM503", "An existing ds_config.json has other values than the trial needs."
     DS_CONFIG_REMOVED_KEY = "DSM504", "A key of ds_config.json that DeepSpeed 0.19 rejects."
     DS_CONFIG_UNREADABLE = "DSM505", "An existing ds_config.json cannot be read."
     DS_CONFIG_SHARED = "DSM506", "Two trials share one ds_config.json and need different ones."
     MEMORY = "DSM507", "What training state takes in memory, and what stages, offload and precision would save."
-    PRECISION_OPTION = "DSM510", "`--precision` says what the engine computes in."
+    PRECISION_OPTION = "DSM510", "`--precision` sets the number format that the engine computes in."
     OFFLOAD_OPTION = "DSM511", "`--offload` moves training state to host memory."
     OPTIMIZER_IN_CONFIG = (
         "DSM512",

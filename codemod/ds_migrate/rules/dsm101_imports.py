@@ -1,4 +1,4 @@
-"""Imports and names of ``determined`` become those of the target."""
+"""Rename imports and names of ``determined`` to those of the target."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def apply_file(file: SourceFile, context_names: Sequence[RuleContext]) -> None:
 
 
 def _references(ctx: RuleContext, file: SourceFile) -> None:
-    """Every use of a moved name, however it is spelled; every use of a name that the target lacks is blocked."""
+    """Rename every use of a moved name, and block every use of a name that the target lacks."""
     imported = {inner for n in file.names.import_nodes for inner in walk(n)}
     bindings = file.names.bindings
     for name in file.nodes(cst.Name):
@@ -51,7 +51,7 @@ def _references(ctx: RuleContext, file: SourceFile) -> None:
 
 
 def _whole_chain(file: SourceFile, name: cst.Name) -> cst.CSTNode | None:
-    """All of the ``a.b.c`` that begins with the name; None for the name of an attribute, a keyword or a definition."""
+    """Return the ``a.b.c`` that begins with the name; None for the name of an attribute, keyword or definition."""
     node: cst.CSTNode = name
     parent = file.parent(node)
     while isinstance(parent, cst.Attribute):
@@ -66,7 +66,7 @@ def _whole_chain(file: SourceFile, name: cst.Name) -> cst.CSTNode | None:
 
 
 def _split(qualified: str) -> tuple[str, str]:
-    """A moved name and what is taken from it: ``determined.pytorch.PyTorchTrial`` and ``.train_batch``."""
+    """Return a moved name and what is taken from it: ``determined.pytorch.PyTorchTrial`` and ``.train_batch``."""
     for known in MOVED:
         if qualified == known or qualified.startswith(known + "."):
             return known, qualified[len(known) :]
@@ -74,7 +74,7 @@ def _split(qualified: str) -> tuple[str, str]:
 
 
 def _annotations(ctx: RuleContext, file: SourceFile) -> None:
-    """Moved names in quoted annotations, and in quoted parts of annotations."""
+    """Rename moved names in quoted annotations and in quoted parts of annotations."""
     for node in file.nodes(cst.Annotation):
         for text in file.nodes(cst.SimpleString, below=node):
             quoted = _moved_in_quotes(ctx, file, text)
@@ -83,7 +83,7 @@ def _annotations(ctx: RuleContext, file: SourceFile) -> None:
 
 
 def _moved_in_quotes(ctx: RuleContext, file: SourceFile, text: cst.SimpleString) -> str | None:
-    """What is in the quotes with its moved names in the target's spelling; None when there are none."""
+    """Return what is in the quotes with its moved names in the target's spelling; None when there are none."""
     try:
         inner = cst.parse_expression(text.raw_value)
     except cst.ParserSyntaxError:
@@ -119,7 +119,7 @@ def _module_import(ctx: RuleContext, file: SourceFile, node: cst.Import) -> None
 
 
 def _rename_package(file: SourceFile, package: str) -> None:
-    """``import determined`` binds ``determined``: every use of that name is the new package."""
+    """Rename every use of ``determined``, the name that ``import determined`` binds."""
     imports = {inner for n in file.names.import_nodes for inner in walk(n)}
     for node in walk(file.module):
         if not isinstance(node, cst.Name) or node.value != "determined" or node in imports:
@@ -177,7 +177,7 @@ def _from_import(ctx: RuleContext, file: SourceFile, node: cst.ImportFrom) -> No
 
 
 def _without(updated: cst.CSTNode, indices: set[int]) -> cst.CSTNode:
-    """The import without some of its names; layout and trailing comma as they were."""
+    """Return the import without some of its names; layout and trailing comma as they were."""
     assert isinstance(updated, cst.ImportFrom) and not isinstance(updated.names, cst.ImportStar)
     kept = [a for i, a in enumerate(updated.names) if i not in indices]
     last = updated.names[-1]
@@ -217,7 +217,7 @@ def _used(file: SourceFile, name: str) -> bool:
 
 
 def _deepspeed_import(ctx: RuleContext, file: SourceFile) -> None:
-    """``from ...deepspeed import DeepSpeedTrial, ...``: the names asked for, after the file's determined imports."""
+    """Import the names that rules requested from the deepspeed module, after the file's determined imports."""
     wanted = ctx.deepspeed_imports.get(file)
     if not wanted:
         return

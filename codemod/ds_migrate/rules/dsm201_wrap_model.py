@@ -1,4 +1,4 @@
-"""``wrap_model`` gives the module itself; the engine comes once its optimizer exists."""
+"""Replace ``wrap_model(module)`` by the module; DSM205 makes the engine once its optimizer exists."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _context(receiver: cst.BaseExpression) -> str:
 
 
 def _used_before_engine(ctx: RuleContext, model: Model) -> bool:
-    """Whether ``__init__`` does more with the model than hand its parameters to an optimizer."""
+    """Return whether ``__init__`` does more with the model than hand its parameters to an optimizer."""
     wrapped = {inner for wrap in model.wraps for inner in walk(wrap.call)}
     for wrap in model.wraps:
         function = wrap.use.function
@@ -60,5 +60,5 @@ def _used_before_engine(ctx: RuleContext, model: Model) -> bool:
 
 
 def _builds_optimizer(ctx: RuleContext, arg: cst.Arg) -> bool:
-    """Whether the argument goes into a call that makes an optimizer."""
+    """Return whether the argument goes into a call that makes an optimizer."""
     return any(arg in set(walk(e)) for o in ctx.trial.optimizers for e in o.built_by)

@@ -1,4 +1,4 @@
-"""``wrap_optimizer`` gives the optimizer itself, which its engine then takes."""
+"""Replace ``wrap_optimizer(optimizer)`` by the optimizer, which its engine then takes."""
 
 from __future__ import annotations
 

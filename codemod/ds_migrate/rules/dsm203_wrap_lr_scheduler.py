@@ -1,4 +1,4 @@
-"""``wrap_lr_scheduler`` stays: the runtime steps and saves the schedule as PyTorchTrial did."""
+"""Keep ``wrap_lr_scheduler``: the runtime steps and saves the schedule as PyTorchTrial did."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def apply(ctx: RuleContext) -> None:
 
 
 def _for_determined(ctx: RuleContext, wrap: Wrap, callbacks: list[str]) -> None:
-    """With what Determined has: the engine's own scheduler where that is exact, else a callback with state."""
+    """Give the engine the scheduler where that is exact, else write a callback with state."""
     mode = argument(wrap.call, 1, "step_mode")
     frequency = argument(wrap.call, 2, "frequency")
     every = 1 if frequency is None else number(frequency.value)
@@ -78,7 +78,7 @@ def _for_determined(ctx: RuleContext, wrap: Wrap, callbacks: list[str]) -> None:
 
 
 def _before_batches(ctx: RuleContext, index: int) -> None:
-    """The step that was due after a batch is made before the next one: what the trial reports is not disturbed."""
+    """Step before the next batch where a step was due after a batch, so that reported values do not change."""
     for part, function in ctx.trial.methods("train_batch"):
         statement, after = first_statement(function)
         assert isinstance(statement, cst.BaseStatement)

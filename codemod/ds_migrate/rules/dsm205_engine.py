@@ -1,4 +1,4 @@
-"""``deepspeed.initialize`` makes the engine, ``wrap_model_engine`` registers it."""
+"""Make the engine with ``deepspeed.initialize`` and register it with ``wrap_model_engine``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``context.backward(loss)`` becomes ``engine.backward(loss)`` of the engine that steps next."""
+"""Convert ``context.backward(loss)`` to ``engine.backward(loss)`` of the engine that steps next."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def apply(ctx: RuleContext) -> None:
 
 
 def _keeps_sums(ctx: RuleContext, backward: Backward) -> bool:
-    """Whether gradients are not averaged over the accumulation steps in the backward: never, or later, or there is no
-    accumulation in what follows."""
+    """Return whether the backward does not average gradients over the accumulation steps: never, or later, or nothing
+    accumulates in what follows."""
     is_manual = backward.is_foreign or (backward.step is not None and backward.step.is_manual)
     return ctx.plan.averages_late or is_manual or not ctx.plan.accumulation.averages
 
@@ -90,7 +90,7 @@ def _engine(ctx: RuleContext, backward: Backward) -> str | None:
 
 
 def _given_to(engine: str) -> Callable[[cst.CSTNode], cst.CSTNode]:
-    """``loss.backward(...)`` becomes ``engine.backward(loss, ...)``."""
+    """Return the change of ``loss.backward(...)`` into ``engine.backward(loss, ...)``."""
 
     def change(updated: cst.CSTNode) -> cst.CSTNode:
         assert isinstance(updated, cst.Call) and isinstance(updated.func, cst.Attribute)
@@ -105,7 +105,7 @@ def _given_to(engine: str) -> Callable[[cst.CSTNode], cst.CSTNode]:
 
 
 def _unscaled(node: cst.CSTNode) -> cst.CSTNode:
-    """``average_aggregated_gradients: false`` sums the micro-batches' gradients instead of averaging them."""
+    """Add ``scale_wrt_gas=False``: the gradients of micro-batches are summed, not averaged."""
     assert isinstance(node, cst.Call)
     flag = cst.Arg(
         cst.Name("False"),
@@ -122,7 +122,7 @@ def _unscaled(node: cst.CSTNode) -> cst.CSTNode:
 
 
 def _problem(backward: Backward) -> tuple[str, str] | None:
-    """Message and way forward for what an engine's backward cannot do."""
+    """Return message and help for what an engine's backward cannot do, None where it can."""
     call = backward.call
     if has_star(call):
         return "backward's arguments are hidden behind * or **", "write the arguments out"

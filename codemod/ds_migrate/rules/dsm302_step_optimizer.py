@@ -1,4 +1,4 @@
-"""``context.step_optimizer(optimizer)`` becomes ``engine.step()``."""
+"""Convert ``context.step_optimizer(optimizer)`` to ``engine.step()``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def apply(ctx: RuleContext) -> None:
 
 
 def _helpers(ctx: RuleContext) -> Iterator[Step]:
-    """Steps that helpers outside of the trial make."""
+    """Yield the steps that helpers outside of the trial make."""
     for use in ctx.trial.helpers:
         given = argument(use.call, 0, "optimizer") if use.attr == "step_optimizer" and use.call is not None else None
         if given is not None and use.call is not None:
@@ -84,7 +84,7 @@ def _problem_by_hand(step: Step) -> tuple[str, str] | None:
 
 
 def _clears_gradients(step: Step) -> bool:
-    """Whether the method that steps by hand also clears the gradients of that optimizer."""
+    """Return whether the method that steps by hand also clears the gradients of that optimizer."""
     owner, function = step.owner, step.use.function
     if owner is None or function is None:
         return False
@@ -105,7 +105,7 @@ def _gated(ctx: RuleContext, step: Step) -> bool:
 
 
 def keeps_function(ctx: RuleContext, step: Step) -> bool:
-    """Whether the step's clipping stays the trial's own function."""
+    """Return whether the step's clipping stays the trial's own function."""
     if step.clip is None:
         return False
     clipping = ctx.plan.clipping.get(step.owner) if step.owner is not None else None
@@ -128,7 +128,7 @@ def _rewrite(ctx: RuleContext, step: Step) -> None:
 
 
 def _optimizer_in(step: Step, updated: cst.CSTNode) -> cst.BaseExpression:
-    """The step's optimizer as the other rules left it."""
+    """Return the step's optimizer as the other rules left it."""
     assert isinstance(updated, cst.Call)
     at = [arg.value for arg in step.call.args]
     if step.optimizer in at:
@@ -138,13 +138,13 @@ def _optimizer_in(step: Step, updated: cst.CSTNode) -> cst.BaseExpression:
 
 
 def _clip_in(step: Step, updated: cst.Call) -> cst.BaseExpression | None:
-    """The step's clipping function as the other rules left it."""
+    """Return the step's clipping function as the other rules left it."""
     at = [arg.value for arg in step.call.args]
     return updated.args[at.index(step.clip)].value if step.clip is not None else None
 
 
 def _lines(ctx: RuleContext, step: Step, updated: cst.CSTNode, averages: bool) -> list[str]:
-    """What stands in the place of ``context.step_optimizer(...)``."""
+    """Return the lines that replace ``context.step_optimizer(...)``."""
     assert isinstance(updated, cst.Expr) and isinstance(updated.value, cst.Call)
     optimizer, clip = _optimizer_in(step, updated.value), _clip_in(step, updated.value)
     engine, context = _engine(ctx, step, optimizer), expression_text(step.use.receiver)
@@ -166,7 +166,7 @@ def _lines(ctx: RuleContext, step: Step, updated: cst.CSTNode, averages: bool) -
 def _kept_clip(
     ctx: RuleContext, step: Step, engine: str, optimizer: cst.BaseExpression, clip: cst.BaseExpression
 ) -> list[str]:
-    """The trial's own function, called on the optimizer's parameters as PyTorchTrial called it."""
+    """Return the trial's own function, called on the optimizer's parameters as PyTorchTrial called it."""
     # such an engine reduces in step() only, and every rank must clip the same gradients
     reduce = [] if ctx.plan.managed else [f"{engine}.allreduce_gradients()"]
     names = step.use.file.names
@@ -178,7 +178,7 @@ def _kept_clip(
 
 
 def _called(ctx: RuleContext, step: Step, clip: cst.BaseExpression, parameters: str) -> list[str]:
-    """The call of what is clipped with, unless it is None."""
+    """Return the call of what is clipped with, unless it is None."""
     function = expression_text(clip)
     if isinstance(clip, cst.Lambda):
         name = _free_parameter(step, clip)
@@ -200,7 +200,7 @@ def _called(ctx: RuleContext, step: Step, clip: cst.BaseExpression, parameters: 
 
 
 def _free_parameter(step: Step, clip: cst.Lambda) -> str | None:
-    """The name of a lambda's one parameter, when it can be a local name of the method: nothing else has it there."""
+    """Return the name of a lambda's one parameter if it is free as a local name of the method."""
     function, params = step.use.function, clip.params.params
     if function is None or len(params) != 1 or params[0].default is not None:
         return None

@@ -1,4 +1,4 @@
-"""``zero_grad()`` around the step goes where the engine clears gradients itself."""
+"""Remove ``zero_grad()`` around the step where the engine clears gradients itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a trial does with its model, and an engine is not: its ``state_dict``, its type, its items."""
+"""Use ``engine.module`` where a trial needs its model and not an engine: ``state_dict``, type, items."""
 
 from __future__ import annotations
 
@@ -98,8 +98,7 @@ def apply(ctx: RuleContext) -> None:
 
 
 def _by_string(ctx: RuleContext, file: SourceFile, node: cst.CSTNode, function: cst.FunctionDef) -> None:
-    """``getattr(self, "model")`` is a name of the engine too; ``getattr(self, name)``, ``vars(self)`` and
-    ``self.__dict__`` may give it."""
+    """Convert ``getattr(self, "model")``, and report ``getattr(self, name)``, ``vars(self)`` and ``self.__dict__``."""
     every = dotted(node) == "self.__dict__"
     if isinstance(node, cst.Call):
         called, of = dotted(node.func), [dotted(arg.value) for arg in node.args[:1]] == ["self"]
@@ -126,7 +125,7 @@ def _by_string(ctx: RuleContext, file: SourceFile, node: cst.CSTNode, function: 
 
 
 def _asks_module(file: SourceFile, function: cst.FunctionDef) -> bool:
-    """Whether a function does something that an engine does in another way than its module."""
+    """Return whether a function does something that an engine does in another way than its module."""
     return any(
         (file.names.qualified(node.func) or "") in _WHOLE - _ANYTHING
         if isinstance(node, cst.Call)
@@ -136,7 +135,7 @@ def _asks_module(file: SourceFile, function: cst.FunctionDef) -> bool:
 
 
 def _early(ctx: RuleContext) -> set[cst.CSTNode]:
-    """Everything that runs before the engine is made, in the function where it is made."""
+    """Return everything that runs before the engine is made, in the function where it is made."""
     return {node for statement in ctx.plan.location.statements_above for node in walk(statement)}
 
 
@@ -159,15 +158,15 @@ def _needs_module(ctx: RuleContext, file: SourceFile, node: cst.BaseExpression, 
 
 
 def _value_used(file: SourceFile, method: cst.Attribute) -> bool:
-    """Whether what ``model.eval()`` returns is used: an engine returns nothing there."""
+    """Return whether what ``model.eval()`` returns is used: an engine returns nothing there."""
     call = file.parent(method)
     return isinstance(call, cst.Call) and call.func is method and not isinstance(file.parent(call), cst.Expr)
 
 
 def _forwards(ctx: RuleContext, file: SourceFile, call: cst.Call, arg: cst.Arg, function: cst.FunctionDef) -> bool:
-    """Whether the code that is given the model only calls it (``compute_loss(self.model, batch)``): it gets the engine.
+    """Return whether the function only calls the model (``compute_loss(self.model, batch)``): it gets the engine.
 
-    Anything else was written for the module, and a library's code for any module.
+    Everything else was written for the module, and a library's code for any module.
     """
     if file.names.qualified(call.func) in _WHOLE or function.name.value not in _TRAINING:
         return False
@@ -192,7 +191,7 @@ def _forwards(ctx: RuleContext, file: SourceFile, call: cst.Call, arg: cst.Arg, 
 
 
 def _only_called(file: SourceFile, function: cst.FunctionDef, name: str) -> bool:
-    """Whether the function calls its parameter, and does nothing else with it but switch its mode."""
+    """Return whether the function calls its parameter, and does nothing else with it but switch its mode."""
     called = False
     for node in file.nodes(cst.Name, below=function.body):
         if node.value != name:

@@ -1,4 +1,4 @@
-"""``train_batch`` and ``evaluate_batch`` take an iterator and fetch their batch from it."""
+"""Let ``train_batch`` and ``evaluate_batch`` take an iterator and fetch their batch from it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def apply(ctx: RuleContext) -> None:
 
 
 def _determined_loop(ctx: RuleContext) -> None:
-    """What Determined 0.38's own DeepSpeedTrial loop gets wrong or lacks."""
+    """Report what the DeepSpeedTrial loop of Determined 0.38 gets wrong or lacks."""
     _indices(ctx, "in Determined 0.38 epoch_idx is always 0 here and batch_idx starts anew after each report",
              "count batches in the trial, or convert for the bundled runtime", ("batch_idx", "epoch_idx"))  # fmt: skip
     for part, function in ctx.trial.methods("evaluate_full_dataset"):
@@ -144,7 +144,7 @@ def _first_line(file: SourceFile, function: cst.FunctionDef, line: str) -> None:
 
 
 def _in_a_block(function: cst.CSTNode, first: Sequence[cst.BaseStatement]) -> cst.CSTNode:
-    """The function with lines of its own, these before them."""
+    """Return the function with an indented body that begins with these lines."""
     assert isinstance(function, cst.FunctionDef)
     suite = function.body
     if isinstance(suite, cst.SimpleStatementSuite):
@@ -179,7 +179,7 @@ def _rename_parameter(file: SourceFile, function: cst.FunctionDef, iterator: str
 
 
 def _fold_head(file: SourceFile, function: cst.FunctionDef) -> None:
-    """Parameters that fit on the line of ``def`` and do so no longer get a line of their own."""
+    """Move parameters that no longer fit on the line of ``def`` to a separate line."""
     column = file.position(function)[1] - 1
 
     def fits(function: cst.FunctionDef) -> bool:
@@ -220,7 +220,7 @@ def _iterator_name(file: SourceFile) -> str:
 
 
 def _with_iterator(updated: cst.CSTNode) -> cst.CSTNode:
-    """``from typing import Any, Dict`` with ``Iterator`` in its place among the names."""
+    """Add ``Iterator`` in its place among the names of ``from typing import ...``."""
     assert isinstance(updated, cst.ImportFrom) and not isinstance(updated.names, cst.ImportStar)
     names = list(updated.names)
     index = next((i for i, n in enumerate(names) if code(n.name) > "Iterator"), len(names))
@@ -240,7 +240,7 @@ def _with_iterator(updated: cst.CSTNode) -> cst.CSTNode:
 
 
 def _positional(file: SourceFile, function: cst.FunctionDef) -> None:
-    """The loop passes indices by position: keyword-only and ``**kwargs`` forms get them by name."""
+    """Let keyword-only and ``**kwargs`` forms take the indices that the loop passes by position."""
     params = function.params
     wanted = _ORDER[function.name.value][1:]
     given = {p.name.value for p in parameters(function)}
@@ -269,7 +269,7 @@ def _positional(file: SourceFile, function: cst.FunctionDef) -> None:
 
 
 def _calls(ctx: RuleContext) -> None:
-    """``trial.evaluate_batch(batch)`` hands over a batch: it becomes an iterator over that one."""
+    """Convert ``trial.evaluate_batch(batch)``: it gets an iterator over that one batch."""
     for found in BatchCalls(ctx.trial):
         given = found.batch
         if given is None:
@@ -292,7 +292,7 @@ def _as_iterator(updated: cst.CSTNode) -> cst.CSTNode:
 
 
 def _put_on(ctx: RuleContext) -> Iterator[tuple[SourceFile, cst.Assign, str]]:
-    """Where a method that takes a batch is assigned, to the class or to the trial, instead of defined."""
+    """Yield where a method that takes a batch is assigned, to the class or to the trial, instead of defined."""
     for file in ctx.trial.files:
         for node in file.nodes(cst.Assign):
             for target in node.targets:

@@ -1,4 +1,4 @@
-"""Loaders ask for the micro-batch size."""
+"""Give loaders the micro-batch size."""
 
 from __future__ import annotations
 

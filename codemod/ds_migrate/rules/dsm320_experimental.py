@@ -1,4 +1,4 @@
-"""``context.experimental`` is gone: what it held is on the context itself, or needless."""
+"""Move what ``context.experimental`` held to the context, or remove it."""
 
 from __future__ import annotations
 

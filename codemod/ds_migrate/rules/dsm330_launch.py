@@ -1,4 +1,4 @@
-"""Scripts: ``pytorch.init`` and ``Trainer`` become those of the DeepSpeed API."""
+"""Convert ``pytorch.init`` and ``Trainer`` in scripts to those of the DeepSpeed API."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def apply_file(file: SourceFile, context_names: Sequence[RuleContext]) -> None:
 
 
 def aggregations_of(file: SourceFile) -> set[int | float | None]:
-    """The ``aggregation_frequency`` of each call of ``init``: 1 where it gives none, None for no number."""
+    """Return the ``aggregation_frequency`` of each call of ``init``: 1 where it gives none, None for no number."""
     found: set[int | float | None] = set()
     for call in file.nodes(cst.Call):
         if file.names.qualified(call.func) == "determined.pytorch.init":
@@ -93,14 +93,14 @@ def _init(ctx: RuleContext, file: SourceFile, call: cst.Call) -> cst.BaseExpress
 
 
 def _is_plain(value: cst.BaseExpression) -> bool:
-    """Whether an expression may be written down a second time: it reads, and calls nothing."""
+    """Return whether an expression may be written down a second time: it reads, and calls nothing."""
     return isinstance(value, (cst.Name, cst.Attribute, cst.Subscript)) and not any(
         isinstance(node, cst.Call) for node in walk(value)
     )
 
 
 def _literal(file: SourceFile, call: cst.Call, value: cst.BaseExpression) -> cst.Dict | None:
-    """The dict literal that ``value`` is or names, when nothing else than hyperparameters is read from it."""
+    """Return the dict literal that ``value`` is or names, when nothing else than hyperparameters is read from it."""
     if isinstance(value, cst.Dict):
         return value
     if not isinstance(value, cst.Name):
@@ -134,8 +134,8 @@ def _has(literal: cst.Dict, key: str) -> bool:
 
 
 def _beside(ctx: RuleContext, file: SourceFile) -> str:
-    """The DeepSpeed config of the trial as an expression; "" where it lies in another folder, which the trial's own
-    code knows."""
+    """Return the path of the trial's DeepSpeed config as an expression; "" where it is in another folder, which the
+    trial's own code knows."""
     if ctx.trial.facts.path.parent != file.path.parent:
         return ""
     if file.path.suffix == ".ipynb":  # it has no __file__, it runs in its folder
@@ -170,7 +170,7 @@ def _shorten(ctx: RuleContext, file: SourceFile, call: cst.Call, steps: cst.Base
 
 
 def _values(file: SourceFile, call: cst.Call, value: cst.BaseExpression) -> list[cst.BaseExpression]:
-    """What an argument of ``fit`` may be, through branches and the names that the same function gives a value."""
+    """Return the values that an argument of ``fit`` may have, through branches and names of the same function."""
     if isinstance(value, cst.IfExp):
         return [v for branch in (value.body, value.orelse) for v in _values(file, call, branch)]
     if isinstance(value, cst.Name) and value.value != "None":

@@ -1,4 +1,4 @@
-"""Mixed precision becomes DeepSpeed's ``torch_autocast``."""
+"""Convert mixed precision to DeepSpeed's ``torch_autocast``."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def apply(ctx: RuleContext) -> None:
     _evaluation(ctx)
     for block in ctx.plan.autocast.blocks:
         asked = ctx.plan.options.precision
-        said = (
+        text = (
             _NEAREST if asked is None else f"the engine's forward is --precision {asked}, this is for what is around it"
         )
-        ctx.review(CODE, block[0], block[1], f"autocast: {said}")
+        ctx.review(CODE, block[0], block[1], f"autocast: {text}")
 
 
 def _evaluation(ctx: RuleContext) -> None:
-    """One engine is autocast in all its forwards: say so where the trial's own blocks leave evaluation in float32."""
+    """Report evaluation that was float32: an engine is autocast in all its forwards."""
     trial = ctx.trial
     whole = any(use.attr in AMP_CALLS for use in trial.uses)
     plan = ctx.plan
@@ -61,7 +61,7 @@ def _evaluation(ctx: RuleContext) -> None:
 
 
 def _drop(ctx: RuleContext, use: ContextUse) -> None:
-    """``use_amp()`` and ``configure_apex_amp(...)`` go."""
+    """Remove ``use_amp()`` and ``configure_apex_amp(...)``."""
     call = use.call
     assert call is not None
     ctx.handle(use)
@@ -90,9 +90,9 @@ def _drop(ctx: RuleContext, use: ContextUse) -> None:
 
 
 def _nearest(ctx: RuleContext, use: ContextUse) -> None:
-    """Say what replaces it; where forwards go past the engines, put autocast around them."""
+    """Report the replacement; put autocast around forwards that go past the engines."""
     if ctx.plan.options.precision is not None:
-        what = f"{use.attr.rpartition('.')[2]} goes: --precision {ctx.plan.options.precision} says it now"
+        what = f"{use.attr.rpartition('.')[2]} is removed: --precision {ctx.plan.options.precision} replaces it"
         ctx.review(CODE, use.file, use.node, what)
         return
     if ctx.plan.form is Form.SIMPLE or _wrap_forwards(ctx):
@@ -105,7 +105,7 @@ def _nearest(ctx: RuleContext, use: ContextUse) -> None:
 
 
 def _autocast(ctx: RuleContext, file: SourceFile, module: str, context: str, condition: str = "") -> str:
-    """The line that puts autocast around a module's forward; its outputs stay float16 where no helper is there."""
+    """Return the line that puts autocast around a module's forward; without the helper its outputs stay float16."""
     on = f'{context}.device.type == "cuda"' + (f" and {condition}" if condition else "")
     if ctx.target.ships_helpers:
         return f"{ctx.deepspeed_name(file, 'autocast_forward')}({module}, enabled={on})"
@@ -113,7 +113,7 @@ def _autocast(ctx: RuleContext, file: SourceFile, module: str, context: str, con
 
 
 def _wrap_forwards(ctx: RuleContext) -> bool:
-    """Forwards bypass the engines, so autocast goes around them as PyTorchTrial put it; False where none is known."""
+    """Put autocast around forwards that bypass the engines, as PyTorchTrial did; return False where none is known."""
     location = ctx.plan.location
     if ctx.plan.form is Form.COLLECTED or not ctx.trial.models:
         return False
@@ -127,7 +127,7 @@ def _wrap_forwards(ctx: RuleContext) -> bool:
 
 
 def _scaler(ctx: RuleContext, use: ContextUse) -> None:
-    """``wrap_scaler(GradScaler(...))`` becomes ``GradScaler(enabled=False)``."""
+    """Convert ``wrap_scaler(GradScaler(...))`` to ``GradScaler(enabled=False)``."""
     call = use.call
     assert call is not None
     ctx.handle(use)
@@ -150,12 +150,12 @@ def _scaler(ctx: RuleContext, use: ContextUse) -> None:
         file.change(call, lambda updated: updated.args[position].value)  # type: ignore[attr-defined]
         _disable(ctx, use, dotted(made))
     asked = ctx.plan.options.precision
-    said = _NEAREST if asked is None else f"it does nothing now, --precision {asked} says what the engine computes in"
-    ctx.review(CODE, file, call, f"GradScaler: {said}")
+    text = _NEAREST if asked is None else f"it has no effect now, --precision {asked} sets the engine's precision"
+    ctx.review(CODE, file, call, f"GradScaler: {text}")
 
 
 def _disable(ctx: RuleContext, use: ContextUse, name: str | None) -> None:
-    """Where a scaler was made under a name, it is made disabled there."""
+    """Disable a scaler where it is made under a name."""
     found = False
     for scope in [f for _, f in ctx.trial.methods()]:
         for node in walk(scope):
@@ -180,7 +180,7 @@ def _unseen(ctx: RuleContext, use: ContextUse) -> None:
 
 
 def _forward(ctx: RuleContext, use: ContextUse) -> None:
-    """``autocast_forward_pass(module)`` puts autocast around the module's forward; torch can say it alone."""
+    """Replace ``autocast_forward_pass(module)`` by torch's autocast around the module's forward."""
     call = use.call
     assert call is not None
     ctx.handle(use)

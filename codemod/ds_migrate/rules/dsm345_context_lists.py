@@ -1,4 +1,4 @@
-"""``context.models`` and ``context.optimizers`` become lists of the trial's own names."""
+"""Replace ``context.models`` and ``context.optimizers`` by lists of the trial's own names."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def _convert(ctx: RuleContext, use: ContextUse) -> None:
 
 
 def _own_names(ctx: RuleContext, attr: str) -> list[str]:
-    """The attributes of the trial that hold what it wrapped; empty when some has no such name."""
+    """Return the attributes of the trial that hold what it wrapped; empty when some has no such name."""
     owners = ctx.trial.models if attr == "models" else ctx.trial.optimizers
     names = [owner.target for owner in owners]
     return names if all(name.startswith("self.") for name in names) else []
 
 
 def _through_engines(ctx: RuleContext, use: ContextUse) -> list[str]:
-    """How code outside of the trial's classes reaches what the trial wrapped: by the engines that the context has."""
+    """Return expressions for what the trial wrapped, for code outside of its classes: through the context's engines."""
     trial, engines = ctx.trial, f"{expression_text(use.receiver)}.models"
     if use.attr == "optimizers":
         return [f"{engines}[{index}].optimizer" for index in range(len(trial.optimizers))]
@@ -64,7 +64,7 @@ def _through_engines(ctx: RuleContext, use: ContextUse) -> list[str]:
 
 
 def _runs_after_init(ctx: RuleContext, use: ContextUse) -> bool:
-    """Whether nothing in ``__init__``, where there are no engines yet, names the class or function of the use."""
+    """Return whether ``__init__``, where there are no engines yet, does not name the class or function of the use."""
     around = [a for a in use.file.ancestors(use.node) if isinstance(a, (cst.ClassDef, cst.FunctionDef))]
     names = {node.name.value for node in around} - {"__init__"}
     return not any(

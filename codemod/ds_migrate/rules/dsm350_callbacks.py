@@ -1,4 +1,4 @@
-"""Callbacks keep working; the checkpoint hooks now run on every rank."""
+"""Report checkpoint hooks of callbacks: they now run on every rank."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def apply_file(file: SourceFile, context_names: Sequence[RuleContext]) -> None:
 
 
 def _change(hook: cst.FunctionDef) -> str:
-    """What is different for a checkpoint hook; "" for nothing."""
+    """Return what is different for a checkpoint hook; "" for nothing."""
     name = hook.name.value
     if name in ("on_checkpoint_write_end", "on_checkpoint_end"):
         return _EVERYWHERE
@@ -57,7 +57,7 @@ def _change(hook: cst.FunctionDef) -> str:
 
 
 def _acts(hook: cst.FunctionDef) -> bool:
-    """Whether the hook calls something for its effect, other than filling the dictionary that it is given."""
+    """Return whether the hook calls something for its effect, other than filling the dictionary that it is given."""
     given = [p.name.value for p in parameters(hook)][1:]
     return any(
         isinstance(node, cst.Expr)

@@ -1,4 +1,4 @@
-"""``save`` and ``load`` are hooks of DeepSpeedTrial: a trial's own get another name."""
+"""Rename a trial's own ``save`` and ``load``, which are hooks of DeepSpeedTrial."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def apply(ctx: RuleContext) -> None:
 
 
 def _definitions(trial: Trial, name: str) -> Iterator[tuple[SourceFile, cst.CSTNode]]:
-    """Where the trial's classes give the name a meaning: methods, class attributes and attributes of ``self``."""
+    """Yield where the trial's classes give the name a meaning: methods, class attributes and attributes of ``self``."""
     for part in trial.parts:
         if name in part.methods:
             yield part.file, part.methods[name].name
@@ -47,7 +47,7 @@ def _definitions(trial: Trial, name: str) -> Iterator[tuple[SourceFile, cst.CSTN
 
 
 def _uses(trial: Trial, name: str) -> Iterator[tuple[SourceFile, cst.CSTNode]]:
-    """The name on ``self``, on ``super()``, and on what holds the trial."""
+    """Yield the name on ``self``, on ``super()``, and on what holds the trial."""
     for file, node, _ in references(trial, f"self.{name}"):
         if isinstance(node, cst.Attribute):
             yield file, node.attr

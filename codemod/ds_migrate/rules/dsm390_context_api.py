@@ -1,4 +1,4 @@
-"""What DeepSpeedTrialContext lacks and no rule converts is blocked, by name."""
+"""Block every use of the context that DeepSpeedTrialContext lacks and no rule converts."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def apply(ctx: RuleContext) -> None:
 
 
 def _feature_test(ctx: RuleContext, use: ContextUse) -> None:
-    """``if context.wrap_model is not None:`` asked whether the platform was there; it always was."""
+    """Replace ``context.wrap_model is not None``, a test for the platform, by True."""
     comparison = use.file.parent(use.node)
     if use.call is not None or use.attr not in DISTINCTIVE or not isinstance(comparison, cst.Comparison):
         return
@@ -115,7 +115,7 @@ def _feature_test(ctx: RuleContext, use: ContextUse) -> None:
 
 
 def _lengths(ctx: RuleContext, use: ContextUse) -> None:
-    """An epoch's length, and how many micro-batches a step takes."""
+    """Convert or report the length of an epoch and the number of micro-batches of a step."""
     if use.attr == "_epoch_len" and ctx.plan.accumulation.is_used:
         ctx.review(
             CODE, use.file, use.node, "with accumulation _epoch_len is in optimizer steps now, it was in micro-batches",

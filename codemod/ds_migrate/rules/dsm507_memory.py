@@ -1,4 +1,4 @@
-"""What training state takes in memory, and what stages, offload and precision would save."""
+"""Report the memory of training state, and what ZeRO stages, offload and precision would save."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def apply(ctx: RuleContext) -> None:
 
 
 def _others(ctx: RuleContext, states: int) -> Iterator[tuple[str, Bytes]]:
-    """What other options would make of it, as far as the trial can have them."""
+    """Yield what other options would make of it, as far as the trial can have them."""
     options, chosen = ctx.plan.options, ctx.plan.zero.stage
     precision, offload = options.precision or "fp32", options.offload
     if ctx.plan.form is not Form.SIMPLE or chosen == 0:

@@ -1,4 +1,4 @@
-"""``--precision`` says what the engine computes in."""
+"""Apply ``--precision``: the number format that the engine computes in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``--offload`` moves training state to host memory."""
+"""Apply ``--offload``: move training state to host memory."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ def apply(ctx: RuleContext) -> None:
 
 
 def needs_stage(plan: EnginePlan) -> bool:
-    """Whether another ZeRO stage is all that is missing."""
+    """Return whether another ZeRO stage is all that is missing."""
     return plan.form is Form.SIMPLE and plan.options.offload == "parameters" and plan.zero.stage > 0

@@ -1,4 +1,4 @@
-"""``--optimizer-in-config`` lets DeepSpeed make the optimizer, where it makes the same one."""
+"""Apply ``--optimizer-in-config``: let DeepSpeed make the optimizer, where it makes the same one."""
 
 from __future__ import annotations
 

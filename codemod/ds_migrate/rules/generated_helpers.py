@@ -1,4 +1,4 @@
-"""What ``--target determined`` writes into the file, because the official package has nothing like it."""
+"""Write classes into the file that ``--target determined`` needs and the official package lacks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ds_migrate.syntax.source import SourceFile
 _ENGINE_MODULE = '''
 
 class {name}(torch.nn.Module):
-    """The parameters of one optimizer, for an engine of its own; forward passes go through the models."""
+    """The parameters of one optimizer, for a separate engine; forward passes go through the models."""
 
     def __init__(self, optimizer, **models):
         super().__init__()
@@ -55,7 +55,7 @@ class {name}({callback}):
 
 
 def engine_module(ctx: RuleContext, file: SourceFile) -> str:
-    """The name of an ``EngineModule`` of the file's own, written above its trials."""
+    """Return the name of an ``EngineModule`` of the file's own, written above its trials."""
     name = ctx.written.get((file, "EngineModule"))
     if name is None:
         name = ctx.written[file, "EngineModule"] = file.names.fresh("EngineModule")
@@ -65,7 +65,7 @@ def engine_module(ctx: RuleContext, file: SourceFile) -> str:
 
 
 def schedule_callback(ctx: RuleContext, file: SourceFile) -> str:
-    """The name of a callback class of the file's own that steps and saves a schedule."""
+    """Return the name of a callback class of the file's own that steps and saves a schedule."""
     name = ctx.written.get((file, "LRSchedule"))
     if name is None:
         name = ctx.written[file, "LRSchedule"] = file.names.fresh("LRSchedule", "LRScheduleCallback")

@@ -55,7 +55,7 @@ class Page:
     sections: Mapping[str, str]
 
     def block(self, heading: str) -> str:
-        """The code under a heading, "" where there is none."""
+        """Return the code under a heading, "" where there is none."""
         found = _FENCED.search(self.sections.get(heading, ""))
         return found.group(1) if found else ""
 
@@ -94,7 +94,7 @@ def page_of(code: Code) -> Page:
 
 
 def _split(text: str, mark: str) -> Iterator[tuple[str, str]]:
-    """Each heading with the text below it; blocks of code hold no headings."""
+    """Yield each heading with the text below it; blocks of code hold no headings."""
     heading, body, fenced = "", list[str](), False
     for line in text.splitlines():
         fenced ^= line.startswith("```")
@@ -109,6 +109,6 @@ def _split(text: str, mark: str) -> Iterator[tuple[str, str]]:
 
 
 def _unmarked(text: str) -> str:
-    """Markdown without back quotes and heading marks; code is indented."""
+    """Return Markdown without back quotes and heading marks, with its code indented."""
     text = _FENCED.sub(lambda block: textwrap.indent(block.group(1).rstrip("\n"), "    "), text)
     return re.sub(r"^### ", "", text, flags=re.M).replace("`", "")

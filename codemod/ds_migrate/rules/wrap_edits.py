@@ -1,4 +1,4 @@
-"""What several rules do alike."""
+"""Edits of ``wrap_*`` calls and statements, shared by the rules."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ds_migrate.trial.model import Optimizer, Trial, Wrap
 
 
 def unwrap(wrap: Wrap, rule: str, suffix: str = "", bare: bool = False) -> None:
-    """Put the wrapped expression where the ``wrap_*`` call stands; a statement that then says nothing goes, and so does
-    one that only renames a ``bare`` name which the engine is made of."""
+    """Replace a ``wrap_*`` call by the wrapped expression; remove a statement that then does nothing, and one that only
+    renames a ``bare`` name which the engine is made of."""
     file = wrap.file
     if not file.edits.once(wrap.call, rule):
         return
@@ -47,7 +47,7 @@ def unwrap(wrap: Wrap, rule: str, suffix: str = "", bare: bool = False) -> None:
 
 
 def collect(ctx: RuleContext, use: ContextUse, argument: cst.BaseExpression, rule: str, method: str) -> None:
-    """``context.wrap_model(x, ...)`` becomes ``context.engines.add_model(x)`` where it stands."""
+    """Convert ``context.wrap_model(x, ...)`` to ``context.engines.add_model(x)``."""
     file, call = use.file, use.call
     if call is None or not file.edits.once(call, rule):
         return
@@ -68,8 +68,8 @@ def collect(ctx: RuleContext, use: ContextUse, argument: cst.BaseExpression, rul
 
 
 def keep_layout(call: cst.Call, value: cst.BaseExpression, arg: cst.Arg) -> cst.BaseExpression:
-    """The argument as it stands once the call around it is gone: its lines move left by the call's indent; where it
-    needs parentheses of its own (comments beside it, or no brackets to hold its lines) it keeps the call's."""
+    """Return the argument without the call around it: its lines move left by the call's indent; where it needs
+    parentheses (comments beside it, or no brackets around its lines) it keeps those of the call."""
     opening = call.whitespace_before_args
     if not isinstance(opening, cst.ParenthesizedWhitespace):
         return value
@@ -95,7 +95,7 @@ def keep_layout(call: cst.Call, value: cst.BaseExpression, arg: cst.Arg) -> cst.
 
 
 class _Outdent(cst.CSTTransformer):
-    """Moves the continuation lines of an expression to the left."""
+    """A move of the continuation lines of an expression to the left."""
 
     def __init__(self, shift: int) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ def _outdented(line: cst.EmptyLine, shift: int) -> cst.EmptyLine:
 
 
 def _needs_parentheses(value: cst.BaseExpression) -> bool:
-    """Whether the expression spans lines without brackets of its own."""
+    """Return whether the expression spans lines and has no brackets."""
     if (
         isinstance(value, (cst.Call, cst.List, cst.Dict, cst.Tuple, cst.ListComp, cst.Subscript, cst.Name))
         or value.lpar
@@ -128,7 +128,7 @@ def _needs_parentheses(value: cst.BaseExpression) -> bool:
 
 
 def trim_comma(node: cst.CSTNode) -> cst.CSTNode:
-    """No comma dangles in a call on one line whose last arguments went."""
+    """Remove the last comma of a call on one line."""
     assert isinstance(node, cst.Call)
     last = node.args[-1] if node.args else None
     if last is None or not isinstance(last.comma, cst.Comma):
@@ -139,7 +139,7 @@ def trim_comma(node: cst.CSTNode) -> cst.CSTNode:
 
 
 def _removable(small: cst.CSTNode, statement: cst.BaseStatement) -> cst.CSTNode:
-    """The whole line when it holds nothing else, else the small statement."""
+    """Return the whole line when it holds nothing else, else the small statement."""
     if isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1:
         return statement
     return small
@@ -160,7 +160,7 @@ def remove_small(file: SourceFile, small: cst.CSTNode) -> None:
 
 
 def child_name(target: str) -> str:
-    """The name of a model as a child of its engine's module: ``netD`` for ``self.netD``."""
+    """Return the name of a model as a child of its engine's module: ``netD`` for ``self.netD``."""
     name = re.sub(r"\W+", "_", target.removeprefix("self.")).strip("_")
     return (
         f"{name}_model"
@@ -170,7 +170,7 @@ def child_name(target: str) -> str:
 
 
 def children_of(trial: Trial, optimizer: Optimizer) -> dict[str, str]:
-    """The models below an optimizer's engine by their names as children, each name once."""
+    """Return the models below an optimizer's engine by their names as children, each name once."""
     owned = list(optimizer.models or trial.models)
     if optimizer is trial.optimizers[0]:
         # models without an optimizer (teachers, averages, losses) are saved, moved and switched with the first engine

@@ -45,7 +45,7 @@ class Edits:
             self._touched.add(ancestor)
 
     def once(self, node: cst.CSTNode, what: str) -> bool:
-        """True the first time it is asked: two trials may share a base class, its edits are made once."""
+        """Return True on the first call for a node and a code: trials may share a base class."""
         if (node, what) in self._done:
             return False
         self._done.add((node, what))
@@ -116,13 +116,13 @@ class Edits:
         return statements
 
     def parse(self, code: str) -> list[Statement]:
-        """Statements written with ``\\n`` and four spaces, in the file's own newline and indent."""
+        """Parse statements written with ``\\n`` and four spaces into the file's newline and indent."""
         text = "".join(line + self.module.default_newline for line in self._reindented(code))
         return list(cst.parse_module(text, config=self.module.config_for_parsing).body)
 
     def lines(self, code: str) -> cst.SimpleStatementLine:
-        """Whole statements, likewise, that nothing looks into: they need no tree. Empty lines before the first are
-        kept."""
+        """Return whole statements, likewise, that nothing looks into: they need no tree. Empty lines before the first
+        are kept."""
         blank = len(code) - len(code.lstrip("\n"))
         lines: Any = _Lines(self._reindented(code))
         return cst.SimpleStatementLine([lines], leading_lines=[cst.EmptyLine(indent=False)] * blank)
@@ -131,7 +131,7 @@ class Edits:
         return [_reindent(line, self.module.default_indent) for line in code.strip("\n").split("\n")]
 
     def expression(self, code: str) -> cst.BaseExpression:
-        """An expression (it may span lines, written as for ``parse``)."""
+        """Return an expression (it may span lines, written as for ``parse``)."""
         if "\n" not in code:
             return cst.parse_expression(code)
         statement = self.parse(f"({code}\n)")[0]
@@ -151,7 +151,7 @@ def _reindent(line: str, indent: str) -> str:
 
 
 class _Lines:
-    """Stands in for the small statement of a line, and prints whole lines at the depth where they are put."""
+    """A placeholder for the small statement of a line, which prints whole lines at the depth where they are put."""
 
     def __init__(self, lines: list[str]) -> None:
         self._lines = lines
@@ -220,14 +220,14 @@ def _is_gone(statement: cst.CSTNode) -> bool:
 
 
 def _emptied(line: cst.CSTNode) -> cst.CSTNode:
-    """A line without its statement: a carrier for its comments until the block is settled."""
+    """Return a line without its statement: a carrier for its comments until the block is settled."""
     if not isinstance(line, cst.SimpleStatementLine):
         raise TypeError(f"only simple statements are removed, not {type(line).__name__}")
     return line.with_changes(body=[_GONE])
 
 
 def _ended(line: cst.SimpleStatementLine, last: cst.BaseSmallStatement) -> cst.SimpleStatementLine:
-    """The line, ending as it ended where its last statement went: without a semicolon, unless it had one."""
+    """Return the line, ending as it ended where its last statement went: without a semicolon, unless it had one."""
     if (
         not line.body
         or isinstance(last.semicolon, cst.Semicolon)
@@ -238,7 +238,7 @@ def _ended(line: cst.SimpleStatementLine, last: cst.BaseSmallStatement) -> cst.S
 
 
 def _surround(node: object, before: list[Any], after: list[Any]) -> cst.FlattenSentinel[cst.CSTNode]:
-    """Lines around a statement; the comment above it stays above what now comes first."""
+    """Put lines around a statement; the comment above it stays above what now comes first."""
     middle: list[Any] = list(node) if isinstance(node, cst.FlattenSentinel) else [node]
     if before and middle and isinstance(middle[0], (cst.SimpleStatementLine, cst.BaseCompoundStatement)):
         leading = middle[0].leading_lines
@@ -252,7 +252,7 @@ def _settle(block: cst.IndentedBlock | cst.Module) -> cst.IndentedBlock | cst.Mo
     kept: list[cst.CSTNode] = []
     carried: list[cst.EmptyLine] = []
     for statement in block.body:
-        if isinstance(statement, cst.If) and _says_nothing(statement):
+        if isinstance(statement, cst.If) and _has_no_effect(statement):
             carried.extend((*statement.leading_lines, *_comment_lines(statement)))
             continue
         if _is_gone(statement):
@@ -271,13 +271,13 @@ def _settle(block: cst.IndentedBlock | cst.Module) -> cst.IndentedBlock | cst.Mo
     return block.with_changes(body=kept)
 
 
-def _says_nothing(node: cst.If | cst.Else) -> bool:
-    """Whether every branch went, and nothing is missed when the conditions are not asked."""
+def _has_no_effect(node: cst.If | cst.Else) -> bool:
+    """Return whether every branch went, and nothing is missed when the conditions are not asked."""
     line = node.body.body[0] if isinstance(node.body, cst.IndentedBlock) else None
     emptied = isinstance(line, cst.SimpleStatementLine) and line.body[0] is _EMPTY
     if not emptied or isinstance(node, cst.Else):
         return emptied
-    return all(map(_is_pure, walk(node.test))) and (node.orelse is None or _says_nothing(node.orelse))
+    return all(map(_is_pure, walk(node.test))) and (node.orelse is None or _has_no_effect(node.orelse))
 
 
 def _is_pure(node: cst.CSTNode) -> bool:
@@ -288,14 +288,14 @@ def _is_pure(node: cst.CSTNode) -> bool:
 
 
 def _comment_lines(node: cst.CSTNode) -> list[cst.EmptyLine]:
-    """The comments of what goes, each on a line of its own (those above an ``if`` stay lines already)."""
+    """Return the comments of what goes, each on a line of its own (those above an ``if`` stay lines already)."""
     if isinstance(node, cst.If):
         node = node.with_changes(leading_lines=[])
     return [cst.EmptyLine(comment=cst.Comment(text)) for text in comments(node)]
 
 
 def _tidy(lines: list[cst.EmptyLine]) -> list[cst.EmptyLine]:
-    """Comments as they were; of blank lines without a comment beside them, none (they parted statements now gone)."""
+    """Keep comments, and drop blank lines without a comment beside them: they separated removed statements."""
     if any(line.comment for line in lines):
         return lines
     return lines[:1]

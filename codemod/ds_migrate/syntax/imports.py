@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Imports:
-    """Adds imports to one file: each asked for once, named after what the file already calls it."""
+    """The imports to add to one file: each once, under the name that the file already uses."""
 
     def __init__(self, file: SourceFile) -> None:
         self._file = file
@@ -23,7 +23,7 @@ class Imports:
         self._above: dict[cst.SimpleStatementLine, list[tuple[int, tuple[bool, str], str]]] = {}
 
     def module(self, name: str, alias: str | None = None) -> str:
-        """The name by which the file can use a module, imported if it is not."""
+        """Return the name by which the file can use a module, imported if it is not."""
         if name in self._wanted:
             return self._wanted[name]
         names = self._file.names
@@ -36,7 +36,7 @@ class Imports:
         return bound
 
     def name(self, module: str, name: str) -> str:
-        """The name by which the file can use ``module.name``, imported from there if it is not."""
+        """Return the name by which the file can use ``module.name``, imported from there if it is not."""
         qualified = f"{module}.{name}"
         if qualified in self._wanted:
             return self._wanted[qualified]
@@ -52,7 +52,7 @@ class Imports:
         return bound
 
     def insert(self, text: str, module: str, is_from: bool) -> None:
-        """Before the first import of the same section that sorts after it, else after the section's last."""
+        """Insert before the first import of the same section that sorts after it, else after the section's last."""
         section = _section(module)
         lines = [
             s for s in self._file.module.body if isinstance(s, cst.SimpleStatementLine) and _imported(s) is not None
@@ -82,7 +82,7 @@ class Imports:
             self._top(text)
 
     def _before(self, line: cst.SimpleStatementLine, section: int, order: tuple[bool, str], text: str) -> None:
-        """Among what else comes before that import: sorted, an empty line between sections."""
+        """Insert among what else comes before that import: sorted, with an empty line between sections."""
         above = self._above.setdefault(line, [])
         known = _block(above, _key(line)[0])
         above.append((section, order, text))
@@ -90,7 +90,7 @@ class Imports:
         self._file.before(line, _block(above, _key(line)[0]), instead_of=known)
 
     def _top(self, text: str) -> None:
-        """A file without imports: after its docstring."""
+        """Insert after the docstring of a file without imports."""
         body = self._file.module.body
         first = body[0]
         if isinstance(first, cst.SimpleStatementLine) and isinstance(first.body[0], cst.Expr) and len(body) > 1:
@@ -101,7 +101,7 @@ class Imports:
 
 
 def _block(imports: list[tuple[int, tuple[bool, str], str]], following: int) -> str:
-    """Sorted imports as lines. The empty line at the top is for the import that follows, when its section differs."""
+    """Return sorted imports as lines; an empty line separates the import that follows when its section differs."""
     lines = ["\n" if imports and imports[-1][0] != following else ""]
     for index, (section, _, text) in enumerate(imports):
         parted = index and imports[index - 1][0] != section
@@ -119,7 +119,7 @@ def _imported(line: cst.SimpleStatementLine) -> str | None:
 
 
 def _section(module: str) -> int:
-    """-1 ``__future__``, 0 the standard library, 1 other packages, 2 relative imports."""
+    """Return -1 for ``__future__``, 0 for the standard library, 1 for other packages, 2 for relative imports."""
     if module == "__future__":
         return -1
     if module.startswith("."):

@@ -1,4 +1,4 @@
-"""Generated lines that are too long, folded at their brackets."""
+"""Fold generated lines that are too long at their brackets."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _INDENT = 4
 
 
 def fold(code: str, column: int) -> str:
-    """Statements written with ``\\n`` and four spaces, to stand at ``column`` (from 0): long lines are folded."""
+    """Fold the long lines of statements written with ``\\n`` and four spaces, to stand at ``column`` (from 0)."""
     return "\n".join(part for line in code.split("\n") for part in _folded(line, column))
 
 
 def _folded(line: str, column: int) -> list[str]:
-    """The line, or its outermost brackets opened: what is in them on lines of its own, one for each comma."""
+    """Return the line, or its outermost brackets opened: what is in them on lines of its own, one for each comma."""
     if column + len(line) <= WIDTH or "#" in line:
         return [line]
     places = _outermost(line)
@@ -34,7 +34,7 @@ def _folded(line: str, column: int) -> list[str]:
 
 
 def _outermost(line: str) -> tuple[int, list[int], int] | None:
-    """Where the last outermost pair of brackets with something in it opens and closes, and the commas between."""
+    """Return where the last outermost pair of brackets with content opens and closes, and the commas between."""
     depth, opening, commas, split = 0, 0, list[int](), True
     found: tuple[int, list[int], int] | None = None
     try:

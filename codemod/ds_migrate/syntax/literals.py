@@ -1,4 +1,4 @@
-"""Dict literals: more pairs, laid out as those that are there."""
+"""Add pairs to a dict literal, laid out as those that are there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ds_migrate.syntax.nodes import code
 
 
 def add_pairs(node: cst.CSTNode, pairs: Mapping[str, str], room: int = 1000) -> cst.CSTNode:
-    """A dict display with pairs at its end, each on a line of its own where the others are.
+    """Return a dict display with pairs at its end, each on a separate line where the others are.
 
     Args:
         node: the dict.
@@ -39,7 +39,7 @@ def add_pairs(node: cst.CSTNode, pairs: Mapping[str, str], room: int = 1000) -> 
 
 
 def _on_lines(node: cst.Dict) -> cst.Dict:
-    """A dict on one line with a line for each pair."""
+    """Return a dict on one line with a line for each pair."""
     inside = cst.ParenthesizedWhitespace(indent=True, last_line=cst.SimpleWhitespace("    "))
     *others, last = node.elements
     return node.with_changes(
@@ -58,7 +58,7 @@ def _joined(
 
 
 def _between(node: cst.Dict) -> cst.BaseParenthesizableWhitespace:
-    """What stands between two pairs, without the comments there."""
+    """Return what stands between two pairs, without the comments there."""
     first = node.elements[0]
     if len(node.elements) > 1 and isinstance(first.comma, cst.Comma):
         return _plain(first.comma.whitespace_after)

@@ -1,4 +1,4 @@
-"""What the names of a file mean: imports and their aliases, resolved by binding, never by text."""
+"""Resolve the names of a file through its imports and their aliases, by binding, never by text."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Names:
         self.taken = self.used | set(self.bindings)
 
     def qualified(self, node: cst.CSTNode | None) -> str | None:
-        """``determined.pytorch.DataLoader`` for whatever spelling of it; None for what is not a dotted name."""
+        """Return ``determined.pytorch.DataLoader`` for any spelling of it; None for what is not a dotted name."""
         name = dotted(node)
         if name is None:
             return None
@@ -50,13 +50,13 @@ class Names:
         return f"{bound}.{rest}" if rest else bound
 
     def fresh(self, *wishes: str) -> str:
-        """The first wish that no name of the file has yet, else the last one numbered; taken from now on."""
+        """Return the first wish that no name of the file has yet, else the last one numbered; taken from now on."""
         name = self.free(*wishes)
         self.taken.add(name)
         return name
 
     def free(self, *wishes: str) -> str:
-        """The same for a local name: other functions may use it too."""
+        """Return the same for a local name: other functions may use it too."""
         for wish in wishes:
             if wish not in self.taken:
                 return wish

@@ -1,4 +1,4 @@
-"""Small questions to ask of a libcst tree: walk it, name it, parse a piece of it.
+"""Walk, index and query a libcst tree.
 
 ``libcst.matchers``, ``libcst.codemod`` and the metadata providers answer the same questions at ten times the start-up
 and run time, so nothing here uses them.
@@ -49,13 +49,13 @@ def _node_fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
 
 
 def _is_node(kind: type) -> bool:
-    """Whether instances of the class are nodes; asked of each class once (CSTNode's own check is an ABC's)."""
+    """Return whether instances of the class are nodes; asked of each class once (CSTNode's own check is an ABC's)."""
     _nodes[kind] = issubclass(kind, cst.CSTNode)
     return _nodes[kind]
 
 
 def children(node: cst.CSTNode) -> list[cst.CSTNode]:
-    """The nodes directly below, in source order, without white space and punctuation."""
+    """Return the nodes directly below, in source order, without white space and punctuation."""
     kind = type(node)
     found: list[cst.CSTNode] = []
     for name in _fields.get(kind) or _node_fields(kind):
@@ -69,7 +69,7 @@ def children(node: cst.CSTNode) -> list[cst.CSTNode]:
 
 
 def walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """The node and everything below it, in source order."""
+    """Yield the node and everything below it, in source order."""
     stack = [node]
     while stack:
         current = stack.pop()
@@ -80,7 +80,7 @@ def walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
 
 
 def dotted(node: cst.CSTNode | None) -> str | None:
-    """``a.b.c`` for a name or a chain of attributes of one, else None."""
+    """Return ``a.b.c`` for a name or a chain of attributes of one, else None."""
     parts: list[str] = []
     while type(node) is cst.Attribute:  # asked of nearly every node: isinstance() runs ABCMeta's Python code each time
         parts.append(node.attr.value)
@@ -92,7 +92,7 @@ def dotted(node: cst.CSTNode | None) -> str | None:
 
 
 def argument(call: cst.Call, position: int | None, keyword: str) -> cst.Arg | None:
-    """The argument given at ``position`` or as ``keyword=``; None when absent (or hidden behind ``*`` or ``**``)."""
+    """Return the argument at ``position`` or with ``keyword=``; None when absent or hidden behind ``*`` or ``**``."""
     for index, arg in enumerate(call.args):
         if arg.star:
             return None
@@ -105,17 +105,17 @@ def argument(call: cst.Call, position: int | None, keyword: str) -> cst.Arg | No
 
 
 def has_star(call: cst.Call) -> bool:
-    """Whether ``*args`` or ``**kwargs`` hide what the call is given."""
+    """Return whether ``*args`` or ``**kwargs`` hide what the call is given."""
     return any(arg.star for arg in call.args)
 
 
 def is_literal(node: cst.BaseExpression, value: str) -> bool:
-    """Whether the expression is the bare name ``value`` (``True``, ``None``, ...)."""
+    """Return whether the expression is the bare name ``value`` (``True``, ``None``, ...)."""
     return isinstance(node, cst.Name) and node.value == value
 
 
 def number(node: cst.BaseExpression) -> int | float | None:
-    """The value of a numeric literal, else None."""
+    """Return the value of a numeric literal, else None."""
     if isinstance(node, cst.Integer):
         return int(node.value.replace("_", ""), 0)
     if isinstance(node, cst.Float):
@@ -127,7 +127,7 @@ def number(node: cst.BaseExpression) -> int | float | None:
 
 
 def targets(node: cst.CSTNode) -> list[cst.BaseExpression]:
-    """What an assignment of any kind sets; nothing for other nodes and for bare annotations."""
+    """Return what an assignment of any kind sets; nothing for other nodes and for bare annotations."""
     if type(node) is cst.Assign:  # as in dotted()
         return [target.target for target in node.targets]
     if (type(node) is cst.AnnAssign or type(node) is cst.AugAssign) and node.value is not None:
@@ -136,30 +136,30 @@ def targets(node: cst.CSTNode) -> list[cst.BaseExpression]:
 
 
 def dotted_names(node: cst.CSTNode) -> set[str]:
-    """Every name and attribute chain below the node, and each one's beginnings."""
+    """Return every name and attribute chain below the node, and each one's beginnings."""
     return {name for n in walk(node) if (name := dotted(n)) is not None}
 
 
 def code(node: cst.CSTNode) -> str:
-    """The source text of an expression or statement, on its own."""
+    """Return the source text of an expression or statement, on its own."""
     state = PlainState(default_indent="    ", default_newline="\n")
     node._codegen(state)
     return "".join(state.tokens)
 
 
 def body_of(node: cst.FunctionDef | cst.ClassDef) -> Sequence[cst.BaseStatement | cst.BaseSmallStatement]:
-    """The statements of a function or class, whether in a block or behind the colon."""
+    """Return the statements of a function or class, whether in a block or behind the colon."""
     return node.body.body
 
 
 def parameters(function: cst.FunctionDef) -> list[cst.Param]:
-    """Positional parameters in order, keyword-only ones after them."""
+    """Return positional parameters in order, keyword-only ones after them."""
     params = function.params
     return [*params.posonly_params, *params.params, *params.kwonly_params]
 
 
 def docstring(function: cst.FunctionDef) -> cst.SimpleStatementLine | None:
-    """The statement that holds the docstring, if there is one."""
+    """Return the statement that holds the docstring, if there is one."""
     body = body_of(function)
     if not body or not isinstance(body[0], cst.SimpleStatementLine):
         return None
@@ -178,7 +178,7 @@ class _CommentCollector(cst.CSTVisitor):
 
 
 def comments(*nodes: cst.CSTNode) -> list[str]:
-    """Every comment inside the nodes, in source order."""
+    """Return every comment inside the nodes, in source order."""
     collector = _CommentCollector()
     for node in nodes:
         if "#" in code(node):  # nearly never, and looking into white space takes long

@@ -76,19 +76,19 @@ class SourceFile:
         return data
 
     def render(self) -> bytes:
-        """The file with every edit applied."""
+        """Return the file with every edit applied."""
         return self._encode(self._text.rewritten(self.edits.apply()))
 
     def position(self, node: cst.CSTNode) -> tuple[int, int]:
-        """Line and column of the node's first token, both from 1."""
+        """Return line and column of the node's first token, both from 1."""
         return self._text.position(node)
 
     def nodes(self, *kinds: type[cst.CSTNode], below: cst.CSTNode | None = None) -> list[Any]:
-        """Every node of exactly these classes in source order, of the file or of a part of it."""
+        """Return every node of exactly these classes in source order, of the file or of a part of it."""
         return self._index.below(self.module if below is None else below, kinds)
 
     def values_of(self, names: set[str], scope: cst.CSTNode) -> list[cst.BaseExpression]:
-        """Everything that is assigned to one of the dotted names below ``scope``, in source order."""
+        """Return everything that is assigned to one of the dotted names below ``scope``, in source order."""
         assignments = self.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign, below=scope)
         return [node.value for node in assignments if any(dotted(t) in names for t in targets(node))]
 
@@ -96,22 +96,22 @@ class SourceFile:
         return next(self._index.ancestors(node), None)
 
     def ancestors(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-        """From the node's parent up to the module."""
+        """Yield the node's parent and so on up to the module."""
         return self._index.ancestors(node)
 
     def function(self, node: cst.CSTNode) -> cst.FunctionDef | None:
-        """The innermost function around the node."""
+        """Return the innermost function around the node."""
         return next((a for a in self.ancestors(node) if type(a) is cst.FunctionDef), None)
 
     def statement(self, node: cst.CSTNode) -> cst.BaseStatement:
-        """The innermost statement that holds the node: a line, or the head of a compound statement."""
+        """Return the innermost statement that holds the node: a line, or the head of a compound statement."""
         for candidate in (node, *self.ancestors(node)):
             if isinstance(candidate, cst.BaseStatement):
                 return candidate
-        raise AssertionError("every expression stands in a statement")
+        raise AssertionError("every expression is in a statement")
 
     def statement_in(self, node: cst.CSTNode, function: cst.FunctionDef) -> cst.BaseStatement | None:
-        """The statement directly in the function's body that holds the node; None when it is not inside."""
+        """Return the statement directly in the function's body that holds the node; None when it is not inside."""
         inner: cst.CSTNode = node
         for outer in self.ancestors(node):
             if outer is function.body and isinstance(inner, cst.BaseStatement):
@@ -142,7 +142,7 @@ class SourceFile:
         self.edits.remove(statement)
 
     def keep_comments(self, node: cst.CSTNode, *going: cst.CSTNode) -> None:
-        """Comments inside ``going``, a part of the statement of ``node``, move above that statement."""
+        """Move comments inside ``going``, a part of the statement of ``node``, above that statement."""
         found = comments(*going)
         if found:
             statement = self.statement(node)

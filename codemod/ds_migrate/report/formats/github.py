@@ -14,7 +14,7 @@ _LEVELS = {Severity.ERROR: "error", Severity.BLOCKED: "error", Severity.REVIEW: 
 
 
 def to_github(report: Report, mode: Mode) -> Iterator[str]:
-    """What waits or went wrong, and what to review; what was converted without a doubt is not annotated."""
+    """Yield what waits or went wrong, and what to review; what was converted without a doubt is not annotated."""
     for work in pending.waiting(report, mode):
         yield _annotation("warning", work.file, work.line, 0, pending.CODE, work.message)
     for file in report.files:
@@ -31,12 +31,12 @@ def _annotation(level: str, file: FileResult, line: int, column: int, title: str
         properties["line"] = str(line)
         if column:
             properties["col"] = str(column)
-    said = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
-    return f"::{level} {said}::{_data(message)}"
+    listed = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
+    return f"::{level} {listed}::{_data(message)}"
 
 
 def _relative(file: FileResult) -> str:
-    """As GitHub knows it: relative to the checkout."""
+    """Return the path relative to the checkout, as GitHub has it."""
     real = os.path.realpath(file.path)
     path = os.path.relpath(real, os.path.realpath(os.environ.get("GITHUB_WORKSPACE") or "."))
     return os.fsencode(path).decode("utf-8", "backslashreplace").replace(os.sep, "/")

@@ -62,8 +62,8 @@ def _findings(report: Report) -> Iterator[str]:
         for file, finding in found:
             help_text = f"<p class=help>{escape(visible(finding.help))}</p>" if finding.help else ""
             link = f'<a href="#{_anchor(report, file)}">{escape(place(file, finding))}</a>'
-            said = escape(visible(finding.message))
-            yield f"<li><code class=code>{finding.code}</code> {said} <span class=at>{link}</span>{help_text}</li>"
+            message = escape(visible(finding.message))
+            yield f"<li><code class=code>{finding.code}</code> {message} <span class=at>{link}</span>{help_text}</li>"
         yield "</ul></section>"
 
 
@@ -79,8 +79,8 @@ def _files(report: Report) -> Iterator[str]:
         yield f'<details class=file open id="{_anchor(report, file)}">'
         yield f"<summary><code>{escape(visible(str(file.path)))}</code>{state}</summary>"
         for trial in file.trials:
-            name, said = escape(visible(trial.name)), _TRIALS[trial.status]
-            yield f"<p class='trial {trial.status.value}'><b>{name}</b> {said}</p>"
+            name, state = escape(visible(trial.name)), _TRIALS[trial.status]
+            yield f"<p class='trial {trial.status.value}'><b>{name}</b> {state}</p>"
         if file.to_write:
             yield from _diff(file)
         yield "</details>"
@@ -104,8 +104,7 @@ def _diff(file: FileResult) -> Iterator[str]:
 
 
 def _note(note: Finding) -> str:
-    said = escape(visible(note.message))
-    why = f"<code class=code>{note.code}</code> {said}"
+    why = f"<code class=code>{note.code}</code> {escape(visible(note.message))}"
     return f"<tr class='note {note.severity.value}'><td></td><td colspan=3>{why}</td></tr>"
 
 
@@ -132,7 +131,7 @@ def _side(source: SourceText, index: int | None, kind: str, spans: Sequence[Span
 
 
 def _line(source: SourceText, index: int, spans: Sequence[Span]) -> str:
-    """A line with its tokens coloured and its changed words marked."""
+    """Return a line with its tokens coloured and its changed words marked."""
     edges = sorted({edge for span in spans for edge in span})
     shown: list[str] = []
     at = 0

@@ -12,7 +12,7 @@ SCHEMA = 1
 
 
 def to_json(report: Report) -> str:
-    """One JSON document in ASCII, so that every terminal, pipe and file name survives it."""
+    """Return one JSON document in ASCII, so that any terminal, pipe and file name can hold it."""
     return json.dumps(document(report), indent=2)
 
 

@@ -27,7 +27,7 @@ _BASE = "SRCROOT"
 
 
 def to_sarif(report: Report, mode: Mode) -> str:
-    """One SARIF log in ASCII."""
+    """Return one SARIF log in ASCII."""
     return json.dumps(log(report, mode), indent=2)
 
 
@@ -81,7 +81,7 @@ def _text(finding: Finding) -> str:
 
 
 def _work(work: pending.Waiting, here: Path) -> dict[str, Any]:
-    """A conversion that waits, with what it does where, and the whole of it as a fix."""
+    """Return a conversion that waits, with what it does where, and the whole of it as a fix."""
     result = _result(pending.CODE, "warning", work.message, [_at(work.file, work.line, 0, here)])
     done = [(file, f) for file in work.files for f in file.findings if f.severity is Severity.CONVERTED and file.before]
     if done:
@@ -122,7 +122,7 @@ def _artifact_change(file: FileResult, here: Path) -> dict[str, Any]:
 
 
 def _replacement(file: FileResult, change: Change, old: Sequence[bytes], new: Sequence[bytes]) -> dict[str, Any]:
-    """Whole lines for whole lines; a file to create is inserted into nothing."""
+    """Return the replacement of whole lines by whole lines; a file to create is inserted into an empty one."""
     encoding = encoding_of(file, file.before or b"")
     end_line, end_column = change.old_end + 1, 1
     if change.old_end == len(old) and old and not old[-1].endswith(b"\n"):

@@ -55,7 +55,7 @@ def _problems(path: Path, engines: list[Any]) -> Iterator[str]:
         try:
             yield from (f"engine {index}: {difference}" for difference in _differences(folder, engine, was))
         except (OSError, RuntimeError, KeyError, TypeError, AttributeError) as error:
-            logger.debug(f"What {folder} was saved from cannot be told: {error!r}")  # loading it says more
+            logger.debug(f"cannot determine what {folder} was saved from: {error!r}")  # loading it reports more
 
 
 def _sharding(folder: Path) -> str:

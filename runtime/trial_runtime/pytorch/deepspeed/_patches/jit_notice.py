@@ -40,7 +40,7 @@ def tell(name: str) -> None:
     if lock.exists() and lock.stat().st_mtime < _STARTED:  # not another rank's of this run
         logger.warning(
             f"DeepSpeed waits for another process that compiles {name}. If there is none, one was killed while it "
-            f"compiled: remove {lock}, and this run goes on."
+            f"compiled: remove {lock}, and this run continues."
         )
     elif not is_compiled(name):
         logger.warning(f"DeepSpeed compiles {name}, which takes a minute or more, once (it is kept in {folder}).")

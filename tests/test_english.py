@@ -1,0 +1,82 @@
+"""Messages, pages and documentation are in the English that readers of torch's documentation expect."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+# Words of private idiom, with what to write instead.
+IDIOM = {
+    r"cannot be told|cannot tell": "cannot determine",
+    r"\b(is|are) (told|said)\b": "is reported, logged or warned about",
+    r"\bsays so\b": "reports it",
+    r"\bgoes on\b|\bgo on\b|\bwent on\b": "continues, resumes",
+    r"\bstands in\b": "replaces, is in",
+    r"\bof (its|their|one's) own\b": "separate",
+    r"\bmend(s|ed|ing)?\b": "fix",
+    r"\bwhat becomes of\b": "the result of",
+    r"\bwhat it is given\b": "its arguments",
+    r"\btake (it|that|the \w+) (out|back)\b": "remove, undo",
+}
+WORST = re.compile("|".join(f"(?:{pattern})" for pattern in IDIOM), re.IGNORECASE)
+PYTHON = ("codemod", "runtime")
+TEXTS = ("codemod/ds_migrate/rules/catalog/*.md", "docs/**/*.md", "README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+# What is not in that English yet: none may be added.
+TO_REWRITE = (
+    "codemod/ds_migrate/conversion",
+    "codemod/ds_migrate/ds_config",
+    "codemod/ds_migrate/experiment",
+    "codemod/ds_migrate/pipeline.py",
+    "codemod/ds_migrate/project",
+    "codemod/ds_migrate/rules/catalog/DSM015.md",  # quotes the conversion
+    "codemod/ds_migrate/rules/catalog/DSM413.md",  # quotes the experiment configs
+)
+
+
+def messages(path: Path) -> Iterator[tuple[int, str]]:
+    """The strings of a module that are no docstrings."""
+    tree = ast.parse(path.read_text("utf-8"))
+    docstrings = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node.lineno, node.value
+
+
+def prose(path: Path) -> Iterator[tuple[int, str]]:
+    """The text of a Markdown file paragraph by paragraph, without its blocks of code."""
+    text = re.sub(r"^```.*?^```$", lambda code: "\n" * code[0].count("\n"), path.read_text("utf-8"), flags=re.M | re.S)
+    line = 1
+    for paragraph in text.split("\n\n"):
+        yield line, paragraph
+        line += paragraph.count("\n") + 2
+
+
+def offenders(path: Path) -> list[str]:
+    found = messages(path) if path.suffix == ".py" else prose(path)
+    name = path.relative_to(ROOT).as_posix()
+    return [f"{name}:{line}: {m[0]!r}" for line, text in found for m in WORST.finditer(" ".join(text.split()))]
+
+
+def files() -> list[Path]:
+    python = [path for folder in PYTHON for path in sorted((ROOT / folder).rglob("*.py"))]
+    return python + [path for pattern in TEXTS for path in sorted(ROOT.glob(pattern))]
+
+
+def is_to_rewrite(path: Path) -> bool:
+    name = path.relative_to(ROOT).as_posix()
+    return any(name == part or name.startswith(f"{part}/") for part in TO_REWRITE)
+
+
+def test_messages_and_documents_hold_no_private_idiom() -> None:
+    found = [offender for path in files() if not is_to_rewrite(path) for offender in offenders(path)]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("sentence", ["which one cannot be told", "this is said once", "a file of its own", "Mend it."])
+def test_the_worst_words_are_found(sentence: str) -> None:
+    assert WORST.search(sentence)
