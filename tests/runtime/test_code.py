@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import toys
+from forked_python import forked_python
 from trial_runtime import pytorch
 from trial_runtime.pytorch._checkpoints.trial_code import save_code, trial_root
 
@@ -36,7 +37,7 @@ def write(path: Path, imports: str = "", hparams: dict[str, object] | None = Non
 
 
 def run(folder: Path, *command: str) -> None:
-    done = subprocess.run([sys.executable, *command], cwd=folder, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([forked_python(), *command], cwd=folder, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 import torch
 import toys
 from distributed import run_ranks
+from forked_python import forked_python
 from test_oracle import theirs
 from trial_runtime import pytorch
 from trial_runtime.errors import InvalidCheckpointException
@@ -199,7 +199,7 @@ def written_by_its_deepspeed_trial(folder: Path, batches: int, stage: int) -> Pa
     environment = {**os.environ, "XDG_DATA_HOME": str(folder / "data"), "OMP_NUM_THREADS": "1"}
     empty = folder / "empty"
     empty.mkdir(parents=True)  # it copies the working directory into checkpoints
-    command = [sys.executable, str(script), str(batches), str(stage)]
+    command = [forked_python(), str(script), str(batches), str(stage)]
     done = subprocess.run(command, cwd=empty, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-3000:]
     found = sorted(folder.glob("data/**/trial_state.pkl"), key=lambda path: path.stat().st_mtime)

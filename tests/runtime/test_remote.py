@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 import torch
 import toys
 from distributed import run_ranks
+from forked_python import forked_python
 from trial_runtime import export, pytorch
 from trial_runtime._redaction import MASK, masked_text, masked_words
 from trial_runtime._storage import remote
@@ -242,7 +242,7 @@ checkpoint_storage:
 
 def ds_train(folder: Path, *options: object) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(toys.__file__).parent)}
-    command = [sys.executable, "-m", "trial_runtime.train", "const.yaml", *map(str, options)]
+    command = [forked_python(), "-m", "trial_runtime.train", "const.yaml", *map(str, options)]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=200)
 
 

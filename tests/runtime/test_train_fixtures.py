@@ -3,12 +3,12 @@
 import json
 import os
 import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_python import forked_python
 from ports import free_port
 
 pytestmark = pytest.mark.skipif(find_spec("deepspeed") is None, reason="needs the extra runtime")
@@ -47,7 +47,7 @@ def check(run: Path, slots: int) -> None:
 def launch(command: list[str], cwd: Path) -> subprocess.Popen[str]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
-        [sys.executable, *command],
+        [forked_python(), *command],
         cwd=cwd,
         env=environment,
         text=True,
