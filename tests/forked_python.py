@@ -61,15 +61,20 @@ def _start() -> tuple[ForkServer, str]:
     return server, str(script)
 
 
+_PASSED_ON = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2}
+
+
 def _run(address: str, script: str, arguments: list[str]) -> int:
+    signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)  # until they can be passed on
     client = SourceFileLoader("client", _CLIENT).load_module()
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(address)
     forked: ForkedProcess = client.ForkedProcess(
         connection, arguments, environment=dict(os.environ), directory=str(Path.cwd()), executable=script
     )
-    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2"):
-        signal.signal(getattr(signal, name), lambda number, _: forked.send_signal(number))
+    for number in _PASSED_ON:
+        signal.signal(number, lambda number, _: forked.send_signal(number))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
     code = forked.wait()
     if code < 0:
         if code != -signal.SIGKILL:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import toys
+from forked_python import forked_python
 from ports import free_port
 from trial_runtime.pytorch import deepspeed as det_ds
 
@@ -37,7 +38,7 @@ LAUNCHERS = {
 }
 
 
-def results(launcher: str, folder: Path) -> list[list[str]]:
+def results(launcher: str, folder: Path, python: str) -> list[list[str]]:
     (folder / "script.py").write_text(SCRIPT)
     environment = {
         name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")
@@ -48,21 +49,22 @@ def results(launcher: str, folder: Path) -> list[list[str]]:
         "OMP_NUM_THREADS": "1",
     }
     port = [f"--master_port={free_port()}"] if launcher == "deepspeed" else []
-    command = [sys.executable, *LAUNCHERS[launcher], *port, str(folder / "script.py"), str(folder)]
+    command = [python, *LAUNCHERS[launcher], *port, str(folder / "script.py"), str(folder)]
     done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return [line.split("RESULT")[1].split() for line in done.stdout.splitlines() if "RESULT" in line]
 
 
 def test_plain_python(tmp_path: Path) -> None:
-    found = results("python", tmp_path)
+    found = results("python", tmp_path, sys.executable)
     assert [ranks for ranks, _ in found] == ["1", "1", "1"]
     assert len({loss for _, loss in found}) == 1
 
 
+@pytest.mark.parametrize("python", ["forked", pytest.param("new", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("launcher", ["torchrun", "deepspeed"])
-def test_two_ranks(launcher: str, tmp_path: Path) -> None:
-    found = results(launcher, tmp_path)
+def test_two_ranks(launcher: str, python: str, tmp_path: Path) -> None:
+    found = results(launcher, tmp_path, sys.executable if python == "new" else forked_python())
     assert [ranks for ranks, _ in found] == ["2", "2", "2"]
     assert len({loss for _, loss in found}) == 1
 

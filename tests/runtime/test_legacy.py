@@ -120,7 +120,7 @@ deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # or init_distri
 import torch
 import determined.pytorch as det_pytorch
 from determined.pytorch import deepspeed as det_ds
-from trial_runtime.pytorch import _rng
+from trial_runtime.pytorch._data.rng import seed_everything
 import test_legacy
 
 def on_cpu(context):  # it refuses to start without a GPU; nothing else of it is changed
@@ -128,7 +128,7 @@ def on_cpu(context):  # it refuses to start without a GPU; nothing else of it is
 
 det_ds.DeepSpeedTrialContext._init_device = on_cpu
 batches, stage = map(int, sys.argv[1:])
-_rng.seed_everything(7)
+seed_everything(7)
 
 class Counting(test_legacy.Counting, det_pytorch.PyTorchCallback):
     pass

@@ -86,7 +86,10 @@ def test_each_converted_config_runs(config: Path, slots: int, tmp_path: Path) ->
     check(tmp_path / "run", slots)
 
 
-@pytest.mark.parametrize("config", CONVERTED, ids=name_of)
+ONE_CONVERTED = [pytest.param(path, marks=pytest.mark.slow if path != CONVERTED[0] else ()) for path in CONVERTED]
+
+
+@pytest.mark.parametrize("config", ONE_CONVERTED, ids=name_of)
 def test_each_converted_config_runs_on_two_nodes(config: Path, tmp_path: Path) -> None:
     train_on_two_nodes([str(config), *options_for(config, tmp_path / "run")], tmp_path)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_python import forked_python
 from ports import free_port
 from trial_runtime._cluster_info import ENV_VAR
 from trial_runtime.train.run.external_launcher import slurm_environment
@@ -51,10 +52,14 @@ dist.destroy_process_group()
 
 
 class Experiment:
-    """A folder ``exp`` with a config and a script, and a working directory beside it."""
+    """A folder ``exp`` with a config and a script, and a working directory beside it.
 
-    def __init__(self, folder: Path, script: str, config: str = CONFIG) -> None:
+    python: what its processes are started with; the stand-in saves them the import of torch.
+    """
+
+    def __init__(self, folder: Path, script: str, config: str = CONFIG, python: str = "") -> None:
         self.folder = folder
+        self.python = python or forked_python()
         self.context = folder / "exp"
         self.context.mkdir()
         (self.context / "c.yaml").write_text(config)
@@ -68,7 +73,7 @@ class Experiment:
         self, *options: str, command: tuple[str, ...] = ("-m", "trial_runtime.train"), **variables: str
     ) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, *command, "exp/c.yaml", "--hparam", "width=4", *options],
+            [self.python, *command, "exp/c.yaml", "--hparam", "width=4", *options],
             cwd=self.folder,
             env={**self.environment(), **variables},
             stdout=subprocess.PIPE,
@@ -96,7 +101,7 @@ class Experiment:
 
 
 def test_a_script_runs_as_it_did_on_the_cluster(tmp_path: Path) -> None:
-    experiment = Experiment(tmp_path, REPORT)
+    experiment = Experiment(tmp_path, REPORT, python=sys.executable)
 
     code, out, err = experiment.run()
 
@@ -117,7 +122,7 @@ def test_a_script_runs_as_it_did_on_the_cluster(tmp_path: Path) -> None:
 
 
 def test_several_slots_are_as_many_ranks(tmp_path: Path) -> None:
-    experiment = Experiment(tmp_path, REPORT)
+    experiment = Experiment(tmp_path, REPORT, python=sys.executable)
 
     code, out, err = experiment.run("--slots", "2")
 
@@ -131,7 +136,7 @@ def test_several_slots_are_as_many_ranks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_under_torchrun_the_ranks_found_are_joined(nodes: int, tmp_path: Path) -> None:
-    experiment = Experiment(tmp_path, REPORT)
+    experiment = Experiment(tmp_path, REPORT, python=sys.executable if nodes == 1 else "")
     launcher = (
         "-m", "torch.distributed.run", f"--nnodes={nodes}", f"--nproc-per-node={2 // nodes}", "--rdzv-backend=c10d",
         f"--rdzv-endpoint=localhost:{free_port()}", "-m", "trial_runtime.train",
@@ -299,7 +304,7 @@ while True:
 @pytest.mark.parametrize("slots", [1, 2])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_reaches_every_rank_once(slots: int, number: signal.Signals, tmp_path: Path) -> None:
-    experiment = Experiment(tmp_path, WAITING)
+    experiment = Experiment(tmp_path, WAITING, python=sys.executable if number == signal.SIGINT else "")
     child = experiment.start("--slots", str(slots))
     assert child.stdout is not None
     for _ in range(slots):
@@ -318,7 +323,7 @@ def test_a_signal_reaches_every_rank_once(slots: int, number: signal.Signals, tm
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel tells a child of its parent's end on Linux only")
 @pytest.mark.parametrize("slots", [1, 2])
 def test_no_rank_outlives_a_killed_ds_train(slots: int, tmp_path: Path) -> None:
-    experiment = Experiment(tmp_path, WAITING)
+    experiment = Experiment(tmp_path, WAITING, python=sys.executable)
     child = experiment.start("--slots", str(slots))
     assert child.stdout is not None
     for _ in range(slots):
