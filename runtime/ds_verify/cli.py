@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shlex
+import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,13 +19,15 @@ from trial_runtime.train.config.document import load, split_assignment
 from trial_runtime.train.config.errors import ConfigError
 from trial_runtime.train.requirements import missing_runtime
 
+from ds_verify.launchers import has_gpu_driver
+
 if TYPE_CHECKING:
     from ds_verify.report import Verification
 
 SAME, DIFFERENT, NOT_RUN = 0, 1, 2
 
 _EPILOG = """\
-exit codes: 0 same; 1 different; 2 could not run; 130 interrupted
+exit codes: 0 same; 1 different; 2 could not run; 130 interrupted; 143 terminated
 """
 
 
@@ -81,13 +86,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if missing := missing_runtime():
             raise ConfigError(missing)
-        return _verify(options)
+        with _sigterm_raises():
+            return _verify(options)
     except ConfigError as error:
         print(f"ds-verify: {error}", file=sys.stderr)
         return NOT_RUN
     except KeyboardInterrupt:
         print("ds-verify: interrupted; both sides are stopped", file=sys.stderr)
-        return 130
+        return 128 + signal.SIGINT
+    except _Terminated:
+        print("ds-verify: terminated; both sides are stopped", file=sys.stderr)
+        return 128 + signal.SIGTERM
+
+
+class _Terminated(BaseException):
+    """SIGTERM, which then ends the ranks and removes the working copies as Ctrl-C does."""
+
+
+@contextlib.contextmanager
+def _sigterm_raises() -> Iterator[None]:
+    def terminate(*_: object) -> None:
+        raise _Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    former = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)
 
 
 def _verify(options: argparse.Namespace) -> int:
@@ -95,6 +123,7 @@ def _verify(options: argparse.Namespace) -> int:
     from rich.console import Console
 
     from ds_verify import console, html
+    from ds_verify.launchers import launchers_for
     from ds_verify.report import Verification
     from ds_verify.runs import Settings, Trainings
     from ds_verify.select_trial import choose
@@ -111,6 +140,7 @@ def _verify(options: argparse.Namespace) -> int:
         idle=options.timeout,
         deepspeed=dict(split_assignment("--deepspeed", text) for text in options.deepspeed),
     )
+    launchers = launchers_for(settings.device)  # its imports go on while the sides are made
     talk = Console(stderr=True, highlight=False, markup=False, emoji=False)
     with tempfile.TemporaryDirectory(prefix="ds-verify-") as folder:
         work = Path(folder).resolve()
@@ -126,6 +156,7 @@ def _verify(options: argparse.Namespace) -> int:
                 settings,
                 work,
                 lambda name, step, total: bar.update(task, description=name, completed=step, total=total),
+                launchers,
             )
             for trained in trainings.rounds():
                 found.add(trained)
@@ -180,6 +211,8 @@ def _folder_of(path: Path) -> Path:
 
 
 def _device(asked: str | None, ranks: int) -> str:
+    if asked == "cpu" or (asked is None and not has_gpu_driver()):
+        return "cpu"
     import torch
 
     there = torch.cuda.device_count()

@@ -92,12 +92,7 @@ class ForkServer:
     """
 
     def __init__(self, preload: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
-        self._socket, theirs = socket.socketpair()
-        self._codes: dict[int, int] = {}
-        self._pids: dict[int, int] = {}
-        self._received = b""
-        self._problem = ""
-        self._started = 0
+        theirs = self._connect()
         variables = {**(os.environ if environment is None else environment)}
         variables |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
         with theirs:
@@ -110,7 +105,28 @@ class ForkServer:
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # Ctrl-C is this process's to handle
             )
+
+    _process: subprocess.Popen[bytes] | None = None  # of an extended server, the first one is the parent
+
+    def _connect(self) -> socket.socket:
+        self._socket, theirs = socket.socketpair()
+        self._codes: dict[int, int] = {}
+        self._pids: dict[int, int] = {}
+        self._received = b""
+        self._problem = ""
+        self._started = 0
         atexit.register(self.close)
+        return theirs
+
+    def extended(self, preload: Sequence[str]) -> ForkServer:
+        """Return a server that is forked from this one and then imports more modules.
+
+        What those modules change in the modules of this server, its processes alone see.
+        """
+        server = ForkServer.__new__(ForkServer)
+        with server._connect() as theirs:
+            self._send({"extend": list(preload)}, theirs.fileno())
+        return server
 
     def start(
         self, module: str, arguments: Sequence[str], *, environment: Mapping[str, str], directory: Path, log: Path
@@ -144,11 +160,14 @@ class ForkServer:
     def close(self) -> None:
         """Kill all processes and the server, and wait for the server's end."""
         atexit.unregister(self.close)
-        self._problem = self._problem or "the fork server is closed"
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+            while self._socket.recv(1 << 16):
+                pass
         self._socket.close()
-        if not self._pids:  # it may be in the middle of its imports
-            self._process.kill()
-        self._process.wait()
+        self._problem = self._problem or "the fork server is closed"
+        if self._process is not None:
+            self._process.wait()
 
     def _code(self, number: int) -> int | None:
         if number not in self._codes and not self._problem:
@@ -162,11 +181,12 @@ class ForkServer:
         while self._code(number) is None:
             self._receive(None)
 
-    def _send(self, message: Mapping[str, Any]) -> None:
+    def _send(self, message: Mapping[str, Any], *files: int) -> None:
         if self._problem:
             raise ServerError(self._problem)
         try:
-            self._socket.sendall(json.dumps(message).encode() + b"\n")
+            self._socket.sendall(json.dumps(message).encode())
+            socket.send_fds(self._socket, [b"\n"], files)
         except OSError:
             while not self._problem:  # the server may have said why
                 self._receive(None)

@@ -19,7 +19,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,9 +46,9 @@ class _Server:
             if self.channel not in ready:
                 continue
             try:
-                received = self.channel.recv(1 << 16)
+                received, files, _, _ = socket.recv_fds(self.channel, 1 << 16, 1)
             except ConnectionResetError:
-                received = b""
+                received, files = b"", []
             if not received:
                 for pid in self.children.values():
                     _kill(pid)
@@ -58,8 +58,10 @@ class _Server:
                 message = json.loads(line)
                 if "kill" in message:
                     _kill(self.children.get(message["kill"]))
-                elif self._fork(message["start"]):
-                    return message  # type: ignore[no-any-return]
+                elif self._fork(message.get("start", -1 - len(self.children))):
+                    return {**message, "files": files}
+                for file in files:
+                    os.close(file)
 
     def _fork(self, number: int) -> bool:
         """Return True in the child."""
@@ -100,35 +102,41 @@ def _kill(pid: int | None) -> None:
 
 def main() -> None:
     """Import the modules, then serve; does not return before the client is gone."""
-    channel = socket.socket(fileno=int(sys.argv[1]))
-    os.set_inheritable(channel.fileno(), False)
     own_path = _python_path(os.environ)
     rest = [entry for entry in sys.path[1:] if entry not in own_path]
+    order = _serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:])
+    while order is not None and "extend" in order:
+        order = _serve(socket.socket(fileno=order["files"][0]), order["extend"])
+    if order is None:
+        os._exit(0)
+    _become(order, rest)
+    runpy.run_module(order["module"], run_name="__main__", alter_sys=True)
+
+
+def _serve(channel: socket.socket, preload: Sequence[str]) -> Mapping[str, Any] | None:
+    """Import modules and serve one client until it is gone; in a forked child, return its order."""
+    os.set_inheritable(channel.fileno(), False)
     try:
-        for module in sys.argv[2:]:
+        for module in preload:
             importlib.import_module(module)
         if problem := _unfit():
             raise RuntimeError(problem)
     except BaseException:
         channel.sendall(json.dumps({"problem": traceback.format_exc()}).encode() + b"\n")
-        return
+        return None
     gc.collect()
     gc.freeze()  # or the first collection of each child would copy every page
-    waiting, wakeup = socket.socketpair()
-    for end in (waiting, wakeup):
+    ends = socket.socketpair()
+    for end in ends:
         end.setblocking(False)
     default = signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(wakeup.fileno())
-    server = _Server(channel, waiting)
-    order = server.serve()
-    if order is None:
-        os._exit(0)
+    signal.set_wakeup_fd(ends[1].fileno())
+    order = _Server(channel, ends[0]).serve()
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, default)
-    for each in (channel, waiting, wakeup):
+    for each in (channel, *ends):
         each.close()
-    _become(order, rest)
-    runpy.run_module(order["module"], run_name="__main__", alter_sys=True)
+    return order
 
 
 def _unfit() -> str:

@@ -1,19 +1,17 @@
-"""Starts the ranks of one job, watches them, and ends them together."""
+"""Jobs: the ranks of each are started, watched, and ended together."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from ds_verify.fork_server import Launcher, Process
 
 _POLL_SECONDS = 0.1
 _TAIL = 4000
@@ -63,10 +61,14 @@ class Failure:
 
 @dataclass(frozen=True)
 class Job:
-    """Runs that follow each other in the same processes.
+    """Runs that follow each other in the same processes, one process a rank.
 
-    directory: of the job's own files. records: where the runs leave theirs. idle: seconds without a batch after which
-    the job counts as stuck.
+    Attributes:
+        directory: for the job's own files. records: where the runs leave theirs.
+        idle: seconds without a batch after which the job counts as stuck.
+        launcher: starts the ranks.
+        threads: of each rank, where OMP_NUM_THREADS is not set.
+        is_required: whether nothing else is worth training when one of its runs fails.
     """
 
     runs: list[RunOrder]
@@ -75,66 +77,99 @@ class Job:
     seed: int
     oracle: bool
     device: str
+    launcher: Launcher
     directory: Path
     records: Path
     idle: float = 600.0
+    threads: int = 1
+    is_required: bool = False
 
 
-def run_job(job: Job, progress: Callable[[str, int], None]) -> dict[str, Failure]:
-    """Train the runs of `job`; the failures by the run's name.
+def run_jobs(jobs: Sequence[Job], at_once: int, progress: Callable[[str, int], None]) -> dict[str, Failure]:
+    """Train the runs of all jobs.
 
     Args:
-        progress: called with a run's name and how many micro-batches it has trained, now and then.
+        jobs: in the order in which they start.
+        at_once: how many jobs train at the same time.
+        progress: called from time to time with a run's name and how many micro-batches it has trained.
 
-    KeyboardInterrupt ends all ranks, their loader workers too, before it goes on.
+    Returns:
+        The failures, by the run's name. Jobs that were not started after a required one failed have none.
+
+    Raises:
+        BaseException: what the wait was interrupted with; all ranks are killed first, with their loader workers.
     """
-    job.directory.mkdir(parents=True)
-    job.records.mkdir(parents=True, exist_ok=True)
-    description = {
-        "runs": [asdict(run) for run in job.runs],
-        "steps": job.steps,
-        "seed": job.seed,
-        "oracle": job.oracle,
-        "records": str(job.records),
-        "store": str(job.directory / "store"),
-    }
-    (job.directory / "job.json").write_text(json.dumps(description), encoding="utf-8")
-    logs = [job.directory / f"rank{rank}.log" for rank in range(job.ranks)]
-    command = [sys.executable, "-m", "ds_verify.worker", str(job.directory / "job.json")]
-    processes = []
-    for rank, log in enumerate(logs):
-        with log.open("wb") as stream:
-            process = subprocess.Popen(
-                command,
-                env=_environment(job, rank),
-                stdout=stream,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                cwd=job.directory,
-                start_new_session=True,  # so that its loader workers end with it
-            )
-        processes.append(process)
+    waiting, running = list(jobs), list[_Running]()
+    failures: dict[str, Failure] = {}
     try:
-        stuck = _wait(job, processes, progress)
+        while waiting or running:
+            while waiting and len(running) < at_once:
+                running.append(_Running(waiting.pop(0)))
+            running[-1].job.launcher.wait(_POLL_SECONDS)
+            for each in [each for each in running if each.is_over(progress)]:
+                running.remove(each)
+                failed = each.end()
+                failures |= failed
+                if failed and each.job.is_required:
+                    return failures
     finally:
-        for process in processes:
-            _end(process)
-    return _failures(job, logs, stuck)
+        for each in running:
+            each.end()
+    return failures
 
 
-def _wait(job: Job, processes: list[subprocess.Popen[bytes]], progress: Callable[[str, int], None]) -> bool:
-    """Until all ranks have ended, or one of them badly; whether they made no progress for too long."""
-    seen, since = ("", -1), time.monotonic()
-    # The ranks stand or fall together: one that died leaves the others waiting.
-    while any(process.poll() is None for process in processes) and not any(process.poll() for process in processes):
-        now = _progress(job)
-        if now != seen:
-            seen, since = now, time.monotonic()
-            progress(*now)
-        if time.monotonic() - since > job.idle:
+class _Running:
+    """The ranks of a job that has been started."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.logs = [job.directory / f"rank{rank}.log" for rank in range(job.ranks)]
+        self._seen, self._since, self._is_stuck = ("", -1), time.monotonic(), False
+        self._processes: list[Process] = []
+        description = {
+            "runs": [asdict(run) for run in job.runs],
+            "steps": job.steps,
+            "seed": job.seed,
+            "oracle": job.oracle,
+            "records": str(job.records),
+            "store": str(job.directory / "store"),
+        }
+        job.directory.mkdir(parents=True)
+        job.records.mkdir(parents=True, exist_ok=True)
+        order = job.directory / "job.json"
+        order.write_text(json.dumps(description), encoding="utf-8")
+        try:
+            for rank, log in enumerate(self.logs):
+                environment = _environment(job, rank)
+                self._processes.append(
+                    job.launcher.start(
+                        "ds_verify.worker", [str(order)], environment=environment, directory=job.directory, log=log
+                    )
+                )
+        except BaseException:
+            self._kill()
+            raise
+
+    def is_over(self, progress: Callable[[str, int], None]) -> bool:
+        """Return whether all ranks have ended, one of them failed, or none has made progress for too long."""
+        # The ranks stand or fall together: one that died leaves the others waiting.
+        codes = [process.poll() for process in self._processes]
+        if all(code is not None for code in codes) or any(codes):
             return True
-        time.sleep(_POLL_SECONDS)
-    return False
+        if (now := _progress(self.job)) != self._seen:
+            self._seen, self._since = now, time.monotonic()
+            progress(*now)
+        self._is_stuck = time.monotonic() - self._since > self.job.idle
+        return self._is_stuck
+
+    def end(self) -> dict[str, Failure]:
+        """Kill the ranks that still run; return the failures by the run's name."""
+        self._kill()
+        return _failures(self.job, self.logs, self._is_stuck)
+
+    def _kill(self) -> None:
+        for process in self._processes:
+            process.kill()
 
 
 def _progress(job: Job) -> tuple[str, int]:
@@ -143,12 +178,6 @@ def _progress(job: Job) -> tuple[str, int]:
         if path.is_file():
             return run.name, int(path.read_text() or 0)
     return job.runs[0].name, 0
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 def _failures(job: Job, logs: list[Path], stuck: bool) -> dict[str, Failure]:
@@ -183,7 +212,7 @@ def _environment(job: Job, rank: int) -> dict[str, str]:
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
         "XDG_DATA_HOME": str(job.directory),  # where determined puts checkpoints off-cluster
     }
-    environment.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // job.ranks)))
+    environment.setdefault("OMP_NUM_THREADS", str(job.threads))
     if job.device == "cpu":
         environment["CUDA_VISIBLE_DEVICES"] = ""
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ds_verify.job import Failure, Job, RunOrder, run_job
+from ds_verify.job import Failure, Job, RunOrder, run_jobs
+from ds_verify.launchers import Launchers
 from ds_verify.record import Record
 from ds_verify.select_trial import Choice, info_of, plan_of
 from ds_verify.tolerance import FLOORS, Limits
@@ -79,6 +81,7 @@ class Trainings:
     Attributes:
         work: a folder for records, checkpoints and logs.
         progress: called with what is training, how many micro-batches it has done, and of how many.
+        launchers: start the ranks.
     """
 
     sides: Sides
@@ -86,6 +89,7 @@ class Trainings:
     settings: Settings
     work: Path
     progress: Callable[[str, int, int], None]
+    launchers: Launchers
 
     def rounds(self) -> Iterator[Round]:
         """Train with each number of ranks.
@@ -97,14 +101,21 @@ class Trainings:
             original = self._order(self.sides.original, f"original-{ranks}ranks", ranks)
             original = replace(original, resumed=not self.settings.oracle)
             control = replace(original, name=f"control-{ranks}ranks", nudge=True)
-            reference, nudged = self._train([original, control], ranks, self.settings.oracle)
-            done = Round(ranks, reference, nudged, Training(f"converted-{ranks}ranks"), self.settings)
-            if reference.failure is None:
-                done.converted = self._train([self._converted(done.converted.name, ranks)], ranks)[0]
-                for stage in self.settings.zero_sweep:
-                    order = self._converted(f"converted-{ranks}ranks-zero{stage}", ranks, stage)
-                    done.swept[stage] = self._train([order], ranks)[0]
-            yield done
+            converted = self._converted(f"converted-{ranks}ranks", ranks)
+            swept = {
+                stage: self._converted(f"{converted.name}-zero{stage}", ranks, stage)
+                for stage in self.settings.zero_sweep
+            }
+            orders = [original, converted, control, *swept.values()]
+            trained = self._train(orders, {original.name, control.name}, ranks)
+            yield Round(
+                ranks,
+                trained[original.name],
+                trained[control.name],
+                trained[converted.name],
+                self.settings,
+                {stage: trained[order.name] for stage, order in swept.items()},
+            )
 
     def _converted(self, name: str, ranks: int, stage: int | None = None) -> RunOrder:
         changes = dict(self.settings.deepspeed)
@@ -128,24 +139,47 @@ class Trainings:
             environment=plan.environment,
         )
 
-    def _train(self, orders: list[RunOrder], ranks: int, oracle: bool = False) -> list[Training]:
-        job = Job(
-            runs=orders,
-            ranks=ranks,
-            steps=self.settings.steps,
-            seed=int(orders[0].info["trial"]["trial_seed"]),
-            oracle=oracle,
-            device=self.settings.device,
-            directory=self.work / "jobs" / orders[0].name,
-            records=self.work / "records",
-            idle=self.settings.idle,
-        )
-        failures = run_job(job, lambda name, step: self.progress(name, step, self.settings.steps))
-        return [_collected(order.name, job, failures.get(order.name)) for order in orders]
+    def _train(self, orders: Sequence[RunOrder], originals: Collection[str], ranks: int) -> dict[str, Training]:
+        """Train `orders`, the first of which the others are compared with; each run has separate processes.
+
+        originals: the names of those that run the original's code.
+        """
+        at_once = _jobs_at_once(self.settings, ranks)
+        jobs = [
+            Job(
+                runs=[order],
+                ranks=ranks,
+                steps=self.settings.steps,
+                seed=int(orders[0].info["trial"]["trial_seed"]),
+                oracle=self.settings.oracle and order.name in originals,
+                device=self.settings.device,
+                launcher=self.launchers.original if order.name in originals else self.launchers.converted,
+                directory=self.work / "jobs" / order.name,
+                records=self.work / "records",
+                idle=self.settings.idle,
+                threads=max(1, _cores() // (ranks * at_once)),
+                is_required=order is orders[0],
+            )
+            for order in orders
+        ]
+        failures = run_jobs(jobs, at_once, lambda name, step: self.progress(name, step, self.settings.steps))
+        return {job.runs[0].name: _collected(job.runs[0].name, job, failures) for job in jobs}
 
 
-def _collected(name: str, job: Job, failure: Failure | None) -> Training:
-    """What a run left behind: one record and one file of figures for each rank."""
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _jobs_at_once(settings: Settings, ranks: int) -> int:
+    """Return how many jobs may train side by side: a core for each rank, and no more ranks than are needed anyway."""
+    if settings.device != "cpu":
+        return 1
+    return max(1, min(_cores(), max(2, *settings.ranks)) // ranks)
+
+
+def _collected(name: str, job: Job, failures: Mapping[str, Failure]) -> Training:
+    """Return what a run left behind: one record and one file of figures for each rank."""
+    failure = failures.get(name)
     records = [job.records / f"{name}.rank{rank}.npz" for rank in range(job.ranks)]
     if failure is not None or not all(path.is_file() for path in records):
         return Training(name, failure=failure)

@@ -222,7 +222,8 @@ def test_nothing_outlives_the_process_that_started_the_server(tmp_path: Path, nu
         server.start("job", [], environment=os.environ, directory=folder, log=folder / "log")
         while not (folder / "pids").exists():
             time.sleep(0.02)
-        (folder / "server").write_text(f"{{server._process.pid}}\\n")
+        children = pathlib.Path(f"/proc/self/task/{{os.getpid()}}/children").read_text()
+        (folder / "server").write_text(children + "\\n")
         {"time.sleep(600)" if number is not None else ""}
         """
     client = subprocess.Popen([sys.executable, "-c", textwrap.dedent(source)])
@@ -237,13 +238,35 @@ def test_nothing_outlives_the_process_that_started_the_server(tmp_path: Path, nu
         client.wait()
 
 
-def test_children_end_with_a_server_that_is_killed(server: ForkServer, tmp_path: Path) -> None:
-    process = start(server, tmp_path, "import time; time.sleep(600)")
-    server._process.kill()
+@pytest.mark.parametrize("is_extended", [False, True])
+def test_children_end_with_a_server_that_is_killed(server: ForkServer, tmp_path: Path, is_extended: bool) -> None:
+    if is_extended:
+        server = server.extended([])
+    process = start(server, tmp_path, "import os, time; open('pids', 'w').write(f'{os.getppid()}\\n'); time.sleep(600)")
+    (parent,) = written(tmp_path / "pids")
+    os.kill(parent, signal.SIGKILL)
     assert ended(server, process) == -signal.SIGKILL
     assert_all_end([process.pid])
     with pytest.raises(ServerError, match="was killed"):
         start(server, tmp_path, "")
+
+
+def test_what_an_extended_server_imports_is_unknown_to_the_first(server: ForkServer, tmp_path: Path) -> None:
+    source = "import sys; print([name in sys.modules for name in ('decimal', 'fractions')])"
+    more = server.extended(["fractions"])
+    for _ in range(2):
+        assert output(server, tmp_path, source) == "[True, False]\n"
+        assert output(more, tmp_path, source) == "[True, True]\n"
+    more.close()
+    with pytest.raises(ServerError, match="is closed"):
+        start(more, tmp_path, "")
+    assert output(server, tmp_path, source) == "[True, False]\n"
+
+
+def test_an_extended_server_ends_with_the_first(server: ForkServer, tmp_path: Path) -> None:
+    process = start(server.extended([]), tmp_path, "import time; time.sleep(600)")
+    server.close()
+    assert_all_end([process.pid])
 
 
 @pytest.mark.parametrize(

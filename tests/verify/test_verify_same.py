@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -103,21 +104,49 @@ def test_a_trial_that_does_not_convert_is_said_with_the_reason(
     assert "create_graph" in capsys.readouterr().err
 
 
-def test_ctrl_c_stops_both_sides(tmp_path: Path) -> None:
+def processes_with(variable: str) -> list[int]:
+    """Return the ids of the processes that were started with an environment variable, zombies aside."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile, or is another user's
+            if variable.encode() in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "reported"),
+    [
+        (signal.SIGINT, 130, "ds-verify: interrupted; both sides are stopped"),
+        (signal.SIGTERM, 143, "ds-verify: terminated; both sides are stopped"),
+        (signal.SIGKILL, -9, ""),
+    ],
+)
+def test_a_signal_stops_both_sides(tmp_path: Path, number: int, code: int, reported: str) -> None:
     command = [
         sys.executable, "-c", "from trial_runtime.commands import verify; raise SystemExit(verify())",
         str(FIXTURES / "guide/before"), "--steps", "1000000", "--device", "cpu", "--no-report", "--ranks", "2",
     ]  # fmt: skip
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 240
-    while not list(tmp_path.glob("ds-verify-*/records/*.progress")):  # until it trains
-        assert process.poll() is None and time.monotonic() < deadline
-        os.sched_yield()
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "interrupted; both sides are stopped" in said
-    assert not list(tmp_path.glob("ds-verify-*")), "its working copies stay behind"
-    left = subprocess.run(["pgrep", "-f", f"ds_verify.worker {tmp_path}"], capture_output=True, check=False)
-    assert left.returncode == 1, "a rank is still running"
+    try:
+        deadline = time.monotonic() + 240
+        while not list(tmp_path.glob("ds-verify-*/records/*.progress")):  # until it trains
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+        assert len(processes_with(f"TMPDIR={tmp_path}")) >= 4  # itself, a server, two ranks
+        process.send_signal(number)
+        _, printed = process.communicate(timeout=60)
+        assert process.returncode == code
+        assert reported in printed
+        if number != signal.SIGKILL:
+            assert not list(tmp_path.glob("ds-verify-*")), "its working copies stay behind"
+        deadline = time.monotonic() + 20
+        while left := processes_with(f"TMPDIR={tmp_path}"):
+            assert time.monotonic() < deadline, f"still running: {left}"
+            time.sleep(0.05)
+    finally:
+        process.kill()
+        process.communicate()
+        for left_behind in processes_with(f"TMPDIR={tmp_path}"):
+            os.kill(left_behind, signal.SIGKILL)
