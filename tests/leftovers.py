@@ -11,7 +11,8 @@ import time
 from pathlib import Path
 
 _PR_SET_CHILD_SUBREAPER = 36
-_KEPT = (b"multiprocessing.resource_tracker", b"forking.server", b"ds_verify.fork_server")  # end with this process
+_KEPT = (b"multiprocessing.resource_tracker", b"forking.server")  # end with this process
+_KEPT_NAME = b"ds-fork-server"  # ends with this process, too; its children have its command line but not its name
 
 
 def adopt_orphans() -> None:
@@ -51,6 +52,9 @@ def _running_below(before: set[str]) -> list[str]:
 
 
 def _is_kept(pid: str, parent: str) -> bool:
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        if Path(f"/proc/{pid}/comm").read_bytes().strip() == _KEPT_NAME:
+            return True
     return parent == str(os.getpid()) and any(words in _command(pid) for words in _KEPT)
 
 

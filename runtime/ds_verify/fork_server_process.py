@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 
 
 @dataclass
@@ -71,7 +71,7 @@ class _Server:
             self.children[number] = pid
             self._send({"of": number, "pid": pid})
             return False
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != server:
             os._exit(1)
         os.setsid()
@@ -91,6 +91,10 @@ class _Server:
             self.channel.sendall(json.dumps(message).encode() + b"\n")
 
 
+def _prctl(option: int, value: int | bytes) -> None:
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
 def _kill(pid: int | None) -> None:
     if pid is None:
         return
@@ -102,6 +106,8 @@ def _kill(pid: int | None) -> None:
 
 def main() -> None:
     """Import the modules, then serve; does not return before the client is gone."""
+    name = Path("/proc/self/comm").read_bytes().strip()
+    _prctl(_PR_SET_NAME, b"ds-fork-server")  # what ps and top show
     own_path = _python_path(os.environ)
     rest = [entry for entry in sys.path[1:] if entry not in own_path]
     order = _serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:])
@@ -109,6 +115,7 @@ def main() -> None:
         order = _serve(socket.socket(fileno=order["files"][0]), order["extend"])
     if order is None:
         os._exit(0)
+    _prctl(_PR_SET_NAME, name)
     _become(order, rest)
     runpy.run_module(order["module"], run_name="__main__", alter_sys=True)
 
