@@ -5,12 +5,12 @@ from __future__ import annotations
 from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.decisions.engine_layout import Form
 from ds_migrate.decisions.engine_location import EngineLocation
-from ds_migrate.decisions.gradient_clipping import shared_literal, shared_norm
 from ds_migrate.decisions.micro_batch import micro_batch_size
 from ds_migrate.rules.codes import Code
+from ds_migrate.rules.dsm204_gradient_clipping import config_entries, engine_config
 from ds_migrate.rules.generated_helpers import engine_module
 from ds_migrate.rules.wrap_edits import children_of
-from ds_migrate.syntax.nodes import dotted, expression_text
+from ds_migrate.syntax.nodes import dotted
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.model import Optimizer, Trial
 
@@ -76,10 +76,7 @@ class _Names:
             beside = f"str({file.imports.name('pathlib', 'Path')}(__file__).with_name({beside}))"
         always = ctx.configured.always if ctx.configured is not None else ()
         size = micro_batch_size(ctx.trial, self.context, asked, always)
-        values = [f'"train_micro_batch_size_per_gpu": {size},']
-        shared = shared_norm(ctx.plan.clipping, ctx.trial.optimizers)
-        if shared is not None:
-            values.append(f'"gradient_clipping": {shared},')
+        values = [f'"train_micro_batch_size_per_gpu": {size},', *config_entries(ctx.plan)]
         condition = ctx.plan.autocast_condition
         if condition is not None:
             on = f'{self.context}.device.type == "cuda"'
@@ -151,15 +148,7 @@ def _engine_of(names: _Names, optimizer: Optimizer) -> list[str]:
     else:
         module = engine_module(ctx, names.file)
     children = ", ".join(f"{name}={target}" for name, target in children_of(plan.trial, optimizer).items())
-    clipping, optimizers = plan.clipping.get(optimizer), plan.trial.optimizers
-    config = names.config
-    if (
-        shared_norm(plan.clipping, optimizers) is None
-        and clipping is not None
-        and clipping.max_norm is not None
-        and shared_literal(plan.clipping, optimizers) is None
-    ):
-        config = f'{{**{names.config}, "gradient_clipping": {expression_text(clipping.max_norm)}}}'
+    config = engine_config(plan, optimizer, names.config)
     return [
         *names.initialize(f"{module}({optimizer.target}, {children})", optimizer.target, config),
         f"{plan.engine_names[optimizer]} = {names.context}.wrap_model_engine({names.engine})",

@@ -9,8 +9,8 @@ import libcst as cst
 from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.decisions.engine_layout import Form
 from ds_migrate.rules.codes import Code
+from ds_migrate.rules.dsm204_gradient_clipping import clip_in, keeps_function, kept_clip
 from ds_migrate.syntax.nodes import argument, dotted, expression_text, has_star, is_literal, walk
-from ds_migrate.trial.clipping import clip_definition
 from ds_migrate.trial.model import Step
 
 CODE = Code.STEP_OPTIMIZER
@@ -104,14 +104,6 @@ def _gated(ctx: RuleContext, step: Step) -> bool:
     return not ctx.plan.managed or keeps_function(ctx, step)
 
 
-def keeps_function(ctx: RuleContext, step: Step) -> bool:
-    """Return whether the step's clipping stays the trial's own function."""
-    if step.clip is None:
-        return False
-    clipping = ctx.plan.clipping.get(step.owner) if step.owner is not None else None
-    return clipping is None or clipping.max_norm is None
-
-
 def _rewrite(ctx: RuleContext, step: Step) -> None:
     file = step.use.file
     file.keep_comments(step.call, step.call)
@@ -137,20 +129,14 @@ def _optimizer_in(step: Step, updated: cst.CSTNode) -> cst.BaseExpression:
     return updated.func.value
 
 
-def _clip_in(step: Step, updated: cst.Call) -> cst.BaseExpression | None:
-    """Return the step's clipping function as the other rules left it."""
-    at = [arg.value for arg in step.call.args]
-    return updated.args[at.index(step.clip)].value if step.clip is not None else None
-
-
 def _lines(ctx: RuleContext, step: Step, updated: cst.CSTNode, averages: bool) -> list[str]:
     """Return the lines that replace ``context.step_optimizer(...)``."""
     assert isinstance(updated, cst.Expr) and isinstance(updated.value, cst.Call)
-    optimizer, clip = _optimizer_in(step, updated.value), _clip_in(step, updated.value)
+    optimizer, clip = _optimizer_in(step, updated.value), clip_in(step, updated.value)
     engine, context = _engine(ctx, step, optimizer), expression_text(step.use.receiver)
     body = [f"{context}.average_gradients({engine})"] if averages else []
     if clip is not None and keeps_function(ctx, step):
-        body += _kept_clip(ctx, step, engine, optimizer, clip)
+        body += kept_clip(ctx, step, engine, optimizer, clip)
     step_line = f"{engine}.step()"
     if ctx.target.ships_helpers:
         gate = f"if {context}.is_gradient_accumulation_boundary():"
@@ -161,52 +147,3 @@ def _lines(ctx: RuleContext, step: Step, updated: cst.CSTNode, averages: bool) -
     # without accumulation every micro-batch is a boundary; gradients of other engines' losses are reduced here
     reduce = [] if body else [f"{engine}.allreduce_gradients()"]
     return [*body, *reduce, step_line]
-
-
-def _kept_clip(
-    ctx: RuleContext, step: Step, engine: str, optimizer: cst.BaseExpression, clip: cst.BaseExpression
-) -> list[str]:
-    """Return the trial's own function, called on the optimizer's parameters as PyTorchTrial called it."""
-    # such an engine reduces in step() only, and every rank must clip the same gradients
-    reduce = [] if ctx.plan.managed else [f"{engine}.allreduce_gradients()"]
-    names = step.use.file.names
-    group = names.fresh("group", "param_group")
-    param = names.fresh("p", "param")
-    parameters = f'[{param} for {group} in {expression_text(optimizer)}.param_groups for {param} in {group}["params"]]'
-    names.taken -= {group, param}
-    return [*reduce, *_called(ctx, step, clip, parameters)]
-
-
-def _called(ctx: RuleContext, step: Step, clip: cst.BaseExpression, parameters: str) -> list[str]:
-    """Return the call of what is clipped with, unless it is None."""
-    function = expression_text(clip)
-    if isinstance(clip, cst.Lambda):
-        name = _free_parameter(step, clip)
-        if name is None:
-            return [f"({expression_text(clip.with_changes(lpar=[], rpar=[]))})({parameters})"]
-        read = any(isinstance(n, cst.Name) and n.value == name for n in walk(clip.body))
-        return [*([f"{name} = {parameters}"] if read else []), expression_text(clip.body)]
-    if isinstance(clip, cst.IfExp) and is_literal(clip.orelse, "None"):
-        return [f"if {expression_text(clip.test)}:", *(f"    {x}" for x in _called(ctx, step, clip.body, parameters))]
-    if isinstance(clip, (cst.Name, cst.Attribute, cst.Subscript)):
-        call = f"{function}({parameters})"
-        if clip_definition(step, ctx.trial) is not None:
-            return [call]
-        return [f"if {function} is not None:", f"    {call}"]
-    if isinstance(clip, cst.Call) and (step.use.file.names.qualified(clip.func) or "").endswith("partial"):
-        return [f"{function}({parameters})"]
-    name = step.use.file.names.free("clip", "clip_gradients")
-    return [f"{name} = {function}", f"if {name} is not None:", f"    {name}({parameters})"]
-
-
-def _free_parameter(step: Step, clip: cst.Lambda) -> str | None:
-    """Return the name of a lambda's one parameter if it is free as a local name of the method."""
-    function, params = step.use.function, clip.params.params
-    if function is None or len(params) != 1 or params[0].default is not None:
-        return None
-    if step.use.file.nodes(cst.Global, cst.Nonlocal, below=function):
-        return None  # what the lambda reads may be declared below it
-    name = params[0].name.value
-    lambdas = {n for other in walk(function) if isinstance(other, cst.Lambda) for n in walk(other)}
-    taken = {n.value for n in walk(function) if isinstance(n, cst.Name) and n not in lambdas}
-    return None if name in taken else name
