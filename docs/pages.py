@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ds_migrate.rules.codes import Code
 from ds_migrate.rules.pages import page_of
@@ -24,26 +23,25 @@ FAMILIES = {
 }
 
 
+# What a code can mean for a place in the source. Pages with blocked messages mean "blocked" too.
+RESULTS = {
+    "converted": """
+        DSM101 DSM201 DSM202 DSM203 DSM204 DSM205 DSM301 DSM302 DSM303 DSM306 DSM310 DSM312 DSM320 DSM330 DSM345 DSM351
+        DSM390 DSM401 DSM402 DSM403 DSM404 DSM405 DSM407 DSM501 DSM502 DSM507 DSM512""",
+    "review": """
+        DSM005 DSM006 DSM011 DSM012 DSM016 DSM017 DSM202 DSM205 DSM301 DSM303 DSM306 DSM310 DSM330 DSM340 DSM350 DSM390
+        DSM401 DSM402 DSM404 DSM405 DSM406 DSM407 DSM408 DSM409 DSM410 DSM411 DSM412 DSM413 DSM415 DSM416 DSM503 DSM504
+        DSM510 DSM511 DSM512""",
+    "error": "DSM001 DSM002 DSM003 DSM004 DSM411 DSM505",
+}
+
+
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Put pages where the navigation names a folder: the codes group by group, other files by name."""
-    config.nav = [_expanded(entry, Path(config.docs_dir)) for entry in config.nav or []]
+    """Put the pages of the codes, group by group, where the navigation names their folder."""
+    groups = [{title: [f"rules/{code}.md" for code in found]} for title, found in _families()]
+    rules = {"Rules": ["rules/index.md", *groups]}
+    config.nav = [rules if entry == {"Rules": "rules/"} else entry for entry in config.nav or []]
     return config
-
-
-def _expanded(entry: Any, docs: Path) -> Any:
-    if entry == {"Rules": "rules/"}:
-        groups = [{title: [f"rules/{code}.md" for code in found]} for title, found in _families()]
-        return {"Rules": ["rules/index.md", *groups]}
-    if isinstance(entry, dict) and isinstance(pages := next(iter(entry.values())), list):
-        return {next(iter(entry)): [found for page in pages for found in _pages(page, docs)]}
-    return entry
-
-
-def _pages(page: Any, docs: Path) -> list[Any]:
-    if not (isinstance(page, str) and page.endswith("/")):
-        return [page]
-    found = sorted((docs / page).glob("*.md"), key=lambda path: (path.stem not in ("README", "index"), path.name))
-    return [path.relative_to(docs).as_posix() for path in found]
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -67,8 +65,22 @@ def _families() -> Iterator[tuple[str, list[Code]]]:
 
 def overview() -> str:
     """Return the table of all codes."""
-    parts = ["# Rules\n", "`ds-migrate --explain DSM204` prints the same text.\n"]
+    parts = [
+        "# Rules\n",
+        "Each finding of a report has a code. *Converted* means that the numbers stay the same, *review* that you "
+        "should check a change, *blocked* that the trial is left unchanged, *error* that a file could not be read, "
+        "checked or written. `ds-migrate --explain DSM204` prints the page of a code. "
+        "[What it converts](../conversions.md) lists the same by construct.\n",
+    ]
     for (title, found), (_, about) in zip(_families(), FAMILIES.values(), strict=True):
-        rows = [f"| [{code}]({code}.md) | {code.slug} | {code.summary} |" for code in found]
-        parts += [f"## {title}\n", f"{about}.\n", "| code | name | |", "|---|---|---|", *rows, ""]
+        rows = [
+            f"| [{code}]({code}.md) | {code.slug} | {', '.join(results(code))} | {code.summary} |" for code in found
+        ]
+        parts += [f"## {title}\n", f"{about}.\n", "| code | name | result | |", "|---|---|---|---|", *rows, ""]
     return "\n".join(parts)
+
+
+def results(code: Code) -> list[str]:
+    """Return what a finding with this code can mean."""
+    found = [result for result, codes in RESULTS.items() if code.value in codes.split()]
+    return [*found, "blocked"] if page_of(code).blocked else found

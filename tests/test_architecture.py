@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
-FOLDERS = ("codemod", "runtime", "tests", "docs", "fixtures", "benchmarks")
+PATH = r"`((?:codemod|runtime|tests|docs|fixtures|benchmarks)/[\w./-]*)`"
 
 
 def tree() -> Iterator[str]:
@@ -26,18 +26,18 @@ def tree() -> Iterator[str]:
             yield path
 
 
-def named_paths() -> list[str]:
-    return re.findall(rf"`((?:{'|'.join(FOLDERS)})/[\w./-]*)`", PAGE)
+def rows() -> list[tuple[str, list[str], list[str]]]:
+    """Return the rows of the tables: the first cell, the paths in the others, and the Python names beside them."""
+    found = []
+    for first, others in re.findall(r"^\| (.*?) \| (.*) \|$", PAGE, re.M):
+        paths = re.findall(PATH, others)
+        if paths:
+            words = re.findall(r"`([^`]+)`", others)
+            found.append((first, paths, [word for word in words if re.fullmatch(r"[A-Za-z_]+", word)]))
+    return found
 
 
-def where() -> list[tuple[str, list[str], list[str]]]:
-    """Return each row of the last table: its question, its paths, and the names that stand beside them."""
-    rows = re.findall(r"^\| (.*?) \| (.*) \|$", PAGE.partition("## Where is")[2], re.M)[2:]
-    quoted = [(question, re.findall(r"`([^`]+)`", answer)) for question, answer in rows]
-    return [(q, [w for w in words if "/" in w], [w for w in words if "/" not in w]) for q, words in quoted]
-
-
-@pytest.mark.parametrize("path", [*tree(), *named_paths()])
+@pytest.mark.parametrize("path", [*tree(), *re.findall(PATH, PAGE)])
 def test_a_path_on_the_page_exists(path: str) -> None:
     assert (ROOT / path).exists()
     assert (ROOT / path).is_dir() == path.endswith("/")
@@ -53,9 +53,8 @@ def test_every_package_is_in_a_tree() -> None:
     assert packages <= set(tree())
 
 
-@pytest.mark.parametrize(("question", "paths", "names"), where(), ids=lambda value: str(value)[:40])
-def test_an_answer_names_what_its_files_define(question: str, paths: list[str], names: list[str]) -> None:
-    assert paths, question
+@pytest.mark.parametrize(("paths", "names"), [row[1:] for row in rows()], ids=[row[0] for row in rows()])
+def test_a_row_names_what_its_files_hold(paths: list[str], names: list[str]) -> None:
     text = "\n".join(f.read_text(encoding="utf-8") for p in paths for f in files_of(ROOT / p))
     assert [name for name in names if not re.search(rf"\b{re.escape(name)}\b", text)] == []
 

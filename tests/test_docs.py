@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -14,13 +16,19 @@ from ds_migrate.rules.pages import page_of
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.fixture(scope="module")
-def pages() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("pages", ROOT / "docs/pages.py")
+def module_of(file: Path) -> ModuleType:
+    """Return a module that lies in no package."""
+    spec = importlib.util.spec_from_file_location(file.stem, file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[file.stem] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def pages() -> ModuleType:
+    return module_of(ROOT / "docs/pages.py")
 
 
 @pytest.mark.parametrize("code", Code, ids=str)
@@ -37,3 +45,44 @@ def test_before_and_after_are_code_in_their_language() -> None:
 
 def test_every_rule_is_in_the_overview_once(pages: ModuleType) -> None:
     assert re.findall(r"\[(DSM\d+)\]\(\1\.md\)", pages.overview()) == sorted(Code)
+
+
+def stated_results() -> set[tuple[str, str]]:
+    """Return (code, result) wherever the codemod states both in one call or tuple."""
+    found = set()
+    for file in (ROOT / "codemod/ds_migrate").rglob("*.py"):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        own = re.search(r"^CODE = Code\.(\w+)$", file.read_text(encoding="utf-8"), re.M)
+        for node in ast.walk(tree):
+            values = node.elts if isinstance(node, ast.Tuple) else node.args if isinstance(node, ast.Call) else []
+            words = [ast.unparse(value) for value in values]
+            if isinstance(node, ast.Call) and re.search(r"\.(converted|review)$", ast.unparse(node.func)):
+                words.append(f"Severity.{ast.unparse(node.func).rpartition('.')[2].upper()}")
+            if own and words[:1] == ["CODE"]:
+                words.append(f"Code.{own[1]}")
+            codes = [Code[word[5:]] for word in words if re.fullmatch(r"Code\.[A-Z_]+", word)]
+            severities = [word[9:].lower() for word in words if re.fullmatch(r"Severity\.[A-Z]+", word)]
+            found |= {(code.value, severity) for code in codes for severity in severities}
+    return found
+
+
+def test_the_overview_has_the_results_that_the_codemod_states(pages: ModuleType) -> None:
+    stated = stated_results()
+    assert len(stated) > 60
+    assert {(code, result) for code, result in stated if result not in pages.results(Code(code))} == set()
+
+
+def test_every_finding_has_a_result_in_the_overview(pages: ModuleType) -> None:
+    statuses = {Code.PYTORCH_TRIAL, Code.ALREADY_DEEPSPEED}  # they describe a trial, and report no change
+    assert {code for code in Code if not pages.results(code)} == statuses
+
+
+@pytest.mark.parametrize("package", ["trial_runtime.pytorch", "trial_runtime.pytorch.deepspeed"])
+def test_the_reference_has_every_public_name_of_a_package(package: str) -> None:
+    reference = module_of(ROOT / "docs/reference_pages.py")
+    source = (ROOT / "runtime" / package.replace(".", "/") / "__init__.py").read_text(encoding="utf-8")
+    public = re.findall(r'^    "([A-Za-z]\w*)",$', source.partition("__all__")[2], re.M)
+    assert len(public) > 15
+    named = set(re.findall(rf"^::: {re.escape(package)}\.(\w+)$", "\n".join(reference.pages(package).values()), re.M))
+    assert named == set(public)
+    assert re.findall(r"^\| \[`(\w+)`\]", reference.overview(package), re.M) == public
