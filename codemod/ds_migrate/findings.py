@@ -5,10 +5,13 @@ Plain data, imported by every stage, importing none of them (nor libcst, nor ric
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+from typing import TypeVar
+
+Item = TypeVar("Item")
 
 
 class Severity(str, Enum):
@@ -114,3 +117,25 @@ class Report:
             for trial in file.trials:
                 if not statuses or trial.status in statuses:
                     yield file, trial
+
+    def conversions(self) -> list[list[FileResult]]:
+        """Return the files with changes, grouped by conversion."""
+        return group_by_unit([file for file in self.files if file.to_write], lambda file: file)
+
+
+def group_by_unit(items: Sequence[Item], file_of: Callable[[Item], FileResult]) -> list[list[Item]]:
+    """Group items by the conversions that their files share: these are written and decided upon together.
+
+    A file that names no conversion joins all others.
+    """
+    if any(not file_of(item).units for item in items):
+        return [list(items)]
+    groups: list[tuple[set[str], list[Item]]] = []
+    for item in items:
+        names, members = set(file_of(item).units), [item]
+        for group in [group for group in groups if group[0] & names]:
+            groups.remove(group)
+            names |= group[0]
+            members = group[1] + members
+        groups.append((names, members))
+    return [members for _, members in groups]

@@ -6,6 +6,8 @@ import difflib
 from collections.abc import Iterator, Sequence
 from html import escape
 
+from ds_migrate.report.html_parts import code, document, table
+
 from ds_verify.compare import gap_between
 from ds_verify.curves import Points, curves
 from ds_verify.record import Kind, Record
@@ -18,43 +20,38 @@ _FIRST = 8
 _ROWS = 300
 
 _STYLE = """
-:root { color-scheme: light dark; --ink: #1c2330; --soft: #667085; --line: #d9dee7; --paper: #ffffff; --panel: #f6f8fb;
-  --same: #18794e; --wrong: #c62a2f; --one: #3b6fd4; --two: #e08a00; --plus: #e6f6ec; --minus: #fdecec; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ef; --soft: #98a2b3; --line: #333b49; --paper: #14181f;
-  --panel: #1c222c; --same: #5bd197; --wrong: #ff8589; --one: #7aa5ff; --two: #ffb84d; --plus: #16301f;
-  --minus: #3a1c1e; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 1120px; padding: 32px 24px 64px; background: var(--paper); color: var(--ink);
-  font: 15px/1.5 system-ui, sans-serif; }
+:root { --one: #3b6fd4; --two: #e08a00; }
+@media (prefers-color-scheme: dark) { :root { --one: #7aa5ff; --two: #ffb84d; } }
+body { max-width: 1120px; }
 h1 { font-size: 22px; margin: 0 0 4px; } h2 { font-size: 17px; margin: 36px 0 10px; }
 h3 { font-size: 14px; font-weight: 600; margin: 0 0 6px; overflow-wrap: anywhere; }
-p { margin: 4px 0; } .soft, .none { color: var(--soft); }
-.verdict { margin: 18px 0; padding: 14px 18px; border-left: 5px solid; background: var(--panel); font-weight: 600;
+.soft, .none { color: var(--quiet); }
+.verdict { margin: 18px 0; padding: 14px 18px; border-left: 5px solid; background: var(--box); font-weight: 600;
   overflow-wrap: anywhere; }
-.verdict.same { border-color: var(--same); } .verdict.different { border-color: var(--wrong); }
-.same-text { color: var(--same); } .different-text { color: var(--wrong); }
+.verdict.same { border-color: var(--done); } .verdict.different { border-color: var(--error); }
+.same-text { color: var(--done); } .different-text { color: var(--error); }
 .wide { overflow-x: auto; } table { border-collapse: collapse; min-width: 60%; font-variant-numeric: tabular-nums; }
-th { text-align: left; font-weight: 500; color: var(--soft); } th, td { padding: 4px 16px 4px 0;
+th { text-align: left; font-weight: 500; color: var(--quiet); } th, td { padding: 4px 16px 4px 0;
   border-bottom: 1px solid var(--line); vertical-align: top; } td.n, th.n { text-align: right; }
-code, pre { font: 13px/1.45 ui-monospace, monospace; } td code, td.n, td:first-child { white-space: nowrap; }
+td code, td.n, td:first-child { white-space: nowrap; }
 .charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(440px, 1fr)); gap: 20px; }
 @media (max-width: 560px) { .charts { grid-template-columns: 1fr; } }
-.chart { background: var(--panel); padding: 12px; } svg { width: 100%; height: auto; display: block; }
-.grid { stroke: var(--line); } .tick { fill: var(--soft); font-size: 11px; }
+.chart { background: var(--box); padding: 12px; } svg { width: 100%; height: auto; display: block; }
+.grid { stroke: var(--line); } .tick { fill: var(--quiet); font-size: 11px; }
 polyline { fill: none; stroke-width: 1.6; } .one { stroke: var(--one); stroke-width: 4; opacity: .55; }
-.two { stroke: var(--two); } .gap { stroke: var(--wrong); } .control { stroke: var(--soft); stroke-dasharray: 4 3; }
-.limit { stroke: var(--soft); } circle { fill: currentColor; }
+.two { stroke: var(--two); } .gap { stroke: var(--error); } .control { stroke: var(--quiet); stroke-dasharray: 4 3; }
+.limit { stroke: var(--quiet); } circle { fill: currentColor; }
 .key { display: inline-block; width: 18px; height: 4px; margin: 0 6px 3px 14px; } .key.k1 { background: var(--one); }
-.key.k2 { background: var(--two); } .key.kg { background: var(--wrong); } .key.kc { background: var(--soft); }
+.key.k2 { background: var(--two); } .key.kg { background: var(--error); } .key.kc { background: var(--quiet); }
 details { margin: 8px 0; } summary { cursor: pointer; }
-pre { overflow-x: auto; background: var(--panel); padding: 10px; }
-.add { background: var(--plus); } .del { background: var(--minus); } .hunk { color: var(--soft); }
+pre { overflow-x: auto; background: var(--box); padding: 10px; }
+.add { background: var(--add); } .del { background: var(--del); } .hunk { color: var(--quiet); }
 pre span { display: block; min-height: 1.45em; } pre.log { white-space: pre-wrap; }
 """
 
 
 def render(found: Verification) -> str:
-    """The whole page."""
+    """Return the whole page."""
     state = "same" if found.same else "different"
     title = f"ds-verify: {found.choice.trial}"
     body = [
@@ -74,34 +71,14 @@ def render(found: Verification) -> str:
         *_changes(found.sides.changes),
         *_versions(found),
     ]
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body>\n"
-        + "\n".join(body)
-        + "\n</body></html>\n"
-    )
-
-
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> str:
-    """A table; cells are HTML already."""
-    kinds = [' class="n"' if index in numbers else "" for index in range(len(headings))]
-    head = "".join(f"<th{kind}>{name}</th>" for kind, name in zip(kinds, headings, strict=True))
-    lines = ["".join(f"<td{kind}>{cell}</td>" for kind, cell in zip(kinds, row, strict=True)) for row in rows]
-    return (
-        f'<div class="wide"><table><tr>{head}</tr>' + "".join(f"<tr>{line}</tr>" for line in lines) + "</table></div>"
-    )
-
-
-def _code(value: object) -> str:
-    return f"<code>{escape(str(value))}</code>"
+    return document(title, _STYLE, body)
 
 
 def _explanations(found: Verification) -> Iterator[str]:
     if found.explanations:
         yield "<h2>What may explain it</h2>"
-        yield "<p>The conversion said that these change numbers:</p>"
-        yield _table(
+        yield "<p>According to the conversion, these change numbers:</p>"
+        yield table(
             ["where", "finding"],
             [
                 [f"<code>{escape(name)}:{it.line}</code>", f"{it.code} {escape(it.message)}"]
@@ -124,12 +101,12 @@ def _comparisons(found: Verification) -> Iterator[str]:
                 f"{outcome.values:,}" if outcome.values else "-",
                 "-" if gap is None else "0 (bitwise)" if gap == 0 else f"{gap:.2e}",
                 "-" if limit is None else f"{limit:.2e}",
-                f"<code>{escape(str(key))}</code>, batch {key.step}" if gap and key is not None else "",
+                f"{code(key)}, batch {key.step}" if gap and key is not None else "",
                 f'<span class="{state}-text">{state}</span>',
                 escape(outcome.first),
             ]
         )
-    yield _table(["", "values", "largest gap", "limit there", "where", "verdict", "first difference"], rows, (1, 2, 3))
+    yield table(["", "values", "largest gap", "limit there", "where", "verdict", "first difference"], rows, (1, 2, 3))
     settings = found.settings
     rule = (
         f"the tolerance given, {settings.tolerance:g}"
@@ -151,9 +128,9 @@ def _noise(found: Verification) -> Iterator[str]:
     if names:
         yield "<h2>Driven by noise</h2>"
         yield "<p>Rounding alone decides these: the control run moves them by more than the floor.</p>"
-        yield _table(
+        yield table(
             ["parameter", "control's spread"],
-            [[f"<code>{escape(n)}</code>", f"{s:.1e}"] for n, s in names.items()],
+            [[code(n), f"{s:.1e}"] for n, s in names.items()],
             (1,),
         )
 
@@ -166,13 +143,13 @@ def _differences(found: Verification) -> Iterator[str]:
         elif outcome.differences:
             yield f"<h2>First differences with {escape(outcome.label)}</h2>"
             rows = [
-                [str(d.key.step), f"{d.gap:.2e}", f"{d.limit:.1e}", _code(d.key), escape(d.reason)]
+                [str(d.key.step), f"{d.gap:.2e}", f"{d.limit:.1e}", code(d.key), escape(d.reason)]
                 for d in outcome.differences
             ]
             headings = ("batch", "gap", "limit", "value", "")
-            yield _table(headings, rows[:_FIRST], (0, 1, 2))
+            yield table(headings, rows[:_FIRST], (0, 1, 2))
             if rows[_FIRST:]:
-                more = _table(headings, rows[_FIRST:_ROWS], (0, 1, 2))
+                more = table(headings, rows[_FIRST:_ROWS], (0, 1, 2))
                 left = "" if len(rows) <= _ROWS else f", of which {_ROWS - _FIRST} are shown"
                 yield f"<details><summary>{len(rows) - _FIRST:,} more{left}</summary>{more}</details>"
 
@@ -180,7 +157,7 @@ def _differences(found: Verification) -> Iterator[str]:
 def _costs(found: Verification) -> Iterator[str]:
     yield "<h2>Memory and speed</h2>"
     rows = [[escape(label), memory(figures), speed(figures), escape(why)] for label, figures, why in found.costs()]
-    yield _table(["", "peak memory of a rank", "speed", ""], rows, (1, 2))
+    yield table(["", "peak memory of a rank", "speed", ""], rows, (1, 2))
     if found.settings.device == "cpu":
         yield '<p class="soft">On a CPU: the memory of the whole process, torch included.</p>'
 
@@ -242,7 +219,7 @@ def _findings(found: Verification) -> Iterator[str]:
             [it.severity.value, f"<code>{escape(name)}:{it.line}</code>", f"{it.code} {escape(it.message)}"]
             for name, it in shown
         ]
-        yield _table(["severity", "where", "finding"], rows)
+        yield table(["severity", "where", "finding"], rows)
 
 
 def _changes(changes: Sequence[FileChange]) -> Iterator[str]:
@@ -255,7 +232,7 @@ def _changes(changes: Sequence[FileChange]) -> Iterator[str]:
             for line in difflib.unified_diff(before, after, lineterm="", n=3)
             if not line.startswith(("---", "+++"))
         ]
-        yield f"<details open><summary><code>{escape(change.name)}</code></summary>"
+        yield f"<details open><summary>{code(change.name)}</summary>"
         yield f"<pre>{''.join(lines)}</pre></details>"
 
 
@@ -265,6 +242,6 @@ def _line_class(line: str) -> str:
 
 def _versions(found: Verification) -> Iterator[str]:
     yield "<h2>Versions</h2>"
-    yield _table(["", ""], [[escape(name), f"<code>{escape(text)}</code>"] for name, text in found.versions.items()])
+    yield table(["", ""], [[escape(name), code(text)] for name, text in found.versions.items()])
     seeds = found.settings.seed if not found.rounds else "as the config says, else " + str(found.settings.seed)
     yield f'<p class="soft">seed {seeds}; deterministic algorithms where torch has them</p>'

@@ -8,7 +8,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from ds_migrate.report.patch import file_patch, hunks, patch, patch_base, split_lines
+from ds_migrate.cli.output import patch_base
+from ds_migrate.report.patch import file_patch, hunks, patch, split_lines
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shell_samples import changed, created, git, report_of

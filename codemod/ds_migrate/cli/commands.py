@@ -55,7 +55,7 @@ def migrate_sources(sources: list[Source], arguments: Arguments) -> int:
         _write(report, arguments)
     code = exit_code(report, mode)
     with suppress(BrokenPipeError):  # the reader has seen enough; what was done is done
-        present(report, mode, Command(arguments.paths, arguments.repeated), arguments)
+        present(report, mode, Command(arguments.paths, arguments.repeated, _is_versioned), arguments)
     return code
 
 
@@ -141,3 +141,10 @@ def _decide(report: Report, arguments: Arguments) -> None:
 
     screen = Screen(terminal_console(sys.stdout, arguments.color), Mode.PREVIEW, arguments.view)
     decide(report, Dialogue(screen.conversion, ask, print, open_editor))
+
+
+def _is_versioned(folder: str) -> bool:
+    """Return whether a folder is in a work tree of git."""
+    from ds_migrate.files import git
+
+    return git.work_tree(folder) is not None

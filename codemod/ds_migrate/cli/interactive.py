@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ds_migrate.files.units import conversions
 from ds_migrate.findings import FileKind, FileResult, FileStatus, Report, Severity, TrialStatus
 from ds_migrate.report.counts import count
 from ds_migrate.report.escaping import visible
@@ -46,7 +45,7 @@ class Dialogue:
 
 def decide(report: Report, dialogue: Dialogue) -> None:
     """Ask about each conversion, and take those that are declined out of the report."""
-    waiting = conversions(report.files)
+    waiting = report.conversions()
     answer = ""
     for number, files in enumerate(waiting, 1):
         if answer not in ("a", "q"):

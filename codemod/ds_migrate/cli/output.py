@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from ds_migrate.cli.streams import here, print_lines, say
@@ -9,6 +10,7 @@ from ds_migrate.cli.streams import here, print_lines, say
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from ds_migrate.cli.arguments import Arguments
     from ds_migrate.findings import Report
@@ -65,7 +67,7 @@ def _document(report: Report, mode: Mode, command: Command, name: str) -> Iterab
 
 def _print_patch(report: Report) -> None:
     from ds_migrate.report.escaping import visible
-    from ds_migrate.report.patch import patch, patch_base
+    from ds_migrate.report.patch import patch
 
     folder = here()
     base = patch_base(report, folder)
@@ -73,3 +75,15 @@ def _print_patch(report: Report) -> None:
     sys.stdout.buffer.flush()
     if base != folder:
         say(f"note: names in the patch are relative to {visible(str(base))}")
+
+
+def patch_base(report: Report, here: Path) -> Path:
+    """Return the folder that names in the patch are relative to: ``here`` if it holds all files, else their project."""
+    from pathlib import Path
+
+    from ds_migrate.files.discovery import project_root
+
+    files = [Path(os.path.realpath(file.path)) for file in report.files if file.to_write]
+    if not files or all(file.is_relative_to(here) for file in files):
+        return here
+    return project_root(os.path.commonpath([file.parent for file in files]))

@@ -19,8 +19,7 @@ from types import FrameType
 
 from ds_migrate.files import git, journal
 from ds_migrate.files.discovery import read_file
-from ds_migrate.files.units import together
-from ds_migrate.findings import FileResult, FileStatus, Finding, Report, Severity, TrialStatus
+from ds_migrate.findings import FileResult, FileStatus, Finding, Report, Severity, TrialStatus, group_by_unit
 from ds_migrate.rules.codes import Code
 
 NOT_WRITTEN = Code.NOT_WRITTEN
@@ -212,7 +211,7 @@ def _fail(file: FileResult, message: str) -> None:
 
 
 def _units(targets: Sequence[Target]) -> list[list[Target]]:
-    return together(targets, lambda target: target.file)
+    return group_by_unit(targets, lambda target: target.file)
 
 
 def _temporary(path: Path, data: bytes, like: os.stat_result | None) -> Path:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from pathlib import Path
 
-from ds_migrate.files.discovery import project_root
 from ds_migrate.findings import FileResult, Report
 
 CONTEXT = 3
@@ -78,15 +77,6 @@ def file_patch(name: str, before: bytes | None, after: bytes) -> bytes:
         return b""
     source = b"/dev/null" if before is None else _name("a/" + name)
     return b"--- " + source + b"\n+++ " + _name("b/" + name) + b"\n" + body
-
-
-def patch_base(report: Report, here: Path) -> Path:
-    """The folder that the patch's names are relative to: ``here`` when it holds all files, else their project."""
-    files = [Path(os.path.realpath(file.path)) for file in report.files if file.to_write]
-    if not files or all(file.is_relative_to(here) for file in files):
-        return here
-    common = Path(os.path.commonpath([file.parent for file in files]))
-    return project_root(common)
 
 
 def patch(report: Report, base: Path) -> bytes:

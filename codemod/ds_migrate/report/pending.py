@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ds_migrate.files.units import conversions
 from ds_migrate.findings import FileResult, Report, TrialResult, TrialStatus
 from ds_migrate.report.counts import count
 from ds_migrate.report.escaping import visible
@@ -29,7 +28,7 @@ def waiting(report: Report, mode: Mode) -> Iterator[Waiting]:
     """Yield what a preview or a check finds to do; nothing once it is written."""
     if mode is Mode.WRITE:
         return
-    for files in conversions(report.files):
+    for files in report.conversions():
         trials = [(file, trial) for file in files for trial in file.trials if trial.status is TrialStatus.CONVERTED]
         file, line = (trials[0][0], trials[0][1].line) if trials else (files[0], 1)
         yield Waiting(_message([trial for _, trial in trials], files), file, line, files)

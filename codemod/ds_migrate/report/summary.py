@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from ds_migrate.files import git
 from ds_migrate.findings import FileKind, FileStatus, Report, Severity, TrialStatus
 from ds_migrate.report.counts import count, nothing_found
 from ds_migrate.report.escaping import visible
@@ -93,10 +92,17 @@ def exit_code(report: Report, mode: Mode) -> int:
 
 @dataclass(frozen=True)
 class Command:
-    """The command line of the run, to repeat it in another mode: ``paths``, and ``options`` that change results."""
+    """The command line of the run, to repeat it in another mode.
+
+    Attributes:
+        paths: as typed.
+        options: those that change results.
+        is_versioned: whether git keeps the earlier versions of the files in a folder.
+    """
 
     paths: Sequence[str]
     options: Sequence[str] = ()
+    is_versioned: Callable[[str], bool] = lambda _folder: False
 
     def line(self, *extra: str) -> str:
         paths = self.paths if len(self.paths) <= _MANY_PATHS else [self._common_folder()]
@@ -179,7 +185,7 @@ def next_steps(report: Report, mode: Mode, command: Command) -> Iterator[tuple[s
     if mode is Mode.WRITE and writes:
         if config is not None:
             # Without git there is nothing left to compare with.
-            if git.work_tree(str(Path(os.path.realpath(config)).parent)) is not None:
+            if command.is_versioned(str(Path(os.path.realpath(config)).parent)):
                 yield "to see that it trains the same", visible(shlex.join(["ds-verify", config]))
             yield "to train it", visible(shlex.join(["ds-train", config]))
         if any(finding.help for _, finding in report.findings(Severity.REVIEW, Severity.BLOCKED)):

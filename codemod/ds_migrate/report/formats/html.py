@@ -11,6 +11,7 @@ from ds_migrate import __version__
 from ds_migrate.findings import FileResult, Finding, Report, Severity, TrialStatus
 from ds_migrate.report.escaping import place, visible
 from ds_migrate.report.highlighting import SourceText, token_class
+from ds_migrate.report.html_parts import code, document
 from ds_migrate.report.hunks import Block, laid_out, side_by_side
 from ds_migrate.report.plain import ORDER, sorted_findings
 from ds_migrate.report.summary import Command, Mode, next_steps, sentences
@@ -33,14 +34,11 @@ _TRIALS = {
 
 
 def to_html(report: Report, mode: Mode, command: Command) -> str:
-    """The page, in ASCII: every other character is a reference, so that no encoding can spoil it."""
-    folder = resources.files(__package__)
-    page = folder.joinpath("page.html").read_text(encoding="utf-8")
-    style = folder.joinpath("page.css").read_text(encoding="utf-8")
-    body = "\n".join([*_summary(report, mode, command), *_findings(report), *_files(report)])
-    for name, text in (("style", style), ("version", __version__), ("body", body)):
-        page = page.replace(f"@{name}@", text, 1)
-    return page.encode("ascii", "xmlcharrefreplace").decode("ascii")
+    """Return the page."""
+    style = resources.files(__package__).joinpath("page.css").read_text(encoding="utf-8")
+    header = f"<header><h1>ds-migrate</h1><span class=version>{__version__}</span></header>"
+    parts = [*_summary(report, mode, command), *_findings(report), *_files(report)]
+    return document("ds-migrate report", style, [header, "<main>", *parts, "</main>"])
 
 
 def _summary(report: Report, mode: Mode, command: Command) -> Iterator[str]:
@@ -49,7 +47,7 @@ def _summary(report: Report, mode: Mode, command: Command) -> Iterator[str]:
     steps = list(next_steps(report, mode, command))
     if steps:
         yield "<dl class=steps>"
-        yield from (f"<dt>{escape(why)}</dt><dd><code>{escape(line)}</code></dd>" for why, line in steps)
+        yield from (f"<dt>{escape(why)}</dt><dd>{code(line)}</dd>" for why, line in steps)
         yield "</dl>"
 
 
@@ -77,7 +75,7 @@ def _files(report: Report) -> Iterator[str]:
         if file.to_write and file.before is None:
             state = " <span class=state>new file</span>"
         yield f'<details class=file open id="{_anchor(report, file)}">'
-        yield f"<summary><code>{escape(visible(str(file.path)))}</code>{state}</summary>"
+        yield f"<summary>{code(visible(str(file.path)))}{state}</summary>"
         for trial in file.trials:
             name, state = escape(visible(trial.name)), _TRIALS[trial.status]
             yield f"<p class='trial {trial.status.value}'><b>{name}</b> {state}</p>"
