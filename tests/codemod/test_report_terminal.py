@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from ds_migrate.cli.commands import is_versioned
 from ds_migrate.findings import FileKind, FileResult, FileStatus, Report, Severity, TrialResult, TrialStatus
 from ds_migrate.report.escaping import visible
 from ds_migrate.report.highlighting import fold
@@ -20,7 +21,7 @@ from rich.console import Console
 from rich.text import Text
 from shell_samples import changed, created, finding, git, report_of
 
-COMMAND = Command(["src dir"], ["--zero", "1"])
+COMMAND = Command(["src dir"], ["--zero", "1"], is_versioned)
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
 

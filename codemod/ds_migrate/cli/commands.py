@@ -55,7 +55,7 @@ def migrate_sources(sources: list[Source], arguments: Arguments) -> int:
         _write(report, arguments)
     code = exit_code(report, mode)
     with suppress(BrokenPipeError):  # the reader has seen enough; what was done is done
-        present(report, mode, Command(arguments.paths, arguments.repeated, _is_versioned), arguments)
+        present(report, mode, Command(arguments.paths, arguments.repeated, is_versioned), arguments)
     return code
 
 
@@ -143,7 +143,7 @@ def _decide(report: Report, arguments: Arguments) -> None:
     decide(report, Dialogue(screen.conversion, ask, print, open_editor))
 
 
-def _is_versioned(folder: str) -> bool:
+def is_versioned(folder: str) -> bool:
     """Return whether a folder is in a work tree of git."""
     from ds_migrate.files import git
 
