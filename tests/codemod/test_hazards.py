@@ -79,3 +79,94 @@ def holder(folder: Path, made: str, body: str = "") -> int:
 )
 def test_what_holds_the_model_counts_as_the_trial_itself(made: str, body: str, expected: int, tmp_path: Path) -> None:
     assert holder(tmp_path, made, body) == expected
+
+
+LOOP = "for group in self.optimizer.param_groups: group['lr'] ="
+SAME_ON_ALL_RANKS = {
+    "from the batch index": f"{LOOP} 0.1 * 0.5 ** (batch_idx // 100)",
+    "from a hyperparameter": f"{LOOP} self.context.get_hparam('lr') * 0.9 ** epoch_idx",
+    "from itself": "self.optimizer.param_groups[0]['lr'] *= 0.9 if epoch_idx > 2 else 1.0",
+    "from the number of batches": f"{LOOP} 0.1 * batch_idx / len(self.loader)",
+    "by a helper": "adjust(self.optimizer, epoch_idx, loss_scale=1.0)",
+    "under a condition that all ranks share": "if batch_idx % 10 == 0: self.optimizer.param_groups[0]['lr'] *= 0.9",
+    "after a print of the loss": f"print(batch_idx, loss)\n    {LOOP} 0.1 ** batch_idx",
+    "a schedule of the epoch": "self.lr_scheduler.step(epoch_idx)",
+    "a learning rate warm-up": f"{LOOP} min(1.0, (batch_idx + 1) / 100) * group['initial_lr']",
+}
+DIFFERENT_BY_RANK = {
+    "from the length of the batch": f"{LOOP} 0.1 * len(inputs) / 32",
+    "from the batch": "self.optimizer.param_groups[0]['lr'] = 0.1 * batch[0].shape[0]",
+    "from the loss": f"{LOOP} 0.1 * loss.item()",
+    "from the loss under another name": f"scale = float(loss)\n    {LOOP} 0.1 * scale",
+    "from the rank": f"{LOOP} 0.1 * (1 + self.context.distributed.get_rank())",
+    "another setting": "self.optimizer.param_groups[0]['weight_decay'] = loss.item()",
+    "through an attribute": f"self.last = loss.item()\n    {LOOP} self.last",
+    "through a list": f"self.losses = [*self.losses, loss.item()]\n    {LOOP} min(self.losses)",
+    "through a meter": f"self.meter.update(loss.item())\n    {LOOP} self.meter.avg",
+    "under a condition": "if loss < 1: self.optimizer.param_groups[0]['lr'] *= 0.5",
+    "after a return": "if loss > 9: return {'loss': loss}\n    self.optimizer.param_groups[0]['lr'] *= 0.5",
+    "by a helper": "adjust(self.optimizer, loss.item())",
+    "by update": "self.optimizer.param_groups[0].update(lr=loss.item())",
+    "by random draws": f"import random\n    {LOOP} random.random()",
+    "a schedule of the loss": "self.lr_scheduler.step(loss)",
+    "a schedule under a condition": "if loss < 1: self.lr_scheduler.step()",
+}
+HELPER = """
+
+def adjust(optimizer, value, loss_scale=2.0):
+    lr = 0.1 * value * loss_scale
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+"""
+
+
+def plan(folder: Path, line: str) -> tuple[int, str]:
+    """The ZeRO stage of a trial with this line in its ``train_batch``, and the reports."""
+    lines = examples.METHODS["train_batch"].splitlines(keepends=True)
+    text = examples.module("".join([*lines[:-1], f"    {line}\n", lines[-1]])) + HELPER
+    (folder / "model_def.py").write_text(text)
+    report = examples.run(folder)
+    created = next(f for f in report.files if f.path.name == "ds_config.json")
+    assert created.after is not None
+    config = json.loads(created.after)
+    return config["zero_optimization"]["stage"], " ".join(f.message for file in report.files for f in file.findings)
+
+
+@pytest.mark.parametrize("line", SAME_ON_ALL_RANKS.values(), ids=SAME_ON_ALL_RANKS)
+def test_a_learning_rate_that_all_ranks_share_leaves_it_sharded(line: str, tmp_path: Path) -> None:
+    assert plan(tmp_path, line)[0] == 1
+
+
+@pytest.mark.parametrize("line", DIFFERENT_BY_RANK.values(), ids=DIFFERENT_BY_RANK)
+def test_a_learning_rate_that_differs_by_rank_keeps_it_whole(line: str, tmp_path: Path) -> None:
+    stage, messages = plan(tmp_path, line)
+    assert stage == 0
+    assert "differ" in messages and "(model_def.py, line " in messages
+
+
+def test_a_schedule_of_the_reduced_validation_loss_leaves_it_sharded(tmp_path: Path) -> None:
+    callback = """
+
+class Plateau(pytorch.PyTorchCallback):
+    def __init__(self, scheduler):
+        self.scheduler = scheduler
+
+    def on_validation_end(self, metrics):
+        self.scheduler.step(metrics["validation_loss"])
+"""
+    (tmp_path / "model_def.py").write_text(examples.module() + callback)
+    created = next(f for f in examples.run(tmp_path).files if f.path.name == "ds_config.json")
+    assert created.after is not None
+    assert json.loads(created.after)["zero_optimization"]["stage"] == 1
+
+
+def test_a_learning_rate_of_the_rank_in_the_set_up_keeps_it_whole(tmp_path: Path) -> None:
+    init = (
+        examples.METHODS["__init__"]
+        .replace("lr=0.1", "lr=lr")
+        .replace("    self.model", "    lr = 0.1 * (1 + context.distributed.get_rank())\n    self.model", 1)
+    )
+    (tmp_path / "model_def.py").write_text(examples.module(init))
+    created = next(f for f in examples.run(tmp_path).files if f.path.name == "ds_config.json")
+    assert created.after is not None
+    assert json.loads(created.after)["zero_optimization"]["stage"] == 0

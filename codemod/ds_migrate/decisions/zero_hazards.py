@@ -14,6 +14,7 @@ from ds_migrate.decisions.engine_location import EngineLocation
 from ds_migrate.syntax.nodes import code, dotted, targets
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.model import Trial
+from ds_migrate.trial.rank_dependence import setting_by_rank
 from ds_migrate.trial.training_functions import EVALUATION, NO_FORWARD, classes_made, clip_nodes, made_of_models
 
 _TOGGLES = {
@@ -45,6 +46,15 @@ def parameter_hazard(trial: Trial, location: EngineLocation) -> str:
             line = file.position(call)[0]
             return f"what {attribute} does to the model it is given cannot be seen ({file.path.name}, line {line})"
     return ""
+
+
+def setting_hazard(trial: Trial) -> str:
+    """Return which setting of the optimizer each rank may have its own of: a shard is stepped with its owner's."""
+    found = setting_by_rank(trial)
+    if found is None:
+        return ""
+    file, node, reason = found
+    return f"{reason} ({file.path.name}, line {file.position(node)[0]})"
 
 
 def forward_past_engine(trial: Trial) -> str:

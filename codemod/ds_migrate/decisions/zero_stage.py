@@ -8,7 +8,7 @@ import libcst as cst
 
 from ds_migrate.decisions.engine_layout import Form
 from ds_migrate.decisions.engine_location import EngineLocation
-from ds_migrate.decisions.zero_hazards import forward_past_engine, parameter_hazard
+from ds_migrate.decisions.zero_hazards import forward_past_engine, parameter_hazard, setting_hazard
 from ds_migrate.deepspeed_facts import ELEMENTWISE_OPTIMIZERS, ZERO_TESTED_OPTIMIZERS
 from ds_migrate.options import Options
 from ds_migrate.syntax.nodes import dotted
@@ -79,7 +79,7 @@ def _sharded(trial: Trial, location: EngineLocation, keeps_clip: bool, target: s
         tested = tested and kinds <= ZERO_TESTED_OPTIMIZERS
     if handles_gradients(trial) or hooks_gradients(trial):
         return ZeroStage(0, "the trial reads or clips gradients itself", "", tested)
-    reason = parameter_hazard(trial, location)
+    reason = parameter_hazard(trial, location) or setting_hazard(trial)
     return ZeroStage(0 if reason else 1, reason, "", tested)
 
 
