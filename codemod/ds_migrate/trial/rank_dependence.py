@@ -5,7 +5,7 @@ A parameter that every rank steps takes each rank's own setting; a shard takes t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 import libcst as cst
@@ -41,7 +41,7 @@ def setting_by_rank(trial: Trial) -> tuple[SourceFile, cst.CSTNode, str] | None:
 
 def _writes(
     trial: Trial, files: tuple[SourceFile, ...]
-) -> Iterator[tuple[SourceFile, cst.CSTNode, list[cst.CSTNode], str]]:
+) -> Iterator[tuple[SourceFile, cst.CSTNode, Sequence[cst.CSTNode], str]]:
     """Yield what sets an optimizer's settings: its file, the node, the values, and the reason if these differ."""
     schedules = {wrap.target for wrap in trial.schedulers}
     given = [arg for o in trial.optimizers for e in o.built_by if isinstance(e, cst.Call) for arg in e.args]
