@@ -15,10 +15,42 @@ from trial_runtime import pytorch
 from trial_runtime.errors import CheckpointMismatchError, InvalidCheckpointException
 from trial_runtime.pytorch import deepspeed as det_ds
 
+
+class Switching(torch.optim.Optimizer):
+    """SGD for two steps, ASGD then; its groups and its ``state_dict`` are those of the one at work."""
+
+    def __init__(self, params: Any) -> None:
+        params = list(params)
+        super().__init__(params, {"lr": 0.02})
+        self.kinds = {"sgd": torch.optim.SGD(params, lr=0.02, momentum=0.9), "asgd": torch.optim.ASGD(params, lr=0.01)}
+        self.steps = 0
+        self.param_groups = self.active.param_groups
+
+    @property
+    def active(self) -> torch.optim.Optimizer:
+        return self.kinds["sgd" if self.steps < 2 else "asgd"]
+
+    def step(self, closure: Any = None) -> Any:
+        self.active.step()
+        self.steps += 1
+        self.param_groups = self.active.param_groups
+
+    def state_dict(self) -> dict[str, Any]:
+        kinds = {name: kind.state_dict() for name, kind in self.kinds.items()}
+        return {"steps": self.steps, "kinds": kinds, "param_groups": self.active.state_dict()["param_groups"]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.steps = state_dict["steps"]
+        for name, kind in self.kinds.items():
+            kind.load_state_dict(state_dict["kinds"][name])
+        self.param_groups = self.active.param_groups
+
+
 OPTIMIZERS: dict[str, Any] = {
     "adam": lambda ps: torch.optim.Adam(ps, lr=0.02),
     "amsgrad": lambda ps: torch.optim.Adam(ps, lr=0.02, amsgrad=True),
     "sgd": lambda ps: torch.optim.SGD(ps, lr=0.02, momentum=0.9),
+    "switching": Switching,
     "groups": lambda ps: torch.optim.Adam([{"params": ps[:2]}, {"params": ps[2:]}], lr=0.02),
 }
 
@@ -94,6 +126,19 @@ def test_a_change_that_fits_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFix
     ):
         assert len(change(tmp_path / str(number), before, after).training) == 1
     assert "has 1 engines more than the trial" in caplog.text
+
+
+def test_an_optimizer_that_saves_its_own_way_resumes(tmp_path: Path) -> None:
+    hparams = {"stage": 0, "optimizer": "switching"}
+    resumed = change(tmp_path / "resumed", hparams, hparams)
+    whole = toys.fit(Changing, hparams, tmp_path / "whole", max_length=pytorch.Batch(3))
+    assert resumed.training[-1] == whole.training[-1]
+
+
+@pytest.mark.parametrize(("before", "after"), [("switching", "sgd"), ("sgd", "switching")])
+def test_an_optimizer_that_saves_its_own_way_is_not_another_one(before: str, after: str, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointMismatchError, match="the optimizer"):
+        change(tmp_path, {"stage": 0, "optimizer": before}, {"stage": 0, "optimizer": after})
 
 
 def test_a_trial_that_loads_by_itself_may_change(tmp_path: Path) -> None:

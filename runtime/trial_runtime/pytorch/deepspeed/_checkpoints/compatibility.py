@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.optim import Optimizer
 
 from trial_runtime import core
 from trial_runtime.errors import CheckpointMismatchError
@@ -90,17 +91,32 @@ def _differences(folder: Path, engine: Any, sharding: str) -> Iterator[str]:
         saved = _read(next(iter(sorted(folder.glob(_SHARDS)))))["optimizer_state_dict"]
         saved = saved.get("base_optimizer_state") or saved["optimizer_state_dict"]
         yield from _changed(_shapes(facts["param_shapes"]), _shapes(engine._get_zero_param_shapes()))
-    groups = saved["param_groups"]
     optimizer = engine.optimizer.optimizer if hasattr(engine.optimizer, "optimizer") else engine.optimizer
+    yield from _optimizer_differences(saved, optimizer)
+
+
+def _optimizer_differences(saved: Mapping[str, Any], optimizer: Any) -> Iterator[str]:
+    kind = type(optimizer)
+    if (kind.state_dict, kind.load_state_dict) != (Optimizer.state_dict, Optimizer.load_state_dict):
+        # Its groups may be those of the optimizer inside that was active; its own load_state_dict judges the rest.
+        had, has = saved.keys(), optimizer.state_dict().keys()
+        if had - has and has - had:
+            yield f"the optimizer saved {_listed(had - has)}; {kind.__name__} saves {_listed(has - had)}"
+        return
+    groups = saved["param_groups"]
     if len(groups) != len(optimizer.param_groups):
         yield f"the optimizer had {len(groups)} parameter groups, and has {len(optimizer.param_groups)} now"
     elif groups:
         had, has = groups[0].keys(), optimizer.param_groups[0].keys()
         if had - has and has - had:  # a newer torch has more settings, another optimizer has others
             yield (
-                f"the optimizer was another one, with the settings {', '.join(sorted(had - has))}; "
-                f"{type(optimizer).__name__} has {', '.join(sorted(has - had))}"
+                f"the optimizer was another one, with the settings {_listed(had - has)}; "
+                f"{type(optimizer).__name__} has {_listed(has - had)}"
             )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))
 
 
 def _read(file: Path) -> dict[str, Any]:
