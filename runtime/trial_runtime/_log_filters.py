@@ -1,4 +1,4 @@
-"""Filters for messages of DeepSpeed that do not help a user. Needs neither torch nor DeepSpeed."""
+"""Leave out messages of DeepSpeed that do not concern a user; all others stay. Needs neither torch nor DeepSpeed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from pathlib import Path
 _LOGGER = "DeepSpeed"
 _NO_ACCELERATOR = "Setting accelerator to CPU."
 _DEVICE_FILES = ("nvidia[0-9]*", "kfd", "davinci[0-9]*", "accel*", "xdxct*")
-UNTESTED_OPTIMIZER = "You are using ZeRO with an untested optimizer"
-NOT_STARTED = "Attempting to get learning rate from scheduler before it has started"
 
 
 class _Without(logging.Filter):
@@ -24,23 +22,40 @@ class _Without(logging.Filter):
         return self._text not in str(record.msg)
 
 
-def expect_cpu(devices: Path = Path("/dev")) -> None:
-    """Drop DeepSpeed's warning that it found no accelerator, where there is none or the user has hidden it.
+_no_accelerator_filter = _Without(_NO_ACCELERATOR)
 
-    Where there is one that cannot be used (a torch without CUDA, a driver too old), its warning is the only hint.
+
+def expect_cpu(devices: Path = Path("/dev")) -> None:
+    """Leave out DeepSpeed's warning that it found no accelerator, which it logs when it is imported.
+
+    Only where there is none, or the user has hidden it. Where there is one that cannot be used (a torch without CUDA, a
+    driver too old), the warning is the only hint.
     """
-    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
-    if hidden or not any(found for name in _DEVICE_FILES for found in devices.glob(name)):
-        logging.getLogger(_LOGGER).addFilter(_Without(_NO_ACCELERATOR))
+    if not _has_visible_accelerator(devices):
+        logging.getLogger(_LOGGER).addFilter(_no_accelerator_filter)
 
 
 @contextlib.contextmanager
-def without(text: str, when: bool = True) -> Iterator[None]:
+def cpu_expected() -> Iterator[None]:
+    """Do what :func:`expect_cpu` does, and undo it at the end."""
+    expect_cpu()
+    try:
+        yield
+    finally:
+        logging.getLogger(_LOGGER).removeFilter(_no_accelerator_filter)
+
+
+@contextlib.contextmanager
+def message_left_out(text: str) -> Iterator[None]:
     """Leave out messages with this text inside."""
     found, logger = _Without(text), logging.getLogger(_LOGGER)
-    if when:
-        logger.addFilter(found)
+    logger.addFilter(found)
     try:
         yield
     finally:
         logger.removeFilter(found)
+
+
+def _has_visible_accelerator(devices: Path) -> bool:
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    return not hidden and any(found for name in _DEVICE_FILES for found in devices.glob(name))

@@ -374,9 +374,15 @@ def test_a_file_is_named_in_the_error(tmp_path: Path) -> None:
         initialize(str(path))
 
 
-def test_two_configs_are_refused(tmp_path: Path) -> None:
-    with det_ds.init(run_dir=tmp_path), pytest.raises(InvalidDeepSpeedConfigException, match="two configs"):
-        initialize(dict(MICRO), args=SimpleNamespace(deepspeed_config="other.json"))
+def test_config_wins_over_args_with_one_notice(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    args = SimpleNamespace(deepspeed_config="other.json")
+    with det_ds.init(run_dir=tmp_path):
+        engines = [initialize({**MICRO, "gradient_clipping": 0.5}, args=args) for _ in range(2)]
+
+    assert [engine.gradient_clipping() for engine in engines] == [0.5, 0.5]
+    assert args.deepspeed_config == "other.json"
+    (notice,) = [record.getMessage() for record in caplog.records if "args.deepspeed_config" in record.getMessage()]
+    assert "('other.json'): config= is used" in notice
 
 
 def test_no_config_is_refused(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from trial_runtime import _log_filters as messages
+from trial_runtime.pytorch.deepspeed._patches.initialize_notices import UNTESTED_OPTIMIZER
 
 FOUND_NONE = "Setting accelerator to CPU. If you have GPU or other accelerator, we were unable to detect it."
 
@@ -14,6 +15,7 @@ FOUND_NONE = "Setting accelerator to CPU. If you have GPU or other accelerator, 
 def logger() -> Iterator[logging.Logger]:
     logger = logging.getLogger("DeepSpeed")
     before = logger.filters[:]
+    logger.filters[:] = []
     yield logger
     logger.filters[:] = before
 
@@ -43,11 +45,9 @@ def test_that_there_is_no_gpu_is_said_where_there_is_one(
 
 
 def test_a_message_is_left_out_for_a_while_only(logger: logging.Logger) -> None:
-    text = f"**** {messages.UNTESTED_OPTIMIZER}, proceed with caution *****"
+    text = f"**** {UNTESTED_OPTIMIZER}, proceed with caution *****"
 
-    with messages.without(messages.UNTESTED_OPTIMIZER):
+    with messages.message_left_out(UNTESTED_OPTIMIZER):
         assert not shown(logger, text)
         assert shown(logger, "something else")
-    with messages.without(messages.UNTESTED_OPTIMIZER, when=False):
-        assert shown(logger, text)
     assert shown(logger, text)

@@ -16,8 +16,8 @@ from trial_runtime.pytorch._context import TrialContext, deprecated
 from trial_runtime.pytorch._lr_scheduler import LRScheduler
 from trial_runtime.pytorch._pytorch_context import check_plateau
 from trial_runtime.pytorch.deepspeed._engine import engine_setup, initialize
+from trial_runtime.pytorch.deepspeed._engine.accumulation import is_managed
 from trial_runtime.pytorch.deepspeed._engine.collection import Engines
-from trial_runtime.pytorch.deepspeed._engine.guard import EngineGuard, is_managed
 from trial_runtime.pytorch.deepspeed._engine.module import EngineModule
 from trial_runtime.pytorch.deepspeed._mpu import (
     ModelParallelUnit,
@@ -25,7 +25,8 @@ from trial_runtime.pytorch.deepspeed._mpu import (
     make_deepspeed_mpu,
     make_engine_mpu,
 )
-from trial_runtime.pytorch.deepspeed._patches import fp32_master_names, loss_scaling
+from trial_runtime.pytorch.deepspeed._patches import apply_to_engine
+from trial_runtime.pytorch.deepspeed._patches.patch import NewEngine
 
 logger = logging.getLogger("trial_runtime.pytorch.deepspeed")
 
@@ -60,7 +61,6 @@ class DeepSpeedTrialContext(TrialContext):
         self._buffer_syncs: dict[int, _ddp_buffers.BufferSync] = {}
         self._warned_of_clipping = False
         self._engines: Engines | None = None
-        self._guards: list[EngineGuard] = []
         self._standalone = contextlib.ExitStack()
 
     def _prepare_standalone(self) -> None:
@@ -96,8 +96,6 @@ class DeepSpeedTrialContext(TrialContext):
                 f"wrap_model_engine() takes an engine made by deepspeed.initialize(), got {type(model).__name__}."
             )
         self._check(model)
-        loss_scaling.mend(model, self.models)
-        fp32_master_names.name(model)
         if isinstance(model, deepspeed.PipelineEngine):
             self._use_pipeline_parallel = True
             if not self.models:
@@ -117,8 +115,7 @@ class DeepSpeedTrialContext(TrialContext):
                 f"loop goes by the first engine's: {self._train_micro_batch_size_per_gpu} and "
                 f"{self._num_micro_batches_per_slot}."
             )
-        if not isinstance(model, deepspeed.PipelineEngine):
-            EngineGuard(model, self._guards, self.distributed)
+        apply_to_engine(NewEngine(model, self.models, self.distributed))
         self.models.append(model)
         return model
 

@@ -50,7 +50,7 @@ def consolidated_state_dict(checkpoint: str | Path, index: int = 0) -> dict[str,
     elif sharded:
         state.update(_from_shards(folder))
     else:
-        masters = [found for file in parts for found in fp32_master_names.saved(_read(file).get("optimizer"))]
+        masters = [found for file in parts for found in fp32_master_names.saved_masters(_read(file).get("optimizer"))]
         for name, master in masters:
             if name in state:
                 _put(state, name, master)

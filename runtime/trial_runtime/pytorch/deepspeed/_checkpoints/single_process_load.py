@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
-import deepspeed
 import torch
 from deepspeed.pipe import PipelineModule
-from deepspeed.utils import groups
 
 from trial_runtime import core
 from trial_runtime.errors import InvalidCheckpointException
 from trial_runtime.pytorch.deepspeed._checkpoints.export import consolidated_state_dict
-from trial_runtime.pytorch.deepspeed._config import overwrite_deepspeed_config
 from trial_runtime.pytorch.deepspeed._context import DeepSpeedTrialContext
 from trial_runtime.pytorch.deepspeed._engine import engine_setup
+from trial_runtime.pytorch.deepspeed._patches import applied_to_load
 
 
 def load(
@@ -35,7 +29,7 @@ def load(
     """
     run = core._dummy_init()
     context = DeepSpeedTrialContext._make(run, hparams, exp_conf)
-    with engine_setup.started(run.distributed), _plain_engines():
+    with engine_setup.started(run.distributed), applied_to_load():
         trial = kind(context, **more)
     for index, engine in enumerate(context.models):
         state = consolidated_state_dict(folder, index)
@@ -63,33 +57,3 @@ def _load_layers(pipeline: Any, state: dict[str, Any]) -> None:
                 "one layer for both. Use consolidated_state_dict(), which has each."
             )
         layer.load_state_dict(own)
-
-
-@contextlib.contextmanager
-def _plain_engines() -> Iterator[None]:
-    """Engines that are made inside are of ZeRO stage 0, in full precision, for one rank; pipelines have one stage."""
-    initialize, make_pipeline, mpu = deepspeed.initialize, PipelineModule.__init__, groups.mpu
-
-    @functools.wraps(initialize)
-    def plain(*args: Any, **kwargs: Any) -> Any:
-        config = kwargs.pop("config", None) or kwargs.pop("config_params", None)
-        if config is None:
-            config = getattr(kwargs.get("args"), "deepspeed_config", None)
-        kwargs.pop("args", None)
-        if config is None:
-            return initialize(*args, **kwargs)
-        config = overwrite_deepspeed_config(config, {"train_micro_batch_size_per_gpu": 1})
-        config = {key: value for key, value in config.items() if key not in ("train_batch_size", "fp16", "bf16")}
-        config.update({"gradient_accumulation_steps": 1, "zero_optimization": {"stage": 0}})
-        return initialize(*args, config=config, **kwargs)
-
-    @functools.wraps(make_pipeline)
-    def whole(self: Any, layers: Any, num_stages: Any = None, topology: Any = None, *args: Any, **kwargs: Any) -> None:
-        del num_stages, topology
-        make_pipeline(self, layers, 1, None, *args, **kwargs)
-
-    with mock.patch.object(deepspeed, "initialize", plain), mock.patch.object(PipelineModule, "__init__", whole):
-        try:
-            yield
-        finally:
-            groups.mpu = mpu  # a pipeline leaves its layout there, for all engines to come

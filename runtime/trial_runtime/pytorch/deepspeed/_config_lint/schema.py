@@ -97,13 +97,13 @@ def _read(path: tuple[str, ...], block: _Recorder) -> Exception | None:
     """Let DeepSpeed read a config that holds ``block`` at ``path`` and little else; what it raised."""
     from deepspeed.runtime.config import DeepSpeedConfig
 
-    config: dict[str, Any] = block
+    content: dict[str, Any] = block
     for key in reversed(path):
-        config = {key: config, "type": "Adam"} if path[0] in ("optimizer", "scheduler") else {key: config}
+        content = {key: content, "type": "Adam"} if path[0] in ("optimizer", "scheduler") else {key: content}
     if path:
-        config["train_micro_batch_size_per_gpu"] = 1
+        content["train_micro_batch_size_per_gpu"] = 1
     try:
-        DeepSpeedConfig(config)
+        DeepSpeedConfig(content)
     except Exception as error:
         return error
     return None

@@ -1,68 +1,25 @@
-"""``deepspeed.initialize``, checked: while a run lasts, every config is looked at before an engine is made of it."""
+"""Check DeepSpeed configs: of hyperparameters, of calls of ``deepspeed.initialize``, and of engines."""
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import deepspeed
-import torch
 import torch.distributed as dist
 
-from trial_runtime import _log_filters as messages
 from trial_runtime.pytorch.deepspeed import _config_lint
 from trial_runtime.pytorch.deepspeed._config import overwrite_deepspeed_config
 from trial_runtime.pytorch.deepspeed._engine.module import EngineModule
 from trial_runtime.pytorch.deepspeed._mpu import ModelParallelUnit
 
-_ELEMENTWISE = frozenset(
-    getattr(torch.optim, name)
-    for name in (
-        "SGD", "Adam", "AdamW", "Adagrad", "RMSprop", "Adadelta", "Adamax", "NAdam", "RAdam", "ASGD", "Rprop",
-    )
-)  # fmt: skip
-"""Exact under ZeRO, which splits parameters anywhere, whether DeepSpeed has tested them or not."""
-
-
-@contextlib.contextmanager
-def checked() -> Iterator[None]:
-    """Let ``deepspeed.initialize`` refuse wrong configs with one error that lists everything.
-
-    Raises:
-        InvalidDeepSpeedConfigException: inside, from ``deepspeed.initialize``.
-    """
-    original = deepspeed.initialize
-
-    @functools.wraps(original)
-    def initialize(*args: Any, **kwargs: Any) -> Any:
-        given: Mapping[str, Any] = {}
-        with contextlib.suppress(TypeError):  # arguments that there are not: the call itself says so
-            given = inspect.signature(original).bind(*args, **kwargs).arguments
-            check_arguments(given)
-        elementwise = type(given.get("optimizer")) in _ELEMENTWISE
-        with (
-            messages.without(messages.UNTESTED_OPTIMIZER, when=elementwise),
-            messages.without(messages.NOT_STARTED),  # DeepSpeed itself asks
-        ):
-            return original(*args, **kwargs)
-
-    deepspeed.initialize = initialize
-    try:
-        yield
-    finally:
-        if deepspeed.initialize is initialize:
-            deepspeed.initialize = original
-
 
 def check_arguments(given: Mapping[str, Any]) -> None:
-    """Check the config among the arguments of ``deepspeed.initialize``, with all that they tell about its use."""
+    """Check the config among the arguments of ``deepspeed.initialize``, with all that they reveal about its use."""
     config, source = _config(given)
     if config is None:
-        return  # DeepSpeed says what it cannot read
+        return  # DeepSpeed reports what it cannot read
     if isinstance(given.get("mpu"), ModelParallelUnit):
         raise _config_lint.InvalidDeepSpeedConfigException(
             "deepspeed.initialize(mpu=...) takes an object with Megatron's methods (get_data_parallel_world_size() "
@@ -82,7 +39,7 @@ def check_arguments(given: Mapping[str, Any]) -> None:
 
 
 def check_named(hparams: dict[str, Any] | None, ranks: int) -> None:
-    """Check, before a trial is made, the config that its hyperparameters name, as far as that can be told already.
+    """Check, before a trial is made, the config that its hyperparameters name, as far as it is known by then.
 
     The trial may add to it and fill in what is ``"auto"``; the engine's config is checked whole when it is made.
 
@@ -101,7 +58,7 @@ def check_named(hparams: dict[str, Any] | None, ranks: int) -> None:
 
 
 def check_engine(engine: Any) -> None:
-    """Check an engine that was made past :func:`checked`, by what its config and it can still tell."""
+    """Check an engine that may be made outside of a run, as far as the engine and its config reveal it."""
     config = getattr(engine._config, "_param_dict", None)
     if isinstance(config, dict):
         kind = "pipeline" if isinstance(engine, deepspeed.PipelineEngine) else "model"
@@ -111,15 +68,10 @@ def check_engine(engine: Any) -> None:
 
 
 def _config(given: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str]:
-    """The config and the file that it is from."""
-    named = getattr(given.get("args"), "deepspeed_config", None)
+    """Return the config and the file that it is from; ``config=`` wins over ``args.deepspeed_config``."""
     config = given.get("config") or given.get("config_params")
-    if named is not None and config is not None:
-        raise _config_lint.InvalidDeepSpeedConfigException(
-            f"deepspeed.initialize() was given two configs: config={_config_lint.shown(config)} and "
-            f"args.deepspeed_config={named!r}. Write config= only, and leave args out (or remove its deepspeed_config)."
-        )
-    config = named if config is None else config
+    if config is None:
+        config = getattr(given.get("args"), "deepspeed_config", None)
     if config is None:
         raise _config_lint.InvalidDeepSpeedConfigException(
             "deepspeed.initialize() was given no config. Write config=..., a dict or the path of a JSON file."
@@ -134,7 +86,7 @@ def _config(given: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str]:
 
 
 def _data_parallel_ranks(mpu: Any) -> int | None:
-    """Ranks among which DeepSpeed shares a batch; sequence parallelism is not taken off yet."""
+    """Return the ranks among which DeepSpeed splits a batch, before sequence parallelism is taken off."""
     if mpu is None:
         return dist.get_world_size() if dist.is_initialized() else 1
     if hasattr(mpu, "get_data_parallel_world_size"):

@@ -19,7 +19,7 @@ from trial_runtime.pytorch.deepspeed._checkpoints import compatibility
 from trial_runtime.pytorch.deepspeed._checkpoints.reshard import loadable
 from trial_runtime.pytorch.deepspeed._checkpoints.warm_start import load_weights
 from trial_runtime.pytorch.deepspeed._context import DeepSpeedTrialContext
-from trial_runtime.pytorch.deepspeed._engine.guard import is_managed
+from trial_runtime.pytorch.deepspeed._engine.accumulation import is_managed
 from trial_runtime.pytorch.deepspeed._trial import DeepSpeedTrial
 
 logger = logging.getLogger("trial_runtime.pytorch.deepspeed")

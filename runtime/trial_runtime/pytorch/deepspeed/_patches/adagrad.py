@@ -1,4 +1,4 @@
-"""Adagrad at ZeRO stages 1 to 3: the trial's own."""
+"""Adagrad at ZeRO stages 1 to 3: step the trial's own."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from typing import Any
 from deepspeed.runtime.zero.stage3 import DeepSpeedZeroOptimizer_Stage3
 from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer
 
-from trial_runtime.pytorch.deepspeed._patches.initial_step import states_made_by
+from trial_runtime.pytorch.deepspeed._patches.initial_step import state_initializer_replaced
+from trial_runtime.pytorch.deepspeed._patches.patch import Patch
 
 
 @contextlib.contextmanager
-def kept() -> Iterator[None]:
-    """Engines that are made inside step the trial's Adagrad.
+def apply() -> Iterator[None]:
+    """Let engines that are made inside step the trial's Adagrad.
 
     DeepSpeed makes another one over its shards, because an Adagrad has its state from the beginning. That one has the
-    default settings of the trial's, in one group: settings of parameter groups are lost, and schedulers go on with an
+    default settings of the trial's, in one group: settings of parameter groups are lost, and schedulers change an
     optimizer that nobody steps.
     """
-    with states_made_by(_keeping, DeepSpeedZeroOptimizer, DeepSpeedZeroOptimizer_Stage3):
+    with state_initializer_replaced(_keep_optimizer, DeepSpeedZeroOptimizer, DeepSpeedZeroOptimizer_Stage3):
         yield
 
 
-def _keeping(original: Callable[[Any], None]) -> Callable[[Any], None]:
+def _keep_optimizer(original: Callable[[Any], None]) -> Callable[[Any], None]:
     def initialize_optimizer_states(self: Any) -> None:
         own = self.optimizer
         original(self)
@@ -34,3 +35,10 @@ def _keeping(original: Callable[[Any], None]) -> Callable[[Any], None]:
             own.state.update(made.state)
 
     return initialize_optimizer_states
+
+
+PATCH = Patch(
+    "adagrad",
+    "At ZeRO stages 1 to 3 DeepSpeed replaces an Adagrad by one without its parameter groups and schedules.",
+    in_run=apply,
+)

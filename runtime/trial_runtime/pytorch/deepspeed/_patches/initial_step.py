@@ -1,4 +1,4 @@
-"""Half precision at ZeRO stage 0: no optimizer step before training."""
+"""Half precision at ZeRO stage 0: take no optimizer step before training."""
 
 from __future__ import annotations
 
@@ -9,22 +9,26 @@ from typing import Any
 from deepspeed.runtime.fp16.fused_optimizer import FP16_Optimizer
 from deepspeed.runtime.fp16.unfused_optimizer import FP16_UnfusedOptimizer
 
+from trial_runtime.pytorch.deepspeed._patches.patch import Patch
+
 
 @contextlib.contextmanager
-def not_taken_early() -> Iterator[None]:
-    """Engines that are made inside step their optimizers when they are told to, for the first time too.
+def apply() -> Iterator[None]:
+    """Let engines that are made inside take their first optimizer step in training.
 
     DeepSpeed steps those of stage 0 in half precision once when it makes them, with gradients of zero, to allocate
     their state. Adam's bias correction is one step ahead from then on (the first update is a quarter smaller), and
     weight decay has moved the weights. Optimizers of torch allocate their state in the first real step.
     """
-    with states_made_by(lambda _: lambda _: None, FP16_UnfusedOptimizer, FP16_Optimizer):
+    with state_initializer_replaced(lambda _: lambda _: None, FP16_UnfusedOptimizer, FP16_Optimizer):
         yield
 
 
 @contextlib.contextmanager
-def states_made_by(change: Callable[[Callable[[Any], None]], Callable[[Any], None]], *kinds: Any) -> Iterator[None]:
-    """Inside, ``initialize_optimizer_states`` of these classes of DeepSpeed is what ``change`` makes of it."""
+def state_initializer_replaced(
+    change: Callable[[Callable[[Any], None]], Callable[[Any], None]], *kinds: Any
+) -> Iterator[None]:
+    """Replace ``initialize_optimizer_states`` of these classes of DeepSpeed by what ``change`` makes of it."""
     originals = [kind.initialize_optimizer_states for kind in kinds]
     for kind, original in zip(kinds, originals, strict=True):
         kind.initialize_optimizer_states = change(original)
@@ -33,3 +37,10 @@ def states_made_by(change: Callable[[Callable[[Any], None]], Callable[[Any], Non
     finally:
         for kind, original in zip(kinds, originals, strict=True):
             kind.initialize_optimizer_states = original
+
+
+PATCH = Patch(
+    "initial_step",
+    "In half precision at ZeRO stage 0 DeepSpeed takes an optimizer step with zero gradients before training.",
+    in_run=apply,
+)

@@ -1,4 +1,4 @@
-"""Operations that DeepSpeed compiles when a config asks for them: said, because the wait looks like a hang."""
+"""Report operations that DeepSpeed compiles when a config asks for them, because the wait looks like a hang."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from typing import Any
 
 from deepspeed.ops.op_builder.builder import OpBuilder
 
+from trial_runtime.pytorch.deepspeed._patches.patch import Patch
+
 logger = logging.getLogger("trial_runtime.pytorch.deepspeed")
 _STARTED = time.time()
 
 
 @contextlib.contextmanager
-def told() -> Iterator[None]:
-    """While this lasts, the first rank of a node says that an operation is compiled, or what it waits for."""
+def apply() -> Iterator[None]:
+    """Let the first rank of a node log that an operation is compiled, or what it waits for."""
     original = OpBuilder.jit_load
 
     def jit_load(self: Any, *args: Any, **kwargs: Any) -> Any:
         if os.environ.get("LOCAL_RANK", "0") == "0":
-            tell(self.name)
+            warn_of_compilation(self.name)
         return original(self, *args, **kwargs)
 
     OpBuilder.jit_load = jit_load
@@ -34,8 +36,8 @@ def told() -> Iterator[None]:
         OpBuilder.jit_load = original
 
 
-def tell(name: str) -> None:
-    """Say what loading the operation ``name`` is going to take; nothing when it was compiled before."""
+def warn_of_compilation(name: str) -> None:
+    """Log what loading the operation ``name`` is going to take; nothing when it was compiled before."""
     folder, lock = folder_of(name), lock_of(name)
     if lock.exists() and lock.stat().st_mtime < _STARTED:  # not another rank's of this run
         logger.warning(
@@ -47,17 +49,17 @@ def tell(name: str) -> None:
 
 
 def is_compiled(name: str) -> bool:
-    """Whether the operation was compiled before."""
+    """Return whether the operation was compiled before."""
     return (folder_of(name) / f"{name}.so").exists()
 
 
 def lock_of(name: str) -> Path:
-    """The file that is there while a process compiles the operation, or when one was killed while it did."""
+    """Return the file that exists while a process compiles the operation, or after one was killed while it did."""
     return folder_of(name) / "lock"
 
 
 def folder_of(name: str) -> Path:
-    """Where torch keeps the extension ``name``; it may not be there yet."""
+    """Return the folder in which torch keeps the extension ``name``; it may not exist yet."""
     from torch.utils import cpp_extension
 
     if own := os.environ.get("TORCH_EXTENSIONS_DIR"):
@@ -65,3 +67,10 @@ def folder_of(name: str) -> Path:
     root = Path(cpp_extension.get_default_build_root())
     found = sorted(root.glob(f"py{sys.version_info.major}{sys.version_info.minor}*/{name}"))
     return found[0] if found else root
+
+
+PATCH = Patch(
+    "jit_notice",
+    "DeepSpeed compiles an operation for minutes, or waits for the lock of a killed process, without a message.",
+    in_run=apply,
+)

@@ -1,4 +1,4 @@
-"""Losses scaled for float16 gradients: by the scale that these are divided by again, and kept in checkpoints."""
+"""Scale losses in float16 by the scale that gradients are divided by again, and keep that scale in checkpoints."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import torch
 from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler
 
 from trial_runtime.errors import InvalidExperimentException
-from trial_runtime.pytorch.deepspeed._engine.guard import is_managed
+from trial_runtime.pytorch.deepspeed._engine.accumulation import is_managed
+from trial_runtime.pytorch.deepspeed._patches.patch import NewEngine, Patch
 
 
-def mend(engine: Any, others: list[Any]) -> None:
-    """Have an engine scale its losses as torch's GradScaler does. Engines without float16 stay as they are.
+def apply(new: NewEngine) -> None:
+    """Let a new engine scale its losses as torch's GradScaler does. Engines without float16 stay as they are.
 
-    DeepSpeed 0.19.8 does otherwise, without a word:
+    DeepSpeed does otherwise, silently:
 
     - ``fp16`` at ZeRO stage 0: ``backward()`` does not scale the loss, while ``step()`` divides gradients by the scale;
       they come out thousands of times too small.
@@ -24,33 +25,28 @@ def mend(engine: Any, others: list[Any]) -> None:
       skipped; gradients are clipped before they are divided; the scale is not in checkpoints.
     - ``torch_autocast`` in float16 at stage 0: the scale is not in checkpoints, skipped steps are not counted.
 
-    Args:
-        engine: a new engine.
-        others: the trial's engines before it.
-
     Raises:
         InvalidExperimentException: when a loss could reach parameters of engines with different scales.
     """
-    optimizer = engine.optimizer
+    engine, optimizer = new.engine, new.engine.optimizer
     autocast = engine.torch_autocast_enabled() and engine.torch_autocast_dtype() == torch.float16
     if getattr(optimizer, "torch_autocast_gradscaler", None) is not None:
         optimizer.torch_autocast_gradscaler = None  # also one that another engine's autocast left behind
         if autocast:
-            optimizer.loss_scaler = _like_torchs()
+            optimizer.loss_scaler = _make_torch_scaler()
             optimizer.dynamic_loss_scale = optimizer.check_grad_overflow = True
     elif autocast and engine.torch_autocast_z0_gradscaler is not None:
-        engine.torch_autocast_z0_gradscaler = _TorchsScaler(engine.torch_autocast_z0_gradscaler, optimizer)
+        engine.torch_autocast_z0_gradscaler = _SavedGradScaler(engine.torch_autocast_z0_gradscaler, optimizer)
     if engine.fp16_enabled() and int(engine.zero_optimization_stage()) == 0:
-        engine.torch_autocast_z0_gradscaler = _OptimizersScaler(optimizer)
+        engine.torch_autocast_z0_gradscaler = _OptimizerLossScaler(optimizer)
     if (engine.fp16_enabled() or autocast) and hasattr(optimizer, "_update_scale"):
         _GrowthAfterStep(optimizer)
-    if others:
-        _check_one_scale([*others, engine])
+    if new.engines:
+        _check_one_scale([*new.engines, engine])
 
 
-class _OptimizersScaler:
-    """Stands where DeepSpeed looks for a GradScaler at stage 0, and scales losses for an optimizer that divides
-    gradients itself."""
+class _OptimizerLossScaler:
+    """Stand-in for the GradScaler of stage 0, which scales losses for an optimizer that divides gradients itself."""
 
     def __init__(self, optimizer: Any) -> None:
         self.optimizer = optimizer
@@ -60,17 +56,17 @@ class _OptimizersScaler:
         return scaled
 
     def unscale_(self, optimizer: Any) -> None:
-        """The optimizer's step does."""
+        """Do nothing: the optimizer's step divides gradients."""
 
     def step(self, optimizer: Any) -> None:
         optimizer.step()
 
     def update(self) -> None:
-        """The optimizer's step did."""
+        """Do nothing: the optimizer's step has updated the scale."""
 
 
-class _TorchsScaler:
-    """A GradScaler that is saved with its optimizer, and tells DeepSpeed of steps that it skipped."""
+class _SavedGradScaler:
+    """GradScaler that is saved with its optimizer, and reports the steps that it skipped to DeepSpeed."""
 
     def __init__(self, scaler: Any, optimizer: torch.optim.Optimizer) -> None:
         self.scaler = scaler
@@ -90,7 +86,7 @@ class _TorchsScaler:
 
 
 class _GrowthAfterStep:
-    """Lets an optimizer's loss scale grow when the step is done, not before gradients are divided by it."""
+    """Growth of an optimizer's loss scale after the step, not before gradients are divided by it."""
 
     def __init__(self, optimizer: Any) -> None:
         self._update, self._step = optimizer._update_scale, optimizer.step
@@ -110,8 +106,8 @@ class _GrowthAfterStep:
         return result
 
 
-def _like_torchs() -> DynamicLossScaler:
-    """A scaler that begins, grows and shrinks as torch's GradScaler does."""
+def _make_torch_scaler() -> DynamicLossScaler:
+    """Return a scaler that begins, grows and shrinks as torch's GradScaler does."""
     return DynamicLossScaler(
         init_scale=2.0**16,
         scale_window=2000,
@@ -125,7 +121,7 @@ def _like_torchs() -> DynamicLossScaler:
 def _check_one_scale(engines: list[Any]) -> None:
     """Refuse engines whose losses may reach each other's parameters, unless all have one scale that stays."""
     if all(is_managed(engine) for engine in engines):
-        return  # each has its losses for itself
+        return  # each has separate losses
     scales = {_fixed_scale(engine) for engine in engines}
     if len(scales) > 1 or None in scales:
         raise InvalidExperimentException(
@@ -137,9 +133,16 @@ def _check_one_scale(engines: list[Any]) -> None:
 
 
 def _fixed_scale(engine: Any) -> float | None:
-    """The loss scale of an engine, None when it changes."""
+    """Return the loss scale of an engine, None when it changes."""
     if engine.torch_autocast_enabled() and engine.torch_autocast_dtype() == torch.float16:
         return None
     if not engine.fp16_enabled():
         return 1.0
     return None if engine.dynamic_loss_scale() else float(engine.loss_scale())
+
+
+PATCH = Patch(
+    "loss_scaling",
+    "In float16 DeepSpeed scales losses and gradients differently, and loses the scale in checkpoints.",
+    on_engine=apply,
+)
