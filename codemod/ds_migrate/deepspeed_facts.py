@@ -1,7 +1,8 @@
-"""What training state takes in memory: weights, gradients and the optimizer's state, in bytes a parameter.
+"""Facts about DeepSpeed that the codemod and the runtime share. Needs neither.
 
-After DeepSpeed's own estimators (``estimate_zero2_model_states_mem_needs`` and its relatives). Activations, buffers of
-communication and fragmentation come on top. A byte a parameter is a gigabyte for a billion parameters.
+Bytes a parameter are those of weights, gradients and the optimizer's state, as counted in engines of DeepSpeed 0.19.8
+on 1 and 2 ranks (``tests/runtime/test_memory.py``). Activations, buffers of communication and fragmentation come on
+top. A byte a parameter is a gigabyte for a billion parameters.
 """
 
 from __future__ import annotations
@@ -13,42 +14,80 @@ _HALF = ("bf16", "fp16")
 
 @dataclass(frozen=True)
 class Bytes:
-    """Bytes a parameter on each rank: ``whole``, and ``shared`` among the ranks; ``host`` is shared too, but lies in
-    host memory."""
+    """Bytes a parameter on each of N ranks.
+
+    Attributes:
+        whole: on the device, whatever N is.
+        shared: on the device, divided among the ranks.
+        host: in host memory, divided among the ranks.
+        alone: on the device, in addition when there is one rank.
+    """
 
     whole: int
     shared: int = 0
     host: int = 0
+    alone: int = 0
+
+    def on_device(self, ranks: int) -> float:
+        """Return the bytes on the device of each of ``ranks`` ranks."""
+        return self.whole + self.shared / ranks + (self.alone if ranks == 1 else 0)
+
+    def on_host(self, ranks: int) -> float:
+        """Return the bytes in host memory for each of ``ranks`` ranks."""
+        return self.host / ranks
 
     def __str__(self) -> str:
-        parts = [str(self.whole)] if self.whole or not self.shared else []
+        parts = [str(self.whole)] if self.whole or not (self.shared or self.host) else []
         parts += [f"{self.shared}/N"] if self.shared else []
-        return " + ".join(parts) + (f" (and {self.host}/N in host memory)" if self.host else "")
+        host = f"{self.host}/N in host memory" if self.host else ""
+        return " + ".join(parts) + (f" (and {host})" if parts and host else host)
 
 
 def training_state(stage: int, precision: str, offload: str, states: int) -> Bytes:
-    """What one rank holds.
+    """Return the bytes a parameter that each rank holds when most of them are alive.
 
-    ``precision`` and ``offload`` as on the command line; ``states``: float32 values that the optimizer keeps for each
-    parameter (2 for Adam).
+    That is at the end of backward or in the optimizer's step, whichever holds more.
+
+    Args:
+        stage: the ZeRO stage.
+        precision: ``fp32``, ``bf16``, ``fp16`` or ``autocast``, which keeps float32 weights.
+        offload: ``none``, ``optimizer`` or ``parameters``.
+        states: float32 values that the optimizer keeps for each parameter (2 for Adam).
     """
-    number = 2 if precision in _HALF else 4  # autocast keeps float32 weights
-    weights = gradients = number
-    if stage == 0:  # with half precision, the optimizer steps float32 copies
-        return Bytes(weights + gradients + 4 * states + (8 if precision in _HALF else 0))
-    stepped = 4 + 4 + 4 * states  # each rank's share: float32 weights, their gradients, state
-    whole, shared, host = weights, stepped, 0
-    if stage == 1:
-        whole += gradients
-    else:
-        shared += gradients
-    if stage == 3:
-        whole, shared = whole - weights, shared + weights
-    if offload != "none":
-        shared, host = shared - stepped, stepped
-    if offload == "parameters":
-        shared, host = shared - weights, host + weights
-    return Bytes(whole, shared, host)
+    is_half = precision in _HALF
+    weights = gradients = 2 if is_half else 4
+    if stage == 0:  # in half precision the optimizer steps float32 copies, with float32 gradients
+        return Bytes(weights + gradients + 4 * states + (8 if is_half else 0))
+    masters = master_gradients = 4  # each rank steps a float32 copy of its share, in full precision too
+    stepped = masters + master_gradients + 4 * states
+    if offload != "none":  # the host keeps a second copy of each share's weights or, at stage 3, of its gradients
+        host = stepped + (gradients if stage == 3 else weights)
+        if stage == 1:
+            return Bytes(weights + gradients, host=host)
+        if stage == 2:
+            return Bytes(weights, host=host)
+        return Bytes(0, weights, host) if offload == "optimizer" else Bytes(0, host=host + weights)
+    if stage == 1:  # gradients are whole until they are reduced; the float32 ones of the share are made then
+        return Bytes(weights + gradients, masters + 4 * states, alone=master_gradients - gradients)
+    if stage == 2:
+        return Bytes(weights, stepped)
+    return Bytes(0, weights + gradients + stepped)
+
+
+# Optimizers that keep one float32 value for each parameter; SGD does with momentum, without it none.
+_ONE_STATE = frozenset({"lion", "adagrad", "rmsprop", "asgd"})
+
+
+def optimizer_states(name: str, momentum: bool = False) -> int:
+    """Return the float32 values that an optimizer keeps for each parameter: 2, as Adam, for one that is not known.
+
+    Args:
+        name: the name of its class, or of its type in a DeepSpeed config.
+        momentum: whether it has momentum; read for SGD.
+    """
+    if name.lower() == "sgd":
+        return int(momentum)
+    return 1 if name.lower() in _ONE_STATE else 2
 
 
 # Elementwise optimizers: stepping shards of them is stepping them (matched by exact type, as DeepSpeed does).

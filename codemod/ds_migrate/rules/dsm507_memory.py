@@ -8,21 +8,17 @@ from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.decisions.config_optimizer import constructor
 from ds_migrate.decisions.engine_layout import Form
 from ds_migrate.decisions.zero_hazards import forward_past_engine
-from ds_migrate.deepspeed_facts import Bytes, training_state
+from ds_migrate.deepspeed_facts import Bytes, optimizer_states, training_state
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, number
 from ds_migrate.trial.model import Optimizer
 
 CODE = Code.MEMORY
 
-# Values that torch's optimizers keep for each parameter; others are taken for Adam's like.
-_STATES = {"Adagrad": 1, "RMSprop": 1, "ASGD": 1}
-_LIKE_ADAM = 2
-
 
 def apply(ctx: RuleContext) -> None:
     location, options, stage = ctx.plan.location, ctx.plan.options, ctx.plan.zero.stage
-    states = max((_states(optimizer) for optimizer in ctx.trial.optimizers), default=_LIKE_ADAM)
+    states = max((_states(optimizer) for optimizer in ctx.trial.optimizers), default=optimizer_states(""))
     chosen = training_state(stage, options.precision or "fp32", options.offload, states)
     before = training_state(0, "fp32", "none", states)
     found = [f"{before} in PyTorchTrial", f"{chosen} as converted"]
@@ -53,8 +49,6 @@ def _states(optimizer: Optimizer) -> int:
     call = constructor(optimizer)
     module, _, kind = (optimizer.wraps[0].file.names.qualified(call.func) or "" if call else "").rpartition(".")
     if call is None or module != "torch.optim":
-        return _LIKE_ADAM
-    if kind == "SGD":
-        momentum = argument(call, 2, "momentum")
-        return 0 if momentum is None or number(momentum.value) == 0 else 1
-    return _STATES.get(kind, _LIKE_ADAM)
+        return optimizer_states("")
+    momentum = argument(call, 2, "momentum")
+    return optimizer_states(kind, momentum is not None and number(momentum.value) != 0)
