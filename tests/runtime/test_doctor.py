@@ -1,4 +1,4 @@
-"""``python -m trial_runtime.doctor``: what a machine has, and what a config needs."""
+"""``python -m trial_runtime.doctor``: what a machine has, and what a config config_checks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trial_runtime.doctor import cli, machine, memory, needs
-from trial_runtime.doctor.findings import Row, Section
-from trial_runtime.doctor.show import show
+from trial_runtime.doctor import cli, config_checks, machine
+from trial_runtime.doctor.render import Row, Section, show
+from trial_runtime.pytorch.deepspeed._patches import PATCHES
+from trial_runtime.train import cli as train_cli
 
 
 def doctor(capsys: pytest.CaptureFixture[str], *arguments: Any) -> tuple[int, str, str]:
@@ -37,6 +38,18 @@ def test_without_a_config_it_tells_about_the_machine(capsys: pytest.CaptureFixtu
     assert code == 0
     for part in ("torch: ", "deepspeed: ", "device: ", "started by: ", "MPI: not needed"):
         assert part in out
+
+
+def test_ds_train_checks_and_lists_the_patches_in_force(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = written(tmp_path, {"gradient_cliping": 1})
+    assert train_cli.main(["--check", str(config), "--ranks", "2"]) == 1
+    out = capsys.readouterr().out
+    for patch in PATCHES:
+        assert f"  {patch.name}: {patch.why} (Seen in {patch.versions}, {patch.issue}.)\n" in out
+    assert "x gradient_cliping: " in out
+
+    assert train_cli.main(["--check", str(tmp_path / "none.json")]) == 2
+    assert capsys.readouterr().err.startswith("ds-train: ")
 
 
 def test_a_sound_config_is_exit_code_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,7 +166,7 @@ def test_the_launcher_is_told_by_its_variables(environment: dict[str, str], text
     ],
 )
 def test_the_ops_that_a_config_asks_for_are_named(config: dict[str, Any], ops: list[str]) -> None:
-    assert [name for name, _ in needs.needed_ops(config)] == ops
+    assert [name for name, _ in config_checks.needed_ops(config)] == ops
 
 
 def test_an_op_that_was_compiled_or_whose_lock_was_left_is_told(
@@ -164,7 +177,7 @@ def test_an_op_that_was_compiled_or_whose_lock_was_left_is_told(
     folder.mkdir()
 
     def told() -> Row:
-        (row,) = needs.ops({"optimizer": {"type": "AdamW"}}).rows
+        (row,) = config_checks.ops({"optimizer": {"type": "AdamW"}}).rows
         return row
 
     assert told().state == "note"
@@ -177,7 +190,7 @@ def test_an_op_that_was_compiled_or_whose_lock_was_left_is_told(
 def test_an_op_without_a_compiler_is_in_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     monkeypatch.delenv("CXX", raising=False)
-    (row,) = needs.ops({"optimizer": {"type": "AdamW"}}).rows
+    (row,) = config_checks.ops({"optimizer": {"type": "AdamW"}}).rows
     assert row.state == "bad"
     assert "C++ compiler" in row.text
 
@@ -186,44 +199,51 @@ def test_a_drive_that_is_not_there_is_in_the_way(tmp_path: Path) -> None:
     def config(path: Path) -> dict[str, Any]:
         return {"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme", "nvme_path": str(path)}}}
 
-    there, missing = needs.drives(config(tmp_path)), needs.drives(config(tmp_path / "no"))
+    there, missing = config_checks.drives(config(tmp_path)), config_checks.drives(config(tmp_path / "no"))
     assert there is not None
     assert missing is not None
     assert (there.rows[0].state, missing.rows[0].state) == ("good", "bad")
-    assert needs.drives({}) is None
+    assert config_checks.drives({}) is None
 
 
-# Memory: the numbers of the ZeRO paper's table, 7.5 billion parameters, Adam, fp16, 64 ranks
+# Memory: bytes a parameter are held by test_memory.py
 
 
-@pytest.mark.parametrize(("stage", "gigabytes"), [(0, 120.0), (1, 31.4), (2, 16.6), (3, 1.9)])
-def test_memory_by_stage_is_that_of_the_zero_paper(stage: int, gigabytes: float) -> None:
-    states = memory.states_of(7_500_000_000, {"fp16": {"enabled": True}}, "Adam")
-    assert memory.need_of(states, stage, 64).device / 1e9 == pytest.approx(gigabytes, abs=0.05)
-
-
-def test_full_precision_keeps_no_second_copy() -> None:
-    states = memory.states_of(1000, {}, "SGD")
-    assert memory.need_of(states, 0, 4).device == 1000 * (4 + 4 + 4)
-
-
-def test_offload_moves_states_to_the_host() -> None:
-    states = memory.states_of(1000, {"bf16": {"enabled": True}}, "AdamW")
-    need = memory.need_of(states, 3, 2, offload_optimizer=True, offload_param=True)
-    assert need == memory.Need(device=0, host=(1000 * 12 + 1000 * 4 + 1000 * 2) // 2)
+@pytest.mark.parametrize(
+    ("config", "shown"),
+    [
+        ({"zero_optimization": {"stage": 2}}, ["14.9 GiB", "10.2 GiB", "7.5 GiB", "5.6 GiB"]),
+        ({"bf16": {"enabled": True}}, ["18.6 GiB", "6.5 GiB", "5.6 GiB", "4.7 GiB"]),
+        ({"optimizer": {"type": "SGD"}}, ["7.5 GiB", "8.4 GiB", "5.6 GiB", "3.7 GiB"]),
+        ({"optimizer": {"type": "SGD", "params": {"momentum": 0.9}}}, ["11.2 GiB", "9.3 GiB", "6.5 GiB", "4.7 GiB"]),
+        (
+            {"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}},
+            [
+                "14.9 GiB",
+                "7.5 GiB a rank and 4.7 GiB on the host",
+                "3.7 GiB a rank and 4.7 GiB on the host",
+                "954 MiB a rank and 4.7 GiB on the host",
+            ],
+        ),
+    ],
+)
+def test_memory_a_rank_at_every_stage(config: dict[str, Any], shown: list[str]) -> None:
+    rows = config_checks.model_states(config, 10**9, 4).rows[1:]
+    for row, text in zip(rows, shown, strict=True):
+        assert row.text.startswith(text if "host" in text else f"{text} a rank"), row
 
 
 def test_the_configs_stage_is_marked(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = written(tmp_path, {"zero_optimization": {"stage": 2}})
     _, out, _ = doctor(capsys, path, "--parameters", "1B", "--ranks", 4)
     assert [line for line in out.splitlines() if "(this config)" in line] == [
-        "  + stage 2: 6.5 GiB a rank (this config)"
+        "  + stage 2: 7.5 GiB a rank (this config)"
     ]
 
 
 @pytest.mark.parametrize(("text", "count"), [("7e9", 7 * 10**9), ("7B", 7 * 10**9), ("1.5m", 1_500_000), ("12", 12)])
 def test_sizes_are_read_as_people_write_them(text: str, count: int) -> None:
-    assert cli.parser().parse_args(["--parameters", text]).parameters == count
+    assert cli.make_parser().parse_args(["--parameters", text]).parameters == count
 
 
 # Shown
@@ -257,9 +277,11 @@ def test_on_a_terminal_texts_wrap_within_its_width(monkeypatch: pytest.MonkeyPat
 
 def test_for_programs_there_is_json(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = doctor(capsys, "--json")
-    assert {section["title"] for section in json.loads(out)} == {"Versions", "Accelerator", "Launcher", "Compiler"}
+    assert {section["title"] for section in json.loads(out)} == {
+        "Versions", "Accelerator", "Launcher", "Compiler", "Patches of DeepSpeed"
+    }  # fmt: skip
 
 
 def test_help_imports_no_torch() -> None:
-    script = "import sys; from trial_runtime.doctor import cli; cli.parser(); sys.exit('torch' in sys.modules)"
+    script = "import sys; from trial_runtime.doctor import cli; cli.make_parser(); sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

@@ -115,7 +115,7 @@ def expected(case: Case, ranks: int) -> float:
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize(("cases", "buffers"), [(PLAIN, 0.4), (OFFLOADED, 0.6)], ids=["plain", "offloaded"])
 def test_the_formula_gives_the_bytes_that_are_alive(cases: list[Case], buffers: float, ranks: int) -> None:
-    for found in run_ranks(counted_all, cases, size=ranks, fresh=True):
+    for found in run_ranks(counted_all, cases, size=ranks):
         wrong = {
             case: (bytes_alive, expected(case, ranks))
             for case, bytes_alive in zip(cases, found, strict=True)

@@ -1,1 +1,1 @@
-"""``python -m trial_runtime.doctor``: what this machine has, and what a DeepSpeed config would need."""
+"""``ds-train --check``: this machine, the patches of DeepSpeed in force, and what a DeepSpeed config needs."""

@@ -1,4 +1,4 @@
-"""The command line of the doctor."""
+"""The command line of ``ds-train --check``, also called ``python -m trial_runtime.doctor``."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ exit codes: 0 nothing is in the way of training
             1 something is: the rows marked x
             2 wrong usage, or a file cannot be read
 """
+_PROG = "python -m trial_runtime.doctor"
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 
 
-def parser() -> argparse.ArgumentParser:
-    """The options of the doctor."""
+def make_parser(prog: str = _PROG) -> argparse.ArgumentParser:
+    """Return the options of the command."""
     made = argparse.ArgumentParser(
-        prog="python -m trial_runtime.doctor",
-        description="Show what this machine has to train with, and what a DeepSpeed config would need.",
+        prog=prog,
+        description="Show what this machine has to train with, which patches of DeepSpeed are in force, and what a "
+        "DeepSpeed config would need.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -37,49 +39,56 @@ def parser() -> argparse.ArgumentParser:
         help="a DeepSpeed config (ds_config.json), or an experiment config (CONFIG.yaml) that names one",
     )
     made.add_argument("--parameters", type=_count, metavar="N", help="the model's size, such as 7e9 or 7B")
-    made.add_argument("--ranks", type=_ranks, metavar="N", help="data-parallel ranks to reckon with")
+    made.add_argument("--ranks", type=_ranks, metavar="N", help="number of data-parallel ranks")
     made.add_argument("--json", action="store_true", help="print the findings as JSON")
     return made
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the doctor; the exit code."""
-    options = parser().parse_args(arguments)
+def main(arguments: Sequence[str] | None = None, prog: str = _PROG) -> int:
+    """Run the command; returns the exit code.
+
+    Args:
+        arguments: by default those of the process.
+        prog: the command's name, for messages.
+    """
+    options = make_parser(prog).parse_args(arguments)
+    name = "doctor" if prog == _PROG else prog.split()[0]
     environment = dict(os.environ)  # before imports add to it
     if missing := missing_runtime():
-        print(f"doctor: {missing}", file=sys.stderr)
+        print(f"{name}: {missing}", file=sys.stderr)
         return 1
     logging.getLogger("DeepSpeed").setLevel(logging.CRITICAL)
-    from trial_runtime.doctor import machine, needs, show
-    from trial_runtime.doctor.read import read
+    from trial_runtime.doctor import config_checks, machine, render
+    from trial_runtime.doctor.config_source import read
 
     try:
         subject = read(options.config, options.ranks) if options.config is not None else None
     except ConfigError as error:
-        print(f"doctor: {error}", file=sys.stderr)
+        print(f"{name}: {error}", file=sys.stderr)
         return 2
     ranks = options.ranks or (subject.ranks if subject else None)
     sections = [machine.versions(), machine.accelerator(), machine.launcher(environment), machine.compiler()]
+    sections.append(machine.patches())
     if subject is not None:
-        sections += needs.of(subject.config, subject.source, ranks)
+        sections += config_checks.check(subject.config, subject.source, ranks)
     if options.parameters is not None:
-        sections.append(needs.model_states(subject.config if subject else {}, options.parameters, ranks))
+        sections.append(config_checks.model_states(subject.config if subject else {}, options.parameters, ranks))
     if options.json:
-        print(show.as_json(sections))
+        print(render.as_json(sections))
     else:
-        show.show(sections, sys.stdout)
+        render.show(sections, sys.stdout)
     return int(any(row.state == "bad" for section in sections for row in section.rows))
 
 
 def _count(text: str) -> int:
-    """``7e9``, ``7B``, ``125M``, ``1000``."""
+    """Read ``7e9``, ``7B``, ``125M`` or ``1000``."""
     number = re.fullmatch(r"([0-9.]+(?:e[0-9]+)?)([kmbt]?)", text.strip().lower().replace("_", "").replace(",", ""))
     if number is None or not float(number[1]) >= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of parameters: write 7e9, 7B or 125M")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of parameters: write 7e9, 7B or 125M")
     return round(float(number[1]) * _UNITS[number[2]])
 
 
 def _ranks(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of ranks: write 1 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of ranks: write 1 or more")
     return int(text)

@@ -1,4 +1,4 @@
-"""What this machine and this process have: versions, accelerator, launcher, compiler."""
+"""Checks of this machine and this process: versions, accelerator, launcher, compiler, patches of DeepSpeed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Mapping
 from typing import Any
 
-from trial_runtime.doctor.findings import Row, Section
+from trial_runtime.doctor.render import Row, Section
 
 _DISTRIBUTIONS = ("ds-migrate", "torch", "deepspeed", "numpy", "safetensors", "tensorboard", "triton")
 _NEEDED = ("ds-migrate", "torch", "deepspeed", "numpy", "safetensors", "tensorboard")
@@ -38,7 +38,7 @@ _SETTINGS = ("CUDA_VISIBLE_DEVICES", "DS_ACCELERATOR", "OMP_NUM_THREADS", "NCCL_
 
 
 def versions() -> Section:
-    """Python and the distributions that training uses."""
+    """Return Python and the distributions that training uses."""
     rows = [Row("python", platform.python_version())]
     for name in _DISTRIBUTIONS:
         try:
@@ -52,7 +52,7 @@ def versions() -> Section:
 
 
 def accelerator() -> Section:
-    """What DeepSpeed would train on."""
+    """Return what DeepSpeed would train on."""
     import torch
     from deepspeed.accelerator import get_accelerator
 
@@ -82,10 +82,10 @@ def _host_memory() -> int:
 
 
 def launcher(environment: Mapping[str, str]) -> Section:
-    """Who started this process, by the variables that launchers set.
+    """Return the launcher of this process, by the variables that launchers set.
 
     Args:
-        environment: the process's.
+        environment: that of the process.
     """
     seen = [name for name, variable in _LAUNCHERS.items() if variable in environment]
     ranks, rank = environment.get("WORLD_SIZE"), environment.get("RANK")
@@ -108,7 +108,7 @@ def launcher(environment: Mapping[str, str]) -> Section:
 
 
 def compiler() -> Section:
-    """What there is to compile ops with. Training needs none of it, unless a config asks for such an op."""
+    """Return the compilers. Training needs none of them, unless a config asks for an op that has to be compiled."""
     found = cxx()
     return Section(
         "Compiler",
@@ -121,11 +121,19 @@ def compiler() -> Section:
 
 
 def cxx() -> str:
-    """The C++ compiler that torch would use; empty when there is none."""
+    """Return the C++ compiler that torch would use; empty when there is none."""
     return shutil.which(os.environ.get("CXX", "c++")) or ""
 
 
 def nvcc() -> str:
-    """The CUDA compiler; empty when there is none."""
+    """Return the CUDA compiler; empty when there is none."""
     home = os.environ.get("CUDA_HOME")
     return shutil.which("nvcc", path=f"{home}/bin" if home else None) or ""
+
+
+def patches() -> Section:
+    """Return the patches of DeepSpeed that are in force in a run, with their reasons."""
+    from trial_runtime.pytorch.deepspeed._patches import active
+
+    rows = [Row(patch.name, f"{patch.why} (Seen in {patch.versions}, {patch.issue}.)") for patch in active()]
+    return Section("Patches of DeepSpeed", rows)

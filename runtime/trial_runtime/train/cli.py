@@ -72,6 +72,12 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--test", action="store_true", help="train and validate one batch")
     made.add_argument("--dry-run", action="store_true", help="check the config and show the plan; run nothing")
+    made.add_argument(
+        "--check",
+        action="store_true",
+        help="show this machine, the patches of DeepSpeed in force, and what a DeepSpeed config needs; run nothing. "
+        "CONFIG is optional then: `ds-train --check --help`",
+    )
     # The deepspeed launcher appends it; the environment has it too.
     made.add_argument("--local_rank", "--local-rank", help=argparse.SUPPRESS)
     return made
@@ -79,8 +85,13 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``ds-train``; the exit code."""
-    options = parser().parse_args(arguments)
-    options.words = sys.argv[1:] if arguments is None else arguments
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if "--check" in words:
+        from trial_runtime.doctor.cli import main as check
+
+        return check([word for word in words if word != "--check"], prog="ds-train --check")
+    options = parser().parse_args(words)
+    options.words = words
     is_chief = True
     try:
         os.environ.update(external_launcher.slurm_environment(os.environ))

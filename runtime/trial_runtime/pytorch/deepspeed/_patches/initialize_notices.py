@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
+from ds_migrate.deepspeed_facts import ELEMENTWISE_OPTIMIZERS
 
 from trial_runtime._log_filters import message_left_out
 from trial_runtime.pytorch.deepspeed._patches.around_initialize import around_initialize
@@ -15,14 +16,7 @@ from trial_runtime.pytorch.deepspeed._patches.patch import Patch
 
 UNTESTED_OPTIMIZER = "You are using ZeRO with an untested optimizer"
 NOT_STARTED = "Attempting to get learning rate from scheduler before it has started"
-
-_ELEMENTWISE = frozenset(
-    getattr(torch.optim, name)
-    for name in (
-        "SGD", "Adam", "AdamW", "Adagrad", "RMSprop", "Adadelta", "Adamax", "NAdam", "RAdam", "ASGD", "Rprop",
-    )
-)  # fmt: skip
-"""Exact under ZeRO, which splits parameters anywhere, whether DeepSpeed has tested them or not."""
+_ELEMENTWISE = frozenset(getattr(torch.optim, name.rpartition(".")[2]) for name in ELEMENTWISE_OPTIMIZERS)
 
 
 def apply() -> AbstractContextManager[None]:

@@ -1,13 +1,37 @@
-"""Findings as a picture in the terminal, as plain lines, or as JSON."""
+"""Findings, and how they are shown: as panels in a terminal, as plain lines, or as JSON."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 from collections.abc import Sequence
-from typing import TextIO
+from typing import Literal, TextIO
 
-from trial_runtime.doctor.findings import Section
+State = Literal["", "good", "note", "bad"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One finding.
+
+    Attributes:
+        name: its subject.
+        text: what was found, and what to do about it.
+        state: ``bad`` where training would fail or differ from the config; empty for plain facts.
+    """
+
+    name: str
+    text: str
+    state: State = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """Findings under one title."""
+
+    title: str
+    rows: list[Row]
+
 
 _MARKS = {"": " ", "good": "+", "note": "!", "bad": "x"}
 _STYLES = {"": "", "good": "green", "note": "yellow", "bad": "bold red"}
@@ -16,7 +40,7 @@ _STYLES = {"": "", "good": "green", "note": "yellow", "bad": "bold red"}
 def show(sections: Sequence[Section], out: TextIO) -> None:
     """Write the findings: on a terminal in colour and wrapped, elsewhere one line each.
 
-    A mark stands before each: ``+`` sound, ``!`` worth a look, ``x`` in the way of training.
+    Each has a mark: ``+`` sound, ``!`` worth a look, ``x`` in the way of training.
     """
     if not out.isatty():
         for section in sections:
@@ -44,5 +68,5 @@ def show(sections: Sequence[Section], out: TextIO) -> None:
 
 
 def as_json(sections: Sequence[Section]) -> str:
-    """The findings for programs: sections with ``title`` and ``rows`` of ``name``, ``text``, ``state``."""
+    """Return the findings for programs: sections with ``title`` and ``rows`` of ``name``, ``text``, ``state``."""
     return json.dumps([dataclasses.asdict(section) for section in sections], indent=2)

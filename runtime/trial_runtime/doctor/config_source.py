@@ -1,4 +1,4 @@
-"""The DeepSpeed config that a file holds or names."""
+"""Read the DeepSpeed config that a file holds or names."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ TRAIN, MICRO = "train_batch_size", "train_micro_batch_size_per_gpu"
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """What the doctor is asked about.
+    """A config to check.
 
     Attributes:
         config: the DeepSpeed config, merged as a trial would.
-        source: where it is from.
-        ranks: as the experiment config says; None when nobody says.
+        source: the file that it is from.
+        ranks: those of the experiment config; None when they are not known.
     """
 
     config: dict[str, Any]
@@ -29,7 +29,7 @@ class Subject:
 
 
 def read(path: Path, ranks: int | None = None) -> Subject:
-    """A DeepSpeed config (JSON), or that of an experiment config (YAML).
+    """Read a DeepSpeed config (JSON), or that of an experiment config (YAML).
 
     Args:
         path: the file.
@@ -86,5 +86,5 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _constant(value: Any) -> Any:
-    """A hyperparameter's value: ``{type: const, val: x}`` is x."""
+    """Return a hyperparameter's value: ``{type: const, val: x}`` is x."""
     return value.get("val") if isinstance(value, dict) and value.get("type") == "const" else value

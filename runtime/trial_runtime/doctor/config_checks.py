@@ -1,4 +1,4 @@
-"""What a DeepSpeed config needs: problems, ranks, ops to compile, drives, memory."""
+"""Checks of a DeepSpeed config: problems, ranks, ops to compile, drives, memory."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from trial_runtime.doctor import machine, memory
-from trial_runtime.doctor.findings import Row, Section, State
+from ds_migrate.deepspeed_facts import optimizer_states, training_state
+
+from trial_runtime.doctor import machine
+from trial_runtime.doctor.render import Row, Section, State
 from trial_runtime.pytorch.deepspeed._config_lint import Problem, Setup, lint
 from trial_runtime.pytorch.deepspeed._config_lint.problems import enabled, stage_of, value_at
 from trial_runtime.pytorch.deepspeed._config_lint.zero import offload_device
@@ -17,12 +19,12 @@ _FUSED = {"adam": "fused_adam", "adamw": "fused_adam", "lamb": "fused_lamb", "li
 _ON_CPU = {"adam": "cpu_adam", "adamw": "cpu_adam", "lion": "cpu_lion", "adagrad": "cpu_adagrad"}
 
 
-def of(config: dict[str, Any], source: str, known: int | None) -> list[Section]:
-    """Everything that a config needs, memory apart.
+def check(config: dict[str, Any], source: str, known: int | None) -> list[Section]:
+    """Check everything that a config needs, memory apart.
 
     Args:
         config: the config.
-        source: where it is from.
+        source: the file that it is from.
         known: data-parallel ranks; None when they are not known.
     """
     sections = [problems(config, source, known), ranks(config, known), ops(config)]
@@ -31,7 +33,7 @@ def of(config: dict[str, Any], source: str, known: int | None) -> list[Section]:
 
 
 def problems(config: dict[str, Any], source: str, known: int | None) -> Section:
-    """What is wrong with the config. What a trial usually adds in code is only remarked on."""
+    """Return the problems of the config. What a trial usually adds in code is only a note."""
     sure = lint(config, Setup(ranks=known, complete=False, here=False))
     maybe = [problem for problem in lint(config, Setup(ranks=known, here=False)) if problem not in sure]
     rows = [Row("from", source)]
@@ -45,18 +47,18 @@ def _row(problem: Problem, state: State) -> Row:
 
 
 def _state(problem: Problem, config: dict[str, Any]) -> State:
-    """Values that do not fit are wrong whoever completes the config; what is missing or "auto" is filled in code."""
+    """Return ``bad`` for values that do not fit; what is missing or "auto" is filled in by code."""
     there = value_at(config, problem.path) is not None
     return "bad" if problem.fatal and there else "note"
 
 
 def ranks(config: dict[str, Any], known: int | None) -> Section:
-    """How many ranks the config trains on."""
+    """Return the numbers of ranks that the config trains on."""
     train, micro, steps = (
         value_at(config, name)
         for name in ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
     )
-    rows = [Row("ranks", str(known) if known else "not given: --ranks N tells what each would need")]
+    rows = [Row("ranks", str(known) if known else "not given: --ranks N shows what each would need")]
     if all(isinstance(size, int) and size > 0 for size in (train, micro)):
         share = micro * (steps if isinstance(steps, int) else 1)
         text = f"train_batch_size {train}, micro-batch {micro}"
@@ -79,7 +81,7 @@ def ops(config: dict[str, Any]) -> Section:
 
 
 def needed_ops(config: dict[str, Any]) -> list[tuple[str, str]]:
-    """DeepSpeed's ops that the config asks for, with the reason."""
+    """Return DeepSpeed's ops that the config asks for, with the reason."""
     needed: list[tuple[str, str]] = []
     block = config.get("optimizer")
     kind = block.get("type", "") if isinstance(block, dict) else ""
@@ -109,7 +111,7 @@ def _availability(op: str) -> tuple[str, State]:
     if installed_ops.get(op):
         return "built with DeepSpeed", "good"
     if (lock := jit_notice.lock_of(op)).exists():
-        return f"is being compiled; if it is not, a process was killed while it did: remove {lock}", "bad"
+        return f"is being compiled; if not, a process was killed while compiling it: remove {lock}", "bad"
     if not machine.cxx():
         return "needs a C++ compiler, and there is none: install one, or leave the setting out", "bad"
     if torch.cuda.is_available() and not machine.nvcc():
@@ -120,7 +122,7 @@ def _availability(op: str) -> tuple[str, State]:
 
 
 def drives(config: dict[str, Any]) -> Section | None:
-    """The folders that states are offloaded to; None without any."""
+    """Check the folders that states are offloaded to; None without any."""
     rows = []
     for what in ("offload_optimizer", "offload_param"):
         path = value_at(config, f"zero_optimization.{what}.nvme_path")
@@ -132,7 +134,7 @@ def drives(config: dict[str, Any]) -> Section | None:
 
 
 def model_states(config: dict[str, Any], parameters: int, known: int | None) -> Section:
-    """Memory a rank at every stage, with the config's marked.
+    """Return the memory a rank at every stage, with the config's marked.
 
     Args:
         config: the config.
@@ -141,8 +143,9 @@ def model_states(config: dict[str, Any], parameters: int, known: int | None) -> 
     """
     count = known or 1
     name = str(value_at(config, "optimizer.type", "")) if isinstance(config.get("optimizer"), dict) else ""
-    states = memory.states_of(parameters, config, name)
+    states = optimizer_states(name, momentum=bool(value_at(config, "optimizer.params.momentum")))
     half = next((kind for kind in ("fp16", "bf16") if enabled(config, kind)), "fp32")
+    optimizer, weights = offload_device(config, "offload_optimizer"), offload_device(config, "offload_param")
     rows = [
         Row(
             "model",
@@ -150,21 +153,24 @@ def model_states(config: dict[str, Any], parameters: int, known: int | None) -> 
             "activations and buffers come on top",
         )
     ]
-    optimizer, weights = offload_device(config, "offload_optimizer"), offload_device(config, "offload_param")
+    where = "drive" if "nvme" in (optimizer, weights) else "host"
     for stage in range(4):
-        need = memory.need_of(states, stage, count, bool(optimizer), bool(weights))
-        own = stage == stage_of(config)
-        where = "drive" if "nvme" in (optimizer, weights) else "host"
-        host = f" and {_size(need.host)} on the {where}" if need.host else ""
+        offload = "parameters" if optimizer and weights else "optimizer" if optimizer else "none"
+        need = training_state(stage, half, offload, states)
+        host = need.on_host(count) * parameters
         rows.append(
             Row(
                 f"stage {stage}",
-                f"{_size(need.device)} a rank{host}{' (this config)' if own else ''}",
-                "good" if own else "",
+                f"{_size(need.on_device(count) * parameters)} a rank"
+                + (f" and {_size(host)} on the {where}" if host else "")
+                + (" (this config)" if stage == stage_of(config) else ""),
+                "good" if stage == stage_of(config) else "",
             )
         )
+    if weights and not optimizer:
+        rows.append(Row("offload_param", "not counted without offload_optimizer", "note"))
     return Section("Memory", rows)
 
 
-def _size(count: int) -> str:
+def _size(count: float) -> str:
     return f"{count / 2**30:,.1f} GiB" if count >= 2**30 else f"{count / 2**20:,.0f} MiB"
