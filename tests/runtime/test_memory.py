@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 from typing import Any
 
 import deepspeed
@@ -55,7 +56,7 @@ def config(stage: int, precision: str, offload: str) -> dict[str, Any]:
 def alive(parameters: list[nn.Parameter]) -> int:
     """The bytes of all tensors in this process; the garbage collector does not know a gradient nobody looked at."""
     found = {}
-    for item in [*gc.get_objects(), *parameters]:
+    for item in itertools.chain(gc.get_objects(), parameters):
         if type(item) in (torch.Tensor, nn.Parameter):
             for tensor in (item, item.grad if item.is_leaf else None):
                 if tensor is not None and tensor.device.type == "cpu":
