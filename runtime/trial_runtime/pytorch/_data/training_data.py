@@ -77,7 +77,7 @@ class TrainingData:
 
     def close(self) -> None:
         """Release the iterator: its workers must not outlive training."""
-        self._iterator = None
+        self._iterator = self._loader = None  # the loader itself keeps the iterator of persistent workers
 
     def __iter__(self) -> TrainingData:
         return self
