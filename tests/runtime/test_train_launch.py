@@ -291,13 +291,16 @@ WAITING = """
 import os, signal, sys
 from trial_runtime import get_cluster_info
 def leave(number, frame):
-    print("left", flush=True)
     sys.exit(0)
 signal.signal(signal.SIGTERM, leave)
 signal.signal(signal.SIGINT, leave)
-print("ready", os.getpid(), flush=True)
-while True:
-    signal.pause()
+try:
+    print("ready", os.getpid(), flush=True)
+    while True:
+        signal.pause()
+except SystemExit:
+    print("left", flush=True)
+    raise
 """
 
 
