@@ -56,6 +56,11 @@ def test_ci_runs_the_test_command_of_the_readme() -> None:
     assert re.search(r'^bash -c "\$readme_tests"$', script, re.M)
 
 
+def test_ci_runs_the_tests_that_the_readmes_command_leaves_out() -> None:
+    pytest_command = setup_commands()[1].rpartition("&& ")[2]
+    assert f"\n{pytest_command} -m slow\n" in text_of(ROOT / ".ci/run")
+
+
 def test_ci_stops_at_the_first_failure() -> None:
     script = ROOT / ".ci/run"
     assert script.stat().st_mode & stat.S_IXUSR
