@@ -88,7 +88,7 @@ def declared(*extras: str) -> set[str]:
 @pytest.mark.parametrize(
     ("package", "extras", "brought_along"),
     [
-        ("codemod/ds_migrate", (), {"pygments"}),  # by rich
+        ("codemod/ds_migrate", ("completion",), {"pygments"}),  # by rich
         ("runtime/trial_runtime", ("runtime",), {"typing_extensions"}),  # by torch
         ("runtime/ds_verify", ("runtime",), set()),
     ],

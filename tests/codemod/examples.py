@@ -10,8 +10,8 @@ import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
-from ds_migrate.cli.arguments import parse
 from ds_migrate.cli.commands import options_of
+from ds_migrate.cli.options_table import parse
 from ds_migrate.files.discovery import discover
 from ds_migrate.findings import FileResult, Finding, Report, Severity
 from ds_migrate.options import Options

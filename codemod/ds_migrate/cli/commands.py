@@ -1,25 +1,102 @@
-"""One run: files to a report, the report to disk where it is to be written, and the exit code."""
+"""What the command line can do: convert paths or standard input, undo, explain. Each returns an exit code."""
 
 from __future__ import annotations
 
 import gc
 import os
 import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 
-from ds_migrate.cli.streams import here, relative, say
+from ds_migrate.cli.options_table import Arguments, make_parser
+from ds_migrate.cli.output import here, is_on_terminal, present, print_lines, relative, warn
+from ds_migrate.cli.progress import Progress
+from ds_migrate.files import git
+from ds_migrate.files.discovery import CONFIG_SUFFIXES, Source, discover, project_root
+from ds_migrate.findings import FileResult, FileStatus, Finding, Report, Severity
+from ds_migrate.options import Options
+from ds_migrate.project.named_files import keep_concerned
+from ds_migrate.report import plain
+from ds_migrate.report.counts import nothing_found
+from ds_migrate.report.escaping import visible
+from ds_migrate.report.summary import Command, Mode, exit_code
+from ds_migrate.rules.codes import Code
+from ds_migrate.suggestions import did_you_mean
 
-TYPE_CHECKING = False  # typing's own name for it costs 2 ms of every run
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ds_migrate.cli.arguments import Arguments
-    from ds_migrate.files.discovery import Source
-    from ds_migrate.findings import Report
-    from ds_migrate.options import Options
+# -- conversion -------------------------------------------------------------------------------------------------------
 
 
-def selection(arguments: Arguments) -> Callable[[str], bool]:
-    """Whether a file (absolute, links resolved) belongs to the run."""
+def convert_paths(arguments: Arguments) -> int:
+    """Convert files and folders."""
+    is_chosen = _selection(arguments)
+    sources = discover(arguments.paths, is_chosen)
+    keep_concerned(sources)
+    for path in arguments.paths if arguments.patterns else ():
+        if Path(path).is_file() and not is_chosen(os.path.realpath(path)):
+            warn(f"note: {path} is left out by --include, --exclude or [tool.ds-migrate] in pyproject.toml")
+    if arguments.format == "text" and not _concerned(sources) and all(source.error is None for source in sources):
+        sentence = nothing_found(len(sources))
+        if is_on_terminal(arguments):
+            print_lines([sentence])
+        else:
+            warn(sentence)
+        return 0
+    return _convert(sources, arguments)
+
+
+def convert_stdin(arguments: Arguments) -> int:
+    """Convert one file from standard input to standard output.
+
+    As with formatters the source comes out whatever happens: unchanged when there is nothing to convert or the trial is
+    blocked (exit code 1, the reason on stderr). ``--diff``, ``--check`` and ``--format`` print what they print for
+    files.
+    """
+    data = sys.stdin.buffer.read()
+    name = arguments.stdin_filename or "stdin.py"
+    is_file = Path(name).is_file()  # another one has no folder with its base classes
+    source = Source(name, os.path.realpath(name), str(project_root(name)), data, is_named_itself=is_file)
+    keep_concerned([source])
+    sources = [source] if _selection(arguments)(source.real_name) else []
+    if arguments.diff or arguments.check or arguments.format != "text":
+        return _convert(sources, arguments)
+    if source.data is None or not sources:
+        _print_bytes(data)
+        return 0
+    report = _report_of(sources, arguments)
+    own = next((file for file in report.files if file.path == source.path), None)
+    _print_bytes(data if own is None or own.after is None else own.after)
+    warn(*plain.finding_lines(report, plain.ORDER[:-1]))
+    others = [str(file.path) for file in report.files if file is not own and file.to_write]
+    if others:
+        warn(f"note: the conversion needs {' and '.join(others)} too, which --write on the file itself makes")
+    return exit_code(report, Mode.WRITE)
+
+
+def options_of(arguments: Arguments) -> Options:
+    """Return how to convert."""
+    return Options(
+        arguments.target, arguments.zero, arguments.precision, arguments.offload, arguments.optimizer_in_config
+    )
+
+
+def _convert(sources: Sequence[Source], arguments: Arguments) -> int:
+    """Convert, ask and write as the arguments ask for, and show the report."""
+    if arguments.interactive and not (sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()):
+        warn("ds-migrate: --interactive asks on a terminal, and this is none; --write applies everything")
+        return 2
+    mode = Mode.WRITE if arguments.write or arguments.interactive else Mode.CHECK if arguments.check else Mode.PREVIEW
+    report = _report_of(sources, arguments)
+    if mode is Mode.WRITE:
+        _write(report, arguments)
+    code = exit_code(report, mode)
+    with suppress(BrokenPipeError):  # the reader has seen enough; what was done is done
+        present(report, mode, Command(arguments.paths, arguments.repeated, is_versioned), arguments)
+    return code
+
+
+def _selection(arguments: Arguments) -> Callable[[str], bool]:
+    """Return a function that states whether a file (absolute, links resolved) belongs to the run."""
     if not arguments.patterns:
         return lambda _name: True
     from ds_migrate.files.patterns import Selection
@@ -30,69 +107,16 @@ def selection(arguments: Arguments) -> Callable[[str], bool]:
     return lambda name: all(part(name) for part in parts)
 
 
-def concerned(sources: list[Source]) -> bool:
-    """Whether anything that could be read may hold a trial, or may follow one and was named alone."""
-    from ds_migrate.files.discovery import CONFIG_SUFFIXES
-
+def _concerned(sources: Sequence[Source]) -> bool:
+    """Return whether anything that could be read may hold a trial, or may follow one and was named alone."""
     readable = [source for source in sources if source.error is None]
     python = [source for source in readable if not source.name.endswith(CONFIG_SUFFIXES)]
     return any(source.data is not None for source in python or readable)
 
 
-def migrate_sources(sources: list[Source], arguments: Arguments) -> int:
-    """Convert, ask and write as the command line says, show what came of it; the exit code."""
-    from contextlib import suppress
-
-    from ds_migrate.cli.output import present
-    from ds_migrate.report.summary import Command, Mode, exit_code
-
-    if arguments.interactive and not _asking():
-        say("ds-migrate: --interactive asks on a terminal, and this is none; --write applies everything")
-        return 2
-    mode = Mode.WRITE if arguments.write or arguments.interactive else Mode.CHECK if arguments.check else Mode.PREVIEW
-    report = report_of(sources, arguments)
-    if mode is Mode.WRITE:
-        _write(report, arguments)
-    code = exit_code(report, mode)
-    with suppress(BrokenPipeError):  # the reader has seen enough; what was done is done
-        present(report, mode, Command(arguments.paths, arguments.repeated, is_versioned), arguments)
-    return code
-
-
-def options_of(arguments: Arguments) -> Options:
-    """How to convert, as the command line says."""
-    from ds_migrate.options import Options
-
-    return Options(
-        arguments.target,
-        arguments.zero,
-        arguments.precision,
-        arguments.offload or "none",
-        arguments.optimizer_in_config or False,
-    )
-
-
-def report_of(sources: list[Source], arguments: Arguments) -> Report:
-    """What the engine makes of the sources that could be read, and the news of the others."""
-    gc.disable()  # a parsed file is let go without the collector, which would only visit all its nodes time and again
-    try:
-        return _report_of(sources, arguments)
-    finally:
-        gc.enable()
-
-
-def _report_of(sources: list[Source], arguments: Arguments) -> Report:
-    from ds_migrate.findings import FileResult, FileStatus, Finding, Report, Severity
-    from ds_migrate.rules.codes import Code
-
-    report = Report()
-    if concerned(sources):
-        from ds_migrate.pipeline import migrate
-
-        readable = [source for source in sources if source.error is None]
-        options, jobs = options_of(arguments), arguments.jobs
-        shown = sys.stderr.isatty()
-        report = _with_progress(readable, options, jobs) if shown else migrate(readable, options, jobs=jobs)
+def _report_of(sources: Sequence[Source], arguments: Arguments) -> Report:
+    """Return the report on the sources that could be read, with an error for each of the others."""
+    report = _migrate(sources, arguments) if _concerned(sources) else Report()
     report.searched = len(sources)
     for source in sources:
         if source.error is not None:
@@ -101,26 +125,26 @@ def _report_of(sources: list[Source], arguments: Arguments) -> Report:
     return report
 
 
-def _with_progress(sources: list[Source], options: Options, jobs: int | None) -> Report:
-    from ds_migrate.cli.progress import Progress
+def _migrate(sources: Sequence[Source], arguments: Arguments) -> Report:
     from ds_migrate.pipeline import migrate
 
-    progress = Progress(sys.stderr)
+    readable = [source for source in sources if source.error is None]
+    options, jobs = options_of(arguments), arguments.jobs
+    gc.disable()  # parsed files are released without the collector, which would only visit all their nodes
     try:
-        return migrate(sources, options, progress, jobs)
+        if not sys.stderr.isatty():
+            return migrate(readable, options, jobs=jobs)
+        progress = Progress(sys.stderr)
+        try:
+            return migrate(readable, options, progress, jobs)
+        finally:
+            progress.clear()
     finally:
-        progress.clear()
-
-
-def _asking() -> bool:
-    from ds_migrate.cli.interactive import on_terminal
-
-    return on_terminal()
+        gc.enable()
 
 
 def _write(report: Report, arguments: Arguments) -> None:
     from ds_migrate.files import writer
-    from ds_migrate.report.escaping import visible
 
     if not any(file.to_write for file in report.files):
         return
@@ -128,23 +152,82 @@ def _write(report: Report, arguments: Arguments) -> None:
     if at_risk:
         files = "a file that has" if len(at_risk) == 1 else f"{len(at_risk)} files that have"
         more = ", ..." if len(at_risk) > 3 else ""
-        say(f"note: writing to {files} changes not committed to git: {', '.join(at_risk[:3])}{more}")
+        warn(f"note: writing to {files} changes not committed to git: {', '.join(at_risk[:3])}{more}")
     if arguments.interactive:
-        _decide(report, arguments)
+        from ds_migrate.cli.interactive import Dialogue, ask, decide, open_editor
+        from ds_migrate.report.terminal import Screen, terminal_console
+
+        screen = Screen(terminal_console(sys.stdout, arguments.color), Mode.PREVIEW, arguments.view)
+        decide(report, Dialogue(screen.conversion, ask, print, open_editor))
     writer.apply(report, here())
-
-
-def _decide(report: Report, arguments: Arguments) -> None:
-    from ds_migrate.cli.interactive import Dialogue, ask, decide, open_editor
-    from ds_migrate.report.summary import Mode
-    from ds_migrate.report.terminal import Screen, terminal_console
-
-    screen = Screen(terminal_console(sys.stdout, arguments.color), Mode.PREVIEW, arguments.view)
-    decide(report, Dialogue(screen.conversion, ask, print, open_editor))
 
 
 def is_versioned(folder: str) -> bool:
     """Return whether a folder is in a work tree of git."""
-    from ds_migrate.files import git
-
     return git.work_tree(folder) is not None
+
+
+def _print_bytes(data: bytes) -> None:
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+# -- other commands ---------------------------------------------------------------------------------------------------
+
+
+def undo(paths: Sequence[str]) -> int:
+    """Restore what the last run of the project wrote."""
+    from ds_migrate.files import journal, writer
+
+    folder = here()
+    named = Path(os.path.realpath(paths[0])) if paths else folder
+    try:
+        entry = journal.last_entry(named if named.is_dir() else named.parent) or journal.last_entry(folder)
+        if entry is None:
+            warn(f"ds-migrate: nothing to undo in {visible(str(named))}")
+            return 2
+        created = {change.path for change in entry.changes if change.before is None}
+        restored = writer.undo(entry)
+    except (journal.JournalError, writer.RefusedError) as error:
+        warn(f"ds-migrate: {visible(str(error))}")
+        return 2
+    print_lines(f"{'removed' if path in created else 'restored'} {visible(relative(path))}" for path in restored)
+    warn("The last run is undone." if restored else "The last run was undone already, by hand.")
+    return 0
+
+
+def list_rules() -> int:
+    """Print every code with its name and summary."""
+    width = max(len(code.slug) for code in Code)
+    print_lines(f"{code}  {code.slug:<{width}}  {code.summary.replace('`', '')}" for code in Code)
+    return 0
+
+
+def explain(wanted: str) -> int:
+    """Print the page of a rule, which is named by its code or its name."""
+    from ds_migrate.rules.pages import page_of
+
+    for code in Code:
+        if wanted.upper() == code or wanted.lower() == code.slug:
+            print_lines([page_of(code).text])
+            return 0
+    meant = did_you_mean(wanted, [*(code.value for code in Code), *(code.slug for code in Code)])
+    warn(f"ds-migrate: no rule is called {wanted!r}{meant}; --list-rules names them all")
+    return 2
+
+
+def print_completion(shell: str) -> int:
+    """Print a script that completes the command line in a shell; ``shtab`` makes it from the parser."""
+    try:
+        import shtab
+    except ImportError:
+        warn("ds-migrate: --completion needs shtab: pip install shtab")
+        return 2
+    parser = make_parser()
+    for action in parser._actions:
+        if action.dest == "explain":
+            action.choices = [code.value for code in Code]
+        elif action.dest in ("paths", "stdin_filename"):
+            action.complete = shtab.FILE  # type: ignore[attr-defined]
+    print_lines([shtab.complete(parser, shell)])
+    return 0

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -82,7 +81,7 @@ def _subject(files: Sequence[FileResult]) -> str:
 
 
 def _decline(files: Sequence[FileResult]) -> None:
-    """The files stay as they are, and nothing is said of what would have changed in them."""
+    """Leave the files as they are, and drop the findings about what would have changed in them."""
     for file in files:
         file.after, file.status = None, FileStatus.UNCHANGED
         file.findings = [f for f in file.findings if f.severity in (Severity.BLOCKED, Severity.ERROR)]
@@ -114,13 +113,13 @@ def _edit(files: Sequence[FileResult], edit: Callable[[Sequence[Path]], None]) -
 
 
 def ask(question: str) -> str:
-    """The line typed. Raises EOFError at the end of the input."""
+    """Return the line typed. Raises EOFError at the end of the input."""
     print(question, end="", flush=True)  # input() would put it on stderr
     return input()
 
 
 def open_editor(paths: Sequence[Path]) -> None:
-    """The user's editor, until it ends. Raises EditError."""
+    """Run the user's editor until it ends. Raises EditError."""
     editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
     try:
         status = subprocess.run([*editor, *map(str, paths)], check=False).returncode
@@ -128,8 +127,3 @@ def open_editor(paths: Sequence[Path]) -> None:
         raise EditError(f"{editor[0]} cannot be started ({error.strerror}); set EDITOR") from error
     if status:
         raise EditError(f"{editor[0]} ended with {status}")
-
-
-def on_terminal() -> bool:
-    """Whether there is somebody to ask."""
-    return sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()

@@ -1,53 +1,92 @@
-"""How a report leaves: on a terminal, as a patch with findings beside it, or as a document for another tool."""
+"""Where output goes: data to stdout, everything else to stderr, paths as seen from the current folder."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
+from pathlib import Path
 
-from ds_migrate.cli.streams import here, print_lines, say
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from ds_migrate.cli.arguments import Arguments
-    from ds_migrate.findings import Report
-    from ds_migrate.report.summary import Command, Mode
+from ds_migrate.cli.options_table import Arguments
+from ds_migrate.files.discovery import project_root
+from ds_migrate.findings import Report
+from ds_migrate.report import plain
+from ds_migrate.report.escaping import visible
+from ds_migrate.report.summary import Command, Mode
 
 
-def on_terminal(arguments: Arguments) -> bool:
-    """Whether stdout shows what a terminal shows."""
-    return arguments.color == "always" or sys.stdout.isatty()
+def prepare_streams() -> None:
+    """Escape characters that the locale does not have, and let a closed stream take everything."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115 - as long as the process
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print data to stdout."""
+    for line in lines:
+        print(line)
+    sys.stdout.flush()
+
+
+def warn(*lines: str) -> None:
+    """Print to stderr; a reader who left is no error."""
+    try:
+        for line in lines:
+            print(line, file=sys.stderr)
+    except BrokenPipeError:
+        _redirect_to_nowhere(sys.stderr.fileno())
+
+
+def flushed(code: int) -> int:
+    """Return ``code`` after a flush that survives a closed pipe, so that the interpreter's own flush does too."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _redirect_to_nowhere(sys.stdout.fileno())
+    return code
 
 
 def present(report: Report, mode: Mode, command: Command, arguments: Arguments) -> None:
     """Show the report as the command line, or the terminal, wants it."""
     if arguments.format != "text":
         print_lines(_document(report, mode, command, arguments.format))
-        return
-    if on_terminal(arguments):
+    elif is_on_terminal(arguments):
         from ds_migrate.report import terminal
 
         terminal.show(terminal.terminal_console(sys.stdout, arguments.color), report, mode, command, arguments.view)
         sys.stdout.flush()
-        return
-
-    from ds_migrate.report import plain
-    from ds_migrate.report.summary import Mode as Modes
-
-    if mode is Modes.PREVIEW:
-        _print_patch(report)
-        say(*plain.finding_lines(report))
     else:
-        print_lines(plain.written_lines(report) if mode is Modes.WRITE else plain.waiting_lines(report))
-        print_lines(plain.finding_lines(report, plain.ORDER[:-1]))
-    say(*plain.closing_lines(report, mode, command))
+        if mode is Mode.PREVIEW:
+            _print_patch(report)
+            warn(*plain.finding_lines(report))
+        else:
+            print_lines(plain.written_lines(report) if mode is Mode.WRITE else plain.waiting_lines(report))
+            print_lines(plain.finding_lines(report, plain.ORDER[:-1]))
+        warn(*plain.closing_lines(report, mode, command))
+
+
+def is_on_terminal(arguments: Arguments) -> bool:
+    """Return whether stdout shows what a terminal shows."""
+    return arguments.color == "always" or sys.stdout.isatty()
+
+
+def relative(path: Path) -> str:
+    """Return the path as seen from the current folder, when it is below."""
+    folder = here()
+    return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
+
+
+def here() -> Path:
+    """Return the current folder, links resolved."""
+    return Path(os.path.realpath(os.curdir))
 
 
 def _document(report: Report, mode: Mode, command: Command, name: str) -> Iterable[str]:
-    """The report in one of the formats that are the same wherever they go."""
+    """Return the report in one of the formats that are the same wherever they go."""
     if name == "json":
         from ds_migrate.report.formats.json import to_json
 
@@ -66,7 +105,6 @@ def _document(report: Report, mode: Mode, command: Command, name: str) -> Iterab
 
 
 def _print_patch(report: Report) -> None:
-    from ds_migrate.report.escaping import visible
     from ds_migrate.report.patch import patch
 
     folder = here()
@@ -74,16 +112,18 @@ def _print_patch(report: Report) -> None:
     sys.stdout.buffer.write(patch(report, base))
     sys.stdout.buffer.flush()
     if base != folder:
-        say(f"note: names in the patch are relative to {visible(str(base))}")
+        warn(f"note: names in the patch are relative to {visible(str(base))}")
 
 
 def patch_base(report: Report, here: Path) -> Path:
     """Return the folder that names in the patch are relative to: ``here`` if it holds all files, else their project."""
-    from pathlib import Path
-
-    from ds_migrate.files.discovery import project_root
-
     files = [Path(os.path.realpath(file.path)) for file in report.files if file.to_write]
     if not files or all(file.is_relative_to(here) for file in files):
         return here
     return project_root(os.path.commonpath([file.parent for file in files]))
+
+
+def _redirect_to_nowhere(descriptor: int) -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)

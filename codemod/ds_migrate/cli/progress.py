@@ -1,4 +1,4 @@
-"""A line on a terminal that says how far a long run is; short runs never show it."""
+"""A line on a terminal that shows how far a long run is; short runs never show it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BAR = 30
 
 
 class Progress:
-    """``progress(done, total)`` after each trial family; ``clear()`` at the end. ``clock`` counts seconds."""
+    """Shows (done, total) each time that it is called; ``clear()`` takes the line away. ``clock`` counts seconds."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
@@ -30,6 +30,7 @@ class Progress:
         self._draw(text)
 
     def clear(self) -> None:
+        """Take the line away."""
         if self._shown:
             self._draw("")
             self._stream.write("\r")

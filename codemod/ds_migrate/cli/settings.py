@@ -1,68 +1,52 @@
-"""``[tool.ds-migrate]`` in the nearest ``pyproject.toml``: what the options are when the command line is silent."""
+"""``[tool.ds-migrate]`` in the nearest ``pyproject.toml``: the options of a project."""
 
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from ds_migrate.cli.arguments import OFFLOADS, PRECISIONS
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
-
-_TABLE = b"ds-migrate"
-CHOICES: Mapping[str, tuple[object, ...]] = {
-    "target": ("runtime", "determined"),
-    "zero": (0, 1, 2, 3),
-    "precision": PRECISIONS,
-    "offload": OFFLOADS,
-    "optimizer-in-config": (True, False),
-    "view": ("auto", "unified", "split"),
-    "color": ("auto", "always", "never"),
-}
-PATTERNS = ("include", "exclude")
-JOBS = "jobs"
+from ds_migrate.cli.options_table import SETTINGS
+from ds_migrate.suggestions import did_you_mean
 
 
 class SettingsError(ValueError):
     """The table cannot be understood; the message names the file, the key and what is right."""
 
 
+@dataclass(frozen=True)
 class Settings:
     """``values`` by option, and the ``folder`` that patterns are relative to."""
 
-    def __init__(self, folder: str, values: Mapping[str, Any]) -> None:
-        self.folder = folder
-        self.values = values
+    folder: str
+    values: Mapping[str, Any]
 
 
 def settings_for(paths: Sequence[str]) -> Settings | None:
-    """The settings of the project that the paths are in. Raises SettingsError."""
-    real = [os.path.realpath(path) for path in paths] or [os.path.realpath(os.curdir)]
-    folder = os.path.commonpath([path if os.path.isdir(path) else os.path.dirname(path) for path in real])
-    while True:
-        file = os.path.join(folder, "pyproject.toml")
-        data = _read(file)
-        table = _table(file, data) if data is not None and _TABLE in data else None
+    """Return the settings of the project that the paths are in. Raises SettingsError."""
+    real = [Path(os.path.realpath(path)) for path in paths] or [Path(os.path.realpath(os.curdir))]
+    common = Path(os.path.commonpath([path if path.is_dir() else path.parent for path in real]))
+    for folder in (common, *common.parents):
+        file = folder / "pyproject.toml"
+        table = _table(file)
         if table is not None:
-            return Settings(folder, _checked(file, table))
-        if os.path.lexists(os.path.join(folder, ".git")) or folder == os.path.dirname(folder):
+            _check(file, table)
+            return Settings(str(folder), table)
+        if os.path.lexists(folder / ".git"):
             return None
-        folder = os.path.dirname(folder)
+    return None
 
 
-def _read(file: str) -> bytes | None:
+def _table(file: Path) -> dict[str, Any] | None:
     try:
-        with open(file, "rb") as stream:
-            return stream.read()
+        data = file.read_bytes()
     except OSError:
         return None
-
-
-def _table(file: str, data: bytes) -> dict[str, Any] | None:
-    import sys
-
+    if b"ds-migrate" not in data:
+        return None
     if sys.version_info >= (3, 11):
         import tomllib
     else:
@@ -77,23 +61,19 @@ def _table(file: str, data: bytes) -> dict[str, Any] | None:
     return table
 
 
-def _checked(file: str, table: Mapping[str, Any]) -> Mapping[str, Any]:
+def _check(file: Path, table: Mapping[str, Any]) -> None:
     for key, value in table.items():
-        if key in CHOICES:
-            # True is 1 to Python, and no stage
-            if type(value) not in map(type, CHOICES[key]) or value not in CHOICES[key]:
-                known = ", ".join(map(repr, CHOICES[key]))
-                raise SettingsError(f"{file}: {key} in [tool.ds-migrate] is {value!r}; it can be {known}")
-        elif key in PATTERNS:
+        option = SETTINGS.get(key)
+        if option is None:
+            meant = did_you_mean(key, SETTINGS) or f"; it can have {', '.join(SETTINGS)}"
+            raise SettingsError(f"{file}: [tool.ds-migrate] has no key {key!r}{meant}")
+        if option.is_list:
             if not isinstance(value, list) or not all(isinstance(pattern, str) for pattern in value):
                 raise SettingsError(f"{file}: {key} in [tool.ds-migrate] must be a list of patterns, not {value!r}")
-        elif key == JOBS:
+        elif option.values is None:
             if type(value) is not int or value < 1:
                 raise SettingsError(f"{file}: {key} in [tool.ds-migrate] is {value!r}; it can be a number from 1 on")
-        else:
-            from ds_migrate.cli.arguments import suggestion
-
-            keys = [*CHOICES, *PATTERNS, JOBS]
-            meant = suggestion(key, keys) or f"; it can have {', '.join(keys)}"
-            raise SettingsError(f"{file}: [tool.ds-migrate] has no key {key!r}{meant}")
-    return table
+        # True is 1 to Python, and no stage
+        elif type(value) not in map(type, option.values) or value not in option.values:
+            known = ", ".join(map(repr, option.values))
+            raise SettingsError(f"{file}: {key} in [tool.ds-migrate] is {value!r}; it can be {known}")

@@ -1,4 +1,4 @@
-"""Which files a run leaves out: ``--include``, ``--exclude``, and ``.gitignore`` where there is no git to ask.
+"""Patterns of the files that a run leaves out: ``--include``, ``--exclude``, and ``.gitignore`` where there is no git.
 
 Patterns are those of ``.gitignore``. They are matched by ``pathspec``, which is imported once there is a pattern.
 """
@@ -6,14 +6,15 @@ Patterns are those of ``.gitignore``. They are matched by ``pathspec``, which is
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
 
 class Selection:
-    """Says of a file (absolute, links resolved) whether it belongs to the run. Patterns are relative to ``base``."""
+    """A test whether a file (absolute, links resolved) belongs to the run. Patterns are relative to ``base``."""
 
     def __init__(self, base: str, include: Sequence[str] = (), exclude: Sequence[str] = ()) -> None:
         self._base = base.rstrip("/") + "/"
@@ -30,7 +31,7 @@ class Selection:
 
 
 class Ignored:
-    """What the ``.gitignore`` files on the way down to a folder ignore, the deepest deciding first, as git has it."""
+    """The ``.gitignore`` files on the way down to a folder, the deepest deciding first, as git has it."""
 
     def __init__(self, above: Ignored | None, folder: str) -> None:
         self._above = above
@@ -39,10 +40,10 @@ class Ignored:
 
     def __call__(self, name: str, is_folder: bool) -> bool:
         inside = name.removeprefix(self._folder) + ("/" if is_folder else "")
-        said = self._spec.check_file(inside).include
-        if said is None:
+        ignored = self._spec.check_file(inside).include
+        if ignored is None:
             return self._above is not None and self._above(name, is_folder)
-        return said
+        return ignored
 
 
 def _spec(patterns: Iterable[str]) -> GitIgnoreSpec:
@@ -53,7 +54,6 @@ def _spec(patterns: Iterable[str]) -> GitIgnoreSpec:
 
 def _lines(path: str) -> list[str]:
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as stream:
-            return stream.read().splitlines()
+        return Path(path).read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
         return []
