@@ -1,4 +1,4 @@
-"""Makes the README's pictures from a real run: ``python docs/images/preview.py``.
+"""Make the README's pictures from a real run: ``python docs/images/preview.py``.
 
 ``ds-migrate`` runs on a fixture as it would in a colour terminal of ``COLUMNS`` columns. Rows outside of ``SHOWN`` are
 left out, and a row says how many. One picture each for dark and light pages.
@@ -83,7 +83,7 @@ FRAME = """\
 
 
 def output(theme: str) -> list[Text]:
-    """The rows that a terminal with a background of that kind is given."""
+    """Return the rows of a terminal with that background."""
     environment = {
         **os.environ,
         "COLUMNS": str(COLUMNS),
@@ -99,7 +99,7 @@ def output(theme: str) -> list[Text]:
 
 
 def excerpt(rows: Sequence[Text]) -> Iterator[Text]:
-    """The parts to show; ValueError when the output no longer has one of them."""
+    """Yield the parts to show; raise ValueError when the output lacks one of them."""
     after = 0
     for first, rows_before, last in SHOWN:
         start = _find(rows, first, after) - rows_before
@@ -118,7 +118,7 @@ def _find(rows: Sequence[Text], words: str, start: int) -> int:
 
 
 def picture(theme: str) -> str:
-    """The SVG for pages of that background."""
+    """Return the SVG for pages with that background."""
     console = Console(record=True, file=io.StringIO(), width=COLUMNS, force_terminal=True, color_system="truecolor")
     console.print(Text.assemble(("$ ", "bright_black"), (" ".join(COMMAND), "bold")))
     console.print()
@@ -133,7 +133,7 @@ def picture(theme: str) -> str:
 
 
 def words(svg: str) -> list[str]:
-    """The text in a picture, piece by piece, whatever it looks like."""
+    """Return the pieces of text in a picture, without their looks."""
     return [unescape(piece).replace("\xa0", " ").strip() for piece in re.findall(r"<text [^>]*>([^<]*)</text>", svg)]
 
 
