@@ -104,7 +104,7 @@ def _plan_one(path: Path, users: Sequence[TrialFacts]) -> FileResult:
                 k for k in {*first.ds_config, *other.ds_config} if first.ds_config.get(k) != other.ds_config.get(k)
             )
             message = f"{first.name} and {other.name} need different values of {', '.join(keys)} in one file"
-            help_text = "move one of the trials to a folder of its own"
+            help_text = "move one of the trials to a separate folder"
             result.status = FileStatus.BLOCKED
             result.findings = [
                 Finding(Code.DS_CONFIG_SHARED, Severity.BLOCKED, 1, message, trial=other.name, help=help_text)

@@ -76,7 +76,7 @@ class Accumulation:
                     Code.GRADIENT_ACCUMULATION,
                     root,
                     f"the script runs trials with different aggregation_frequency: {sorted(map(str, literals))}",
-                    "give each trial a script and a config of its own",
+                    "give each trial a separate script and config",
                 )
             unknown = literals == {None}
             k = literals.pop() or 1

@@ -204,7 +204,7 @@ class ConfigEdit:
                 raise RefusedError(
                     Code.SHARED_THROUGH_ANCHOR,
                     inner,
-                    "overwrite_deepspeed_args is no mapping of its own, so gradient_accumulation_steps cannot be added",
+                    "overwrite_deepspeed_args is not a separate mapping: gradient_accumulation_steps cannot be added",
                     f"add gradient_accumulation_steps: {steps} to it",
                 )
         if not additions:

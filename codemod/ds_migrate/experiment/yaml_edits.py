@@ -137,7 +137,7 @@ class Change:
                 raise RefusedError(
                     Code.SHARED_THROUGH_ANCHOR,
                     below or node,
-                    f"{name} is no mapping of its own,",
+                    f"{name} is not a separate mapping,",
                     f"write {name} out in this config",
                 )
             node = below

@@ -78,7 +78,7 @@ def trials_written_by_cells(files: FileReader) -> Iterator[FileResult]:
     """Yield the trials in notebook cells that write files: the notebook does not run them, so they stay."""
     for path, notebook in files.notebooks.items():
         for line, magic in notebook.written_trials() if files.is_writable(path) else ():
-            message = f"a PyTorchTrial stands in a {magic} cell, which stays as it is"
+            message = f"a PyTorchTrial is in a {magic} cell, which stays as it is"
             advice = "convert the file that the cell writes, or make it a cell of Python"
             yield FileResult(
                 path, findings=[Finding(Code.STILL_DETERMINED, Severity.REVIEW, line, message, help=advice)]
