@@ -82,6 +82,10 @@ class Code(str, Enum):
     CONTEXT_LISTS = "DSM345", "`context.models` and `context.optimizers` become lists of the trial's own names."
     CALLBACKS = "DSM350", "Callbacks keep working; the checkpoint hooks now run on every rank."
     TAKEN_NAMES = "DSM351", "`save` and `load` are hooks of DeepSpeedTrial: a trial's own get another name."
+    WRAPPER_ATTRIBUTES = (
+        "DSM352",
+        "An attribute set on a wrapped model reaches the forward pass, which DistributedDataParallel kept it from.",
+    )
     CONTEXT_API = (
         "DSM390",
         "A use of the context that DeepSpeedTrialContext lacks and no rule converts is blocked, by name.",

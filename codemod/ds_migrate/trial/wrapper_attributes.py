@@ -1,0 +1,111 @@
+"""Attributes that a trial sets on a wrapped model.
+
+On several ranks PyTorchTrial's model is a DistributedDataParallel that reads its model's attributes, but keeps for
+itself what it is given: ``self.model.drop_path_prob = 0.1`` never reached the forward pass, while
+``self.model.layer.p = 0.1`` and ``self.model.module.p = 0.1`` did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeAlias
+
+import libcst as cst
+
+from ds_migrate.syntax.nodes import argument, code, dotted, parameters, targets
+from ds_migrate.syntax.source import SourceFile
+from ds_migrate.trial.model import Model, Trial
+from ds_migrate.trial.references import references
+
+Found: TypeAlias = tuple[SourceFile, cst.CSTNode, str]
+
+# What is meant for the wrapper, and what no module reads.
+_WRAPPERS_OWN = frozenset(
+    {"module", "require_backward_grad_sync", "require_forward_param_sync", "requires_grad", "find_unused_parameters"}
+)
+
+
+def attributes_on_wrapper(trial: Trial) -> Iterator[Found]:
+    """Yield each place that sets an attribute of a wrapped model: its file, the node and ``self.model.p``."""
+    seen: set[cst.CSTNode] = set()
+    for model in trial.models:
+        for file, node, function in _uses(trial, model):
+            if _is_raw(trial, model, file, node, function):
+                continue
+            for place in (*_set_on(file, node, code(node)), *_set_by_callee(trial, file, node)):
+                if place[1] not in seen:
+                    seen.add(place[1])
+                    yield place
+
+
+def _uses(trial: Trial, model: Model) -> Iterator[tuple[SourceFile, cst.BaseExpression, cst.FunctionDef]]:
+    names = {model.target, *(name for name in model.names if name.startswith("self."))}
+    for name in names:
+        if name.startswith("self.") and "[" not in name:
+            yield from references(trial, name)
+            continue
+        for part, function in trial.methods():
+            for node in part.file.nodes(cst.Name, cst.Subscript, below=function):
+                if code(node) == name:
+                    yield part.file, node, function
+
+
+def _set_on(file: SourceFile, node: cst.BaseExpression, name: str) -> Iterator[Found]:
+    """Yield where the use itself is what gets an attribute."""
+    around = file.parent(node)
+    if isinstance(around, cst.Attribute) and around.value is node and around.attr.value not in _WRAPPERS_OWN:
+        statement = next((a for a in file.ancestors(around) if isinstance(a, cst.BaseSmallStatement)), None)
+        if statement is not None and any(around in _elements(target) for target in targets(statement)):
+            yield file, around, f"{name}.{around.attr.value}"
+    call = file.parent(around) if isinstance(around, cst.Arg) else None
+    if isinstance(call, cst.Call) and dotted(call.func) == "setattr" and call.args[0] is around and len(call.args) == 3:
+        key = call.args[1].value
+        shown = str(key.evaluated_value) if isinstance(key, cst.SimpleString) else ""
+        if shown not in _WRAPPERS_OWN:
+            yield file, call, f"{name}.{shown}" if shown else f"an attribute of {name}"
+
+
+def _set_by_callee(trial: Trial, file: SourceFile, node: cst.BaseExpression) -> Iterator[Found]:
+    """Yield where a function of the project, which is given the model, sets an attribute of it."""
+    arg = file.parent(node)
+    call = file.parent(arg) if isinstance(arg, cst.Arg) else None
+    if not isinstance(call, cst.Call):
+        return
+    called = (dotted(call.func) or "").rpartition(".")[2]
+    for other in trial.files:
+        for function in other.nodes(cst.FunctionDef):
+            if function.name.value != called:
+                continue
+            given = parameters(function)
+            given = given[1:] if given and given[0].name.value in ("self", "cls") else given
+            for index, parameter in enumerate(given):
+                if argument(call, index, parameter.name.value) is arg:
+                    for inner in other.nodes(cst.Name, below=function.body):
+                        if inner.value == parameter.name.value:
+                            yield from _set_on(other, inner, inner.value)
+
+
+def _elements(target: cst.BaseExpression) -> list[cst.BaseExpression]:
+    if isinstance(target, (cst.Tuple, cst.List)):
+        return [inner for element in target.elements for inner in _elements(element.value)]
+    return [target]
+
+
+def _is_raw(trial: Trial, model: Model, file: SourceFile, node: cst.BaseExpression, function: cst.FunctionDef) -> bool:
+    """Return whether the model is not wrapped yet where the node stands."""
+    for wrap in model.wraps:
+        around = wrap.file.function(wrap.call)
+        if around is function:
+            return file.position(node) < file.position(wrap.call)
+        if around is not None and function.name.value != "__init__":
+            calls = [
+                call
+                for call in wrap.file.nodes(cst.Call, below=around)
+                if dotted(call.func) in (f"self.{function.name.value}", function.name.value)
+            ]
+            elsewhere = sum(
+                n.attr.value == function.name.value for f in trial.files for n in f.nodes(cst.Attribute)
+            ) > len(calls)
+            if calls and not elsewhere:
+                return all(wrap.file.position(call) < wrap.file.position(wrap.call) for call in calls)
+    return False

@@ -1,0 +1,123 @@
+"""Attributes set on a wrapped model, and what looks like them and reached the model all along."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import examples
+import pytest
+from ds_migrate.findings import Severity
+
+INIT = """\
+def __init__(self, context: PyTorchTrialContext) -> None:
+    self.context = context
+    net = Net()
+    {above}
+    self.model = self.context.wrap_model(net)
+    {below}
+    self.optimizer = self.context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=0.1))
+    self.criterion = nn.MSELoss()
+"""
+TWO = """\
+def __init__(self, context: PyTorchTrialContext) -> None:
+    self.context = context
+    self.generator = self.context.wrap_model(Generator())
+    self.discriminator = self.context.wrap_model(Discriminator())
+    self.opt_g = self.context.wrap_optimizer(torch.optim.Adam(self.generator.parameters(), lr=0.1))
+    self.opt_d = self.context.wrap_optimizer(torch.optim.Adam(self.discriminator.parameters(), lr=0.1))
+"""
+HELPERS = """
+
+def set_rate(rate, net):
+    net.rate = rate
+
+
+def read_rate(net):
+    net.layer.rate = net.rate
+
+
+class Holder:
+    def __init__(self, model):
+        self.model = model
+"""
+
+
+def reviews(folder: Path, block: str) -> list[tuple[str, str]]:
+    """The lines that DSM352 is about, each with its message."""
+    text = examples.module(block) + HELPERS
+    result = examples.convert(folder, text)
+    assert examples.problems(result) == []
+    found = [f for f in result.findings if f.code == "DSM352"]
+    assert all(f.severity is Severity.REVIEW for f in found)
+    return [(text.splitlines()[f.line - 1].strip(), f.message) for f in found]
+
+
+def in_training(*lines: str) -> str:
+    usual = examples.METHODS["train_batch"].splitlines(keepends=True)
+    return "".join([*usual[:1], *(f"    {line}\n" for line in lines), *usual[1:]])
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (["self.model.rate = 0.1"], "self.model.rate"),
+        (["self.model.rate += 0.1"], "self.model.rate"),
+        (["self.model.rate: float = 0.1"], "self.model.rate"),
+        (["self.model.rate, other = 0.1, 2"], "self.model.rate"),
+        (["net = self.model", "net.rate = 0.1"], "net.rate"),
+        (["setattr(self.model, 'rate', 0.1)"], "self.model.rate"),
+        (["setattr(self.model, name, 0.1)"], "an attribute of self.model"),
+        (["set_rate(0.1, self.model)"], "net.rate"),
+        (["set_rate(0.1, net=self.model)"], "net.rate"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "; ".join(value),
+)
+def test_what_the_wrapper_kept_is_reported(lines: list[str], said: str, tmp_path: Path) -> None:
+    ((line, message),) = reviews(tmp_path, in_training(*lines))
+    assert message == (
+        f"{said} is set on the model now: on several ranks DistributedDataParallel kept it, and the forward pass "
+        "never saw it"
+    )
+    assert line in (lines[-1], "net.rate = rate")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "self.model.layer.rate = 0.1",
+        "self.model.layers[0].rate = 0.1",
+        "self.model.module.rate = 0.1",
+        "self.model.require_backward_grad_sync = False",
+        "self.rate = self.model.rate",
+        "self.criterion.rate = 0.1",
+        "setattr(self, 'rate', self.model)",
+        "setattr(self.model.layer, 'rate', 0.1)",
+        "read_rate(self.model)",
+        "print(self.model.rate == 0.1)",
+    ],
+)
+def test_what_reached_the_model_is_not_reported(line: str, tmp_path: Path) -> None:
+    assert reviews(tmp_path, in_training(line)) == []
+
+
+def test_in_the_set_up_only_what_follows_the_wrap_is_reported(tmp_path: Path) -> None:
+    assert reviews(tmp_path, INIT.format(above="net.rate = 0.1", below="")) == []
+    assert len(reviews(tmp_path, INIT.format(above="", below="self.model.rate = 0.1"))) == 1
+
+
+def test_a_method_called_before_the_wrap_meets_the_model_itself(tmp_path: Path) -> None:
+    methods = """
+def prepare(self) -> None:
+    self.model.rate = 0.1
+"""
+    early = INIT.format(above="self.model = net; self.prepare()", below="")
+    late = INIT.format(above="", below="self.prepare()")
+    assert reviews(tmp_path, early + methods) == []
+    assert len(reviews(tmp_path, late + methods)) == 1
+
+
+def test_each_of_several_models_is_reported(tmp_path: Path) -> None:
+    train = examples.GAN_TRAIN.replace(
+        "    loss_d", "    self.generator.rate = self.discriminator.rate = 1\n    loss_d", 1
+    )
+    assert len(reviews(tmp_path, TWO + train)) == 2
