@@ -121,3 +121,11 @@ def test_each_of_several_models_is_reported(tmp_path: Path) -> None:
         "    loss_d", "    self.generator.rate = self.discriminator.rate = 1\n    loss_d", 1
     )
     assert len(reviews(tmp_path, TWO + train)) == 2
+
+
+def test_training_past_the_wrapper_names_gradients_and_buffers(tmp_path: Path) -> None:
+    train = examples.METHODS["train_batch"].replace("self.model(inputs)", "self.model.encode(inputs)")
+    result = examples.convert(tmp_path, examples.module(train))
+    (message,) = [f.message for f in result.findings if f.code == "DSM301" and f.severity is Severity.REVIEW]
+    assert "left each its own gradients and buffers" in message
+    assert "the buffers stay each rank's own" in message

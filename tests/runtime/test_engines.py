@@ -133,6 +133,10 @@ class Counter(nn.Module):
         self.last.copy_(value)
         return self.weight * 0 + seen
 
+    def own(self, value: torch.Tensor) -> torch.Tensor:
+        (output,) = [self(value) for _ in range(1)]
+        return output
+
 
 def buffers_as_ddp() -> None:
     rank = torch.distributed.get_rank()
@@ -158,6 +162,28 @@ def buffers_as_ddp() -> None:
 
 def test_buffers_are_shared_when_ddp_shares_them() -> None:
     run_ranks(buffers_as_ddp)
+
+
+def own_methods_as_ddp() -> None:
+    rank = torch.distributed.get_rank()
+    ddp = pytorch._pytorch_context.TransparentDDP(Counter())
+    ours = Counter()
+    BufferSync(ours)
+    for step, (name, with_grad) in enumerate(
+        [("forward", True), ("own", True), ("own", False), ("forward", False), ("own", True), ("forward", True)]
+    ):
+        value, seen = torch.tensor([10.0 * step + rank]), []
+        for module in (ddp, ours):
+            with torch.set_grad_enabled(with_grad):
+                output = module.own(value) if name == "own" else module(value)
+            if with_grad:
+                output.sum().backward()
+            seen.append(float(output.detach()))
+        assert seen[0] == seen[1], (step, rank, seen)
+
+
+def test_what_a_models_own_method_calls_shares_no_buffers_as_under_ddp() -> None:
+    run_ranks(own_methods_as_ddp)
 
 
 def uneven_validation(folder: Path) -> None:

@@ -58,8 +58,8 @@ def apply(ctx: RuleContext) -> None:
     for file, call, text in never_averaged(ctx.trial) if ctx.trial.backwards else ():
         ctx.review(
             CODE, file, call,
-            f"{text} goes past DistributedDataParallel: on several ranks PyTorchTrial left each its own gradients, the "
-            "engine averages them",
+            f"{text} goes past DistributedDataParallel: on several ranks PyTorchTrial left each its own gradients and "
+            "buffers; the engine averages the gradients, the buffers stay each rank's own",
         )  # fmt: skip
     thawed = thawed_late(ctx.trial) if ctx.trial.backwards else None
     if thawed is not None:

@@ -1,7 +1,7 @@
 """Attributes that a trial sets on a wrapped model.
 
-On several ranks PyTorchTrial's model is a DistributedDataParallel that reads its model's attributes, but keeps for
-itself what it is given: ``self.model.drop_path_prob = 0.1`` never reached the forward pass, while
+On several ranks PyTorchTrial's model is a DistributedDataParallel that reads its model's attributes. An attribute that
+is set stays on the wrapper: ``self.model.drop_path_prob = 0.1`` never reached the forward pass, while
 ``self.model.layer.p = 0.1`` and ``self.model.module.p = 0.1`` did.
 """
 

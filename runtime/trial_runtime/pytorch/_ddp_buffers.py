@@ -3,15 +3,21 @@
 DistributedDataParallel gives rank 0's buffers to all ranks before a forward, unless the forward before was one without
 gradients: nothing that a backward follows has changed them since. :class:`BufferSync` does the same for the models of
 DeepSpeed engines, which have no such thing.
+
+A model that its own method calls (``self.model.loss(x)``, which calls ``self(x)``) is run past DistributedDataParallel,
+which then broadcasts nothing. So it is here.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from typing import Any
 
 import torch
 import torch.distributed as dist
+
+_LIBRARIES = ("torch", "deepspeed", "trial_runtime")
 
 
 def broadcast(buffers: list[torch.Tensor], group: Any = None) -> None:
@@ -52,14 +58,24 @@ class BufferSync:
             self._due = False
 
     def _before(self, module: torch.nn.Module, args: Any) -> None:
-        del module, args
-        self.now()
+        del args
+        if not _is_called_by_own_method(module):
+            self.now()
 
     def _after(self, module: torch.nn.Module, args: Any, output: Any) -> None:
-        del module, args, output
-        self._due = torch.is_grad_enabled()
+        del args, output
+        if not _is_called_by_own_method(module):
+            self._due = torch.is_grad_enabled()
 
     @staticmethod
     def needed(module: torch.nn.Module) -> bool:
         """Return whether the module has buffers and parameters to train: DistributedDataParallel takes no others."""
         return any(True for _ in module.buffers()) and any(p.requires_grad for p in module.parameters())
+
+
+def _is_called_by_own_method(module: torch.nn.Module) -> bool:
+    """Return whether the code that called the module is a method of it; asked by the module's hooks."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _LIBRARIES:
+        frame = frame.f_back
+    return frame is not None and frame.f_locals.get("self") is module

@@ -79,9 +79,7 @@ class PyTorchStrategy(Strategy):
             return self.trial.evaluate_batch(batch=batch, batch_idx=batch_idx)
         return self.trial.evaluate_batch(batch=batch)
 
-    def eval_mode(self) -> None:
-        super().eval_mode()
-        # DDP would do this in the first forward of the validation, which not every rank need have.
+    def share_buffers(self) -> None:
         for model in self.context.models:
             if isinstance(model, DistributedDataParallel) and model.require_forward_param_sync:
                 _ddp_buffers.broadcast(list(model.module.buffers()))

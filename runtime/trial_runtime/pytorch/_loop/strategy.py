@@ -101,9 +101,13 @@ class Strategy(abc.ABC):
             model.train()
 
     def eval_mode(self) -> None:
-        """Set the models to evaluate; collective: from here to the end of validation no forward waits for a rank."""
+        """Set the models to evaluate."""
         for model in self.context.models:
             model.eval()
+
+    @abc.abstractmethod
+    def share_buffers(self) -> None:
+        """Broadcast the buffers that the next forward of each model would, for ranks that run none. Collective."""
 
     @abc.abstractmethod
     def checkpoint_state(self) -> dict[str, Any]:

@@ -107,9 +107,12 @@ class Validation:
         strategy, ranks = self.strategy, self.context.distributed
         shard = strategy.shard
         count = self._evaluation_count()
-        known = ranks.allgather((shard.rank, shard.loads, count))
-        counts = {rank: count for rank, loads, count in known if loads}  # of each share of the data
-        if any(counts.get(rank) is None for rank, loads, _ in known if not loads):
+        evaluates = (count is None or count > 0) and not (data is not None and data.exhausted)
+        known = ranks.allgather((shard.rank, shard.loads, count, evaluates))
+        counts = {rank: count for rank, loads, count, _ in known if loads}  # of each share of the data
+        if not all(evaluates for *_, evaluates in known):
+            strategy.share_buffers()  # a forward does that otherwise, and would wait for the rank that has none
+        if any(counts.get(rank) is None for rank, loads, *_ in known if not loads):
             raise InvalidExperimentException(
                 "A rank loads no validation data (should_build_data_loader), and the loader of those that share its "
                 "data has no length: cannot determine how often it has to evaluate. Give the loader a __len__."
@@ -155,6 +158,7 @@ class Validation:
 
     def _evaluate_full_dataset(self) -> dict[str, Any]:
         metrics: Any = {}
+        self.strategy.share_buffers()  # not every rank runs a forward
         if self._evaluates_full_dataset:
             metrics = self.strategy.trial.evaluate_full_dataset(data_loader=self.loader)
             if not isinstance(metrics, dict):

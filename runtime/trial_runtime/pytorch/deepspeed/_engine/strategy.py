@@ -132,8 +132,7 @@ class DeepSpeedStrategy(Strategy):
     def skipped_steps(self) -> int:
         return sum(int(engine.skipped_steps) for engine in self.context.models)
 
-    def eval_mode(self) -> None:
-        super().eval_mode()
+    def share_buffers(self) -> None:
         for sync in self.context._buffer_syncs.values():
             sync.now()
 
