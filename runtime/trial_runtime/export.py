@@ -34,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the exit code: 0 written, 2 it cannot be."""
+    """Run the command and return the exit code: 0 written, 2 not possible."""
     options = parser().parse_args(arguments)
     try:
         for line in export(options.checkpoint, options.file, options.engine):

@@ -98,7 +98,7 @@ def test_an_unknown_key_is_told_with_the_one_that_was_meant(
 
 def test_a_key_at_another_level_is_told_where_it_belongs() -> None:
     problems = told({"loss_scale": 0, "fp16": {"gradient_clipping": 1.0}})
-    assert problems["loss_scale"].endswith("it belongs into fp16")
+    assert problems["loss_scale"].endswith("it belongs in fp16")
     assert problems["fp16.gradient_clipping"].endswith("it belongs to the top level")
 
 
@@ -452,7 +452,7 @@ def test_a_config_that_hyperparameters_name_is_checked_before_the_trial_is_made(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"train_batch_size": 4,}', r"ds_config\.json is no JSON: .*line 1 column 24"),
+        ('{"train_batch_size": 4,}', r"ds_config\.json is not JSON: .*line 1 column 24"),
         ("[]", "a DeepSpeed config is a JSON object, this is a list"),
         ('{"fp16": {}, "fp16": {}}', "these keys occur twice: fp16"),
         ('{"zero_optimization": 1}', "zero_optimization is 1, it cannot be overwritten"),

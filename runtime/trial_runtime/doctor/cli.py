@@ -45,7 +45,7 @@ def make_parser(prog: str = _PROG) -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = _PROG) -> int:
-    """Run the command; returns the exit code.
+    """Run the command and return the exit code.
 
     Args:
         arguments: by default those of the process.

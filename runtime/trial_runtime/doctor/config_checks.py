@@ -71,7 +71,7 @@ def ranks(config: dict[str, Any], known: int | None) -> Section:
 
 
 def ops(config: dict[str, Any]) -> Section:
-    """What DeepSpeed would compile at the start, and whether it can here."""
+    """Return what DeepSpeed would compile at the start, and whether that is possible here."""
     needed = needed_ops(config)
     if not needed:
         return Section("Ops", [Row("to compile", "none", "good")])

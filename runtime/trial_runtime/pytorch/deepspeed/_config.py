@@ -1,4 +1,4 @@
-"""DeepSpeed configs from several sources."""
+"""Merge DeepSpeed configs from several sources."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 def overwrite_deepspeed_config(
     base_ds_config: str | Path | dict[str, Any], source_ds_dict: dict[str, Any]
 ) -> dict[str, Any]:
-    """A DeepSpeed config with some values replaced or added.
+    """Return a DeepSpeed config with some values replaced or added.
 
     Args:
         base_ds_config: the config, or the path of its JSON file (relative to the working directory).
@@ -63,7 +63,7 @@ def _read(path: Path) -> dict[str, Any]:
             f"There is no DeepSpeed config {path}; relative paths are looked up in the working directory, {Path.cwd()}."
         ) from error
     except json.JSONDecodeError as error:
-        raise json.JSONDecodeError(f"{path} is no JSON: {error.msg}", error.doc, error.pos) from error
+        raise json.JSONDecodeError(f"{path} is not JSON: {error.msg}", error.doc, error.pos) from error
     if not isinstance(config, dict):
         raise ValueError(f"{path}: a DeepSpeed config is a JSON object, this is a {type(config).__name__}.")
     return config

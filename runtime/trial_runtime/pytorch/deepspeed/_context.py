@@ -1,4 +1,4 @@
-"""The context of a DeepSpeedTrial: engines, and the loop's promises around them."""
+"""The context of a DeepSpeedTrial: its engines, and what the loop guarantees around them."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ class DeepSpeedTrialContext(TrialContext):
         self._manual_grad_accumulation = True
 
     def is_gradient_accumulation_boundary(self) -> bool:
-        """Whether optimizers step on the micro-batch that is being trained; False outside of training.
+        """Return whether optimizers step on the micro-batch that is being trained; False outside of training.
 
         For engines with ``"managed_gradient_accumulation": false``: call ``step()`` then only.
         """
@@ -213,17 +213,17 @@ class DeepSpeedTrialContext(TrialContext):
 
     @property
     def use_pipeline_parallel(self) -> bool:
-        """Whether a pipeline engine was wrapped."""
+        """True when a pipeline engine was wrapped."""
         return self._use_pipeline_parallel
 
     def get_train_micro_batch_size_per_gpu(self) -> int:
-        """Samples a micro-batch and rank, of the first engine."""
+        """Return the samples a micro-batch and rank, of the first engine."""
         if self._train_micro_batch_size_per_gpu is None:
             raise InvalidExperimentException("Call wrap_model_engine() first; the engine knows the micro-batch size.")
         return self._train_micro_batch_size_per_gpu
 
     def get_num_micro_batches_per_slot(self) -> int:
-        """Micro-batches an optimizer step, of the first engine."""
+        """Return the micro-batches an optimizer step, of the first engine."""
         if self._num_micro_batches_per_slot is None:
             raise InvalidExperimentException("Call wrap_model_engine() first; the engine knows the accumulation steps.")
         return self._num_micro_batches_per_slot
@@ -247,5 +247,5 @@ class DeepSpeedTrialContext(TrialContext):
 
 
 def full_state_dict(engine: Any) -> dict[str, torch.Tensor]:
-    """The state of an engine's module, parameters and buffers, on the host. Stages 0 to 2."""
+    """Return the state of an engine's module, parameters and buffers, on the host. Stages 0 to 2."""
     return {name: value.detach().cpu().clone() for name, value in engine.module.state_dict().items()}

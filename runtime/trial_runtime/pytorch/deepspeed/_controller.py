@@ -1,4 +1,4 @@
-"""A DeepSpeedTrial's training that is ready to run."""
+"""The training of a DeepSpeedTrial, ready to run."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class DeepSpeedTrialController(TrialController):
 
     @classmethod
     def pre_execute_hook(cls, trial_seed: int, distributed_backend: Any) -> None:
-        """What ``init()`` does for a context that is made by hand: bring DeepSpeed up, and seed the generators.
+        """Start DeepSpeed and seed the generators, as ``init()`` does, for a context that is made by hand.
 
-        DeepSpeed is left alone when the environment says ``DET_MANUAL_INIT_DISTRIBUTED``.
+        DeepSpeed is left alone when the environment has ``DET_MANUAL_INIT_DISTRIBUTED``.
 
         Args:
             trial_seed: the seed, the same on every rank.

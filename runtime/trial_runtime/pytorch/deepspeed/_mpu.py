@@ -1,4 +1,4 @@
-"""Which ranks see the same data, and which load and report: the layout of data and model parallelism."""
+"""The layout of data and model parallelism: ranks that see the same data, and those that load and report."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ class ModelParallelUnit:
 
 
 def make_data_parallel_mpu(dist_context: core.DistributedContext) -> ModelParallelUnit:
-    """Every rank is a data-parallel rank."""
+    """Return the layout in which every rank is a data-parallel rank."""
     return ModelParallelUnit(dist_context.get_rank(), dist_context.get_size(), True, True)
 
 
 def make_engine_mpu(engine: Any) -> ModelParallelUnit:
-    """The layout of an engine that is no pipeline: ranks that share a model (tensor parallelism, or an
+    """Return the layout of an engine that is not a pipeline: ranks that share a model (tensor parallelism, or an
     ``mpu`` of Megatron's given to ``deepspeed.initialize``) train on the same share of the data."""
     size = int(engine.dp_world_size)
     return ModelParallelUnit(dist.get_rank(engine.data_parallel_group), size, True, True)
 
 
 def make_deepspeed_mpu(topology: Any) -> ModelParallelUnit:
-    """The layout of a pipeline engine, ``engine.mpu``: its first and last stage load the data."""
+    """Return the layout of a pipeline engine, ``engine.mpu``: its first and last stage load the data."""
     stage, stages = topology.get_pipe_parallel_rank(), topology.get_pipe_parallel_world_size()
     return ModelParallelUnit(
         data_parallel_rank=topology.get_data_parallel_rank(),

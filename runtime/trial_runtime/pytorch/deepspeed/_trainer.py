@@ -18,7 +18,7 @@ from trial_runtime.pytorch.deepspeed._trial import DeepSpeedTrial
 
 
 class Trainer(BaseTrainer):
-    """Trains a DeepSpeedTrial.
+    """Trainer of a DeepSpeedTrial.
 
     Args:
         trial: an instance of the trial.
@@ -41,7 +41,7 @@ def init(
     enable_tensorboard_logging: bool = True,
     run_dir: Path | str | None = None,
 ) -> Iterator[DeepSpeedTrialContext]:
-    """A context to make a DeepSpeedTrial with; train inside the ``with`` block.
+    """Yield a context to make a DeepSpeedTrial with; train inside the ``with`` block.
 
     Works from plain ``python``, ``torchrun`` and ``deepspeed``, on CPU (gloo) and GPU (nccl). Every rank gets the same
     seed.

@@ -54,22 +54,22 @@ class DeepSpeedTrial(abc.ABC):
 
     @abc.abstractmethod
     def build_training_data_loader(self) -> DataLoader | torch.utils.data.DataLoader[Any] | None:
-        """The loader of training data, in micro-batches."""
+        """Return the loader of training data, in micro-batches."""
 
     @abc.abstractmethod
     def build_validation_data_loader(self) -> DataLoader | torch.utils.data.DataLoader[Any] | None:
-        """The loader of validation data."""
+        """Return the loader of validation data."""
 
     def build_callbacks(self) -> dict[str, PyTorchCallback]:
-        """Callbacks by name; a callback's state is saved under its name."""
+        """Return callbacks by name; a callback's state is saved under its name."""
         return {}
 
     def evaluate_batch(self, dataloader_iter: Iterator[TorchData] | None, batch_idx: int) -> dict[str, Any]:
-        """Metrics of one validation batch, taken from the iterator; ``batch_idx`` may be left out of the signature."""
+        """Return the metrics of one validation batch, taken from the iterator; ``batch_idx`` may be omitted."""
         raise NotImplementedError
 
     def evaluate_full_dataset(self, data_loader: torch.utils.data.DataLoader[Any]) -> dict[str, Any]:
-        """Validation metrics of the whole data, instead of :meth:`evaluate_batch`.
+        """Return validation metrics of the whole data, instead of :meth:`evaluate_batch`.
 
         Gets a loader that is not shared. It runs on the chief alone while the other ranks wait; at ZeRO stage 3, where
         a forward needs all ranks, it runs on all of them and the chief's metrics count.
@@ -77,7 +77,7 @@ class DeepSpeedTrial(abc.ABC):
         raise NotImplementedError
 
     def evaluation_reducer(self) -> Reducer | dict[str, Reducer]:
-        """How the metrics of :meth:`evaluate_batch` become one: for all, or for each by name."""
+        """Return how the metrics of :meth:`evaluate_batch` are reduced: for all, or for each by name."""
         return Reducer.AVG
 
     def save(self, context: DeepSpeedTrialContext, path: Path) -> None:
@@ -98,5 +98,5 @@ class DeepSpeedTrial(abc.ABC):
                 )
 
     def get_batch_length(self, batch: Any) -> int:
-        """Number of samples in a batch; override it for batches of your own type."""
+        """Return the number of samples in a batch; override it for batches of your own type."""
         return data_length(batch)

@@ -1,4 +1,4 @@
-"""Whether a checkpoint is of these engines: told before anything is loaded, all of it in one error."""
+"""Compare a checkpoint with the engines before anything is loaded, and report every difference in one error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHARDS = "*zero_pp_rank_*_optim_states.pt"
 
 
 def check(path: Path, engines: list[Any], distributed: core.DistributedContext) -> None:
-    """Compare a checkpoint with the engines that shall load it. Collective.
+    """Compare a checkpoint with the engines that are to load it. Collective.
 
     Args:
         path: a checkpoint with a folder ``model{i}`` for each engine.
@@ -60,7 +60,7 @@ def _problems(path: Path, engines: list[Any]) -> Iterator[str]:
 
 
 def _sharding(folder: Path) -> str:
-    """How an engine was sharded, from the names of its files."""
+    """Return how an engine was sharded, from the names of its files."""
     shards = [file.name for file in folder.glob(_SHARDS)]
     if not shards:
         return "at ZeRO stage 0"
@@ -77,7 +77,7 @@ def _sharding_of(engine: Any) -> str:
 
 def _differences(folder: Path, engine: Any, sharding: str) -> Iterator[str]:
     if engine.pipeline_parallelism or engine.mp_world_size > 1 or engine.has_moe_layers:
-        return  # in parts, which only all ranks together know
+        return  # split into parts, which only all ranks together know
     facts = _read(next(iter(sorted(folder.glob("*mp_rank_00_model_states.pt")))))
     if sharding == "at ZeRO stage 0":
         saved = facts["optimizer"]
@@ -120,13 +120,13 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """A file of DeepSpeed, whose tensors stay on the disk."""
+    """Read a file of DeepSpeed; its tensors stay on the disk."""
     content: dict[str, Any] = torch.load(file, map_location="cpu", mmap=True, weights_only=False)
     return content
 
 
 def _shapes(groups: list[Mapping[str, Any]]) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of tensors, or of shapes."""
+    """Return the shapes of tensors (or the shapes given) by name."""
     return {name: tuple(getattr(value, "shape", value)) for group in groups for name, value in group.items()}
 
 

@@ -1,4 +1,4 @@
-"""Whole weights out of checkpoints: of any ZeRO stage, precision and number of ranks, and of pipelines."""
+"""Export whole weights from checkpoints of any ZeRO stage, precision and number of ranks, and of pipelines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from trial_runtime.errors import InvalidCheckpointException
-from trial_runtime.pytorch.deepspeed._checkpoints.pipeline_stages import show_alone
+from trial_runtime.pytorch.deepspeed._checkpoints.pipeline_stages import extract_stage
 from trial_runtime.pytorch.deepspeed._patches import fp32_master_names
 
 _HALF = (torch.float16, torch.bfloat16)
@@ -20,7 +20,7 @@ _LAYER = re.compile(r"layer_(\d+)-model_states\.pt")
 
 
 def consolidated_state_dict(checkpoint: str | Path, index: int = 0) -> dict[str, torch.Tensor]:
-    """Parameters (fp32) and buffers of an engine's module.
+    """Return the parameters (fp32) and buffers of an engine's module.
 
     A pipeline's are named by layer: ``3.weight`` is the ``weight`` of its layer 3, as in a PipelineModule of one stage;
     a tied layer is there each time.
@@ -62,7 +62,7 @@ def consolidated_state_dict(checkpoint: str | Path, index: int = 0) -> dict[str,
 
 
 def engines(checkpoint: str | Path) -> list[str]:
-    """The folders of a checkpoint's engines: ``model0``, ``model1``, ..."""
+    """Return the folders of a checkpoint's engines: ``model0``, ``model1``, ..."""
     found = [path.name for path in Path(checkpoint).glob("model*") if path.name[len("model") :].isdigit()]
     return sorted(found, key=lambda name: int(name[len("model") :]))
 
@@ -85,7 +85,7 @@ def write_safetensors(state: dict[str, torch.Tensor], file: Path) -> Path:
     """Write tensors to a ``safetensors`` file; returns the file."""
     from safetensors.torch import save_file
 
-    # Tied weights share memory, which the format does not have: each name gets its own.
+    # Tied weights share memory, which the format does not have: each name gets a copy.
     separate = {name: value.detach().clone().contiguous() for name, value in state.items()}
     file.parent.mkdir(parents=True, exist_ok=True)
     save_file(separate, str(file), metadata={"format": "pt"})
@@ -112,7 +112,7 @@ def _layers(files: list[Path]) -> dict[str, torch.Tensor]:
 
 
 def _from_shards(folder: Path) -> dict[str, torch.Tensor]:
-    """ZeRO's fp32 parameters, put together."""
+    """Return ZeRO's fp32 parameters, put together from their shards."""
     from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
 
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
@@ -121,10 +121,10 @@ def _from_shards(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def _from_stage(folder: Path, stage: int) -> dict[str, torch.Tensor]:
-    """The fp32 parameters of a pipeline's stage: shown to DeepSpeed as a checkpoint of its own."""
+    """Return the fp32 parameters of a pipeline's stage, which DeepSpeed reads as a separate checkpoint."""
     with tempfile.TemporaryDirectory() as scratch:
         alone = Path(scratch) / "stage"
-        show_alone(folder, stage, alone)
+        extract_stage(folder, stage, alone)
         return _from_shards(alone)
 
 
@@ -143,7 +143,7 @@ def _take(state: dict[str, torch.Tensor], masters: dict[str, torch.Tensor]) -> N
 
 
 def _rounded_from(master: torch.Tensor, state: dict[str, torch.Tensor]) -> list[str]:
-    """The half-precision parameters that have an fp32 parameter's values, rounded."""
+    """Return the half-precision parameters that have an fp32 parameter's values, rounded."""
     return [
         name
         for name, value in state.items()

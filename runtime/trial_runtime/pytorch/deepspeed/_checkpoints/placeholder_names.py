@@ -1,9 +1,9 @@
 """States of any elementwise optimizer in DeepSpeed's universal format.
 
 Its converter knows two states of an optimizer, by the names that Adam gives them; so does its loader at ZeRO stage 3,
-while at stages 1 and 2 that takes what it finds. So the states of other optimizers go through the converter under
-Adam's names, two at a time, and get their own back then. Single numbers that an optimizer keeps, such as NAdam's
-``mu_product``, are the same on all ranks; they go past it.
+while at stages 1 and 2 that takes what it finds. So the states of other optimizers pass the converter under
+Adam's names, two at a time, and get their names back afterwards. Single numbers that an optimizer keeps, such as
+NAdam's ``mu_product``, are the same on all ranks; they bypass it.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _SHARDS = "*_optim_states.pt"
 
 
 class UnknownStateError(ValueError):
-    """An optimizer keeps something that is neither one number for each number of a parameter nor one for all."""
+    """A state of an optimizer that is neither one number for each number of a parameter nor one for all."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Kept:
-    """What an optimizer keeps.
+class OptimizerStates:
+    """States that an optimizer keeps.
 
     Attributes:
-        names: of states with one number for each number of a parameter.
+        names: those of states with one number for each number of a parameter.
         numbers: single numbers by name, the step among them, for each parameter group.
     """
 
@@ -36,18 +36,18 @@ class Kept:
     numbers: list[dict[str, Any]]
 
     @property
-    def is_adams(self) -> bool:
-        """Whether the converter knows all of it."""
+    def is_adam_like(self) -> bool:
+        """True when the converter knows all of them."""
         return self.names == ADAM and all(group.keys() <= {"step"} for group in self.numbers)
 
     @property
     def pairs(self) -> list[tuple[str, ...]]:
-        """The names in pairs to lend Adam's names to; at least one pair, which may be empty."""
+        """The names in pairs, for which Adam's names stand in; at least one pair, which may be empty."""
         return [self.names[start : start + 2] for start in range(0, len(self.names), 2)] or [()]
 
 
-def kept_in(folder: Path) -> Kept:
-    """What the optimizer of an engine's checkpoint keeps.
+def read_states(folder: Path) -> OptimizerStates:
+    """Return what the optimizer of an engine's checkpoint keeps.
 
     Raises:
         UnknownStateError: a state is no tensor of the shape of the parameters, nor a number that all ranks share.
@@ -73,17 +73,19 @@ def kept_in(folder: Path) -> Kept:
         pairs = zip(found[0], other, strict=True)
         if differing := sorted({name for mine, its in pairs for name in mine if mine[name] != its.get(name)}):
             raise UnknownStateError(f"the ranks had different values of the optimizer's {', '.join(differing)}")
-    return Kept(tuple(sorted(names)), found[0] if found else [])
+    return OptimizerStates(tuple(sorted(names)), found[0] if found else [])
 
 
-def lend(folder: Path, borrowed: Path, pair: tuple[str, ...]) -> None:
-    """Make ``borrowed`` the engine's checkpoint with the states of ``pair`` under Adam's names, and no others. A state
-    that is not there yet (no step was made) is zeros, as optimizers make it."""
-    borrowed.mkdir(parents=True)
+def alias_states(folder: Path, aliased: Path, pair: tuple[str, ...]) -> None:
+    """Make ``aliased`` a copy of an engine's checkpoint with the states of ``pair`` under Adam's names, and no others.
+
+    A state that does not exist yet (no step was made) is zeros, as optimizers make it.
+    """
+    aliased.mkdir(parents=True)
     own = dict(zip(ADAM, pair, strict=False))
     for file in folder.iterdir():
         if not file.match(_SHARDS):
-            (borrowed / file.name).symlink_to(file.absolute())
+            (aliased / file.name).symlink_to(file.absolute())
             continue
         shard = _load(file)
         states, lengths, _ = _parts(shard)
@@ -92,11 +94,11 @@ def lend(folder: Path, borrowed: Path, pair: tuple[str, ...]) -> None:
             zeros = torch.zeros(max(length))
             states[number] = {name: state.get(own.get(name, ""), zeros) for name in ADAM}
             states[number]["step"] = state.get("step", 0)
-        torch.save(shard, borrowed / file.name)
+        torch.save(shard, aliased / file.name)
 
 
-def give_back(converted: Path, pair: tuple[str, ...]) -> None:
-    """Name the states of a converted checkpoint as they were."""
+def restore_names(converted: Path, pair: tuple[str, ...]) -> None:
+    """Give the states of a converted checkpoint their names back."""
     own = dict(zip(ADAM, pair, strict=False))
     for name in ADAM:
         for file in [*(converted / "zero").rglob(f"{name}.pt")]:
@@ -108,15 +110,15 @@ def give_back(converted: Path, pair: tuple[str, ...]) -> None:
         file.rename(file.with_suffix(".pt"))
 
 
-def gather(converted: Path, more: Path, pair: tuple[str, ...]) -> None:
+def move_states(converted: Path, more: Path, pair: tuple[str, ...]) -> None:
     """Move the states of ``pair`` from one converted checkpoint to the other."""
     for name in pair:
         for file in [*(more / "zero").rglob(f"{name}.pt")]:
             file.rename(converted / file.relative_to(more))
 
 
-def pretend(converted: Path) -> None:
-    """Put something in the place of Adam's states that are not there, for the loader of stage 3."""
+def fill_placeholders(converted: Path) -> None:
+    """Put placeholders in the place of Adam's states that do not exist, for the loader of stage 3."""
     for file in [*(converted / "zero").rglob("fp32.pt")]:
         for name in ADAM:
             if not (state := file.with_name(f"{name}.pt")).exists():
@@ -129,8 +131,8 @@ def _load(file: Path) -> dict[str, Any]:
 
 
 def _parts(shard: dict[str, Any]) -> tuple[dict[int, dict[str, Any]], list[tuple[int, int]], list[list[int]]]:
-    """For the flat parts of a shard, one for each parameter group (at stage 3 several for a large one): the states, the
-    lengths, without and with what fills up the last rank's, and each group's parts."""
+    """Return the states of a shard's flat parts, their lengths without and with the last rank's padding, and the parts
+    of each parameter group: one, at stage 3 several for a large group."""
     own = shard["optimizer_state_dict"]
     if "fp32_flat_groups" in own:  # stage 3
         inner, flats, paddings = own["optimizer_state_dict"], own["fp32_flat_groups"], itertools.repeat(0)

@@ -1,4 +1,4 @@
-"""Checkpoints of another number of ranks: ZeRO's shards are put together by DeepSpeed's universal format."""
+"""Load checkpoints of another number of ranks, by way of DeepSpeed's universal format."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ import torch
 
 from trial_runtime import core
 from trial_runtime.errors import InvalidCheckpointException
-from trial_runtime.pytorch.deepspeed._checkpoints.pipeline_stages import show_alone
+from trial_runtime.pytorch.deepspeed._checkpoints.pipeline_stages import extract_stage
 from trial_runtime.pytorch.deepspeed._checkpoints.placeholder_names import (
-    Kept,
+    OptimizerStates,
     UnknownStateError,
-    gather,
-    give_back,
-    kept_in,
-    lend,
-    pretend,
+    alias_states,
+    fill_placeholders,
+    move_states,
+    read_states,
+    restore_names,
 )
 
 logger = logging.getLogger("trial_runtime.pytorch.deepspeed")
@@ -32,7 +32,7 @@ logger = logging.getLogger("trial_runtime.pytorch.deepspeed")
 
 @contextlib.contextmanager
 def loadable(path: Path, engines: list[Any], distributed: core.DistributedContext) -> Iterator[Path]:
-    """The checkpoint in a form that engines on this number of ranks load; removed at the end. Collective.
+    """Yield the checkpoint in a form that engines on this number of ranks load; removed at the end. Collective.
 
     Args:
         path: a checkpoint with a folder ``model{i}`` for each engine.
@@ -58,7 +58,7 @@ def loadable(path: Path, engines: list[Any], distributed: core.DistributedContex
         kept = distributed.broadcast(_convert(path, converted, others) if distributed.rank == 0 else None)
         if isinstance(kept, str):
             raise InvalidCheckpointException(
-                f"Checkpoint {path} was saved by another number of ranks, and bringing it to {distributed.size} "
+                f"Checkpoint {path} was saved by another number of ranks, and converting it for {distributed.size} "
                 f"failed: {kept}. Resume on as many ranks as saved it."
             )
         for index in others:
@@ -85,23 +85,23 @@ def _check_parts(path: Path, engines: list[Any]) -> None:
         if parts not in (0, engine.mp_world_size) and not by_name:
             raise InvalidCheckpointException(
                 f"Checkpoint {path} was saved with engine {index} split in {parts} parts (stages of a pipeline). It "
-                f"has {engine.mp_world_size} now, and DeepSpeed cannot share out its optimizer's state anew. "
+                f"has {engine.mp_world_size} now, and DeepSpeed cannot split its optimizer's state again. "
                 f"Resume with {parts}. (Pipelines trained at ZeRO stage 1 resume with any number of stages.)"
             )
 
 
 def _check_experts(path: Path, engines: list[Any], size: int) -> None:
-    """Refuse a mixture of experts that was on another number of ranks, each with experts of its own."""
+    """Refuse a mixture of experts that was on another number of ranks, each with separate experts."""
     saved = len(list(path.glob("rank_*.pt")))
     if saved not in (0, size) and any(engine.has_moe_layers for engine in engines):
         raise InvalidCheckpointException(
             f"Checkpoint {path} was saved by {saved} ranks, and there are {size} now. Its model has a mixture of "
-            f"experts, which DeepSpeed does not deal out to ranks anew. Resume on {saved} ranks."
+            f"experts, which DeepSpeed cannot distribute to ranks again. Resume on {saved} ranks."
         )
 
 
 def _fits(folder: Path, engine: Any) -> bool:
-    """Whether the engine's optimizer shards are as many as its data-parallel ranks."""
+    """Return whether the engine's optimizer has as many shards as there are data-parallel ranks."""
     if int(engine.zero_optimization_stage()) == 0 or not folder.is_dir():
         return True
     ranks = {file.name.split("_pp_rank_")[1].split("_")[0] for file in folder.glob("*zero_pp_rank_*_optim_states.pt")}
@@ -109,13 +109,13 @@ def _fits(folder: Path, engine: Any) -> bool:
     return not ranks or (len(ranks) == engine.dp_world_size and parts in (0, engine.mp_world_size))
 
 
-def _convert(path: Path, converted: Path, others: dict[int, int]) -> dict[int, Kept] | str:
-    """Write the converted checkpoint; what the optimizers keep, or what went wrong.
+def _convert(path: Path, converted: Path, others: dict[int, int]) -> dict[int, OptimizerStates] | str:
+    """Write the converted checkpoint; returns what the optimizers keep, or the reason of a failure.
 
     Args:
         others: the engines whose shards do not fit, with their ZeRO stages.
     """
-    logger.info(f"Bringing checkpoint {path.name} to another number of ranks.")
+    logger.info(f"Converting checkpoint {path.name} for another number of ranks.")
     shutil.rmtree(converted, ignore_errors=True)
     kept = {}
     try:
@@ -132,24 +132,24 @@ def _convert(path: Path, converted: Path, others: dict[int, int]) -> dict[int, K
     return kept
 
 
-def _convert_engine(source: Path, target: Path, stage: int) -> Kept:
+def _convert_engine(source: Path, target: Path, stage: int) -> OptimizerStates:
     """Convert an engine, whatever its optimizer keeps for each number of a parameter; a pipeline stage by stage."""
-    kept = kept_in(source)
+    kept = read_states(source)
     if any(source.glob("layer_*-model_states.pt")):
         _convert_stages(source, target, kept)
     else:
         _convert_states(source, target, kept)
     if stage == 3:
-        pretend(target)
+        fill_placeholders(target)
     return kept
 
 
-def _convert_stages(source: Path, target: Path, kept: Kept) -> None:
+def _convert_stages(source: Path, target: Path, kept: OptimizerStates) -> None:
     """Convert a pipeline: the state of each stage by itself, all of them gathered; its layers stay as they are."""
     stages = sorted(source.glob("mp_rank_*_model_states.pt"))
     for number in range(len(stages)):
         alone, made = (target.with_name(f"{target.name}-{what}-of-stage{number}") for what in ("files", "made"))
-        show_alone(source, number, alone)
+        extract_stage(source, number, alone)
         _convert_states(alone, made if number else target, kept)
         if number:
             shutil.copytree(made / "zero", target / "zero", dirs_exist_ok=True)
@@ -158,19 +158,19 @@ def _convert_stages(source: Path, target: Path, kept: Kept) -> None:
         (target / file.name).symlink_to(file.absolute())
 
 
-def _convert_states(source: Path, target: Path, kept: Kept) -> None:
-    if kept.is_adams:
+def _convert_states(source: Path, target: Path, kept: OptimizerStates) -> None:
+    if kept.is_adam_like:
         _run_converter(source, target)
         return
     for number, pair in enumerate(kept.pairs):
-        lent, made = (target.with_name(f"{target.name}-{what}{number}") for what in ("lent", "made"))
-        lend(source, lent, pair)
-        _run_converter(lent, made)
-        give_back(made, pair)
+        aliased, made = (target.with_name(f"{target.name}-{what}{number}") for what in ("aliased", "made"))
+        alias_states(source, aliased, pair)
+        _run_converter(aliased, made)
+        restore_names(made, pair)
         if number == 0:
             made.rename(target)
         else:
-            gather(target, made, pair)
+            move_states(target, made, pair)
 
 
 def _run_converter(source: Path, target: Path) -> None:
@@ -189,15 +189,17 @@ def _run_converter(source: Path, target: Path) -> None:
         main(arguments)
 
 
-def _set_numbers(optimizer: torch.optim.Optimizer, kept: Kept) -> None:
+def _set_numbers(optimizer: torch.optim.Optimizer, kept: OptimizerStates) -> None:
     """Give a torch optimizer, over one flat parameter a group, the single numbers that it kept."""
     for group, numbers in zip(optimizer.param_groups, kept.numbers, strict=True):
         _update(optimizer.state[group["params"][0]], numbers)
 
 
-def _complete_stage_3(optimizer: Any, folder: Path, kept: Kept) -> None:
-    """Do what DeepSpeed's loader leaves undone at stage 3, where it knows Adam only: it gives all parameter groups the
-    first one's settings, and one counter of steps, which each of them counts on."""
+def _complete_stage_3(optimizer: Any, folder: Path, kept: OptimizerStates) -> None:
+    """Load what DeepSpeed's loader leaves out at stage 3, where it knows Adam only.
+
+    It gives all parameter groups the first one's settings, and one counter of steps, which each of them increases.
+    """
     inner = optimizer.optimizer
     saved = torch.load(folder / "zero" / "optimizer_state.pt", map_location="cpu", weights_only=False)
     for group, own in zip(inner.param_groups, saved["optimizer_state_dict"]["param_groups"], strict=True):
@@ -206,7 +208,7 @@ def _complete_stage_3(optimizer: Any, folder: Path, kept: Kept) -> None:
         flat = optimizer.fp32_partitioned_groups_flat[number]
         state = inner.state[flat]
         former = dict(state)
-        if not kept.is_adams:
+        if not kept.is_adam_like:
             state.clear()
             for name in kept.names:
                 state[name] = torch.zeros_like(flat)

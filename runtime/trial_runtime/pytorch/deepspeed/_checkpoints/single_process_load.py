@@ -1,4 +1,4 @@
-"""A DeepSpeedTrial in one plain process, with the weights of a checkpoint in its own modules."""
+"""Load a DeepSpeedTrial into one plain process, with the weights of a checkpoint in its modules."""
 
 from __future__ import annotations
 

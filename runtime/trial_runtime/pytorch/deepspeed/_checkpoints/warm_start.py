@@ -1,4 +1,4 @@
-"""Weights of a PyTorchTrial's checkpoint for the trial that was migrated from it."""
+"""Load the weights of a PyTorchTrial's checkpoint into the trial that was migrated from it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trial_runtime.pytorch.deepspeed._engine.module import EngineModule
 def load_weights(states: list[dict[str, torch.Tensor]], engines: list[Any]) -> None:
     """Give each saved model's weights and buffers to the model of the same names and shapes. Collective.
 
-    Several models alike take them in the order in which the models were wrapped. Optimizers start anew.
+    Several models alike take them in the order in which the models were wrapped. Optimizers start fresh.
 
     Args:
         states: the models' states, in the order in which the PyTorchTrial wrapped them.
@@ -44,7 +44,7 @@ def load_weights(states: list[dict[str, torch.Tensor]], engines: list[Any]) -> N
             model.load_state_dict(state)
     for engine in engines:
         refresh = getattr(engine.optimizer, "refresh_fp32_params", None)
-        if refresh is not None:  # the optimizer steps copies of its own
+        if refresh is not None:  # the optimizer steps separate copies
             refresh()
 
 
@@ -72,7 +72,7 @@ def _shapes(model: torch.nn.Module) -> dict[str, tuple[int, ...]]:
 
 @contextlib.contextmanager
 def _gathered(model: torch.nn.Module) -> Iterator[None]:
-    """The model with whole parameters, shared out again at the end."""
+    """Gather the model's parameters, and partition them again at the end."""
     import deepspeed
 
     sharded = [p for p in model.parameters() if hasattr(p, "ds_id")]

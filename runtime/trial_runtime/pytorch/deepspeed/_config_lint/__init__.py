@@ -1,4 +1,4 @@
-"""Everything that is wrong with a DeepSpeed config, in one error."""
+"""Report every problem of a DeepSpeed config in one error."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ _warned: set[str] = set()
 
 
 def lint(config: dict[str, Any], setup: Setup) -> list[Problem]:
-    """Every problem of a config; those that stop training first, one a path and text.
+    """Return every problem of a config, those that stop training first; one a path and text.
 
     Args:
-        config: the config as DeepSpeed would be given it; not changed.
-        setup: what it is used with.
+        config: the config for DeepSpeed; not changed.
+        setup: how it is used.
     """
     chatty = logging.getLogger("DeepSpeed")
     level = chatty.level
-    chatty.setLevel(logging.CRITICAL)  # its models remark on what they read
+    chatty.setLevel(logging.CRITICAL)  # its models log what they read
     try:
         found = dict.fromkeys(problem for check in _CHECKS for problem in check(config, setup))
         found.update(dict.fromkeys(check_reading(config, [problem for problem in found if problem.fatal])))
     finally:
         chatty.setLevel(level)
-    told = {problem.path for problem in found if problem.fatal}
-    return sorted((p for p in found if p.fatal or p.path not in told), key=lambda problem: not problem.fatal)
+    fatal_paths = {problem.path for problem in found if problem.fatal}
+    return sorted((p for p in found if p.fatal or p.path not in fatal_paths), key=lambda problem: not problem.fatal)
 
 
 def check(config: dict[str, Any], setup: Setup, source: str = "") -> None:
-    """Refuse a config with problems; what only deserves a remark is logged, once, by the chief.
+    """Refuse a config with problems; warnings are logged once, by the chief.
 
     Args:
         config: the config.
-        setup: what it is used with.
+        setup: how it is used.
         source: the file that it is from, for the message.
 
     Raises:

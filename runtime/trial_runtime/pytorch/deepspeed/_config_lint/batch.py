@@ -10,7 +10,7 @@ TRAIN, MICRO, STEPS = "train_batch_size", "train_micro_batch_size_per_gpu", "gra
 
 
 def check_batch_sizes(config: dict[str, Any], setup: Setup) -> Problems:
-    """Sizes that are no sizes, are missing, or do not multiply."""
+    """Check for sizes that are not valid, are missing, or do not multiply."""
     given = {key: config[key] for key in (TRAIN, MICRO, STEPS) if config.get(key) is not None}
     for key, value in given.items():
         if value != "auto" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
@@ -53,7 +53,7 @@ def _products(given: dict[str, int], ranks: int | None) -> Problems:
 
 
 def _instead(train: int, micro: int, steps: int, ranks: int) -> str:
-    """What fits: another total, or one of the parts changed."""
+    """Return what fits: another total, or one of the parts changed."""
     ways = [f'"{TRAIN}": {micro * steps * ranks} (or leave it out)']
     if train % (micro * ranks) == 0:
         ways.append(f'"{STEPS}": {train // (micro * ranks)}')
@@ -72,7 +72,7 @@ def _whole_shards(config: dict[str, Any], setup: Setup) -> bool:
 
 
 def _data_parallel(config: dict[str, Any], setup: Setup) -> int | None:
-    """Ranks among which a batch is shared; None when that is not known."""
+    """Return the ranks among which a batch is split; None when they are not known."""
     if setup.ranks is None or (value_at(config, "tensor_parallel.autotp_size", 0) or 0) != 0:
         return None
     return setup.ranks // _sequence_parallel(config)

@@ -8,7 +8,7 @@ from trial_runtime.pytorch.deepspeed._config_lint.problems import Problem, Probl
 
 
 def check_data(config: dict[str, Any], setup: Setup) -> Problems:
-    """Sampling by difficulty, without the data that it is for."""
+    """Check for sampling by difficulty without the data that it is for."""
     if setup.data is None and enabled(config, "data_efficiency") and enabled(config, "data_efficiency.data_sampling"):
         yield Problem(
             "data_efficiency.data_sampling",

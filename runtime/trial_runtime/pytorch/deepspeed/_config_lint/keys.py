@@ -14,7 +14,7 @@ _BATCH = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumu
 
 
 def check_keys(config: dict[str, Any], setup: Setup) -> Problems:
-    """What is wrong with each key by itself, at every level."""
+    """Check each key by itself, at every level."""
     yield from _check(config, known(), "", setup)
 
 
@@ -49,7 +49,7 @@ def _removed(value: Any, why: str) -> str:
     off = value is False or (isinstance(value, dict) and value.get("enabled") is False)
     if off:
         return "this version of DeepSpeed refuses the key, though it is off: remove it"
-    return f"this version of DeepSpeed does not have it: remove it. DeepSpeed says: {why.strip()}"
+    return f"this version of DeepSpeed does not have it: remove it. DeepSpeed reports: {why.strip()}"
 
 
 def _unknown(path: str, key: str, block: Block) -> Problem:
@@ -58,12 +58,12 @@ def _unknown(path: str, key: str, block: Block) -> Problem:
         return Problem(path, f"DeepSpeed does not know this key: did you mean {guess}?")
     for outer in ("zero_optimization", "fp16", "activation_checkpointing"):
         if "." not in path and key != "enabled" and key in known().blocks[outer].defaults:
-            return Problem(path, f"DeepSpeed does not know this key here: it belongs into {outer}")
+            return Problem(path, f"DeepSpeed does not know this key here: it belongs in {outer}")
     if "." in path and key in known().defaults:
         return Problem(path, "DeepSpeed does not know this key here: it belongs to the top level")
     if block.model is not None:
         return Problem(path, f"DeepSpeed refuses this key: remove it. It knows {', '.join(sorted(block.defaults))}")
-    # Some keep notes of their own in the file; DeepSpeed reads past them.
+    # Some users keep notes in the file; DeepSpeed ignores them.
     return Problem(path, "DeepSpeed does not know this key and ignores it: remove it", fatal=False)
 
 
@@ -84,7 +84,7 @@ def _default(default: Any) -> str:
 
 
 def _expected(default: Any, value: Any) -> str:
-    """What the value should be and is not, from the kind of the default; empty when it is, or nothing is known."""
+    """Return the type that the value should have and has not, from the default; empty when it fits or is not known."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if isinstance(default, bool):
         return "" if value in (True, False) else "true or false"
@@ -98,29 +98,29 @@ def _expected(default: Any, value: Any) -> str:
 
 
 def _model(config: dict[str, Any], model: type[pydantic.BaseModel], prefix: str) -> Problems:
-    """What the block's own model says about its values."""
-    # Each object is told about at its own level.
+    """Yield what the block's own model refuses."""
+    # Each object is reported at its own level.
     own = {key: value for key, value in config.items() if value != "auto" and not isinstance(value, dict)}
     try:
         model(**own)
     except pydantic.ValidationError as error:
         for problem in error.errors():
             if problem["type"] == "extra_forbidden":
-                continue  # told above
+                continue  # reported above
             where = ".".join(str(part) for part in problem["loc"])
             path = f"{prefix}{where}".rstrip(".")
-            text = _said(model, problem)
+            text = _message_of(model, problem)
             yield Problem(path, f"{shown(problem['input'])} is not possible: {text}" if where else text)
     except (AssertionError, ValueError, TypeError) as error:  # models that check in their own way
         yield Problem(prefix.rstrip("."), str(error))
 
 
-def _said(model: type[pydantic.BaseModel], problem: Any) -> str:
-    """What a model says about a value, with the values that there are."""
+def _message_of(model: type[pydantic.BaseModel], problem: Any) -> str:
+    """Return a model's message about a value, with the possible values."""
     name = str(problem["loc"][0]) if problem["loc"] else ""
     fields = (field for key, field in model.model_fields.items() if name in (key, field.alias))
     kind = next((field.annotation for field in fields), None)
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return f"write one of {', '.join(str(member.value) for member in kind)}"
-    said: str = problem["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
-    return f"{said[0].lower()}{said[1:]}".replace("input should be", "write")
+    message: str = problem["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    return f"{message[0].lower()}{message[1:]}".replace("input should be", "write")

@@ -28,7 +28,7 @@ _OF_DEEPSPEED = {  # what DeepSpeed reads out of the parameters itself
 
 
 def check_optimizer(config: dict[str, Any], setup: Setup) -> Problems:
-    """The optimizer and the scheduler."""
+    """Check the optimizer and the scheduler."""
     yield from _named(config, setup)
     yield from _scheduler(config, setup)
     if setup.optimizer is UNKNOWN or not setup.complete:
@@ -98,7 +98,7 @@ def _named(config: dict[str, Any], setup: Setup) -> Problems:
         if name.lower() == "adam" and not {"torch_adam", "adam_w_mode"} & (block.get("params") or {}).keys():
             yield Problem(
                 "optimizer.params.adam_w_mode",
-                'DeepSpeed takes "Adam" for AdamW: write false for Adam, true (or "type": "AdamW") to say that you '
+                'DeepSpeed takes "Adam" for AdamW: write false for Adam, true (or "type": "AdamW") to state that you '
                 "mean it",
                 fatal=False,
             )
@@ -155,7 +155,7 @@ def _scheduler(config: dict[str, Any], setup: Setup) -> Problems:
 
 
 def _parameters(block: str, params: Any, names: set[str]) -> Problems:
-    """Arguments that there are not; nothing when ``names`` is empty, which is: not known."""
+    """Check for arguments that do not exist; none when ``names`` is empty, which means not known."""
     if params is None:
         return
     if not isinstance(params, dict):
@@ -174,7 +174,7 @@ def _parameters(block: str, params: Any, names: set[str]) -> Problems:
 
 
 def _arguments_of_optimizer(name: str) -> set[str]:
-    """The arguments that an optimizer of this name takes; empty when not known."""
+    """Return the arguments that an optimizer of this name takes; empty when not known."""
     if name.lower() in _OF_DEEPSPEED:
         from deepspeed.ops.adam import DeepSpeedCPUAdam, FusedAdam
 

@@ -18,7 +18,7 @@ _HALF = ("fp16", "bf16")
 
 
 def check_precision(config: dict[str, Any], setup: Setup) -> Problems:
-    """fp16, bf16, autocast and the data types of parameters and gradients."""
+    """Check fp16, bf16, autocast and the data types of parameters and gradients."""
     half = [name for name in _HALF if enabled(config, name)]
     if not half and enabled(config, "bfloat16"):  # its old name
         half = ["bf16"]
@@ -82,7 +82,7 @@ def _dtypes(config: dict[str, Any], half: list[str]) -> Problems:
 
 
 def _dtype(value: Any) -> str | None:
-    """``fp32``, ``fp16`` or ``bf16``, however it is written; None for anything else."""
+    """Return ``fp32``, ``fp16`` or ``bf16`` for any way to write it; None for anything else."""
     from deepspeed.runtime.config import DtypeEnum
 
     try:

@@ -1,4 +1,4 @@
-"""What is known about how a config is going to be used, and what is wrong with it."""
+"""The use of a config, and the problems found in it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNKNOWN: Any = type("Unknown", (), {"__repr__": lambda _: "(unknown)"})()
 
 @dataclasses.dataclass(frozen=True)
 class Setup:
-    """How a config is used.
+    """Use of a config.
 
     Attributes:
         ranks: data-parallel ranks; None when they are not known.
@@ -37,7 +37,7 @@ class Setup:
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """Something wrong at one place of a config.
+    """Problem at one place of a config.
 
     Attributes:
         path: the dotted key.
@@ -57,7 +57,7 @@ Problems = Iterator[Problem]
 
 
 def value_at(config: dict[str, Any], path: str, default: Any = None) -> Any:
-    """The value at a dotted path; ``default`` where the path ends early, and for ``"auto"``."""
+    """Return the value at a dotted path; ``default`` where the path ends early, and for ``"auto"``."""
     value: Any = config
     for key in path.split("."):
         if not isinstance(value, dict) or key not in value:
@@ -67,7 +67,7 @@ def value_at(config: dict[str, Any], path: str, default: Any = None) -> Any:
 
 
 def stage_of(config: dict[str, Any]) -> int:
-    """The ZeRO stage; 0 where it is none or no valid one."""
+    """Return the ZeRO stage; 0 where there is none or it is not valid."""
     block = config.get("zero_optimization")
     if isinstance(block, bool):  # an old spelling of stage 1
         return int(block)
@@ -76,18 +76,18 @@ def stage_of(config: dict[str, Any]) -> int:
 
 
 def enabled(config: dict[str, Any], block: str) -> bool:
-    """Whether a block with ``enabled`` is on."""
+    """Return whether a block with ``enabled`` is on."""
     return bool(value_at(config, f"{block}.enabled", False))
 
 
 def meant(name: str, names: Iterable[str]) -> str:
-    """The one of ``names`` that ``name`` is probably meant to be; empty when none is close."""
+    """Return the one of ``names`` that ``name`` is probably meant to be; empty when none is close."""
     close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.75)
     return close[0] if close else ""
 
 
 def shown(value: object) -> str:
-    """``value`` as it stands in a JSON file, shortened."""
+    """Return ``value`` as in a JSON file, shortened."""
     try:
         text = json.dumps(value)
     except (TypeError, ValueError):

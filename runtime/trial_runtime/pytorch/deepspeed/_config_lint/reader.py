@@ -1,4 +1,4 @@
-"""The last word: what DeepSpeed's own reader refuses, key by key, so that it does not stop at the first."""
+"""Run DeepSpeed's own reader key by key, so that it does not stop at the first key that it refuses."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from trial_runtime.pytorch.deepspeed._config_lint.problems import Problem, Probl
 _BATCH = {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"}
 
 
-def check_reading(config: dict[str, Any], told: Iterable[Problem]) -> Problems:
-    """The keys, or the whole, that DeepSpeed cannot read; nothing for keys with a problem that is told already."""
-    wrong = {problem.path.split(".")[0] for problem in told}
+def check_reading(config: dict[str, Any], found: Iterable[Problem]) -> Problems:
+    """Yield the keys, or the whole, that DeepSpeed cannot read, without keys that are in ``found`` already."""
+    wrong = {problem.path.split(".")[0] for problem in found}
     for key, value in config.items():
         if key in wrong | _BATCH or value == "auto":
             continue
@@ -22,14 +22,14 @@ def check_reading(config: dict[str, Any], told: Iterable[Problem]) -> Problems:
             if value is None:
                 yield Problem(key, "null is not possible: remove the key")
             else:
-                yield Problem(key, f"{shown(value)} is not possible: DeepSpeed says: {error}")
+                yield Problem(key, f"{shown(value)} is not possible: DeepSpeed reports: {error}")
     sound = {key: value for key, value in config.items() if key not in wrong | _BATCH and value != "auto"}
     if error := _refusal(sound):
-        yield Problem("all together", f"DeepSpeed says: {error}")
+        yield Problem("all together", f"DeepSpeed reports: {error}")
 
 
 def _refusal(config: dict[str, Any]) -> str:
-    """What DeepSpeed says against a config; empty when it can read it."""
+    """Return DeepSpeed's error about a config; empty when it can read it."""
     from deepspeed.runtime.config import DeepSpeedConfig
 
     try:

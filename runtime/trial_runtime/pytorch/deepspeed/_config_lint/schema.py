@@ -1,8 +1,8 @@
-"""What the installed DeepSpeed reads from a config: found out by letting it read one.
+"""Find the keys that the installed DeepSpeed reads from a config, by letting it read one.
 
 DeepSpeed has no list of its keys: sub-blocks are pydantic models or plain dicts, the top level is read key by key. A
-dict that notes what it is asked for, given to DeepSpeed's own reader, tells the keys and their defaults of the version
-that is installed.
+dict that notes what it is asked for, given to DeepSpeed's own reader, reveals the keys and their defaults of the
+installed version.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _UNKNOWN = "__not_a_key__"
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """An object of the config.
+    """Object of a config.
 
     Attributes:
         defaults: what DeepSpeed takes where a key is absent, by key; ``MISSING`` where that is not known.
@@ -47,10 +47,10 @@ class Block:
 
 @functools.cache
 def known() -> Block:
-    """The whole config, as the installed DeepSpeed reads it."""
+    """Return the whole config, as the installed DeepSpeed reads it."""
     logger = logging.getLogger("DeepSpeed")
     level = logger.level
-    logger.setLevel(logging.CRITICAL)  # it remarks on what it reads
+    logger.setLevel(logging.CRITICAL)  # it logs what it reads
     try:
         return _plain(())
     finally:
@@ -58,7 +58,7 @@ def known() -> Block:
 
 
 def removed() -> dict[str, str]:
-    """Why a key is refused, by its dotted name, for the keys whose mere presence DeepSpeed refuses."""
+    """Return the reason by dotted name for the keys whose mere presence DeepSpeed refuses."""
     from deepspeed.runtime import config
 
     return {
@@ -110,7 +110,7 @@ def _read(path: tuple[str, ...], block: _Recorder) -> Exception | None:
 
 
 def _plain(path: tuple[str, ...]) -> Block:
-    """The plain dict at ``path``."""
+    """Return the plain dict at ``path``."""
     block = _Recorder({} if path else {"train_micro_batch_size_per_gpu": 1})
     _read(path, block)
     defaults = {key: default for key, default in block.asked.items() if ".".join((*path, key)) not in removed()}
@@ -130,7 +130,7 @@ def _plain(path: tuple[str, ...]) -> Block:
 
 
 def _inner(path: tuple[str, ...]) -> Block | None:
-    """The object at ``path``; None for what is no object, or not known."""
+    """Return the object at ``path``; None when it is not an object, or not known."""
     probe = _Recorder({_UNKNOWN: None})
     error = _read(path, probe)
     if isinstance(error, pydantic.ValidationError):
@@ -141,7 +141,7 @@ def _inner(path: tuple[str, ...]) -> Block | None:
 
 
 def _model_named(error: pydantic.ValidationError) -> Block | None:
-    """The model that an error about an unknown key comes from."""
+    """Return the model that an error about an unknown key comes from."""
     found = [model for model in _models() if model.__name__ == error.title]
     for problem in error.errors():
         if len(found) == 1 and problem["loc"][-1] == _UNKNOWN:
@@ -153,7 +153,7 @@ def _model_named(error: pydantic.ValidationError) -> Block | None:
 
 
 def _models() -> Iterator[type[pydantic.BaseModel]]:
-    """Every model class that DeepSpeed has loaded, once."""
+    """Yield every model class that DeepSpeed has loaded, once."""
     seen: set[type] = set()
     waiting: list[type[pydantic.BaseModel]] = [pydantic.BaseModel]
     while waiting:

@@ -1,4 +1,4 @@
-"""ZeRO stages, and what goes with which: offload, accumulation by hand, pipelines, several engines, checkpoints."""
+"""ZeRO stages, and what goes with which: offload, unmanaged accumulation, pipelines, several engines, checkpoints."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from trial_runtime.pytorch.deepspeed._config_lint.problems import Problem, Probl
 
 
 def check_zero(config: dict[str, Any], setup: Setup) -> Problems:
-    """Combinations that a stage or a kind of engine does not have."""
+    """Check for combinations that a stage or a kind of engine does not have."""
     yield from _offload(config)
-    yield from _by_hand(config, setup)
+    yield from _unmanaged_accumulation(config, setup)
     yield from _reduction(config)
     yield from _groups(config, setup)
     yield from _checkpoints(config)
 
 
 def offload_device(config: dict[str, Any], what: str) -> str:
-    """``cpu`` or ``nvme`` where ``"offload_optimizer"`` or ``"offload_param"`` is on, else empty."""
+    """Return ``cpu`` or ``nvme`` where ``"offload_optimizer"`` or ``"offload_param"`` is on, else empty."""
     device = value_at(config, f"zero_optimization.{what}.device", "none")
     return device if device in ("cpu", "nvme") else ""
 
@@ -47,7 +47,7 @@ def _offload(config: dict[str, Any]) -> Problems:
         yield Problem(f"{zero}.zenflow", "needs a stage (1, 2 or 3) and an offload_optimizer: add them, or remove it")
 
 
-def _by_hand(config: dict[str, Any], setup: Setup) -> Problems:
+def _unmanaged_accumulation(config: dict[str, Any], setup: Setup) -> Problems:
     stage = stage_of(config)
     managed = value_at(config, "managed_gradient_accumulation", True)
     if setup.kind == "pipeline" and stage > 1:
@@ -94,7 +94,7 @@ def _reduction(config: dict[str, Any]) -> Problems:
 
 
 def _groups(config: dict[str, Any], setup: Setup) -> Problems:
-    """Groups of ranks, which have to be all of one size."""
+    """Check groups of ranks, which must all have one size."""
     for path in ("zero_optimization.zero_hpz_partition_size", "tensor_parallel.autotp_size"):
         size = value_at(config, path, 1)
         if setup.ranks and isinstance(size, int) and size > 1 and setup.ranks % size:

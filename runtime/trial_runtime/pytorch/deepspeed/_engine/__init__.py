@@ -1,1 +1,1 @@
-"""DeepSpeed engines: how they are made, guarded, grouped and driven by the loop."""
+"""DeepSpeed engines: set up, checked, grouped and driven by the loop."""

@@ -1,4 +1,4 @@
-"""Who counts the micro-batches of an engine."""
+"""Gradient accumulation of an engine."""
 
 from __future__ import annotations
 

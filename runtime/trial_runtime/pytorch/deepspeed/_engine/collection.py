@@ -52,7 +52,7 @@ class Engines:
 
     def add_model(self, model: ModelT) -> ModelT:
         """Move a model to the device and save, switch and restore it along with the engines. Returns the model."""
-        self._refuse_late("model")
+        self._refuse_after_initialize("model")
         model.to(self._context.device)
         if not any(known is model for known in self._models):
             self._models.append(model)
@@ -60,7 +60,7 @@ class Engines:
 
     def add_optimizer(self, optimizer: OptimizerT) -> OptimizerT:
         """Give an optimizer an engine. Returns the optimizer."""
-        self._refuse_late("optimizer")
+        self._refuse_after_initialize("optimizer")
         if not any(known is optimizer for known in self._optimizers):
             self._optimizers.append(optimizer)
         return optimizer
@@ -74,7 +74,7 @@ class Engines:
         """
         import deepspeed
 
-        self._refuse_late("engine")
+        self._refuse_after_initialize("engine")
         if not self._optimizers:
             raise ValueError(
                 "no optimizer was added: call context.engines.add_optimizer(optimizer) before initialize()"
@@ -93,7 +93,7 @@ class Engines:
             self._engines[id(optimizer)] = self._context.wrap_model_engine(engine)
 
     def __getitem__(self, optimizer: torch.optim.Optimizer) -> Any:
-        """The engine of an optimizer. Raises KeyError for one that was never added."""
+        """Return the engine of an optimizer. Raises KeyError for one that was never added."""
         try:
             return self._engines[id(optimizer)]
         except KeyError:
@@ -112,6 +112,6 @@ class Engines:
         for engine in self._engines.values():
             engine.allreduce_gradients()
 
-    def _refuse_late(self, what: str) -> None:
+    def _refuse_after_initialize(self, what: str) -> None:
         if self._engines:
-            raise ValueError(f"a {what} comes after engines.initialize(): add models and optimizers before it")
+            raise ValueError(f"a {what} was added after engines.initialize(): add models and optimizers before it")

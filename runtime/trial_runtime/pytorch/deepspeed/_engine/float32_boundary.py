@@ -39,7 +39,7 @@ def float32_outside(engine: Any) -> Any:
 
 
 def _cast(data: Any, dtype: torch.dtype | None, only: tuple[torch.dtype, ...] = ()) -> Any:
-    """``data`` with its floating-point tensors (those of the types ``only``, if any) as ``dtype``."""
+    """Return ``data`` with its floating-point tensors (those of the types ``only``, if any) as ``dtype``."""
     if isinstance(data, torch.Tensor):
         return data.to(dtype) if data.is_floating_point() and (not only or data.dtype in only) else data
     if isinstance(data, dict):
@@ -53,7 +53,7 @@ def _cast(data: Any, dtype: torch.dtype | None, only: tuple[torch.dtype, ...] = 
 
 
 def _like(data: dict[Any, Any], values: dict[Any, Any]) -> Any:
-    """``values`` in a dict of the class of ``data`` (the outputs of transformers are such)."""
+    """Return ``values`` in a dict of the class of ``data`` (the outputs of transformers are such)."""
     try:
         return type(data)(**values)
     except TypeError:

@@ -9,7 +9,7 @@ import torch
 
 
 class EngineModule(torch.nn.Module):
-    """Gives a DeepSpeed engine exactly the parameters of one optimizer.
+    """Module that gives a DeepSpeed engine exactly the parameters of one optimizer.
 
     For trials with several optimizers, or one over several models or part of a model: one engine for each optimizer,
     while the forward passes keep going through the models themselves::
@@ -43,7 +43,7 @@ class EngineModule(torch.nn.Module):
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, torch.nn.Parameter]]:
-        """The optimizer's parameters, by their names in the models."""
+        """Yield the optimizer's parameters, by their names in the models."""
         for name, parameter in super().named_parameters(prefix, recurse, remove_duplicate):
             if id(parameter) in self._stepped:
                 yield name, parameter
@@ -52,12 +52,12 @@ class EngineModule(torch.nn.Module):
                 yield name, tensor  # type: ignore[misc]
 
     def all_parameters(self) -> Iterator[torch.nn.Parameter]:
-        """All parameters of the models, also those of other optimizers or of none."""
+        """Yield all parameters of the models, also those of other optimizers or of none."""
         for _, parameter in super().named_parameters():
             yield parameter
 
     def forward(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """There is no forward: call the models."""
+        """Raise an error: call the models."""
         del args, kwargs
         names = ", ".join(name for name, _ in self.named_children())
         raise RuntimeError(

@@ -162,10 +162,10 @@ class DeepSpeedStrategy(Strategy):
     def warm_start(self, path: Path) -> None:
         state = torch.load(str(state_file(path)), map_location="cpu", weights_only=False)
         load_weights(state["models_state_dict"], self.context.models)
-        logger.info(f"Started with the weights of the PyTorchTrial checkpoint {path.name}; optimizers begin anew.")
+        logger.info(f"Started with the weights of the PyTorchTrial checkpoint {path.name}; optimizers start fresh.")
 
     def rank_state(self) -> dict[str, Any]:
-        """Gradients left for a later step (a loss reached parameters of another engine), and buffers that differ."""
+        """Return gradients left for a later step (a loss reached another engine), and buffers that differ."""
         engines = self.context.models
         return {
             "gradients": [gradients(engine.module) for engine in engines],

@@ -1,4 +1,4 @@
-"""The way in for patches that act around calls of ``deepspeed.initialize``."""
+"""Wrap calls of ``deepspeed.initialize``, for the patches that act around them."""
 
 from __future__ import annotations
 

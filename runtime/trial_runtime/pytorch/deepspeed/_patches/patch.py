@@ -16,7 +16,7 @@ NOT_REPORTED = "not reported"
 
 @dataclasses.dataclass(frozen=True)
 class NewEngine:
-    """An engine that is being wrapped, as its patches see it.
+    """Engine that is being wrapped, as its patches see it.
 
     Attributes:
         engine: the engine.
@@ -46,7 +46,7 @@ def is_pipeline(engine: Any) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Patch:
-    """A replacement of an inner part of DeepSpeed. Exactly one of the four ways to apply it is set.
+    """Replacement of an inner part of DeepSpeed. Exactly one of the four ways to apply it is set.
 
     Attributes:
         name: the module's.
