@@ -41,6 +41,7 @@ def entry(here: Project, text: str, target: str = "runtime", rest: str = REST) -
         (f">-\n  {DDP}\n  --trial model_def:MyTrial", "model_def:MyTrial", f">-\n  {DS}\n  --trial model_def:MyTrial"),
         (f"{DDP} --nnodes 1 -- {HARNESS} model_def:MyTrial", "model_def:MyTrial", f"{DS} --trial model_def:MyTrial"),
         (f"{HARNESS} model_def:MyTrial", "model_def:MyTrial", f"{DS} --trial model_def:MyTrial"),
+        (f"{DDP} --nnodes 1 model_def:MyTrial", "model_def:MyTrial", f"{DS} --trial model_def:MyTrial"),
         (f"{DDP} python3 train.py --lr 1e-4", "python3 train.py --lr 1e-4", f"{DS} python3 train.py --lr 1e-4"),
         (f"|\n  {DDP} \\\n    python3 train.py", "|\n  python3 train.py", f"|\n  {DS} \\\n    python3 train.py"),
         (
@@ -91,6 +92,37 @@ def test_the_launch_layer_goes_and_the_command_stays(
         assert entry(here, before) == runtime
     assert entry(here, before, "determined") == determined
     assert here.results(f"entrypoint: {determined}\n{REST}", target="determined") == []
+
+
+@pytest.mark.parametrize("form", ["{}", DDP + " --trial {}", HARNESS + " {}"])
+@pytest.mark.parametrize(
+    ("file", "text", "spec"),
+    [
+        ("model-def.py", "class MyTrial: ...", "model-def:MyTrial"),
+        ("model_def.py", "class Outer:\n    class MyTrial: ...", "model_def:Outer.MyTrial"),
+        ("entry.py", "import model_def as trials", "entry:trials.MyTrial"),
+    ],
+)
+def test_every_class_that_determined_found_is_found(tmp_path: Path, form: str, file: str, text: str, spec: str) -> None:
+    here = project(tmp_path)
+    (tmp_path / "model_def.py").write_text("class MyTrial: ...")
+    (tmp_path / file).write_text(text)
+    if file == "model-def.py":
+        here = here.with_trial(path=tmp_path / file)
+    text = f"entrypoint: {form.format(spec)}\nhyperparameters: {{global_batch_size: 8}}\n"
+    assert here.convert(text) == f"entrypoint: {spec}\n{REST}"
+    assert here.convert(text, target="determined") == f"entrypoint: {DS} --trial {spec}\n{REST}"
+
+
+def test_a_class_of_another_module_of_that_name_is_not_taken_for_the_trial(here: Project) -> None:
+    (here.root / "entry.py").write_text("import other as trials\n")
+    assert here.results(f"entrypoint: entry:unknown.MyTrial\n{REST}") == []
+
+
+def test_the_address_of_a_launch_layer_is_no_class() -> None:
+    line = "python3 -m determined.launch.torch_distributed --master_addr host:29500 -- python3 a.py"
+    (command,) = commands([word.value for word in words(line)], shell=True)
+    assert (command.script, command.trial, command.overrides) == ("a.py", None, ("--master_addr", "host:29500"))
 
 
 def test_a_block_list_becomes_the_class_with_its_comments_kept(here: Project) -> None:

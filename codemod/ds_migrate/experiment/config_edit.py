@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ds_migrate.experiment import launcher, values, yaml_splices
 from ds_migrate.experiment.accumulation import Accumulation
-from ds_migrate.experiment.entrypoint import OPERATORS, Command, commands, is_legacy, new_lines, words
+from ds_migrate.experiment.entrypoint import OPERATORS, Command, commands, is_trial, new_lines, words
 from ds_migrate.experiment.model import TrialFacts
 from ds_migrate.experiment.trial_lookup import Missing, Named, Resolver, Unfollowed
 from ds_migrate.experiment.yaml_edits import Change, RefusedError
@@ -50,8 +50,8 @@ def find_entry(root: Node, config: Path, resolver: Resolver) -> Entry | Missing 
         return None
     key, value = root.pairs[i]
     node = value.real
-    if node.kind == "scalar" and is_legacy(node.value):
-        found = resolver.legacy(node.value, config)
+    if node.kind == "scalar" and is_trial(node.value):
+        found = resolver.trial(node.value, config)
         if isinstance(found, Named):
             return Entry(key, value, found.trials, found.context, found.directory)
         return found

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ds_migrate.experiment import yaml_splices
-from ds_migrate.experiment.entrypoint import Command, is_legacy, words
+from ds_migrate.experiment.entrypoint import Command, is_trial, words
 from ds_migrate.experiment.yaml_nodes import Node
 from ds_migrate.experiment.yaml_splices import Splice
 
@@ -44,7 +44,7 @@ def edit(
     whole: list[str] = (
         [item.value for item in node.items] if node.kind == "sequence" else [w.value for w in words(node.value)]
     )
-    if node.kind == "scalar" and is_legacy(node.value):
+    if node.kind == "scalar" and is_trial(node.value):
         if target != "determined":
             return EntrypointEdit()
         value = f"python3 -m {DEEPSPEED_LAYER} --trial {node.value}"
@@ -53,10 +53,10 @@ def edit(
     changes: list[_Change] = []
     for command in commands:
         if command.launcher:
-            result.dropped += command.overrides
+            result.dropped += tuple(word for word in command.overrides if word != "--autohorovod")
             result.layer = result.layer or command.launcher
         if target == "determined":
-            changes += _for_determined(command)
+            changes += _for_determined(command, whole)
         elif "horovod" in command.launcher and not one_rank:
             result.left = (
                 "Horovod did not copy rank 0's buffers to the other ranks, and ds-train keeps it so under this name"
@@ -78,7 +78,7 @@ def edit(
     return result
 
 
-def _for_determined(command: Command) -> list[_Change]:
+def _for_determined(command: Command, whole: Sequence[str]) -> list[_Change]:
     if not command.launcher:
         return [_Change(command.start, command.start, ("python3", "-m", DEEPSPEED_LAYER))]
     if command.launcher == "harness":
@@ -87,7 +87,11 @@ def _for_determined(command: Command) -> list[_Change]:
     if command.harness:
         return [_Change(after - 1, command.harness + 1, (DEEPSPEED_LAYER, "--trial"))]
     changes = [] if command.launcher == "deepspeed" else [_Change(after - 1, after, (DEEPSPEED_LAYER,))]
-    return [*changes, *([_Change(after, command.inner, ())] if command.inner > after else [])]
+    if command.inner > after:
+        changes.append(_Change(after, command.inner, ()))
+    if command.trial is not None and whole[command.inner] == command.trial:
+        changes.append(_Change(command.inner, command.inner, ("--trial",)))
+    return changes
 
 
 def _to_trial(text: str, key: Node, node: Node, command: Command, result: EntrypointEdit) -> EntrypointEdit:

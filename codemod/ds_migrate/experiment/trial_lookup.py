@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ds_migrate.experiment.entrypoint import Command, is_legacy
+from ds_migrate.experiment.entrypoint import Command, is_trial
 from ds_migrate.experiment.model import ScriptRun, TrialFacts
 
 
@@ -54,19 +54,23 @@ class Resolver:
         self._scripts = {Path(os.path.normpath(path)): tuple(names) for path, names in scripts.items()}
         self._root = root
 
-    def legacy(self, entrypoint: str, config: Path) -> Named | Missing | None:
-        """The trial of ``module:Class``; None when it is none of this project's business."""
-        module, _, name = entrypoint.rpartition(":")
+    def trial(self, entrypoint: str, config: Path) -> Named | Missing | None:
+        """Return the trial of ``module:Class``; None when it is none of this project.
+
+        In ``module:holder.Class`` the holder may be a class of the module, or another module that it imports.
+        """
+        module, _, path = entrypoint.rpartition(":")
+        holder, _, name = path.rpartition(".")
         inside = Path(*module.split(".")) if module.strip(".") else Path(module or ".")
         files = (inside.with_name(inside.name + ".py"), inside / "__init__.py")
         for folder in self._folders(config):
             for file in files:
                 source = folder / file
-                trial = self._by_key.get((source, name)) or self._imported(source, name)
+                trial = self._by_key.get((source, name)) or self._imported(source, name, holder.partition(".")[0])
                 if trial is not None:
                     return Named((trial,), folder, folder)
                 if source in self._sources and not _mentions(source, rb"\b%s\b", name):
-                    return Missing(f"{source.name} has no trial class {name!r}")
+                    return Missing(f"{source.name} has no trial class {path!r}")
                 if source in self._sources or source.is_file():
                     return None  # a class of another kind, or another module of that name
         # `det experiment create configs/x.yaml src/`: the context directory need not hold the config
@@ -84,7 +88,7 @@ class Resolver:
     def command(self, command: Command, config: Path) -> Named | Missing | None:
         """The trials that a command runs."""
         if command.trial is not None:
-            named = self.legacy(command.trial, config)
+            named = self.trial(command.trial, config)
             if isinstance(named, Named):
                 return Named(named.trials, named.context, _join(named.context, command.directory))
             return named
@@ -109,8 +113,8 @@ class Resolver:
         """The first word of a text that names a trial, or a script that runs one."""
         for word in re.findall(r"[^\s'\"=;]+", text):
             found: Named | Missing | None = None
-            if is_legacy(word):
-                found = self.legacy(word, config)
+            if is_trial(word):
+                found = self.trial(word, config)
             elif word.endswith(".py"):
                 found = self.command(Command(0, 1, script=word), config)
             if isinstance(found, Named):
@@ -142,12 +146,12 @@ class Resolver:
             return own  # a class that the script defines is no other one of that name
         return _nearest(same, script)
 
-    def _imported(self, source: Path, name: str) -> TrialFacts | None:
-        """A trial that ``source`` only imports (``from .model import MyTrial``)."""
+    def _imported(self, source: Path, name: str, holder: str) -> TrialFacts | None:
+        """Return a trial that ``source`` only imports (``from .model import MyTrial``), or imports the holder of."""
         same = [trial for trial in self._trials if trial.name == name and trial.path != source]
         if not same:
             return None
-        imports = _mentions(source, rb"\bimport\b[^#\n(]*(?:\([^)]*)?\b%s\b", name)
+        imports = _mentions(source, rb"\bimport\b[^#\n(]*(?:\([^)]*)?\b%s\b", holder or name)
         return _nearest(same, source) if imports else None
 
     def _folders(self, config: Path) -> Iterator[Path]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+from ds_migrate.suggestions import closest
 
 
 class ConfigError(Exception):
@@ -46,8 +47,8 @@ def shown(value: object) -> str:
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
     """Return ``" (did you mean 'x'?)"`` when one of ``names`` is close to ``name``, else an empty string."""
-    close = difflib.get_close_matches(name, list(names), n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+    meant = closest(name, names)
+    return f" (did you mean {meant!r}?)" if meant is not None else ""
 
 
 class Section:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
+
+from ds_migrate.suggestions import closest
 
 UNKNOWN: Any = type("Unknown", (), {"__repr__": lambda _: "(unknown)"})()
 """What is not known before training, such as the optimizer that a trial will make."""
@@ -82,8 +83,7 @@ def enabled(config: dict[str, Any], block: str) -> bool:
 
 def meant(name: str, names: Iterable[str]) -> str:
     """Return the one of ``names`` that ``name`` is probably meant to be; empty when none is close."""
-    close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.75)
-    return close[0] if close else ""
+    return closest(name, names, cutoff=0.75) or ""
 
 
 def shown(value: object) -> str:
