@@ -16,7 +16,8 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from ds_verify.compare import largest_gap  # noqa: E402
-from equivalence.launch import Runs  # noqa: E402
+from ds_verify.record import Record  # noqa: E402
+from equivalence.runs import Runs  # noqa: E402
 from equivalence.scenario import NAMES, Case  # noqa: E402
 
 
@@ -27,15 +28,22 @@ def main() -> None:
     )
     print("|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
-        runs = Runs(Path(folder), [run for every in cases.values() for case in every for run in case.scenarios])
+        runs = Runs(Path(folder), Path(folder) / "own")
         for name, every in cases.items():
             original, converted, values = [], [], 0
             for case in every:
-                oracle, reference, candidate = (runs.get(scenario) for scenario in case.scenarios)
+                sides = (case.oracle, case.reference, case.candidate)
+                oracle, reference, candidate = (reported(runs.get(scenario)) for scenario in sides)
                 original.append(largest_gap(oracle, reference))
                 converted.append(largest_gap(reference, candidate))
                 values += sum(value.size for value in candidate.values.values())
             print(f"| `{name}` | {shown(max(original))} | {shown(max(converted))} | {values:,} |")
+
+
+def reported(record: Record) -> Record:
+    """Return losses, metrics, final parameters and buffers."""
+    kinds = ("training", "window", "validation", "state")
+    return Record({key: value for key, value in record.values.items() if key.kind in kinds})
 
 
 def shown(gap: float) -> str:

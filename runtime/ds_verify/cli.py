@@ -149,15 +149,7 @@ def _verify(options: argparse.Namespace) -> int:
         picks = dict(split_assignment("--hparam", text) for text in options.hparam)
         found = Verification(sides, choose(sides.original, config, options.trial, picks), settings)
         with console.progress_bar(talk) as bar:
-            task = bar.add_task("", total=settings.steps)
-            trainings = Trainings(
-                sides,
-                found.choice,
-                settings,
-                work,
-                lambda name, step, total: bar.update(task, description=name, completed=step, total=total),
-                launchers,
-            )
+            trainings = Trainings(sides, found.choice, settings, work, console.progress_reporter(bar), launchers)
             for trained in trainings.rounds():
                 found.add(trained)
         console.show(Console(highlight=False, markup=False, emoji=False), found)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ds_migrate.report.escaping import visible
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
+from ds_verify import runs
 from ds_verify.report import Verification, memory, speed
 from ds_verify.verdict import Outcome
 
@@ -27,6 +30,17 @@ def progress_bar(console: Console) -> Progress:
         transient=True,
         disable=not console.is_terminal,
     )
+
+
+def progress_reporter(bar: Progress) -> Callable[[runs.Progress], None]:
+    """Return a function that shows a verification's progress on `bar`."""
+    task = bar.add_task("preparing both sides", total=None)
+
+    def report(progress: runs.Progress) -> None:
+        description = f"run {progress.number} of {progress.runs}: {progress.run}"
+        bar.update(task, description=description, completed=progress.trained, total=progress.total)
+
+    return report
 
 
 def show(console: Console, found: Verification) -> None:

@@ -11,12 +11,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from trial_runtime._cluster_info import ClusterInfo, get_cluster_info
 
 
-def prepare() -> None:
-    """Let user code that asks ``determined`` for its run get this one; the package itself stays off-cluster."""
+def prepare(is_deepspeed_trial: bool = False) -> None:
+    """Let user code that asks ``determined`` for its run get this one; the package itself stays off-cluster.
+
+    Args:
+        is_deepspeed_trial: let its DeepSpeedTrial, which refuses to start without a GPU, run on a CPU as well.
+    """
     determined: Any = importlib.import_module("determined")
 
     def cluster_info() -> Any:
@@ -25,10 +30,35 @@ def prepare() -> None:
 
     determined.get_cluster_info = cluster_info
     os.environ.setdefault("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")  # it restores pickled objects
+    if is_deepspeed_trial:
+        _prepare_deepspeed()
+    else:
+        _connect_ranks(importlib.import_module("determined.pytorch"))
+
+
+def _connect_ranks(package: Any) -> None:
+    """Give ``init()`` the ranks that are there, as a cluster does, where a script passes none."""
+    init = package.init
+
+    def init_with_ranks(*, distributed: Any = None, **settings: Any) -> Any:
+        return init(distributed=distributed or distributed_context(), **settings)
+
+    package.init = init_with_ranks
+
+
+def _prepare_deepspeed() -> None:
+    ops = importlib.import_module("deepspeed.ops")
+    ops.__compatible_ops__["deepspeed_shm_comm"] = False  # or init_distributed compiles it
+    package = importlib.import_module("determined.pytorch.deepspeed")
+
+    def init_device(context: Any) -> None:
+        context.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+    package.DeepSpeedTrialContext._init_device = init_device
 
 
 def run_entrypoint(info: ClusterInfo, kind: str, target: str, args: Sequence[str]) -> None:
-    """What a cluster ran for this entrypoint, on the ranks that are there."""
+    """Run what a cluster ran for this entrypoint, on the ranks that are there."""
     if kind != "class":
         sys.argv = [target, *args]
         if kind == "module":
@@ -37,21 +67,20 @@ def run_entrypoint(info: ClusterInfo, kind: str, target: str, args: Sequence[str
             sys.path.insert(0, str(Path(target).resolve().parent))
             runpy.run_path(target, run_name="__main__")
         return
-    pytorch = importlib.import_module("determined.pytorch")
     module, _, name = target.partition(":")
     trial_class = getattr(importlib.import_module(module), name)
-    with pytorch.init(
-        hparams=info.trial.hparams,
-        exp_conf=info.trial._config,
-        distributed=distributed_context(),
-        aggregation_frequency=info.run.aggregation_frequency,
-        enable_tensorboard_logging=False,
+    package = importlib.import_module("determined.pytorch")
+    settings: dict[str, Any] = {"aggregation_frequency": info.run.aggregation_frequency}
+    if not issubclass(trial_class, package.PyTorchTrial):
+        package, settings = importlib.import_module("determined.pytorch.deepspeed"), {}
+    with package.init(
+        hparams=info.trial.hparams, exp_conf=info.trial._config, enable_tensorboard_logging=False, **settings
     ) as context:
-        pytorch.Trainer(trial_class(context), context).fit()
+        package.Trainer(trial_class(context), context).fit()
 
 
 def distributed_context() -> Any:
-    """Determined's own channel between the ranks, on ports that are free now, so that two sessions never meet."""
+    """Return Determined's own channel between the ranks, on ports that are free now; None for one rank."""
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return None
     core = importlib.import_module("determined.core")

@@ -1,4 +1,4 @@
-"""Watches one training run from inside of its process: replaces the lengths of ``Trainer.fit()`` and writes a record.
+"""Record one training run inside its process, with other lengths than its ``Trainer.fit()`` asks for.
 
 Works on the trainers of trial_runtime and of the real ``determined`` alike, and so on a trial that a script trains.
 """
@@ -32,38 +32,43 @@ class Observed(BaseException):
 
 @dataclass
 class Observation:
-    """What is asked of one run, and what it gave.
+    """The settings of one run, or of one part of it, and its results.
 
     Attributes:
-        steps: micro-batches to train in all; rounded up to whole optimizer steps.
+        steps: micro-batches to train in all; rounded up to whole optimizer steps. window: between two reports, too.
+        validates: whether it validates four times, not only at the end.
         part: 0: the whole run; 1: its first half, which ends with a checkpoint; 2: the half after that.
         seed: of all random generators where training begins.
         home: the folder of the user's code.
         nudge: whether every initial weight is moved by one ulp.
         host_batches: whether the trial gets batches that raise where a GPU would.
         checkpoint: where part 2 starts; what part 1 saved.
-        tell: called with the number of micro-batches trained.
+        report_progress: called with the number of micro-batches trained.
         times: seconds that each micro-batch after the first took, without validations and reports.
         samples: in a micro-batch of all ranks. precision: the coarsest that a weight has.
+        zero_stages: the ZeRO stage of each engine.
     """
 
     steps: int
     part: int
     seed: int
     home: str
+    window: int = 1
+    validates: bool = True
     nudge: bool = False
     host_batches: bool = False
     checkpoint: str | None = None
-    tell: Callable[[int], None] = lambda _: None
+    report_progress: Callable[[int], None] = lambda _: None
     record: Record = field(default_factory=Record)
     trained: int = 0
     times: list[float] = field(default_factory=list)
     samples: int | None = None
     precision: str = "float32"
+    zero_stages: list[int] = field(default_factory=list)
     finished: bool = False
 
-    def lengths(self, accumulation: int) -> tuple[int, int]:
-        """Micro-batches: where this part ends, and between two validations.
+    def lengths(self, accumulation: int) -> tuple[int, int, int]:
+        """Return micro-batches: where this part ends, between two validations, and between two reports.
 
         The run is saved where it validates anyway: a trial that looks at its validations must not see one more.
         """
@@ -73,11 +78,12 @@ class Observation:
 
         validation = whole(self.steps / 4)
         middle = 2 * validation
-        return (middle if self.part == 1 else max(whole(self.steps), middle + accumulation)), validation
+        end = middle if self.part == 1 else max(whole(self.steps), middle + accumulation)
+        return end, validation, whole(self.window)
 
 
 def seed_everything(seed: int) -> None:
-    """The same seed on every rank, as a Determined cluster does."""
+    """Seed Python, numpy and torch, every rank alike, as a Determined cluster does."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
@@ -85,7 +91,7 @@ def seed_everything(seed: int) -> None:
 
 @contextlib.contextmanager
 def observed(trainer: type, units: ModuleType, observation: Observation) -> Iterator[None]:
-    """Inside, ``fit()`` of ``trainer`` trains as ``observation`` says, then raises Observed.
+    """Have ``fit()`` of ``trainer`` train as ``observation`` asks and then raise Observed.
 
     Args:
         trainer: the class whose ``fit`` is replaced, with its subclasses.
@@ -109,23 +115,24 @@ def observed(trainer: type, units: ModuleType, observation: Observation) -> Iter
 def _fit(fit: Callable[..., None], trial: Any, context: Any, units: ModuleType, observation: Observation) -> None:
     engines = not hasattr(context, "_aggregation_frequency")
     accumulation = context.get_num_micro_batches_per_slot() if engines else context._aggregation_frequency
-    end, validation = observation.lengths(accumulation)
+    end, validation, window = observation.lengths(accumulation)
     batch = accumulation if engines else 1  # micro-batches in what this trainer calls a batch
     observation.samples = _samples(context)
+    observation.zero_stages = [engine.zero_optimization_stage() for engine in context.models] if engines else []
     if observation.nudge:
         weights.move_by_one_ulp(weights.tensors_of(trial, observation.home)[0])
     if observation.host_batches:
         _mark_batches(trial)
     if observation.part != 2 and RANK == 0:
         observation.record.add(Key("setup", 0, "micro-batches in an optimizer step"), accumulation)
-    recorder = _recorder(units.PyTorchCallback)(observation, trial, context, accumulation)
+    recorder = _recorder(units.PyTorchCallback)(observation, trial, context, window)
     callbacks = trial.build_callbacks
     trial.build_callbacks = lambda: {**(callbacks() or {}), "ds_verify": recorder}
     _time_batches(trial, observation)
     fit(
         max_length=units.Batch(end // batch),
-        validation_period=units.Batch(validation // batch),
-        reporting_period=units.Batch(accumulation // batch),
+        validation_period=units.Batch(validation // batch) if observation.validates else None,
+        reporting_period=units.Batch(window // batch),
         checkpoint_policy="none",
         latest_checkpoint=observation.checkpoint,
     )
@@ -136,7 +143,7 @@ def _fit(fit: Callable[..., None], trial: Any, context: Any, units: ModuleType, 
 
 
 def _samples(context: Any) -> int | None:
-    """Samples in one micro-batch of all ranks, where the context knows."""
+    """Return the samples in one micro-batch of all ranks, where the context knows."""
     try:
         return int(context.get_per_slot_batch_size()) * int(context.distributed.get_size())
     except Exception:  # a trial need not have the hyperparameter
@@ -144,15 +151,15 @@ def _samples(context: Any) -> int | None:
 
 
 def _recorder(base: type) -> type:
-    """A callback that writes down what it is shown; it derives from the callback class of the package that trains."""
+    """Return a class of callbacks that record what they see, derived from the callback class that trains."""
 
     class Recorder(base):  # type: ignore[misc]
-        def __init__(self, observation: Observation, trial: Any, context: Any, accumulation: int) -> None:
-            self.observation, self.trial, self.context, self.accumulation = observation, trial, context, accumulation
+        def __init__(self, observation: Observation, trial: Any, context: Any, window: int) -> None:
+            self.observation, self.trial, self.context, self.window = observation, trial, context, window
             self.record = observation.record
 
         def on_training_start(self) -> None:
-            # Each side draws its own random numbers while it sets up. A resumed run goes on with those it saved.
+            # Each side draws its own random numbers while it sets up. A resumed run continues with those it saved.
             if self.observation.part != 2:
                 add_weights(self.record, "initial", 0, self.trial, self.observation.home)
                 seed_everything(self.observation.seed)
@@ -164,7 +171,7 @@ def _recorder(base: type) -> type:
                 if RANK == 0:
                     self.record.add_metrics("training", seen.trained, numbers(metrics))
             if not batch_metrics:  # metrics are the chief's
-                seen.trained += self.accumulation
+                seen.trained += self.window
             if RANK == 0:
                 # Not a user's metrics, and in other units under accumulation.
                 means = {name: value for name, value in avg_metrics.items() if name not in ("batches", "epochs")}
@@ -175,7 +182,7 @@ def _recorder(base: type) -> type:
                 self.record.add(Key("lr", seen.trained, "learning rates"), sorted(rates))
             for name, norm in weights.norms(self.trial, seen.home).items():
                 self.record.add(Key("norm", seen.trained, name, RANK), norm)
-            seen.tell(seen.trained)
+            seen.report_progress(seen.trained)
 
         def on_validation_end(self, metrics: dict[str, Any]) -> None:
             if RANK == 0:
@@ -188,7 +195,7 @@ def _recorder(base: type) -> type:
 
 
 def numbers(metrics: dict[str, Any]) -> dict[str, Any]:
-    """The metrics that can be compared as numbers, nested ones under dotted names."""
+    """Return the metrics that can be compared as numbers, nested ones under dotted names."""
     found: dict[str, Any] = {}
     for name, value in metrics.items():
         if isinstance(value, dict):
@@ -210,7 +217,7 @@ def _optimizers(context: Any) -> list[Any]:
 
 
 def add_weights(record: Record, kind: Any, step: int, trial: object, home: str) -> None:
-    """Every parameter and buffer of the trial, on this rank. Collective under ZeRO stage 3."""
+    """Record every parameter and buffer of the trial on this rank. Collective under ZeRO stage 3."""
     tensors, aliases = weights.tensors_of(trial, home)
     with weights.whole(tensors):
         for name, tensor in tensors.items():

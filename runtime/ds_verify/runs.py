@@ -1,15 +1,16 @@
-"""All runs of one verification: which there are, and what became of each."""
+"""All runs of one verification and their results."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ds_verify.job import Failure, Job, RunOrder, run_jobs
+from ds_verify.failure import Failure
+from ds_verify.job import Job, JobRunner
 from ds_verify.launchers import Launchers
 from ds_verify.record import Record
 from ds_verify.select_trial import Choice, info_of, plan_of
@@ -19,7 +20,7 @@ from ds_verify.working_copies import Sides
 
 @dataclass(frozen=True)
 class Settings:
-    """How the sides are trained and compared.
+    """Settings of the training and the comparison.
 
     Attributes:
         steps: micro-batches. ranks: world sizes, one after another. device: ``"cpu"`` or ``"cuda"``.
@@ -43,7 +44,7 @@ class Settings:
 
 @dataclass
 class Training:
-    """One run: its record and figures, or why it has none.
+    """One run: its record and figures, or the reason why it has none.
 
     figures: ``seconds_a_batch``, ``samples`` of a batch on all ranks, ``peak_bytes`` of the rank that needs most,
     ``precision`` of the weights.
@@ -57,7 +58,7 @@ class Training:
 
 @dataclass
 class Round:
-    """What was trained with one number of ranks. `swept`: the converted trial at further stages."""
+    """The runs with one number of ranks. `swept`: the converted trial at further stages."""
 
     ranks: int
     original: Training
@@ -67,11 +68,27 @@ class Round:
     swept: dict[int, Training] = field(default_factory=dict)
 
     def limits(self, converted: Training) -> Limits:
-        """From which gap on `converted` differs: as the control shows, and the floor of the coarser precision."""
+        """Return the gaps from which on `converted` differs: the control's spread, the coarser precision's floor."""
         kinds = [side.figures.get("precision", "float32") for side in (self.original, converted)]
         precision = next((kind for kind in ("bfloat16", "float16") if kind in kinds), "float32")
         floor = FLOORS[precision, self.settings.device]
         return Limits.measured(self.original.record, self.control.record, floor, self.settings.tolerance)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a verification is.
+
+    Attributes:
+        run: the name of the run that trains. number: its place among all `runs`, from 1.
+        trained: micro-batches of all runs so far. total: of all runs.
+    """
+
+    run: str
+    number: int
+    runs: int
+    trained: int
+    total: int
 
 
 @dataclass
@@ -80,7 +97,7 @@ class Trainings:
 
     Attributes:
         work: a folder for records, checkpoints and logs.
-        progress: called with what is training, how many micro-batches it has done, and of how many.
+        progress: called from time to time.
         launchers: start the ranks.
     """
 
@@ -88,82 +105,126 @@ class Trainings:
     choice: Choice
     settings: Settings
     work: Path
-    progress: Callable[[str, int, int], None]
+    progress: Callable[[Progress], None]
     launchers: Launchers
+    _steps: dict[str, int] = field(default_factory=dict)
 
     def rounds(self) -> Iterator[Round]:
-        """Train with each number of ranks.
+        """Train with each number of ranks, no further than the first with which the original does not train.
 
         Raises:
             ConfigError: the config cannot be run with so many ranks.
         """
         for ranks in self.settings.ranks:
-            original = self._order(self.sides.original, f"original-{ranks}ranks", ranks)
-            original = replace(original, resumed=not self.settings.oracle)
-            control = replace(original, name=f"control-{ranks}ranks", nudge=True)
-            converted = self._converted(f"converted-{ranks}ranks", ranks)
-            swept = {
-                stage: self._converted(f"{converted.name}-zero{stage}", ranks, stage)
-                for stage in self.settings.zero_sweep
-            }
-            orders = [original, converted, control, *swept.values()]
-            trained = self._train(orders, {original.name, control.name}, ranks)
-            yield Round(
-                ranks,
-                trained[original.name],
-                trained[control.name],
-                trained[converted.name],
-                self.settings,
-                {stage: trained[order.name] for stage, order in swept.items()},
-            )
+            trained = self._round(ranks)
+            yield trained
+            if trained.original.failure is not None:
+                return
 
-    def _converted(self, name: str, ranks: int, stage: int | None = None) -> RunOrder:
+    def _round(self, ranks: int) -> Round:
+        settings = self.settings
+        at_once = _jobs_at_once(settings, ranks)
+        original = replace(
+            self._job(self.sides.original, f"original-{ranks}ranks", ranks),
+            threads=max(1, _cores() // (ranks * at_once)),
+            oracle=settings.oracle,
+            resumed=not settings.oracle,
+        )
+        control = replace(original, name=f"control-{ranks}ranks", nudge=True)
+        originals = (original.name, control.name)
+        converted = self._converted(original, f"converted-{ranks}ranks")
+        swept = {
+            stage: self._converted(original, f"{converted.name}-zero{stage}", stage) for stage in settings.zero_sweep
+        }
+        runner = JobRunner(
+            self.work,
+            lambda job: self.launchers.original if job.name in originals else self.launchers.converted,
+            settings.idle,
+        )
+        jobs = [original, converted, control, *swept.values()]
+        failures = runner.run(jobs, at_once, self._report, required=original.name)
+        trained = {job.name: collect(runner, job, failures.get(job.name)) for job in jobs}
+        return Round(
+            ranks,
+            trained[original.name],
+            trained[control.name],
+            trained[converted.name],
+            settings,
+            {stage: trained[job.name] for stage, job in swept.items()},
+        )
+
+    def _converted(self, original: Job, name: str, stage: int | None = None) -> Job:
         changes = dict(self.settings.deepspeed)
         if stage is not None:
             changes["zero_optimization.stage"] = stage
-        order = self._order(self.sides.converted, name, ranks, changes)
-        return replace(order, host_batches=self.settings.device == "cpu")
-
-    def _order(self, folder: Path, name: str, ranks: int, changes: Mapping[str, Any] | None = None) -> RunOrder:
-        plan = plan_of(self.choice, folder, ranks, changes)
-        seed = self.settings.seed if plan.seed is None else plan.seed
-        info = info_of(plan, self.work / "runs" / name, seed)
-        entry = plan.entrypoint
-        return RunOrder(
-            name=name,
-            context=str(folder),
-            kind=entry.kind,
-            target=entry.target,
-            args=list(entry.args),
-            info=json.loads(info.to_json()),
-            environment=plan.environment,
+        prefix = "hyperparameters.overwrite_deepspeed_args"
+        changes = {f"{prefix}.{key}": value for key, value in changes.items()}
+        return replace(
+            self._job(self.sides.converted, name, original.ranks, changes),
+            seed=original.seed,
+            threads=original.threads,
+            host_batches=self.settings.device == "cpu",
         )
 
-    def _train(self, orders: Sequence[RunOrder], originals: Collection[str], ranks: int) -> dict[str, Training]:
-        """Train `orders`, the first of which the others are compared with; each run has separate processes.
+    def _job(self, folder: Path, name: str, ranks: int, changes: Mapping[str, Any] | None = None) -> Job:
+        job = make_job(name, self.choice, folder, self.work / "runs" / name, ranks, changes, self.settings.seed)
+        return replace(job, steps=self.settings.steps, device=self.settings.device)
 
-        originals: the names of those that run the original's code.
-        """
-        at_once = _jobs_at_once(self.settings, ranks)
-        jobs = [
-            Job(
-                runs=[order],
-                ranks=ranks,
-                steps=self.settings.steps,
-                seed=int(orders[0].info["trial"]["trial_seed"]),
-                oracle=self.settings.oracle and order.name in originals,
-                device=self.settings.device,
-                launcher=self.launchers.original if order.name in originals else self.launchers.converted,
-                directory=self.work / "jobs" / order.name,
-                records=self.work / "records",
-                idle=self.settings.idle,
-                threads=max(1, _cores() // (ranks * at_once)),
-                is_required=order is orders[0],
-            )
-            for order in orders
-        ]
-        failures = run_jobs(jobs, at_once, lambda name, step: self.progress(name, step, self.settings.steps))
-        return {job.runs[0].name: _collected(job.runs[0].name, job, failures) for job in jobs}
+    def _report(self, run: str, step: int) -> None:
+        settings = self.settings
+        self._steps[run] = min(step, settings.steps)
+        runs = len(settings.ranks) * (3 + len(settings.zero_sweep))
+        trained, total = sum(self._steps.values()), runs * settings.steps
+        self.progress(Progress(run, list(self._steps).index(run) + 1, runs, trained, total))
+
+
+def make_job(
+    name: str,
+    choice: Choice,
+    folder: Path,
+    directory: Path,
+    ranks: int,
+    changes: Mapping[str, Any] | None = None,
+    seed: int = Settings.seed,
+) -> Job:
+    """Return the job that runs a choice.
+
+    Args:
+        name: of the job.
+        choice: what to run.
+        folder: the side's working copy.
+        directory: where checkpoints and logs of the run go.
+        ranks: number of processes.
+        changes: fields of the experiment config to set, by dotted name.
+        seed: where the config names none.
+
+    Raises:
+        ConfigError: the config cannot be run.
+    """
+    plan = plan_of(choice, folder, ranks, changes)
+    seed = seed if plan.seed is None else plan.seed
+    entry = plan.entrypoint
+    return Job(
+        name=name,
+        context=str(folder),
+        kind=entry.kind,
+        target=entry.target,
+        args=list(entry.args),
+        info=json.loads(info_of(plan, directory, seed).to_json()),
+        environment=plan.environment,
+        ranks=ranks,
+        seed=seed,
+    )
+
+
+def collect(runner: JobRunner, job: Job, failure: Failure | None = None) -> Training:
+    """Return what a job has left: one record and one file of figures for each rank."""
+    records = runner.files(job)
+    if failure is not None or not all(path.is_file() for path in records):
+        return Training(job.name, failure=failure)
+    figures = [json.loads(path.with_suffix(".json").read_text()) for path in records]
+    worst = {**figures[0], "peak_bytes": max(each["peak_bytes"] for each in figures)}
+    return Training(job.name, Record.load(records), worst)
 
 
 def _cores() -> int:
@@ -171,18 +232,7 @@ def _cores() -> int:
 
 
 def _jobs_at_once(settings: Settings, ranks: int) -> int:
-    """Return how many jobs may train side by side: a core for each rank, and no more ranks than are needed anyway."""
+    """Return how many jobs may train at once: a core for each rank, and no more ranks than are needed anyway."""
     if settings.device != "cpu":
         return 1
     return max(1, min(_cores(), max(2, *settings.ranks)) // ranks)
-
-
-def _collected(name: str, job: Job, failures: Mapping[str, Failure]) -> Training:
-    """Return what a run left behind: one record and one file of figures for each rank."""
-    failure = failures.get(name)
-    records = [job.records / f"{name}.rank{rank}.npz" for rank in range(job.ranks)]
-    if failure is not None or not all(path.is_file() for path in records):
-        return Training(name, failure=failure)
-    figures = [json.loads(path.with_suffix(".json").read_text()) for path in records]
-    worst = {**figures[0], "peak_bytes": max(each["peak_bytes"] for each in figures)}
-    return Training(name, Record.load(records), worst)

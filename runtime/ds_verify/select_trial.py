@@ -1,4 +1,4 @@
-"""Which trial is compared, from which experiment config, with which hyperparameters."""
+"""Select the trial to compare, its experiment config and its hyperparameters."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _SUFFIXES = (".yaml", ".yml")
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """What both sides run.
+    """The trial that both sides run.
 
     Attributes:
         config: the experiment config, relative to the context directory; None: there is none.
         document: the config's content, or what stands in for it.
         picks: values of hyperparameters, by dotted name.
-        picked: those of them that nobody asked for: the first value of a search space.
+        picked: those of them that the user did not name: the first value of a search space.
         trial: the trial, or the script that trains it.
     """
 
@@ -79,13 +79,13 @@ def choose(
 
 
 def plan_of(choice: Choice, context: Path, ranks: int, changes: Mapping[str, Any] | None = None) -> RunPlan:
-    """The plan of one side's run.
+    """Return the plan of one side's run.
 
     Args:
         choice: of the original; the side's own version of the config is read.
         context: the side's folder.
         ranks: number of processes.
-        changes: settings of a converted trial's DeepSpeed config, by dotted name.
+        changes: fields of the config to set, by dotted name.
 
     Raises:
         ConfigError: it cannot be run.
@@ -94,19 +94,19 @@ def plan_of(choice: Choice, context: Path, ranks: int, changes: Mapping[str, Any
     document = load(path) if path is not None and path.is_file() else copy.deepcopy(choice.document)
     _settle(document, ranks)
     for name, value in (changes or {}).items():
-        assign(document, f"hyperparameters.overwrite_deepspeed_args.{name}", value)
+        assign(document, name, value)
     plan = make_plan(document, str(choice.config or choice.trial), context, picks=choice.picks)
     return dataclasses.replace(plan, slots=ranks, storage=CheckpointStorage())
 
 
 def info_of(plan: RunPlan, directory: Path, seed: int) -> ClusterInfo:
-    """What the ranks are told: the plan's run, in `directory`."""
+    """Return the plan's run, in `directory`, as ``get_cluster_info()`` returns it to the ranks."""
     directory.mkdir(parents=True, exist_ok=True)
     return describe(plan, RunDirectory(directory, directory.name, 1, seed), None)
 
 
 def _settle(document: dict[str, Any], ranks: int) -> None:
-    """One run of the searcher's many, on so many ranks."""
+    """Make one run of the searcher's many, on so many ranks."""
     searcher = document.get("searcher")
     searcher = searcher if isinstance(searcher, dict) else {}
     searcher.update({"name": "single", "max_length": {"batches": 1}})
@@ -134,7 +134,7 @@ def _choice(context: Path, path: Path, document: dict[str, Any], picks: dict[str
 
 
 def _first_values(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """One value of each search space: its first, or its smallest."""
+    """Yield one value of each search space: its first, or its smallest."""
     for key, value in tree.items():
         name = f"{prefix}{key}"
         if not isinstance(value, Mapping):
@@ -150,7 +150,7 @@ def _first_values(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[s
 
 
 def _without_config(context: Path, trial: str | None, picks: dict[str, Any], problems: list[str]) -> Choice:
-    """A trial that no experiment config names: its class alone, with the user's hyperparameters."""
+    """Choose a trial that no experiment config names: its class alone, with the user's hyperparameters."""
     report = migrate(discover([context]), Options())
     names = {found.name: file.path for file, found in report.trials() if trial in (None, found.name)}
     if len(names) != 1:

@@ -10,7 +10,7 @@ from ds_migrate.rules.codes import Code
 from ds_migrate.rules.pages import page_of
 
 from ds_verify.compare import Difference, compare, gaps
-from ds_verify.job import Failure
+from ds_verify.failure import Failure
 from ds_verify.record import Key
 from ds_verify.runs import Round
 

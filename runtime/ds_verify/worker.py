@@ -1,7 +1,6 @@
-"""One rank of the runs of one side: ``python -m ds_verify.worker JOB.json``.
+"""One rank of a job: ``python -m ds_verify.worker JOB.json``, see :class:`ds_verify.job.Job`.
 
-The runs of a job follow each other in one process, each with the user's modules imported anew. What becomes of each is
-a file: ``NAME.rankN.npz`` (its record), ``NAME.rankN.json`` (memory, speed) or ``NAME.rankN.error``.
+It leaves a file: ``NAME.rankN.npz`` (its record) and ``NAME.rankN.json`` (memory, speed), or ``NAME.rankN.error``.
 """
 
 from __future__ import annotations
@@ -31,62 +30,63 @@ WORLD_SIZE = int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def main(path: str) -> int:
-    """Train the runs of the job file; 0 when all have ended well."""
+    """Train the run of a job file; return 0 when it has trained."""
     job = json.loads(Path(path).read_text(encoding="utf-8"))
     torch.use_deterministic_algorithms(True, warn_only=True)
     # Filling new tensors makes ZeRO write its whole bucket, two gigabytes, in each step.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     if job["oracle"]:
-        oracle.prepare()
+        oracle.prepare(job["is_deepspeed_trial"])
     else:
         determined_alias.install()
-    _join(job["store"])
-    for run in job["runs"]:
-        files = Path(job["records"], f"{run['name']}.rank{RANK}")
-        try:
-            observation = _run(run, job, files.with_suffix(f".rank{RANK}.progress"))
-            observation.record.save(files.with_suffix(f".rank{RANK}.npz"))
-            files.with_suffix(f".rank{RANK}.json").write_text(json.dumps(_figures(observation)))
-        except BaseException as error:
-            text = "".join(traceback.format_exception(error))
-            step = getattr(error, "_trained", 0)
-            files.with_suffix(f".rank{RANK}.error").write_text(json.dumps({"step": step, "text": text}))
-            return 1
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    if WORLD_SIZE > 1 or job["is_deepspeed_trial"]:
+        _join(str(Path(path).with_name("store")))
+    dist.destroy_process_group = lambda *_, **__: None
+    files = Path(job["records"], job["name"])
+    try:
+        observation = _run(job, files.with_name(f"{files.name}.rank{RANK}.progress"))
+        observation.record.save(files.with_name(f"{files.name}.rank{RANK}.npz"))
+        files.with_name(f"{files.name}.rank{RANK}.json").write_text(json.dumps(_figures(observation)))
+    except BaseException as error:
+        text = "".join(traceback.format_exception(error))
+        step = getattr(error, "_trained", 0)
+        files.with_name(f"{files.name}.rank{RANK}.error").write_text(json.dumps({"step": step, "text": text}))
+        return 1
     if dist.is_initialized():
         dist.barrier()
     return 0
 
 
 def _join(store: str) -> None:
-    """One process group for all runs. A script that makes its own gets this one, and may not take it down."""
-    if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    if WORLD_SIZE > 1:
-        backend = "nccl" if torch.cuda.is_available() else "gloo"
-        dist.init_process_group(backend, f"file://{store}", timedelta(minutes=5), world_size=WORLD_SIZE, rank=RANK)
-        dist.init_process_group = lambda *_, **__: None
-    dist.destroy_process_group = lambda *_, **__: None
+    """Make one process group for both parts of the run; a script that makes one gets this one and cannot end it."""
+    backend = "nccl" if torch.cuda.is_available() else "gloo"
+    dist.init_process_group(backend, f"file://{store}", timedelta(minutes=5), world_size=WORLD_SIZE, rank=RANK)
+    dist.init_process_group = lambda *_, **__: None
 
 
-def _run(run: dict[str, Any], job: dict[str, Any], progress: Path) -> Observation:
-    """Train one run, in two parts when it is resumed."""
+def _run(job: dict[str, Any], progress: Path) -> Observation:
+    """Train the run, in two parts when it is resumed."""
     checkpoint, before = None, None
-    for part in (1, 2) if run["resumed"] else (0,):
+    for part in (1, 2) if job["resumed"] else (0,):
         observation = Observation(
             steps=job["steps"],
+            window=job["window"],
+            validates=job["validates"],
             part=part,
             seed=job["seed"] + 1,
-            home=run["context"],
-            nudge=run["nudge"],
-            host_batches=run["host_batches"],
+            home=job["context"],
+            nudge=job["nudge"],
+            host_batches=job["host_batches"],
             checkpoint=checkpoint,
-            tell=lambda step: _tell(progress, step),
+            report_progress=lambda step: _write_progress(progress, step),
         )
         if before is not None:
             observation.record, observation.trained = before.record, before.trained
             observation.times = before.times
         try:
-            _train(run, job, observation)
+            _train(job, observation)
         except BaseException as error:
             error._trained = observation.trained  # type: ignore[attr-defined]
             raise
@@ -94,32 +94,37 @@ def _run(run: dict[str, Any], job: dict[str, Any], progress: Path) -> Observatio
     return observation
 
 
-def _train(run: dict[str, Any], job: dict[str, Any], observation: Observation) -> None:
-    os.environ |= run["environment"]
-    os.environ[ENV_VAR] = json.dumps(run["info"])
+def _train(job: dict[str, Any], observation: Observation) -> None:
+    os.environ |= job["environment"]
+    os.environ[ENV_VAR] = json.dumps(job["info"])
     info = ClusterInfo.from_json(os.environ[ENV_VAR])
     package = importlib.import_module("determined.pytorch" if job["oracle"] else "trial_runtime.pytorch")
-    trainer = (
-        package.Trainer if job["oracle"] else importlib.import_module("trial_runtime.pytorch._trainer").BaseTrainer
-    )
     hook = torch.nn.modules.module.register_module_forward_pre_hook(host_batches.refuse_in_forward)
     if not observation.host_batches:
         hook.remove()
     seed_everything(job["seed"])  # off its cluster, determined does not
     try:
-        with _place(Path(run["context"])), observed(trainer, package, observation):
+        with _place(Path(job["context"])), observed(_trainer(job), package, observation):
             run_entrypoint = oracle.run_entrypoint if job["oracle"] else train_rank.run_entrypoint
             with contextlib.suppress(Observed):
-                run_entrypoint(info, run["kind"], run["target"], run["args"])
+                run_entrypoint(info, job["kind"], job["target"], job["args"])
     finally:
         hook.remove()
     if not observation.finished:
         raise RuntimeError("the entrypoint ended without a call of Trainer.fit(), so nothing was trained")
 
 
+def _trainer(job: dict[str, Any]) -> Any:
+    """Return the class whose ``fit`` trains."""
+    if not job["oracle"]:
+        return importlib.import_module("trial_runtime.pytorch._trainer").BaseTrainer
+    name = "determined.pytorch.deepspeed" if job["is_deepspeed_trial"] else "determined.pytorch"
+    return importlib.import_module(name).Trainer
+
+
 @contextlib.contextmanager
 def _place(folder: Path) -> Iterator[None]:
-    """The working directory and the first place to import from; the modules of it are forgotten afterwards."""
+    """Make a folder the working directory and the first place to import from; forget its modules afterwards."""
     before, where, arguments, path = set(sys.modules), Path.cwd(), sys.argv, sys.path[:]
     os.chdir(folder)
     sys.path.insert(0, str(folder))
@@ -135,7 +140,7 @@ def _place(folder: Path) -> Iterator[None]:
                 del sys.modules[name]
 
 
-def _tell(progress: Path, step: int) -> None:
+def _write_progress(progress: Path, step: int) -> None:
     if RANK == 0:
         progress.write_text(str(step))
 
@@ -153,6 +158,7 @@ def _figures(observation: Observation) -> dict[str, Any]:
         else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "device": torch.cuda.get_device_name() if gpu else "cpu",
         "precision": observation.precision,
+        "zero_stages": observation.zero_stages,
     }
 
 

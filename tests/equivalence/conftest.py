@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
-from equivalence.launch import Runs
-from equivalence.scenario import Case
+from equivalence.runs import Runs
 
 
 @pytest.fixture(scope="session")
-def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    """Records of runs. What the collected tests need is trained together, several runs in one process."""
-    cases = [
-        value
-        for item in request.session.items
-        if hasattr(item, "callspec")
-        for value in item.callspec.params.values()
-        if isinstance(value, Case)
-    ]
-    return Runs(tmp_path_factory.mktemp("equivalence"), [run for case in cases for run in case.scenarios])
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """Records of runs, each trained when a test first asks for it."""
+    own = tmp_path_factory.mktemp("own")
+    is_worker = "PYTEST_XDIST_WORKER" in os.environ
+    shared = (own.parents[1] if is_worker else own.parent) / "equivalence"
+    shared.mkdir(exist_ok=True)
+    return Runs(shared, own)

@@ -9,22 +9,13 @@ from typing import Literal
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 NAMES = sorted(folder.parent.name for folder in FIXTURES.glob("*/before"))
 
+STEPS, WINDOW = 14, 2
+"""Micro-batches of every run, and between two reports. Epochs have 6 or 12, so that a run ends inside one; it is saved
+and resumed after 8, inside one too."""
+
 # oracle: the original with the real `determined`; reference: the original on trial_runtime; candidate: the converted;
 # target: converted with `--target determined`, in the real package's own DeepSpeedTrial loop.
 Side = Literal["oracle", "reference", "candidate", "target"]
-
-
-@dataclass(frozen=True)
-class Periods:
-    """Lengths of every run, in micro-batches; all are multiples of 2, so that accumulation over 2 keeps them whole.
-
-    Epochs have 6 or 12 micro-batches: the run ends inside an epoch, and is resumed inside one too.
-    """
-
-    total: int = 14
-    validation: int = 4
-    reporting: int = 2
-    resume_at: int = 8
 
 
 @dataclass(frozen=True)
@@ -32,7 +23,7 @@ class Scenario:
     """One training run; `str()` of it is a file name and the part of a test's name.
 
     zero: ZeRO stage, of the candidate only. accumulation: micro-batches in one optimizer step.
-    resumed: saved at `Periods.resume_at`, then continued by a new trial.
+    resumed: saved in the middle, then continued by a new trial.
     """
 
     fixture: str
@@ -41,8 +32,7 @@ class Scenario:
     zero: int = 0
     accumulation: int = 1
     resumed: bool = False
-    source: str = ""  # the folder below fixtures/<fixture>, or an absolute path; empty: what the side says
-    seed: int = 11
+    source: str = ""  # the folder below fixtures/<fixture>, or an absolute path; empty: the side's own
     validates: bool = True  # in between; at the end every run does
 
     @property
@@ -51,16 +41,12 @@ class Scenario:
         return FIXTURES / self.fixture / (self.source or ("after" if self.side == "candidate" else "before"))
 
     @property
-    def module(self) -> str:
-        return "train" if (self.folder / "train.py").exists() else "model_def"
-
-    @property
-    def real(self) -> bool:
+    def is_real(self) -> bool:
         """Whether `determined` is the real package in the process that trains this."""
         return self.side in ("oracle", "target")
 
     def of(self, folder: Path) -> Scenario:
-        """The same run with the sources of another folder."""
+        """Return the same run with the sources of another folder."""
         return replace(self, source=str(folder))
 
     def __str__(self) -> str:
@@ -92,10 +78,6 @@ class Case:
     @property
     def candidate(self) -> Scenario:
         return replace(self.reference, side="candidate", zero=self.zero or 0)
-
-    @property
-    def scenarios(self) -> list[Scenario]:
-        return [self.oracle, self.reference, *([] if self.zero is None else [self.candidate])]
 
     def __str__(self) -> str:
         name = f"{self.fixture}-{self.ranks}ranks"

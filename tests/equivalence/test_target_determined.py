@@ -17,7 +17,7 @@ from ds_migrate.pipeline import migrate
 from ds_verify.compare import compare, table
 from ds_verify.record import Key, Record
 
-from equivalence.launch import Runs
+from equivalence.runs import Runs
 from equivalence.scenario import NAMES, Scenario
 
 # This trial reads epoch_idx (from epoch 2 on it adds no noise) and counts epoch starts: Determined's loop gives it

@@ -11,7 +11,7 @@ from ds_migrate.findings import Finding, Severity
 from ds_verify import host_batches, weights
 from ds_verify.compare import compare
 from ds_verify.curves import curves
-from ds_verify.job import Failure
+from ds_verify.failure import Failure
 from ds_verify.record import Key, Record
 from ds_verify.select_trial import choose, plan_of
 from ds_verify.tolerance import Limits
@@ -80,7 +80,7 @@ class TestLimits:
         ("Traceback:\n  File x\nValueError: one\n  two\n", "ValueError: one two"),
         ("Traceback:\n  File x\na.b.FirstError: no\n\nDuring:\n  File y\nRuntimeError", "RuntimeError"),
         ("loading\nKilled\n", "Killed"),
-        ("", "ended without a word"),
+        ("", "ended without output"),
     ],
 )
 def test_a_failure_is_told_by_its_error_on_one_line(text: str, reason: str) -> None:

@@ -1,0 +1,31 @@
+"""Why a training run has no record."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_LENGTH = 400
+_ERROR = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt|HP|Raised|Warning)(:|$)")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The end of a run that failed.
+
+    Attributes:
+        step: micro-batches trained before. text: the traceback, or the end of the output.
+    """
+
+    step: int
+    text: str
+
+    @property
+    def reason(self) -> str:
+        """The error on one line; without a traceback the last line of the output."""
+        lines = [line.strip() for line in self.text.strip().splitlines()]
+        errors = [index for index, line in enumerate(self.text.strip().splitlines()) if _ERROR.match(line)]
+        if not errors:
+            return next((line for line in reversed(lines) if line), "ended without output")
+        words = " ".join(lines[errors[-1] :])
+        return words if len(words) <= _LENGTH else f"{words[:_LENGTH]}..."
