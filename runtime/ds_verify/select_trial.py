@@ -109,13 +109,23 @@ def _settle(document: dict[str, Any], ranks: int) -> None:
     """Make one run of the searcher's many, on so many ranks."""
     searcher = document.get("searcher")
     searcher = searcher if isinstance(searcher, dict) else {}
-    searcher.update({"name": "single", "max_length": {"batches": 1}})
+    searcher["name"] = "single"
+    if not _is_length(searcher.get("max_length")):  # else the trial may compute with it; the recorder ends the run
+        searcher["max_length"] = {"batches": 1}
     searcher.pop("source_checkpoint_uuid", None)
     searcher.pop("max_steps", None)
     document["searcher"] = searcher
     resources = document.get("resources")
     document["resources"] = {**(resources if isinstance(resources, dict) else {}), "slots_per_trial": ranks}
     document.pop("checkpoint_storage", None)
+
+
+def _is_length(value: Any) -> bool:
+    """Return whether a run can be planned with this ``max_length``."""
+    if not isinstance(value, dict) or len(value) != 1:
+        return False
+    ((unit, count),) = value.items()
+    return unit in ("batches", "epochs") and type(count) is int and count > 0
 
 
 def _configs(context: Path) -> Iterator[Path]:

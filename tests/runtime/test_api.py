@@ -59,6 +59,9 @@ DIFFERENCES = {
         "pytorch: init",
         "pytorch.deepspeed: init",
     ],
+    "Lengths of an experiment config that the conversion divided": [
+        "pytorch.deepspeed: DeepSpeedTrialContext.get_experiment_config",
+    ],
     "explains what is wrong with the checkpoint": [
         "errors: InvalidCheckpointException.__init__, CheckpointNotFound.__init__",
     ],

@@ -86,6 +86,7 @@ class Code(str, Enum):
         "DSM352",
         "An attribute set on a wrapped model reaches the forward pass, which DistributedDataParallel kept it from.",
     )
+    CONFIG_LENGTHS = "DSM353", "A trial that accumulates reads the lengths that its experiment config had."
     CONTEXT_API = (
         "DSM390",
         "A use of the context that DeepSpeedTrialContext lacks and no rule converts is blocked, by name.",

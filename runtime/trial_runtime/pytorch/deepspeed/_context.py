@@ -15,6 +15,7 @@ from trial_runtime.pytorch import _ddp_buffers
 from trial_runtime.pytorch._context import TrialContext, deprecated
 from trial_runtime.pytorch._lr_scheduler import LRScheduler
 from trial_runtime.pytorch._pytorch_context import check_plateau
+from trial_runtime.pytorch.deepspeed import _config_lengths
 from trial_runtime.pytorch.deepspeed._engine import engine_setup, initialize
 from trial_runtime.pytorch.deepspeed._engine.accumulation import is_managed
 from trial_runtime.pytorch.deepspeed._engine.collection import Engines
@@ -145,6 +146,19 @@ class DeepSpeedTrialContext(TrialContext):
         for model in models:
             if id(model) not in self._buffer_syncs and _ddp_buffers.BufferSync.needed(model):
                 self._buffer_syncs[id(model)] = _ddp_buffers.BufferSync(model, group)
+
+    def get_experiment_config(self, in_micro_batches: bool = False) -> dict[str, Any]:
+        """Return the experiment config.
+
+        Args:
+            in_micro_batches: give lengths in batches as they were before ds-migrate divided them by the accumulation
+                steps, for a trial that computes with them.
+
+        Raises:
+            ValueError: when none was given.
+        """
+        config = super().get_experiment_config()
+        return _config_lengths.in_micro_batches(config) if in_micro_batches else config
 
     @property
     def engines(self) -> Engines:
