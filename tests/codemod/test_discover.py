@@ -149,19 +149,19 @@ def test_a_loop_of_links_is_one_error_and_stops_nothing(tree: Path) -> None:
 def test_a_dangling_link_is_news_only_when_it_was_named(tree: Path) -> None:
     (tree / ".#lock.py").symlink_to("somebody@somewhere")
     assert discover([tree]) == []
-    assert errors(discover([tree / ".#lock.py"])) == {".#lock.py": "no such file or directory"}
+    assert errors(discover([tree / ".#lock.py"])) == {".#lock.py": "cannot be read: no such file or directory"}
 
 
 def test_a_pipe_does_not_make_the_run_wait(tree: Path) -> None:
     os.mkfifo(tree / "pipe.py")
     assert errors(discover([tree])) == {}
-    assert errors(discover([tree / "pipe.py"])) == {"pipe.py": "not a regular file"}
+    assert errors(discover([tree / "pipe.py"])) == {"pipe.py": "cannot be read: not a regular file"}
 
 
 def test_a_missing_path_is_an_error_and_the_others_are_read(tmp_path: Path) -> None:
     make(tmp_path, "a.py")
     sources = discover([tmp_path / "missing.py", tmp_path / "a.py"])
-    assert errors(sources) == {"missing.py": "no such file or directory"}
+    assert errors(sources) == {"missing.py": "cannot be read: no such file or directory"}
     assert [source.path.name for source in sources if not source.error] == ["a.py"]
 
 
@@ -176,7 +176,7 @@ def test_a_folder_that_cannot_be_listed_is_an_error(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(os, "scandir", guarded)
     sources = discover([tmp_path])
-    assert errors(sources) == {"closed": "permission denied"}
+    assert errors(sources) == {"closed": "cannot be read: permission denied"}
     assert names(sources, tmp_path) == ["closed", "a.py"]
 
 
@@ -296,3 +296,39 @@ def test_beside_a_trial_or_in_a_folder_every_file_with_a_word_is_kept(tmp_path: 
     make(tmp_path, "trial.py")
     both = named(tmp_path / "helper.py", tmp_path / "trial.py")
     assert [source.data is not None for source in both] == [True, True]
+
+
+# -- what training made -----------------------------------------------------------------------------------------------
+
+RUN = b'{"id": "a1", "number": 1, "seed": 7, "status": "completed"}\n'
+MANIFEST = b'{"files": {"code/trial.py": {}}, "progress": {"batches": 3}, "world_size": 1}\n'
+
+
+def test_what_ds_train_made_is_not_walked_into(tree: Path) -> None:
+    make(tree, "trial.py", "out/code/trial.py", "saved/batch_3/code/trial.py", "web/trial.py")
+    make(tree, "out/run.json", data=RUN)
+    make(tree, "out/config.yaml", data=b"entrypoint: trial:Trial\n")
+    make(tree, "saved/batch_3/manifest.json", data=MANIFEST)
+    make(tree, "web/manifest.json", data=b'{"name": "app", "icons": []}\n')
+    make(tree, "web/run.json", data=b'{"id": 1}\n')
+    assert names(discover([tree]), tree) == ["trial.py", "web/trial.py"]
+    assert [Path(name).relative_to(tree).as_posix() for name in project_files(tree)] == ["trial.py", "web/trial.py"]
+
+
+@pytest.mark.parametrize("named", ["out", "out/checkpoints", "out/checkpoints/batch_3/code/trial.py", "link.py"])
+def test_a_name_inside_of_what_ds_train_made_is_refused_with_the_reason(tree: Path, named: str) -> None:
+    make(tree, "out/checkpoints/batch_3/code/trial.py")
+    make(tree, "out/run.json", data=RUN)
+    make(tree, "out/checkpoints/batch_3/manifest.json", data=MANIFEST)
+    (tree / "link.py").symlink_to("out/checkpoints/batch_3/code/trial.py")
+    (source,) = discover([tree / named])
+    assert source.data is None
+    assert source.error is not None
+    assert source.error.startswith(f"it belongs to a run directory of ds-train, {os.path.realpath(tree)}/out")
+
+
+def test_a_link_to_the_code_of_a_checkpoint_is_left_out(tree: Path) -> None:
+    make(tree, "out/checkpoints/batch_3/code/trial.py")
+    make(tree, "out/checkpoints/batch_3/manifest.json", data=MANIFEST)
+    (tree / "link.py").symlink_to("out/checkpoints/batch_3/code/trial.py")
+    assert discover([tree]) == []

@@ -115,6 +115,18 @@ def test_new_runs_are_numbered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert run.id != other.id
 
 
+@pytest.mark.parametrize("named", [None, "out"])
+def test_a_run_directory_ignores_itself_in_git(
+    named: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+
+    run, _ = open_run(None if named is None else tmp_path / named, "x", 1)
+
+    assert (run.path / ".gitignore").read_text() == "*\n"
+
+
 def test_a_run_directory_is_continued_with_its_own_seed_and_id(tmp_path: Path) -> None:
     first, continued = open_run(tmp_path / "new" / "run", "x", None)
     again, continued_again = open_run(tmp_path / "new" / "run", "x", None)

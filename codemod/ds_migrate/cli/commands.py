@@ -120,7 +120,7 @@ def _report_of(sources: Sequence[Source], arguments: Arguments) -> Report:
     report.searched = len(sources)
     for source in sources:
         if source.error is not None:
-            finding = Finding(Code.UNREADABLE_SOURCE, Severity.ERROR, 0, f"cannot be read: {source.error}")
+            finding = Finding(Code.UNREADABLE_SOURCE, Severity.ERROR, 0, source.error)
             report.files.append(FileResult(source.path, status=FileStatus.ERROR, findings=[finding]))
     return report
 

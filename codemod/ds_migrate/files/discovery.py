@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 from ds_migrate.files import git
 from ds_migrate.files.prefilter import may_hold_trial
+from ds_migrate.files.regular_file import read_file
+from ds_migrate.files.training_output import TrainingOutput
 
 if TYPE_CHECKING:
     from ds_migrate.files.patterns import Ignored
@@ -31,17 +33,15 @@ SKIPPED_FOLDERS = frozenset({
     "__pycache__", "__pypackages__", "node_modules", "site-packages", "venv",
 })  # fmt: skip
 
-_OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO must not make the run wait
-
 
 class Source:
     """One file of the run.
 
     ``name`` is as the user named it, ``real_name`` absolute with links resolved: what two names of one file have in
-    common. ``data`` is its bytes when it may concern a migration, else None (``read`` gets them). ``error`` says why it
-    could not be read. ``root_name`` is the project around it: the git work tree, else the named folder.
-    ``is_named_itself``: not found in a folder that was named. ``listed``: the names of all files of the project, where
-    the walk has seen them all.
+    common. ``data`` is its bytes when it may concern a migration, else None (``read`` gets them). ``error`` states
+    why it is left out: it cannot be read, or must not be converted. ``root_name`` is the project around it: the git
+    work tree, else the named folder. ``is_named_itself``: not found in a folder that was named. ``listed``: the names
+    of all files of the project, where the walk has seen them all.
     """
 
     __slots__ = ("data", "error", "is_named_itself", "listed", "name", "real_name", "root_name")
@@ -116,26 +116,10 @@ def project_files(root: Path, listed: Sequence[str] | None = None) -> list[str]:
 
     Only names are read. ``listed`` are those names as a walk found them.
     """
-    names = listed or _files_below(os.path.realpath(root), fail=lambda _name, _error: None)
+    names = listed or _files_below(os.path.realpath(root), lambda _name, _error: None, TrainingOutput())
     folders = _RealFolders()
     real = {os.path.realpath(name) if os.path.islink(name) else folders.real_name(name) for name in names}
     return sorted(real, key=by_parts)
-
-
-def read_file(name: str, follow_links: bool = True) -> bytes:
-    """Return the bytes of a regular file. Raises OSError (ELOOP for a link that must not be followed)."""
-    descriptor = os.open(name, _OPEN if follow_links else _OPEN | os.O_NOFOLLOW)
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", name)
-        data = os.read(descriptor, status.st_size + 1)
-        if len(data) != status.st_size:  # it grew or shrank under us, or it has no size (as in /proc)
-            while chunk := os.read(descriptor, 1 << 20):
-                data += chunk
-        return data
-    finally:
-        os.close(descriptor)
 
 
 class _Walk:
@@ -147,6 +131,7 @@ class _Walk:
         self._seen: set[str] = set()
         self._links: list[str] = []  # of the folder at hand: a file found under its own name goes by that one
         self._folders = _RealFolders()
+        self._training_output = TrainingOutput()
         self._roots: dict[str, str] = {}
         self._root = ""
 
@@ -158,11 +143,15 @@ class _Walk:
             self._fail(name, error)
             return
         folder = name if is_folder else os.path.dirname(name)
+        refusal = self._training_output.around(os.path.realpath(folder or os.curdir))
+        if refusal is not None:
+            self._refuse(name, refusal)
+            return
         if folder not in self._roots:
             self._roots[folder] = _root_name(name)
         self._root = self._roots[folder]
         if is_folder:
-            files = sorted(_files_below(name, self._fail))
+            files = sorted(_files_below(name, self._fail, self._training_output))
             first = len(self.sources)
             for file in files:
                 self._add(file, named_itself=False)
@@ -191,6 +180,11 @@ class _Walk:
                 real = os.path.realpath(name)
                 if real in self._seen:
                     return
+                refusal = self._training_output.around(os.path.dirname(real))
+                if refusal is not None:
+                    if named_itself:
+                        self._refuse(name, refusal)
+                    return
                 data = read_file(real)
         except OSError as error:
             self._seen.update(_chain(name), (real,))
@@ -206,6 +200,9 @@ class _Walk:
     def _fail(self, name: str, error: OSError) -> None:
         reason = error.strerror or type(error).__name__
         reason = reason[:1].lower() + reason[1:]
+        self._refuse(name, f"cannot be read: {reason}")
+
+    def _refuse(self, name: str, reason: str) -> None:
         self.sources.append(Source(name, os.path.abspath(name), ".", None, reason))
 
 
@@ -243,37 +240,42 @@ def _chain(name: str) -> Iterator[str]:
         name = os.path.normpath(os.path.join(os.path.dirname(name), os.readlink(name)))
 
 
-def _files_below(folder: str, fail: _Fail) -> Iterator[str]:
+def _files_below(folder: str, fail: _Fail, left_out: TrainingOutput) -> Iterator[str]:
     """Return the files below ``folder`` whose suffix can matter; links to folders are not followed."""
     if git.work_tree(os.path.realpath(folder)) is not None:
         names = git.listed_files(folder)
         if names or (names is not None and not git.ignores(folder)):
-            return _chosen(folder, names, fail)
-    return _scanned(folder, fail)
+            return _chosen(folder, names, fail, left_out)
+    return _scanned(folder, fail, left_out)
 
 
-def _chosen(folder: str, names: Sequence[str], fail: _Fail) -> Iterator[str]:
+def _chosen(folder: str, names: Sequence[str], fail: _Fail, left_out: TrainingOutput) -> Iterator[str]:
     """Yield, of what git lists in ``folder``, the files that can matter, and those of the repositories nested in it."""
     environments = tuple(name.removesuffix("pyvenv.cfg") for name in names if name.endswith("/pyvenv.cfg"))
     submodules = os.path.lexists(f"{git.work_tree(os.path.realpath(folder))}/.gitmodules")  # listed without a slash
     skipped: dict[str, bool] = {}
+    real = os.path.realpath(folder)
     for name in sorted(set(names)):
         is_file = name.endswith(SUFFIXES)
         if not (is_file or submodules or name.endswith("/")):
             continue
         parent = name.rstrip("/").rpartition("/")[0]
         if parent not in skipped:
-            skipped[parent] = not SKIPPED_FOLDERS.isdisjoint(parent.split("/")) or name.startswith(environments)
+            skipped[parent] = (
+                not SKIPPED_FOLDERS.isdisjoint(parent.split("/"))
+                or name.startswith(environments)
+                or left_out.around(os.path.join(real, parent)) is not None
+            )
         if skipped[parent]:
             continue
         path = os.path.join(folder, name).rstrip("/")
         if is_file:
             yield path
         elif os.path.isdir(path) and not os.path.islink(path) and os.path.basename(path) not in SKIPPED_FOLDERS:
-            yield from _files_below(path, fail)
+            yield from _files_below(path, fail, left_out)
 
 
-def _scanned(folder: str, fail: _Fail) -> Iterator[str]:
+def _scanned(folder: str, fail: _Fail, training_output: TrainingOutput) -> Iterator[str]:
     """Yield files where git does not help but ``.gitignore`` holds; repositories met on the way are asked again."""
     waiting: list[tuple[str, Ignored | None]] = [(folder, None)]
     while waiting:
@@ -287,8 +289,10 @@ def _scanned(folder: str, fail: _Fail) -> Iterator[str]:
         names = {entry.name for entry in entries}
         if here != folder and "pyvenv.cfg" in names:
             continue
+        if here != folder and training_output.around(os.path.realpath(here)) is not None:
+            continue
         if here != folder and ".git" in names:
-            yield from _files_below(here, fail)
+            yield from _files_below(here, fail, training_output)
             continue
         if ".gitignore" in names:
             from ds_migrate.files.patterns import Ignored

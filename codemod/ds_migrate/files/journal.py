@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ds_migrate.files import git
-from ds_migrate.files.discovery import read_file
+from ds_migrate.files.regular_file import read_file
 
 FOLDER = ".ds-migrate"
 KEPT_RUNS = 20

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ds_migrate.files.discovery import CONFIG_SUFFIXES, Source, read_file
+from ds_migrate.files.discovery import CONFIG_SUFFIXES, Source
 from ds_migrate.files.prefilter import may_hold_trial
+from ds_migrate.files.regular_file import read_file
 
 if TYPE_CHECKING:
     from ds_migrate.files.notebook import Notebook

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 
 from ds_migrate.files import git, journal
-from ds_migrate.files.discovery import read_file
+from ds_migrate.files.regular_file import read_file
 from ds_migrate.findings import FileResult, FileStatus, Finding, Report, Severity, TrialStatus, group_by_unit
 from ds_migrate.rules.codes import Code
 

@@ -12,8 +12,9 @@ import re
 from collections.abc import Collection, Sequence
 from functools import cached_property
 
-from ds_migrate.files.discovery import CONFIG_SUFFIXES, Source, read_file
+from ds_migrate.files.discovery import CONFIG_SUFFIXES, Source
 from ds_migrate.files.prefilter import TRIAL_SIGNS, may_hold_trial
+from ds_migrate.files.regular_file import read_file
 from ds_migrate.project.import_resolver import ImportResolver
 
 _IMPORT = re.compile(

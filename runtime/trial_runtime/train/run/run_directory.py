@@ -1,6 +1,7 @@
 """The run directory, which holds all that one run reads and writes::
 
 runs/mnist-3/
+    .gitignore          the run ignores itself in git
     run.json            id, number, seed, status (running | completed | failed | stopped)
     config.yaml         the experiment config as it was given
     cluster_info.json   the run's description for its ranks: get_cluster_info()
@@ -90,6 +91,7 @@ def open_run(directory: Path | None, name: str, seed: int | None) -> tuple[RunDi
         ) from error
     run = RunDirectory(path, secrets.token_hex(4), number, secrets.randbelow(2**31) if seed is None else seed)
     run.record("running")
+    _ignore_in_git(run.path)
     return run, False
 
 
@@ -173,8 +175,8 @@ def lock(path: Path) -> IO[str]:
 def _new(base: Path, name: str) -> tuple[Path, int]:
     made = not base.exists()
     base.mkdir(parents=True, exist_ok=True)
-    if made:  # neither git nor ds-migrate has business with checkpoints and the code copied into them
-        (base / ".gitignore").write_text("*\n", encoding="utf-8")
+    if made:
+        _ignore_in_git(base)
     pattern = re.compile(re.escape(name) + r"-(\d+)")
     number = max((int(found[1]) for entry in base.iterdir() if (found := pattern.fullmatch(entry.name))), default=0)
     while True:
@@ -184,6 +186,11 @@ def _new(base: Path, name: str) -> tuple[Path, int]:
         except FileExistsError:  # another run of the same name came first
             continue
         return base / f"{name}-{number}", number
+
+
+def _ignore_in_git(folder: Path) -> None:
+    """Keep checkpoints and the code copied into them out of git."""
+    (folder / ".gitignore").write_text("*\n", encoding="utf-8")
 
 
 def _read(path: Path) -> RunDirectory:
