@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from ds_migrate.files import discovery as walk
 from ds_migrate.files.discovery import Source, discover, project_files, project_root
+from ds_migrate.files.prefilter import may_hold_trial
 from ds_migrate.project.named_files import keep_concerned
 from shell_samples import TRIAL, git
 
@@ -53,6 +54,29 @@ def test_only_bytes_that_may_concern_a_migration_are_kept(tree: Path) -> None:
     make(tree, "compose.yaml", data=b"services: {}\n")
     kept = {source.path.name: source.data is not None for source in discover([tree])}
     assert kept == {"trial.py": True, "other.py": False, "experiment.yaml": True, "compose.yaml": False}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("import determined", True),
+        ("import determined.pytorch as dp", True),
+        ("import os, determined as det", True),
+        ("import os,\\\n    determined", True),
+        ("from determined import pytorch", True),
+        ("from \\\n determined.pytorch import init", True),
+        ("if True:\n\timport\tdetermined", True),
+        ("x = 1;import determined", True),
+        ("importlib.import_module('determined.core')", True),
+        ('__import__("determined")', True),
+        ('{"source": ["import determined as det\\n"]}', True),
+        ("# as determined by hand, and undetermined otherwise", False),
+        ("from .determined import x", False),
+        ("predetermined = 'undetermined'", False),
+    ],
+)
+def test_imports_of_determined_are_looked_for_and_not_the_word(text: str, expected: bool) -> None:
+    assert may_hold_trial(text.encode()) is expected
 
 
 def test_what_was_not_kept_can_still_be_read(tmp_path: Path) -> None:

@@ -9,12 +9,16 @@ from collections.abc import Iterable
 # What stands in every file with a trial but those that are built on a class of another file of the project.
 TRIAL_SIGNS = (b"PyTorchTrial", b"LightningAdapter", b"DeepSpeedTrial", b"build_training_data_loader")
 
+# An import, or a string that may be given to importlib; the English word stands in many files.
+_DETERMINED = re.compile(rb"""(?:(?:\bimport|\bfrom|,)[\s\\]*|["'])determined\b""")
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def may_hold_trial(data: bytes) -> bool:
     """Return whether a file can concern a migration at all; False for nearly every file of a tree."""
-    return b"determined" in data or b"train_batch" in data or b"Trial" in data or b"-migrate" in data
+    if b"Trial" in data or b"train_batch" in data or b"-migrate" in data:
+        return True
+    return b"determined" in data and _DETERMINED.search(data) is not None
 
 
 # -- experiment configs -----------------------------------------------------------------------------------------------
