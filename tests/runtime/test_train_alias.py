@@ -8,7 +8,7 @@ from pathlib import Path
 
 def python(code: str) -> str:
     """What ``code`` prints in a fresh interpreter that has the alias installed."""
-    code = "from trial_runtime.train import alias\nalias.install()\n" + textwrap.dedent(code)
+    code = "from trial_runtime.train import determined_alias\ndetermined_alias.install()\n" + textwrap.dedent(code)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -72,8 +72,8 @@ def test_spawned_children_have_it_too(tmp_path: Path) -> None:
     script.write_text(
         "import multiprocessing\n"
         "if __name__ == '__main__':\n"
-        "    from trial_runtime.train import alias\n"
-        "    alias.install()\n"
+        "    from trial_runtime.train import determined_alias\n"
+        "    determined_alias.install()\n"
         "import determined.errors\n"
         "def work(queue): queue.put((__name__, determined.__name__, determined.errors.__name__))\n"
         "if __name__ == '__main__':\n"
@@ -92,10 +92,10 @@ def test_it_can_be_undone() -> None:
         import sys
         path = list(sys.path)
         import determined
-        alias.install()
-        alias.uninstall()
+        determined_alias.install()
+        determined_alias.uninstall()
         assert "determined" not in sys.modules
-        alias.uninstall()
+        determined_alias.uninstall()
         assert not any("shim" in entry for entry in sys.path)
         print("undone")
     """)
@@ -105,11 +105,11 @@ def test_it_can_be_undone() -> None:
 
 def test_it_refuses_to_come_after_the_real_package() -> None:
     out = python("""
-        alias.uninstall()
+        determined_alias.uninstall()
         import sys, types
         sys.modules["determined"] = types.ModuleType("determined")
         try:
-            alias.install()
+            determined_alias.install()
         except RuntimeError as error:
             print(error)
     """)
