@@ -1,15 +1,17 @@
-"""``ds-verify``: train an original trial and its conversion side by side, and say whether they are the same.
+"""``ds-verify``: train an original trial and its conversion side by side, and report whether they are the same.
 
-The data's way::
+From the command line to the report::
 
-    sources     the original and the converted code, each in a working copy of its own
-    choose      which trial, from which experiment config, with which hyperparameters
-    plan        what is trained: side by side, ranks, stages; saved and resumed in the middle
-    processes   one process a rank, watched
-    rank        in each of them: runs the entrypoint under an observer of ``Trainer.fit()``
-    record      what one run gave: metrics, learning rates, weights, buffers, by step
-    limits      how far two runs of the same training part by rounding alone
-    compare     where two records part by more
-    verdict     same or different, the first step, and the finding that may explain it
-    console, page   the table on the terminal and the HTML report
+    cli               the options
+    working_copies    the original and the converted code, each in a separate working copy
+    select_trial      the trial, its experiment config and its hyperparameters
+    runs              the runs: both sides and a control, on each number of ranks, at each stage
+    job               one run: its ranks are started, watched and ended together
+    launchers         what starts ranks: forks of one process that has imported torch (fork_server), or fresh processes
+    worker            one rank: runs the entrypoint under an observer of ``Trainer.fit()`` (recorder)
+    record            what a run gave: metrics, learning rates, weights, buffers, by step
+    tolerance         how far two runs of the same training part by rounding alone
+    compare           where two records part by more
+    verdict           same or different, the first step, and the finding that may explain it
+    report            everything found, for the terminal (console) and the HTML page (html, curves)
 """

@@ -32,7 +32,7 @@ exit codes: 0 same; 1 different; 2 could not run; 130 interrupted; 143 terminate
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options of ``ds-verify``."""
+    """Return the parser of ``ds-verify``'s options."""
     made = argparse.ArgumentParser(
         prog="ds-verify",
         description="Train a trial and its conversion side by side, from the same seed, data and weights, and show "
@@ -81,7 +81,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run ``ds-verify``; the exit code."""
+    """Run ``ds-verify``; return the exit code."""
     options = parser().parse_args(arguments)
     try:
         if missing := missing_runtime():
@@ -165,7 +165,7 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _next(options: argparse.Namespace, context: Path, found: Verification) -> str:
-    """What to type now; nothing where the sides differ for no known reason: the report says what is known."""
+    """Return the next command to type; empty where the sides differ for no known reason."""
     if found.failure is not None:
         return ""
     if not found.same:
@@ -178,7 +178,7 @@ def _next(options: argparse.Namespace, context: Path, found: Verification) -> st
 
 
 def _place(options: argparse.Namespace) -> tuple[Path, Path | None]:
-    """The context directory, and the config relative to it when one was named.
+    """Return the context directory, and the config relative to it when one was named.
 
     Raises:
         ConfigError: there is no such path, or the config lies elsewhere.

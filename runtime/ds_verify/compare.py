@@ -1,4 +1,4 @@
-"""Where two records differ, and by how much."""
+"""Differences between two records, with their size."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOLERANCE = 1e-6
 
 @dataclass(frozen=True)
 class Difference:
-    """One value that is not the same. `gap` is the largest absolute difference, infinite where none can be taken."""
+    """A value that differs. `gap` is the largest absolute difference, infinite where none can be taken."""
 
     key: Key
     gap: float
@@ -28,7 +28,7 @@ class Difference:
 
 
 def gap_between(expected: np.ndarray[Any, Any], actual: np.ndarray[Any, Any]) -> float:
-    """Largest absolute difference of two arrays of one shape, in float64; equal infinities and NaNs differ by 0."""
+    """Return the largest absolute difference of two arrays of one shape; equal infinities and NaNs differ by 0."""
     a, b = expected.astype(np.float64), actual.astype(np.float64)
     with np.errstate(invalid="ignore"):
         gaps = np.abs(a - b)
@@ -42,7 +42,7 @@ def compare(
     tolerance: float | Limits = TOLERANCE,
     excluded: Mapping[str, str] | None = None,
 ) -> list[Difference]:
-    """All differences above `tolerance`, first step first, larger gaps before smaller ones.
+    """Return all differences above `tolerance`, first step first, larger gaps before smaller ones.
 
     Both ways: a value that only one of the two has is a difference as well.
 
@@ -77,7 +77,7 @@ def compare(
 
 
 def _all_keys(reference: Record, candidate: Record) -> list[Key]:
-    """The keys of the reference, and those of the candidate that the reference has under none of their names."""
+    """Return the reference's keys, and those of the candidate that the reference has under none of their names."""
     names: dict[str, list[str]] = {}
     for other, canonical in candidate.aliases.items():
         names.setdefault(canonical, [canonical]).append(other)
@@ -90,12 +90,12 @@ def _all_keys(reference: Record, candidate: Record) -> list[Key]:
 
 
 def largest_gap(reference: Record, candidate: Record) -> float:
-    """The largest absolute difference over the values that both records hold."""
+    """Return the largest absolute difference over the values that both records hold."""
     return max((gap for _, gap in gaps(reference, candidate)), default=0.0)
 
 
 def gaps(reference: Record, candidate: Record) -> list[tuple[Key, float]]:
-    """The gap of each value that both records hold in one shape."""
+    """Return the gap of each value that both records hold in one shape."""
     found = []
     for key, expected in reference.values.items():
         actual = candidate.find(key)
@@ -105,7 +105,7 @@ def gaps(reference: Record, candidate: Record) -> list[tuple[Key, float]]:
 
 
 def table(differences: Sequence[Difference], limit: int = 20) -> str:
-    """The first differences as lines of text: step, gap, what it is, the two values."""
+    """Return the first differences as lines of text: step, gap, key and the two values."""
     rows = [f"{'step':>5}  {'gap':>9}  value"]
     rows += [f"{d.key.step:>5}  {d.gap:>9.2e}  {d.key}: {d.reason}" for d in differences[:limit]]
     if len(differences) > limit:

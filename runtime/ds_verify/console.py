@@ -18,7 +18,7 @@ _SHOWN = 5
 
 
 def progress_bar(console: Console) -> Progress:
-    """A bar that shows which run trains; nothing where stderr is not a terminal."""
+    """Return a bar that shows which run trains; it shows nothing where stderr is not a terminal."""
     return Progress(
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),
@@ -76,7 +76,7 @@ def show(console: Console, found: Verification) -> None:
 
 
 def visible_lines(text: str) -> str:
-    """Lines of unknown origin, made safe to show."""
+    """Return lines of unknown origin, made safe to show."""
     return "\n".join(visible(line) for line in text.splitlines())
 
 
@@ -122,15 +122,17 @@ def _costs(found: Verification) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("", no_wrap=True)
     table.add_column("peak memory a rank", justify="right")
-    table.add_column("speed", justify="right")
-    for label, figures, _ in found.costs():
-        if figures:
-            table.add_row(label, memory(figures), speed(figures))
+    measured = [(label, figures) for label, figures, _ in found.costs() if figures]
+    speeds = [speed(figures) for _, figures in measured]
+    if set(speeds) - {"-"}:
+        table.add_column("speed", justify="right")
+    for (label, figures), each in zip(measured, speeds, strict=True):
+        table.add_row(label, memory(figures), *([each] if set(speeds) - {"-"} else []))
     return table
 
 
 def _noise(found: Verification) -> dict[str, float]:
-    """Final weights that rounding alone decides, with how far the control moved them."""
+    """Return the final weights that rounding alone decides, with how far the control moved them."""
     spread: dict[str, float] = {}
     for outcome in found.outcomes:
         for name, largest in outcome.noise.items():

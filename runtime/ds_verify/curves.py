@@ -13,7 +13,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 8, 8, 20
 
 
 def curves(lines: Sequence[tuple[str, str, Points]], *, log: bool = False) -> str:
-    """An SVG drawing.
+    """Return an SVG drawing.
 
     Args:
         lines: for each its name, its CSS class, and its points (step, value); points that are not finite are left out.
@@ -53,7 +53,7 @@ def curves(lines: Sequence[tuple[str, str, Points]], *, log: bool = False) -> st
 
 
 def _range(values: Sequence[float], log: bool) -> tuple[float, float]:
-    """Lower and upper end of the vertical axis; decades when it is logarithmic."""
+    """Return the lower and upper end of the vertical axis; decades when it is logarithmic."""
     if not values:
         return (-8.0, 0.0) if log else (0.0, 1.0)
     if log:

@@ -1,4 +1,4 @@
-"""A device that a CPU has not: batches that a trial has yet to move raise where a GPU would.
+"""Batches for a CPU that raise where a GPU would, when a trial has not moved them.
 
 On a CPU a forgotten ``context.to_device()`` goes unseen, since everything lies in the same memory. So the observed
 trial gets batches of marked tensors. Moving one to a device, as ``to_device()`` does, takes the mark off; a marked one
@@ -17,7 +17,7 @@ _MOVES = (torch.Tensor.to, torch.Tensor.cuda)
 
 
 class NotMovedError(RuntimeError):
-    """A tensor of the batch was used with those of the device before it was moved there."""
+    """Use of a batch's tensor with those of the device before it was moved there."""
 
 
 class HostTensor(torch.Tensor):
@@ -51,7 +51,7 @@ def _names_device(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
 
 
 def marked(batch: Any) -> Any:
-    """The batch with its tensors marked; other values as they are."""
+    """Return the batch with its tensors marked; other values as they are."""
     if type(batch) is torch.Tensor:
         return batch.as_subclass(HostTensor)
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
@@ -67,7 +67,7 @@ def marked(batch: Any) -> Any:
 
 
 class MarkedBatches:
-    """An iterable or iterator of batches, each marked; everything else is asked of the one inside."""
+    """An iterable or iterator of batches, each marked; everything else is the one inside's."""
 
     def __init__(self, batches: Any) -> None:
         self._batches = batches
@@ -86,7 +86,7 @@ class MarkedBatches:
 
 
 def refuse_in_forward(module: torch.nn.Module, inputs: Any) -> None:
-    """A hook before each forward, of losses too: raises when a module with weights gets a marked tensor.
+    """Refuse marked tensors: a hook before each forward of modules with weights, and of losses.
 
     Raises:
         NotMovedError: it does; or some of its inputs were moved and some were not.

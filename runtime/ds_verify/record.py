@@ -1,4 +1,4 @@
-"""What one training run gave: every metric at its step, learning rates, weights and buffers."""
+"""The record of one training run: every metric at its step, learning rates, weights and buffers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Kind = Literal["setup", "initial", "training", "window", "lr", "norm", "validati
 
 @dataclass(frozen=True)
 class Key:
-    """Names one recorded value.
+    """The key of one recorded value.
 
     kind: "setup" (a fact of the run), "initial" (a parameter or buffer before the first step), "training" (one
         micro-batch), "window" (means and reducers over a reporting window), "lr" (learning rates, smallest first),
@@ -46,7 +46,7 @@ class Record:
     aliases: dict[str, str] = field(default_factory=dict)
 
     def add(self, key: Key, value: object) -> None:
-        """Keeps `value`; a key recorded twice is an error, since one of the two would go unseen."""
+        """Add `value`; a key recorded twice is an error, since one of the two would go unseen."""
         if key in self.values:
             raise ValueError(f"{key} at step {key.step} is recorded twice")
         array = np.array(value)
@@ -55,19 +55,19 @@ class Record:
         self.values[key] = array
 
     def add_metrics(self, kind: Kind, step: int, metrics: Mapping[str, object]) -> None:
-        """Keeps each metric under its name."""
+        """Add each metric under its name."""
         for name, value in metrics.items():
             self.add(Key(kind, step, name), value)
 
     def find(self, key: Key) -> np.ndarray[Any, Any] | None:
-        """The value of `key`, also where this run recorded it under another name of the same tensor."""
+        """Return the value of `key`, also where this run recorded it under another name of the same tensor."""
         found = self.values.get(key)
         if found is None and key.name in self.aliases:
             found = self.values.get(Key(key.kind, key.step, self.aliases[key.name], key.rank))
         return found
 
     def save(self, path: Path) -> None:
-        """Writes one .npz; the file appears whole or not at all."""
+        """Write one .npz; the file appears whole or not at all."""
         arrays = {f"{k.kind}/{k.step}/{k.rank}/{k.name}": v for k, v in self.values.items()}
         names = np.array(list(self.aliases.items()), dtype=np.str_)
         unfinished = path.with_suffix(".tmp.npz")
@@ -76,7 +76,7 @@ class Record:
 
     @classmethod
     def load(cls, paths: Iterable[Path]) -> Record:
-        """Reads one run back: one file for each rank."""
+        """Read one run back: one file for each rank."""
         record = cls()
         for path in paths:
             with np.load(path) as arrays:

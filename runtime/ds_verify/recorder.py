@@ -27,7 +27,7 @@ RANK = int(os.environ.get("RANK", "0"))
 
 
 class Observed(BaseException):
-    """The first ``fit()`` has ended, and with it what the entrypoint was run for."""
+    """The end of the first ``fit()``, which is all that the entrypoint is run for."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Everything that one verification found, for whoever presents it."""
+"""All results of one verification, for the terminal and the HTML page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PACKAGES = ("ds-migrate", "torch", "deepspeed", "numpy", "determined")
 
 @dataclass
 class Verification:
-    """Both sides, what was trained, and what came of it.
+    """Both sides, the runs and their outcomes.
 
     failure: why the original itself does not train; then there is no verdict.
     """
@@ -33,7 +33,7 @@ class Verification:
     failure: str | None = None
 
     def add(self, trained: Round) -> None:
-        """Take in what was trained with one number of ranks."""
+        """Add the runs with one number of ranks."""
         self.rounds.append(trained)
         if trained.original.failure is not None:
             ranks = "1 rank" if trained.ranks == 1 else f"{trained.ranks} ranks"
@@ -44,7 +44,7 @@ class Verification:
 
     @property
     def same(self) -> bool:
-        """Whether all that was compared is the same."""
+        """True when all that was compared is the same."""
         return self.failure is None and bool(self.outcomes) and all(each.same for each in self.outcomes)
 
     @property
@@ -61,7 +61,7 @@ class Verification:
         return explanations(self.sides.findings) if parted else []
 
     def costs(self) -> Iterator[tuple[str, dict[str, Any], str]]:
-        """Label, figures and, where there are none, the reason, of each run that was not a control."""
+        """Yield label, figures and, where there are none, the reason, of each run that was not a control."""
         for trained in self.rounds:
             label = "1 rank" if trained.ranks == 1 else f"{trained.ranks} ranks"
             named: list[tuple[str, Training]] = [("original", trained.original), ("converted", trained.converted)]
@@ -72,7 +72,7 @@ class Verification:
 
     @property
     def versions(self) -> dict[str, str]:
-        """Of everything that has a part in the numbers."""
+        """Versions of everything that affects the numbers."""
         found = {"python": platform.python_version()}
         for name in _PACKAGES:
             try:
@@ -84,14 +84,17 @@ class Verification:
 
 
 def speed(figures: dict[str, Any]) -> str:
-    """Samples a second, or batches where the batch size is not known; "-" without a measurement."""
+    """Return samples a second, or batches where the batch size is not known; "-" without a measurement.
+
+    On a CPU there is none: runs train side by side on its cores, for too few batches to be worth a figure.
+    """
     seconds = figures.get("seconds_a_batch")
-    if not seconds:
+    if not seconds or figures.get("device") == "cpu":
         return "-"
     samples = figures.get("samples")
     return f"{samples / seconds:,.0f} samples/s" if samples else f"{1 / seconds:,.1f} batches/s"
 
 
 def memory(figures: dict[str, Any]) -> str:
-    """Peak memory of the rank that needs most."""
+    """Return the peak memory of the rank that needs most."""
     return f"{figures['peak_bytes'] / 2**20:,.0f} MiB" if figures.get("peak_bytes") else "-"

@@ -1,4 +1,4 @@
-"""How far two runs of the same training part by rounding alone: measured, not guessed.
+"""Limits of what counts as a difference, from how far two runs of the same training part by rounding alone.
 
 A control run trains the original again with every initial weight moved by one ulp. What parts by no more than ten
 times as far as the control, or by no more than the floor of the precision, is rounding.
@@ -16,7 +16,7 @@ from ds_verify.compare import gap_between
 from ds_verify.record import Key, Kind, Record
 
 FACTOR = 10.0
-"""How many times the control's spread a difference has to exceed."""
+"""A difference has to exceed so many times the control's spread."""
 
 FLOORS: Mapping[tuple[str, str], float] = {
     ("float32", "cpu"): 1e-6,
@@ -38,7 +38,7 @@ Series = tuple[Kind, str, int]
 
 @dataclass
 class Limits:
-    """The difference from which on a value counts as another one.
+    """The gaps from which on values count as different.
 
     Attributes:
         floor: of the precision; for values above 1 relative to them.
@@ -51,19 +51,19 @@ class Limits:
     given: float | None = None
 
     def of(self, key: Key, expected: np.ndarray[Any, Any]) -> float:
-        """The limit for the value `expected` of the original."""
+        """Return the limit for the value `expected` of the original."""
         scale = max(1.0, magnitude(expected))
         if self.given is not None:
             return self.given * scale
         return max(self.floor * scale, FACTOR * self.spread_at(key))
 
     def spread_at(self, key: Key) -> float:
-        """The largest gap of the control in this series, up to the step of `key`."""
+        """Return the largest gap of the control in this series, up to the step of `key`."""
         points = self.spread.get((key.kind, key.name, key.rank), [])
         return max((gap for step, gap in points if step <= key.step), default=0.0)
 
     def driven_by_noise(self) -> dict[str, float]:
-        """Final weights that the control moved by more than the floor: rounding alone decides them.
+        """Return the final weights that the control moved by more than the floor: rounding alone decides them.
 
         A bias before a normalisation is one: its true gradient is 0, and Adam makes steps of any gradient.
         """
@@ -75,7 +75,7 @@ class Limits:
         return found
 
     def weak_from(self, original: Record) -> int | None:
-        """The first step where rounding has grown so far that a difference of 1% of a metric could go unseen."""
+        """Return the first step where rounding has grown so far that a difference of 1% of a metric could go unseen."""
         steps = [
             step
             for (kind, name, rank), points in self.spread.items()
@@ -86,7 +86,7 @@ class Limits:
 
     @classmethod
     def measured(cls, original: Record, control: Record, floor: float, given: float | None = None) -> Limits:
-        """The limits that the control run of `original` shows."""
+        """Return the limits that the control run of `original` shows."""
         limits = cls(floor, given=given)
         for key, value in original.values.items():
             other = control.find(key)
@@ -97,6 +97,6 @@ class Limits:
 
 
 def magnitude(value: np.ndarray[Any, Any]) -> float:
-    """The largest finite absolute value; 0 where there is none."""
+    """Return the largest finite absolute value; 0 where there is none."""
     sizes = np.abs(value.astype(np.float64))
     return float(np.max(sizes[np.isfinite(sizes)], initial=0.0))

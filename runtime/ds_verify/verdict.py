@@ -1,4 +1,4 @@
-"""Same or different, and since when."""
+"""The verdict: same or different, the first step that differs, and a possible explanation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ds_verify.runs import Round
 
 @dataclass
 class Outcome:
-    """One number of ranks, or one further stage: the converted trial against the original.
+    """The result of one comparison: with one number of ranks, as converted or at a further stage.
 
     Attributes:
         ranks: number of processes. stage: the ZeRO stage of a further run; None: as converted.
@@ -40,18 +40,18 @@ class Outcome:
 
     @property
     def label(self) -> str:
-        """Such as "1 rank", or "2 ranks, ZeRO 1"."""
+        """The comparison's name, such as "1 rank", or "2 ranks, ZeRO 1"."""
         ranks = "1 rank" if self.ranks == 1 else f"{self.ranks} ranks"
         return ranks if self.stage is None else f"{ranks}, ZeRO {self.stage}"
 
     @property
     def same(self) -> bool:
-        """Whether nothing parted."""
+        """True when nothing differs."""
         return self.failure is None and not self.differences
 
     @property
     def first(self) -> str:
-        """Where the two part first, in words."""
+        """The first difference in words."""
         if self.failure is not None:
             return f"batch {self.failure.step + 1}: {self.failure.reason}"
         if not self.differences:
@@ -80,13 +80,13 @@ def outcome(trained: Round, stage: int | None = None) -> Outcome:
 
 
 def explanations(findings: Sequence[tuple[str, Finding]]) -> list[tuple[str, Finding]]:
-    """The review findings that may change numbers, as the pages of their rules say."""
+    """Return the review findings that may change numbers, as the pages of their rules state."""
     changing = {code for code in Code if not page_of(code).sections["Numbers"].startswith("Unchanged.")}
     return [(name, found) for name, found in findings if found.severity is Severity.REVIEW and found.code in changing]
 
 
 def headline(outcomes: Sequence[Outcome], steps: int) -> str:
-    """The verdict in one line."""
+    """Return the verdict in one line."""
     wrong = [each for each in outcomes if not each.same]
     if wrong:
         return f"different: with {wrong[0].label} from {wrong[0].first}"

@@ -11,11 +11,11 @@ from typing import Any, cast
 import torch
 
 _DEPTH = 4
-"""How deep modules are looked for: trial.workers["a"][0].model."""
+"""Levels of attributes in which modules are found: trial.workers["a"][0].model."""
 
 
 def modules_of(trial: object, home: str) -> Iterator[tuple[str, torch.nn.Module]]:
-    """Every module that the trial holds, by attribute: its own, in containers, and in objects of the user's code.
+    """Yield every module that the trial holds, by attribute: its own, in containers, and in objects of the user's code.
 
     Args:
         trial: the trial.
@@ -48,7 +48,7 @@ def _is_users(value: object, home: str) -> bool:
 
 
 def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
-    """The user's module inside of an engine, of DistributedDataParallel, of torch.compile."""
+    """Return the user's module inside an engine, a wrapper of DistributedDataParallel, of torch.compile."""
     while True:
         kind = type(module).__name__
         if kind in ("DeepSpeedEngine", "PipelineEngine") or isinstance(
@@ -62,7 +62,7 @@ def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def tensors_of(trial: object, home: str) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """All parameters and buffers by name, and the other names of those that several attributes reach."""
+    """Return all parameters and buffers by name, and the other names of those that several attributes reach."""
     found: dict[str, torch.Tensor] = {}
     names: dict[int, str] = {}
     aliases: dict[str, str] = {}
@@ -80,7 +80,7 @@ def tensors_of(trial: object, home: str) -> tuple[dict[str, torch.Tensor], dict[
 
 @contextlib.contextmanager
 def whole(tensors: Mapping[str, torch.Tensor]) -> Iterator[None]:
-    """Inside, parameters that ZeRO stage 3 has spread over the ranks are whole. Collective."""
+    """Gather parameters that ZeRO stage 3 has spread over the ranks, for the block. Collective."""
     spread = [tensor for tensor in tensors.values() if hasattr(tensor, "ds_id")]
     if not spread:
         yield
@@ -92,7 +92,7 @@ def whole(tensors: Mapping[str, torch.Tensor]) -> Iterator[None]:
 
 
 def norms(trial: object, home: str) -> dict[str, float]:
-    """The L2 norm of each module's parameters, and of its floating buffers, in float64; none where they are spread."""
+    """Return the L2 norm of each module's parameters and floating buffers, in float64; none where they are spread."""
     squares: dict[str, float] = {}
     known: dict[int, float] = {}
     for attribute, module in modules_of(trial, home):
@@ -110,7 +110,7 @@ def norms(trial: object, home: str) -> dict[str, float]:
 
 
 def precision(tensors: Mapping[str, torch.Tensor]) -> str:
-    """The coarsest precision of the weights: "bfloat16", "float16" or "float32"."""
+    """Return the coarsest precision of the weights: "bfloat16", "float16" or "float32"."""
     kinds = {tensor.dtype for tensor in tensors.values() if isinstance(tensor, torch.nn.Parameter)}
     coarse = {torch.bfloat16: "bfloat16", torch.float16: "float16"}
     return next((name for kind, name in coarse.items() if kind in kinds), "float32")

@@ -29,7 +29,7 @@ _MANY = 2000
 
 @dataclass
 class FileChange:
-    """A file that is not the same on the two sides; None: it is not there."""
+    """A file that differs between the two sides; None: it is not there."""
 
     name: str
     before: bytes | None
@@ -38,12 +38,12 @@ class FileChange:
 
 @dataclass
 class Sides:
-    """The two folders, and how the one became the other.
+    """The two folders, and the conversion between them.
 
     Attributes:
         original, converted: working copies of the context directory.
         how: where they come from, in words. waiting: whether the user's own files are not converted yet.
-        findings: what the conversion said, each with its file's name relative to the context directory.
+        findings: those of the conversion, each with its file's name relative to the context directory.
         changes: the files that differ.
     """
 
@@ -92,7 +92,7 @@ def open_sides(context: Path, work: Path, against: str | None, reference: str | 
 
 
 def working_copy(source: Path, target: Path) -> Path:
-    """A copy of the code below `source`, with links to everything else."""
+    """Make a copy of the code below `source`, with links to everything else."""
     target.mkdir(parents=True)
     with os.scandir(source) as entries:
         listed = sorted(entries, key=lambda entry: entry.name)
@@ -124,7 +124,7 @@ def _holds_code(folder: Path) -> bool:
 
 
 def _trials(report: Report) -> tuple[bool, bool]:
-    """Whether there is a trial to convert, and whether there is one on DeepSpeed already."""
+    """Return whether there is a trial to convert, and whether there is one on DeepSpeed already."""
     kinds = {trial.status for _, trial in report.trials()}
     return bool(kinds - {TrialStatus.ALREADY_DEEPSPEED}), TrialStatus.ALREADY_DEEPSPEED in kinds
 
@@ -138,7 +138,7 @@ def _convert(sides: Sides, options: Options) -> None:
             for name, finding in sides.findings
             if finding.severity in (Severity.BLOCKED, Severity.ERROR)
         ]
-        raise ConfigError("ds-migrate does not convert it:\n    " + "\n    ".join(reasons[:10]))
+        raise ConfigError("ds-migrate cannot convert it:\n    " + "\n    ".join(reasons[:10]))
     for file in report.files:
         if file.to_write and file.after is not None:
             file.path.parent.mkdir(parents=True, exist_ok=True)
@@ -155,7 +155,7 @@ def _findings(report: Report, folder: Path) -> list[tuple[str, Finding]]:
 
 
 def _reference(context: Path, reference: str | None, target: Path) -> Path:
-    """A working copy of the original: a folder's, or the code that git has with the data that lies in `context`."""
+    """Make a working copy of the original: a folder, or git's code with the data that lies in `context`."""
     if reference is not None and Path(reference).is_dir():
         return working_copy(Path(reference), target)
     revision = reference or "HEAD"
