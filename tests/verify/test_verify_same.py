@@ -81,7 +81,7 @@ def test_converted_files_are_compared_with_what_git_has(tmp_path: Path, capsys: 
     assert main(arguments) == DIFFERENT
     printed = capsys.readouterr().out
     assert "HEAD" in printed
-    assert printed.strip().splitlines()[-1].startswith("different: with 1 rank from batch 1: norm of model parameters")
+    assert printed.strip().splitlines()[-1].startswith("different: with 1 rank from batch 1: validation metric by ")
 
 
 def test_an_original_that_does_not_train_gives_no_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
