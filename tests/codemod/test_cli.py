@@ -342,6 +342,41 @@ def test_undo_of_nothing_is_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert "nothing to undo in" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("named", ["../b", "nosuch", "sub", "/"])
+def test_undo_of_a_path_never_undoes_what_was_written_elsewhere(
+    named: str, here: Path, engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here.parent / "b").mkdir(exist_ok=True)
+    (here / "sub").mkdir()
+    engine.report = report_of(to_convert())
+    main(["--write", "trial.py"])
+    written = (here / "trial.py").read_bytes()
+    assert main(["--undo", named]) == 2
+    assert ("no such file" if named == "nosuch" else "nothing to undo in") in capsys.readouterr().err
+    assert (here / "trial.py").read_bytes() == written
+
+
+def test_undo_names_the_project_the_run_and_the_time(
+    here: Path, engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine.report = report_of(to_convert())
+    main(["--write", "trial.py"])
+    assert main(["--undo", "trial.py"]) == 0
+    assert re.search(
+        rf"Undone: run 1 in {re.escape(str(here))}, of \d{{4}}-\d\d-\d\d \d\d:\d\d", capsys.readouterr().err
+    )
+
+
+def test_undo_of_a_path_undoes_the_last_run_that_wrote_there(here: Path, engine: Engine) -> None:
+    for name in ("one", "two"):
+        (here / name).mkdir()
+        (here / name / "trial.py").write_bytes(TRIAL)
+        engine.report = report_of(changed(Path(name, "trial.py"), TRIAL, b"new"))
+        main(["--write", name])
+    assert main(["--undo", "one"]) == 0
+    assert [(here / name / "trial.py").read_bytes() for name in ("one", "two")] == [TRIAL, b"new"]
+
+
 def test_undo_of_a_file_changed_since_is_2_and_names_it(
     here: Path, engine: Engine, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -176,23 +176,26 @@ def _print_bytes(data: bytes) -> None:
 
 
 def undo(paths: Sequence[str]) -> int:
-    """Restore what the last run of the project wrote."""
+    """Restore what the last run of the project wrote; with a path, what the last run wrote there."""
     from ds_migrate.files import journal, writer
 
-    folder = here()
-    named = Path(os.path.realpath(paths[0])) if paths else folder
+    named = Path(os.path.realpath(paths[0])) if paths else here()
+    if not os.path.lexists(named):
+        warn(f"ds-migrate: {visible(paths[0])}: no such file or directory; nothing was undone")
+        return 2
     try:
-        entry = journal.last_entry(named if named.is_dir() else named.parent) or journal.last_entry(folder)
+        entry = journal.last_entry_of(named) if paths else journal.last_entry(named)
         if entry is None:
             warn(f"ds-migrate: nothing to undo in {visible(str(named))}")
             return 2
         created = {change.path for change in entry.changes if change.before is None}
+        description = visible(entry.description)
         restored = writer.undo(entry)
     except (journal.JournalError, writer.RefusedError) as error:
         warn(f"ds-migrate: {visible(str(error))}")
         return 2
     print_lines(f"{'removed' if path in created else 'restored'} {visible(relative(path))}" for path in restored)
-    warn("The last run is undone." if restored else "The last run was undone already, by hand.")
+    warn(f"Undone: {description}." if restored else f"Undone already, by hand: {description}.")
     return 0
 
 

@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,12 @@ class Entry:
 
     file: Path
     changes: tuple[Change, ...]
+
+    @property
+    def description(self) -> str:
+        """The run's number, project and time, for messages."""
+        number, project = int(self.file.stem), self.file.parents[2]
+        return f"run {number} in {project}, of {datetime.fromtimestamp(self.file.stat().st_mtime):%Y-%m-%d %H:%M}"
 
     def keep(self, written: Container[Path]) -> None:
         """Narrow the entry to the files that were written after all; without one, forget it. Raises OSError."""
@@ -113,6 +120,19 @@ def last_entry(folder: Path) -> Entry | None:
         if entries:
             entry = _read(entries[-1])
             if place.is_relative_to(own) or any(change.path.is_relative_to(folder) for change in entry.changes):
+                return entry
+    return None
+
+
+def last_entry_of(path: Path) -> Entry | None:
+    """Return the newest run that wrote ``path`` or below it, which is absolute with links resolved.
+
+    Raises JournalError.
+    """
+    for place in (path, *path.parents):
+        for file in reversed(_entries(place / FOLDER / "journal")):
+            entry = _read(file)
+            if any(change.path.is_relative_to(path) for change in entry.changes):
                 return entry
     return None
 
