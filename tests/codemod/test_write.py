@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import signal
 import stat
 import tempfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -345,6 +348,91 @@ def test_a_broken_journal_is_said(root: Path, data: bytes) -> None:
     (home / "000001.json").write_bytes(data)
     with pytest.raises(journal.JournalError, match=r"000001\.json cannot be read"):
         journal.last_entry(root)
+
+
+def planted(root: Path, document: object) -> Path:
+    """A journal entry as a stranger may ship it."""
+    home = root / ".ds-migrate/journal"
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "000001.json").write_text(document if isinstance(document, str) else json.dumps(document))
+    return home
+
+
+def entry_of(path: str, **changed: object) -> dict[str, object]:
+    return {"format": 1, "files": [{"path": path, "before": None, "after": journal.fingerprint(b"mine"), **changed}]}
+
+
+@pytest.mark.parametrize("place", ["{root}/victim", "{root}/project/../victim", "victim", "{root}/project/link/victim"])
+def test_an_entry_reaches_no_file_outside_of_its_project(root: Path, place: str) -> None:
+    (root / "victim").write_bytes(b"mine")
+    project = root / "project"
+    planted(project, entry_of(place.format(root=root)))
+    (project / "link").symlink_to(root)
+    with pytest.raises(journal.JournalError, match=r"is not a file of the project .*remove it"):
+        journal.last_entry(project)
+    assert (root / "victim").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("inside", [".git/config", ".ds-migrate/.gitignore"])
+def test_an_entry_reaches_no_file_of_git_or_of_the_journal(root: Path, inside: str) -> None:
+    planted(root, entry_of(f"{root}/{inside}"))
+    with pytest.raises(journal.JournalError, match="is not a file of the project"):
+        journal.last_entry(root)
+
+
+@pytest.mark.parametrize("link", [".ds-migrate", ".ds-migrate/.gitignore", ".ds-migrate/journal"])
+def test_a_link_in_the_journal_is_refused_and_not_followed(root: Path, link: str) -> None:
+    (root / "victim").mkdir()
+    (root / "victim/file").write_bytes(b"mine")
+    (root / ".ds-migrate").mkdir()
+    if link == ".ds-migrate":
+        (root / link).rmdir()
+    (root / link).symlink_to(root / ("victim/file" if link.endswith("ignore") else "victim"))
+    report = two_conversions(root)
+    before = tree(root)
+    writer.apply(report, root)
+    assert tree(root) == before
+    assert all("is a symbolic link" in said(file) for file in report.files)
+    with pytest.raises(journal.JournalError, match="is a symbolic link"):
+        journal.last_entry(root)
+
+
+def test_a_link_as_an_entry_is_refused(root: Path) -> None:
+    home = planted(root, entry_of(f"{root}/a.py"))
+    (home / "000001.json").rename(root / "elsewhere.json")
+    (home / "000001.json").symlink_to(root / "elsewhere.json")
+    with pytest.raises(journal.JournalError, match=r"000001\.json cannot be read"):
+        journal.last_entry(root)
+
+
+def test_the_size_of_an_entry_and_of_what_it_restores_is_bounded(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "_MOST_BYTES", 1000)
+    bomb = base64.b64encode(zlib.compress(bytes(5000))).decode()
+    for document in (entry_of(f"{root}/a.py", before=bomb), entry_of(f"{root}/a.py", more="x" * 1000)):
+        planted(root, document)
+        with pytest.raises(journal.JournalError, match="more than 0 MiB"):
+            journal.last_entry(root)
+
+
+@pytest.mark.parametrize(
+    "document",
+    ["[" * 100_000, "[1]", '{"format": 1, "files": 7}', '{"format": 1}', entry_of("/a\0"), entry_of("/", after=3)],
+)
+def test_a_malformed_entry_is_one_clear_error(root: Path, document: object) -> None:
+    planted(root, document)
+    with pytest.raises(journal.JournalError, match=r"cannot be read .*remove it to reach the run before"):
+        journal.last_entry(root)
+
+
+def test_a_run_that_writes_another_project_is_kept_there(root: Path) -> None:
+    (root / "one").mkdir()
+    (root / "two").mkdir()
+    file = on_disk(root / "two", a=b"old")["a"]
+    writer.apply(report_of(changed(file, b"old", b"new")), root / "one")
+    assert journal.last_entry(root / "one") is None
+    entry = journal.last_entry_of(root / "two")
+    assert entry is not None
+    assert writer.undo(entry) == [file]
 
 
 def test_files_git_could_not_bring_back_are_named(root: Path) -> None:

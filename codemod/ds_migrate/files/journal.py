@@ -1,7 +1,8 @@
 """What the last runs wrote, kept beside the project, so that ``--undo`` can take it back.
 
 One JSON file a run, written before the first source file is touched, with the bytes each file had and the hash of what
-was written. ``.ds-migrate/`` ignores itself in git.
+was written. ``.ds-migrate/`` ignores itself in git. A project may come from a stranger, with a journal in it: no link
+is followed, and an entry only reaches files of the project that holds it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from ds_migrate.files.regular_file import read_file
 
 FOLDER = ".ds-migrate"
 KEPT_RUNS = 20
+_MOST_BYTES = 1 << 28  # of an entry, and of the files that it restores
 _FORMAT = 1
+_OTHERS_FILES = frozenset({".git", FOLDER})  # of these a run never writes any
 _ENTRY = re.compile(r"\d{6,}\.json")
 
 
@@ -61,7 +64,8 @@ class Entry:
             self.forget()
         elif changes != self.changes:
             narrowed = self.file.with_suffix(".tmp")
-            narrowed.write_bytes(_document(changes))
+            narrowed.unlink(missing_ok=True)
+            _write_new(narrowed, _document(changes))
             narrowed.replace(self.file)
 
     def forget(self) -> None:
@@ -77,17 +81,19 @@ class Entry:
 
 
 def home_of(here: Path, written: Sequence[Path]) -> Path:
-    """The folder that keeps the journal of a run started in ``here``: its git work tree, else ``here`` itself.
+    """Return the folder that keeps the journal of a run started in ``here``: its git work tree, else ``here`` itself.
 
-    Where that cannot be written, the same for the folder that all written files share. Raises JournalError.
+    Where that does not hold all written files or cannot be written, the same for the folder that these files share.
+    Raises JournalError.
     """
     common = Path(os.path.commonpath([path.parent for path in written])) if written else here
     for folder in (here, common):
-        root = Path(git.work_tree(str(folder)) or folder)
-        if os.access(root, os.W_OK):
-            return root
+        for root in (Path(git.work_tree(str(folder)) or folder), folder):
+            if common.is_relative_to(root) and os.access(root, os.W_OK):
+                return root
     raise JournalError(
-        f"neither {here} nor {common} can be written, so nothing could be undone later: run in a folder of your own"
+        f"no folder that holds all files to write, such as {common}, can be written, so nothing could be undone later: "
+        f"convert projects in separate runs, in folders of your own"
     )
 
 
@@ -95,11 +101,15 @@ def record(root: Path, changes: Sequence[tuple[Path, bytes | None, bytes]]) -> E
     """Keep (path, before, after) of every file a run is about to write. Raises JournalError."""
     home = root / FOLDER / "journal"
     kept = tuple(Change(path, before, fingerprint(after)) for path, before, after in changes)
+    document = _document(kept)
+    if max(len(document), sum(len(before or b"") for _path, before, _after in changes)) > _MOST_BYTES:
+        raise JournalError(f"the files to write hold more than {_MOST_BYTES >> 20} MiB: convert them in several runs")
     try:
         home.mkdir(parents=True, exist_ok=True)
-        (home.parent / ".gitignore").write_text("*\n")
         known = _entries(home)
-        file = _create(home, int(known[-1].stem) + 1 if known else 1, _document(kept))
+        with suppress(FileExistsError):  # O_EXCL follows no link
+            _write_new(home.parent / ".gitignore", b"*\n")
+        file = _create(home, int(known[-1].stem) + 1 if known else 1, document)
         for old in known[: max(0, len(known) + 1 - KEPT_RUNS)]:
             old.unlink(missing_ok=True)
     except OSError as error:
@@ -143,6 +153,10 @@ def fingerprint(data: bytes) -> str:
 
 
 def _entries(home: Path) -> list[Path]:
+    """Return the entries, oldest first. Raises JournalError for a journal with links: it is not ours."""
+    for path in (home.parent, home, home.parent / ".gitignore"):
+        if path.is_symlink():
+            raise JournalError(f"{path} is a symbolic link, which ds-migrate does not make: remove it")
     try:
         names = os.listdir(home)  # noqa: PTH208 - names, not paths
     except OSError:
@@ -155,15 +169,20 @@ def _create(home: Path, number: int, data: bytes) -> Path:
     for candidate in _numbers(number):
         file = home / f"{candidate:06}.json"
         try:
-            descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            _write_new(file, data)
         except FileExistsError:
             continue
-        with open(descriptor, "wb") as stream:  # noqa: PTH123 - a descriptor
-            stream.write(data)
-            stream.flush()
-            os.fsync(descriptor)
         return file
     raise AssertionError("numbers never end")
+
+
+def _write_new(file: Path, data: bytes) -> None:
+    """Write a file that does not exist yet, also not as a link. Raises OSError."""
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    with open(descriptor, "wb") as stream:  # noqa: PTH123 - a descriptor
+        stream.write(data)
+        stream.flush()
+        os.fsync(descriptor)
 
 
 def _numbers(start: int) -> Iterator[int]:
@@ -183,18 +202,33 @@ def _packed(change: Change) -> dict[str, Any]:
 
 def _read(file: Path) -> Entry:
     try:
-        document = json.loads(read_file(str(file)))
+        if file.lstat().st_size > _MOST_BYTES:
+            raise ValueError(f"it has more than {_MOST_BYTES >> 20} MiB")
+        document = json.loads(read_file(str(file), follow_links=False))
         if document["format"] != _FORMAT:
             raise JournalError(f"{file} was written by another version of ds-migrate: undo with that version")
-        changes = tuple(_unpacked(change) for change in document["files"])
-    except (OSError, ValueError, KeyError, TypeError, zlib.error) as error:
+        changes = tuple(_unpacked(document["files"], file.parents[2]))
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, zlib.error) as error:
         raise JournalError(
             f"the journal entry {file} cannot be read ({error}): remove it to reach the run before"
         ) from error
     return Entry(file, changes)
 
 
-def _unpacked(packed: dict[str, Any]) -> Change:
-    before = packed["before"]
-    data = None if before is None else zlib.decompress(base64.b64decode(before, validate=True))
-    return Change(Path(packed["path"]), data, packed["after"])
+def _unpacked(files: Sequence[dict[str, Any]], project: Path) -> Iterator[Change]:
+    """Yield the changes. Raises ValueError for a file that is not one of the project, and for too much content."""
+    room = _MOST_BYTES
+    for packed in files:
+        path, before, after = Path(packed["path"]), packed["before"], packed["after"]
+        inside = path.parts[len(project.parts) :] if path.is_relative_to(project) else ()
+        if os.path.realpath(path) != packed["path"] or not inside or not _OTHERS_FILES.isdisjoint(inside):
+            raise ValueError(f"{path} is not a file of the project {project}")
+        if not isinstance(after, str):
+            raise TypeError("a hash is missing")
+        data = None
+        if before is not None:
+            data = zlib.decompressobj().decompress(base64.b64decode(before, validate=True), room + 1)
+            room -= len(data)
+            if room < 0:
+                raise ValueError(f"it holds more than {_MOST_BYTES >> 20} MiB")
+        yield Change(path, data, after)

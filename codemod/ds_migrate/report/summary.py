@@ -171,6 +171,12 @@ def _memory(report: Report) -> Iterator[str]:
         yield f"Memory{whose}, {message}."
 
 
+def _outside(report: Report) -> list[str]:
+    """Return the folder that all written files share when it is not in the current one; else nothing."""
+    common = os.path.commonpath([os.path.realpath(file.path.parent) for file in report.files if file.to_write])
+    return [] if Path(common).is_relative_to(os.path.realpath(os.curdir)) else [common]
+
+
 def next_steps(report: Report, mode: Mode, command: Command) -> Iterator[tuple[str, str]]:
     """Yield (why, command to type) pairs, the most useful first."""
     summary = Summary.of(report)
@@ -190,7 +196,7 @@ def next_steps(report: Report, mode: Mode, command: Command) -> Iterator[tuple[s
             yield "to train it", visible(shlex.join(["ds-train", config]))
         if any(finding.help for _, finding in report.findings(Severity.REVIEW, Severity.BLOCKED)):
             yield "to see what is left to do", command.line("--check")
-        yield "to undo it", "ds-migrate --undo"
+        yield "to undo it", visible(shlex.join(["ds-migrate", "--undo", *_outside(report)]))
     for severity in (Severity.BLOCKED, Severity.REVIEW):
         for _, finding in report.findings(severity):
             yield "to know more", f"ds-migrate --explain {finding.code}"
