@@ -35,3 +35,30 @@ def test_a_fault_on_one_trial_does_not_stop_the_others(
     (failed,) = [f for f in report.files if f.status is FileStatus.ERROR]
     assert failed.after is None
     assert "a case nobody thought of" in failed.findings[0].message
+
+
+def test_an_unexpected_error_is_shown_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "model_def.py").write_text(examples.module())
+
+    def faulty(*_: Any) -> object:
+        raise ValueError("FunctionDef(\n" + 9000 * "    name=Name(\n")
+
+    monkeypatch.setattr(unit, "decide", faulty)
+    (failed,) = [f for f in examples.run(tmp_path).files if f.status is FileStatus.ERROR]
+    message = failed.findings[0].message
+    assert len(message) < 500 and "\n" not in message
+    assert message.startswith("ds-migrate failed: ValueError: FunctionDef( name=Name(")
+
+
+@pytest.mark.parametrize(
+    ("above", "expected"), [("", "trial.model.module.state_dict()"), ("Server(self)", "trial.model.state_dict()")]
+)
+def test_another_class_may_read_the_trial_in_its_set_up(above: str, expected: str, tmp_path: Path) -> None:
+    server = (
+        "\n\nclass Server:\n    def __init__(self, trial: MyTrial):\n        self.kept = trial.model.state_dict()\n"
+    )
+    init = examples.METHODS["__init__"].replace("    self.optimizer", f"    {above or 'pass'}\n    self.optimizer", 1)
+    result = examples.convert(tmp_path, examples.module(init) + server)
+    assert examples.problems(result) == []
+    assert result.after is not None
+    assert f"self.kept = {expected}" in result.after.decode()

@@ -339,7 +339,42 @@ CONTEXTS = {
         trial("from determined.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext\n")
         .replace("        self.optimizer =", "        if self.context.wrap_model is not None:\n"
                  "            print('on a cluster')\n        self.optimizer ="),
-        ("if True:",),
+        ("print('on a cluster')",),
+        ("if True",),
+    ),
+    "feature test around the wraps": Idiom(
+        trial("from determined.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext\n").replace(
+            "        self.optimizer = self", "        if self.context.wrap_optimizer is not None:\n"
+            "            self.optimizer = self",
+        ),
+        ("self.context.engines.initialize(ds_config)",),
+        ("if True", "wrap_optimizer"),
+    ),
+    "feature test with comments": Idiom(
+        trial("from determined.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext\n").replace(
+            "        self.optimizer =",
+            "        # above\n        if self.context.wrap_model is not None:  # beside\n            # within\n"
+            "            print('on a cluster')\n            if context:\n                print(1)\n"
+            "        self.optimizer =",
+        ),
+        ("# above", "# beside", "# within", "print('on a cluster')", "if context:", "print(1)"),
+        ("if True",),
+    ),
+    "feature test with a comment at its end": Idiom(
+        trial("from determined.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext\n").replace(
+            "        self.optimizer =",
+            "        if self.context.wrap_model is not None:\n            print('on a cluster')\n            # last\n"
+            "        self.optimizer =",
+        ),
+        ("print('on a cluster')", "# last"),
+    ),
+    "feature test with another branch": Idiom(
+        trial("from determined.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext\n").replace(
+            "        self.optimizer =",
+            "        if self.context.wrap_model is not None:\n            print('on a cluster')\n        else:\n"
+            "            print('off')\n        self.optimizer =",
+        ),
+        ("if True:", "else:"),
     ),
     "hasattr": Idiom(
         trial("from determined.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext\n")

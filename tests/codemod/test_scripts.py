@@ -149,3 +149,54 @@ def main(periods):
     result = examples.convert(tmp_path, examples.module() + script)
     assert line in (result.after or b"").decode()
     assert len([f for f in result.findings if f.severity is Severity.REVIEW]) == reviews
+
+
+GIVEN_HPARAMS = """\
+import yaml
+from determined import pytorch
+
+
+class MyTrial(pytorch.PyTorchTrial):
+    def __init__(self, context, hparams):
+        self.context = context
+        self.model = self.context.wrap_model(Net())
+        self.optimizer = self.context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=hparams["lr"]))
+
+    def train_batch(self, batch, epoch_idx, batch_idx):
+        loss = self.model(batch).mean()
+        self.context.backward(loss)
+        self.context.step_optimizer(self.optimizer)
+        return {"loss": loss}
+
+    def evaluate_batch(self, batch):
+        return {"loss": self.model(batch).mean()}
+
+    def build_training_data_loader(self):
+        return pytorch.DataLoader(data, batch_size=4)
+
+    def build_validation_data_loader(self):
+        return pytorch.DataLoader(data, batch_size=4)
+
+
+def main():
+    hparams = yaml.safe_load(open("const.yaml"))["hyperparameters"]
+    with pytorch.init() as context:
+        pytorch.Trainer(MyTrial(context, hparams=hparams), context).fit(max_length=pytorch.Batch(4))
+"""
+
+
+@pytest.mark.parametrize(
+    ("parameter", "wanted"),
+    [("hparams", "ds_hparams = hparams"), ("hparams=None", "ds_hparams = hparams or self.context.get_hparams()")],
+)
+def test_a_trial_that_is_given_its_hyperparameters_uses_them(parameter: str, wanted: str, tmp_path: Path) -> None:
+    (tmp_path / "const.yaml").write_text(
+        "name: x\nentrypoint: python3 model_def.py\nsearcher: {name: single, metric: loss, max_length: {batches: 4}}\n"
+        "hyperparameters: {lr: 0.1, global_batch_size: 8}\n"
+    )
+    text = GIVEN_HPARAMS.replace("context, hparams)", f"context, {parameter})") + "\n\nmain()\n"
+    result = examples.convert(tmp_path, text)
+    assert result.after is not None
+    after = result.after.decode()
+    assert f"        {wanted}\n" in after
+    assert "get_per_slot_batch_size" not in after

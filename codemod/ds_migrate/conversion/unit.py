@@ -32,6 +32,8 @@ from ds_migrate.trial.builder import build_trial, class_node
 from ds_migrate.trial.context import ContextNames, link
 from ds_migrate.trial.model import Trial
 
+_SHOWN = 300  # characters of an unexpected error: one that holds a syntax node prints all below it
+
 
 @dataclass(frozen=True)
 class ConversionUnit:
@@ -120,7 +122,9 @@ class _Conversion:
         """Record an error of the tool itself."""
         trace = traceback.extract_tb(error.__traceback__)
         where = f" ({Path(trace[-1].filename).name}:{trace[-1].lineno})" if trace else ""
-        message = f"ds-migrate failed: {type(error).__name__}: {error}{where}"
+        shown = " ".join(str(error).split())
+        shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
+        message = f"ds-migrate failed: {type(error).__name__}: {shown}{where}"
         finding = Finding(Code.FAILED_CHECK, Severity.ERROR, 1, message, help="please report this file")
         self.problems += [(path, finding) for path in sorted({trial.path for trial in self.unit.trials})]
 

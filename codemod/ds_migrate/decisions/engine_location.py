@@ -52,14 +52,19 @@ def after_names(location: EngineLocation, names: Collection[str]) -> EngineLocat
 def is_after_engine(
     trial: Trial, location: EngineLocation, file: SourceFile, function: cst.FunctionDef, node: cst.CSTNode
 ) -> bool:
-    """Return whether a statement of an ``__init__`` runs when the engine is there: below its location, or in a class
-    built on the one that makes it, once ``super().__init__`` has run."""
+    """Return whether a statement of an ``__init__`` runs when the engine is there: below its location, in a class built
+    on the one that makes it, once ``super().__init__`` has run, or in a class that nothing makes before the engine."""
     top = file.statement_in(node, function)
     if top is None:
         return False
     if function is location.function:
         return top in location.statements_below
     inits = [init for _, init in trial.methods("__init__")]
+    if all(function is not init for init in inits):
+        owner = next((outer for outer in file.ancestors(function) if isinstance(outer, cst.ClassDef)), None)
+        above = (node for statement in location.statements_above for node in walk(statement))
+        made = {(dotted(call.func) or "").rpartition(".")[2] for call in above if isinstance(call, cst.Call)}
+        return owner is not None and owner.name.value not in made
     if location.function not in inits or inits.index(function) > inits.index(location.function):
         return False
     calls = [n for n in walk(function) if isinstance(n, cst.Call) and _is_init_of_base(n)]

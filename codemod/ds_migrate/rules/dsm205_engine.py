@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import libcst as cst
+
 from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.decisions.engine_layout import Form
 from ds_migrate.decisions.engine_location import EngineLocation
@@ -10,7 +12,7 @@ from ds_migrate.rules.codes import Code
 from ds_migrate.rules.dsm204_gradient_clipping import config_entries, engine_config
 from ds_migrate.rules.generated_helpers import engine_module
 from ds_migrate.rules.wrap_edits import children_of
-from ds_migrate.syntax.nodes import dotted
+from ds_migrate.syntax.nodes import dotted, parameters, walk
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.model import Optimizer, Trial
 
@@ -75,7 +77,8 @@ class _Names:
         if file.path.suffix != ".ipynb":
             beside = f"str({file.imports.name('pathlib', 'Path')}(__file__).with_name({beside}))"
         always = ctx.configured.always if ctx.configured is not None else ()
-        size = micro_batch_size(ctx.trial, self.context, asked, always)
+        given = None if known else _given_hparams(ctx.plan.location)
+        size = micro_batch_size(ctx.trial, self.context, asked, always if given is None else ())
         values = [f'"train_micro_batch_size_per_gpu": {size},', *config_entries(ctx.plan)]
         condition = ctx.plan.autocast_condition
         if condition is not None:
@@ -95,7 +98,7 @@ class _Names:
                 ")",
             ]
         return [
-            f"{self.hparams} = {self.context}.get_hparams()",
+            f"{self.hparams} = {self._hparams(given)}",
             f"{self.config} = {overwrite}(",
             f'    {self.hparams}.get("deepspeed_config", {beside}),',
             "    {",
@@ -103,6 +106,13 @@ class _Names:
             "    },",
             ")",
         ]
+
+    def _hparams(self, given: cst.Param | None) -> str:
+        """Return the hyperparameters: those that ``__init__`` is given, where the context may have none."""
+        asked = f"{self.context}.get_hparams()"
+        if given is None:
+            return asked
+        return given.name.value if given.default is None else f"{given.name.value} or {asked}"
 
     def initialize(self, model: str, optimizer: str, config: str, target: str = "") -> list[str]:
         deepspeed = self.file.imports.module("deepspeed")
@@ -126,6 +136,15 @@ def context_at(trial: Trial, location: EngineLocation) -> str:
         if name is not None and (wrap.use.function is location.function or name.startswith("self.")):
             return name
     return "self.context"
+
+
+def _given_hparams(location: EngineLocation) -> cst.Param | None:
+    """Return the parameter ``hparams`` of the function that makes the engine, where that uses it as a mapping."""
+    found = next((p for p in parameters(location.function) if p.name.value == "hparams"), None)
+    read = {
+        n.attr.value for n in walk(location.function) if isinstance(n, cst.Attribute) and dotted(n.value) == "hparams"
+    }
+    return found if read <= {"get", "items", "keys", "values"} else None
 
 
 def _simple_engine(names: _Names) -> list[str]:

@@ -110,8 +110,27 @@ def _feature_test(ctx: RuleContext, use: ContextUse) -> None:
     if [code(c).strip() for c in comparison.comparisons] == ["is not None"]:
         ctx.handle(use)
         if use.file.edits.once(comparison, CODE):
-            use.file.replace(comparison, "True")
+            around = use.file.parent(comparison)
+            if isinstance(around, cst.If) and around.orelse is None and _has_plain_body(around):
+                use.file.change(around, _body)
+            else:
+                use.file.replace(comparison, "True")
             ctx.converted(CODE, use.file, comparison, f"context.{use.attr} was always there, so the test always held")
+
+
+def _has_plain_body(node: cst.If) -> bool:
+    """Return whether the body is a block without comments below its last statement."""
+    return isinstance(node.body, cst.IndentedBlock) and not any(line.comment for line in node.body.footer)
+
+
+def _body(updated: cst.CSTNode) -> cst.FlattenSentinel[cst.CSTNode]:
+    """Return the statements of an ``if`` that always holds, in its place and with its comments."""
+    assert isinstance(updated, cst.If) and isinstance(updated.body, cst.IndentedBlock)
+    first, *others = updated.body.body
+    heading = updated.body.header.comment
+    above = [*updated.leading_lines, *([cst.EmptyLine(comment=heading)] if heading is not None else [])]
+    lines = [*above, *getattr(first, "leading_lines", ())]
+    return cst.FlattenSentinel([first.with_changes(leading_lines=lines), *others])
 
 
 def _lengths(ctx: RuleContext, use: ContextUse) -> None:

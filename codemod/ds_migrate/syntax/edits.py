@@ -14,7 +14,7 @@ import libcst as cst
 
 from ds_migrate.syntax.nodes import comments, walk
 
-Change = Callable[[cst.CSTNode], "cst.CSTNode | cst.RemovalSentinel"]
+Change = Callable[[cst.CSTNode], "cst.CSTNode | cst.RemovalSentinel | cst.FlattenSentinel[cst.CSTNode]"]
 Text: TypeAlias = str | Callable[[cst.CSTNode], str]
 Line: TypeAlias = cst.SimpleStatementLine | cst.SimpleStatementSuite
 Statement: TypeAlias = cst.SimpleStatementLine | cst.BaseCompoundStatement
@@ -185,6 +185,10 @@ class _Rewriter(cst.CSTTransformer):
         if kept and isinstance(node, (cst.SimpleStatementLine, cst.BaseCompoundStatement)):
             lines = [cst.EmptyLine(comment=cst.Comment(text)) for text in kept]
             node = node.with_changes(leading_lines=[*node.leading_lines, *lines])
+        elif kept and isinstance(node, cst.FlattenSentinel):
+            first, *others = node
+            lines = [cst.EmptyLine(comment=cst.Comment(text)) for text in kept]
+            node = cst.FlattenSentinel([first.with_changes(leading_lines=[*lines, *first.leading_lines]), *others])
         if original_node in edits._gone:
             if isinstance(original_node, cst.BaseSmallStatement):
                 return cst.RemoveFromParent()
