@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from pathlib import Path
 
 import examples
+import pytest
 from idiom_case import Idiom, idioms
 
 TAKES = "x, y = self.context.to_device(next(dataloader_iter))"
@@ -152,3 +154,25 @@ def test_an_abstract_base_is_converted_for_the_trials_that_are_built_on_it(tmp_p
     text += "\n\nclass Derived(MyTrial):\n" + "".join(loaders.values())
     text += "    def make_optimizer(self):\n        return torch.optim.SGD(self.model.parameters(), lr=0.1)\n"
     Idiom(text, ("class MyTrial(DeepSpeedTrial):", "class Derived(MyTrial):")).check(tmp_path)
+
+
+@pytest.mark.parametrize("method", ["__init__", "train_batch", "evaluate_batch", "build_callbacks", "helper"])
+def test_a_trial_that_a_method_calls_otherwise_than_self_is_blocked(method: str, tmp_path: Path) -> None:
+    """Names of one method are written into another, where they may not exist."""
+    source = examples.module(
+        "def helper(self):\n    return self.model\n\ndef build_callbacks(self):\n    return {'a': self}\n"
+    )
+    lines, inside = [], False
+    for line in source.splitlines():
+        if line.startswith("    def ") or not line.startswith(" "):
+            inside = line.startswith(f"    def {method}(")
+        lines.append(re.sub(r"\bself\b", "this", line) if inside else line)
+    text = "\n".join(lines) + "\n"
+    assert text.count("this") > 1
+    Idiom(text, blocked=("DSM205", f"{method}() calls the trial this")).check(tmp_path)
+
+
+@pytest.mark.parametrize("decorator", ["staticmethod", "classmethod"])
+def test_a_method_without_the_trial_may_call_its_parameter_anything(decorator: str, tmp_path: Path) -> None:
+    source = examples.module("def scale(this):\n    return this\n")
+    Idiom(source.replace("    def scale", f"    @{decorator}\n    def scale")).check(tmp_path)

@@ -21,10 +21,18 @@ from ds_migrate.syntax.nodes import code, dotted_names
 from ds_migrate.targets import Target
 from ds_migrate.trial.gradient_access import handles_gradients, hooks_gradients
 from ds_migrate.trial.model import Model, Optimizer, Trial
+from ds_migrate.trial.own_name import other_than_self
 
 
 def decide(trial: Trial, options: Options, target: Target, accumulation: Accumulation) -> EnginePlan | Blocked:
     """Return the decisions on one trial, in the order in which they need each other, or why it gets no engines."""
+    if (unusual := other_than_self(trial)) is not None:
+        part, method, name = unusual
+        return Blocked(
+            trial, part.file, method.name,
+            f"{method.name.value}() calls the trial {name}, and other methods would get lines with that name",
+            "call the first parameter of every method self",
+        )  # fmt: skip
     if not trial.wraps_model:
         return _incomplete(trial, "wrap_model")
     if not trial.wraps_optimizer:
