@@ -1,8 +1,8 @@
 """Facts about DeepSpeed that the codemod and the runtime share. Needs neither.
 
 Bytes a parameter are those of weights, gradients and the optimizer's state, as counted in engines of DeepSpeed 0.19.8
-on 1 and 2 ranks (``tests/runtime/test_memory.py``). Activations, buffers of communication and fragmentation come on
-top. A byte a parameter is a gigabyte for a billion parameters.
+on 1 and 2 ranks (``tests/runtime/test_state_bytes.py``). Activations, buffers of communication and fragmentation come
+on top. A byte a parameter is a gigabyte for a billion parameters.
 """
 
 from __future__ import annotations

@@ -160,7 +160,8 @@ def run(*paths: Path, options: Options | None = None) -> Report:
 
 def is_documented(finding: Finding) -> bool:
     """Return whether the page of a blocked finding's code has its message."""
-    return any(blocked.matches(finding.message) for blocked in page_of(Code(finding.code)).blocked)
+    (code,) = (code for code in Code if code == finding.code)
+    return any(blocked.matches(finding.message) for blocked in page_of(code).blocked)
 
 
 def problems(result: FileResult) -> list[str]:

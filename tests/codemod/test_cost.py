@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import tokenize
 import weakref
 from collections import Counter
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from ds_migrate.experiment import planning
 from ds_migrate.files import discovery, reading
 from ds_migrate.findings import Report, TrialStatus
 from ds_migrate.options import Options
-from ds_migrate.project import control_comments, trials
+from ds_migrate.project import trials
 from ds_migrate.syntax import nodes as syntax_tree
 from ds_migrate.syntax.source import SourceFile
 
@@ -100,7 +101,7 @@ def test_each_file_is_read_once_parsed_once_and_tokenized_once(tree: Path, monke
     read = Calls(monkeypatch, "read_file", discovery, reading, key=lambda name, *_: str(Path(name).relative_to(tree)))
     parsed = Calls(monkeypatch, "module_facts", trials, key=lambda data, *_: data.decode())
     yaml = Calls(monkeypatch, "read_yaml", planning, key=lambda data: data.decode())
-    comments = Calls(monkeypatch, "tokenize", control_comments.tokenize, key=lambda *_: "")
+    comments = Calls(monkeypatch, "tokenize", tokenize, key=lambda *_: "")
     listed = Calls(monkeypatch, "_files_below", discovery, key=lambda folder, *_: str(folder))
 
     report = migrate(tree)

@@ -8,6 +8,7 @@ from pathlib import Path
 import examples
 import pytest
 from ds_migrate.conversion import unit
+from ds_migrate.decisions import decide
 from ds_migrate.decisions.engine_plan import Accumulation, Blocked, EnginePlan
 from ds_migrate.options import Options
 from ds_migrate.targets import Target
@@ -41,7 +42,7 @@ OTHER = Options(zero=3, precision="bf16", offload="parameters", optimizer_in_con
 def test_deciding_with_other_options_changes_no_fact_and_no_decision(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = unit.decide
+    right = decide
     plans: list[EnginePlan] = []
 
     def several(trial: Trial, options: Options, target: Target, accumulation: Accumulation) -> EnginePlan | Blocked:
@@ -64,7 +65,7 @@ def test_deciding_with_other_options_changes_no_fact_and_no_decision(
     trial = plan.trial
     for value in (trial, *trial.parts, *trial.models, *trial.optimizers, *trial.steps, *trial.backwards, plan):
         with pytest.raises(dataclasses.FrozenInstanceError):
-            setattr(value, dataclasses.fields(value)[0].name, None)
+            setattr(value, next(iter(vars(value))), None)
 
 
 def values(value: Trial | EnginePlan) -> dict[str, object]:

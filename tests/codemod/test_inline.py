@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ds_migrate.cli import main
@@ -106,7 +107,7 @@ def test_a_marker_stands_above_its_statement_whatever_that_looks_like(
         before = "# -*- coding: latin-1 -*-\n" + before
     if "newline" in encoded:
         before = before.replace("\r\n", "\n").replace("\n", "\r\n")
-    Path("trial.py").write_text(before, **encoded)  # type: ignore[call-overload]
+    Path("trial.py").write_text(before, **encoded)
     assert run("--write", capsys=capsys)[0] == 0
     after = Path("trial.py").read_bytes().decode(encoded.get("encoding", "utf-8")).replace("\r\n", "\n")
     first = hook.replace("\r\n", "\n").split("\n")
@@ -232,7 +233,13 @@ def test_a_skip_in_a_notebook_is_found_in_its_cell(capsys: pytest.CaptureFixture
 
 def test_a_marker_in_a_notebook_is_found_in_its_cell(capsys: pytest.CaptureFixture[str]) -> None:
     source = "x = 1\n# TODO(ds-migrate DSM350): look\ny = 2"
-    cell = {"cell_type": "code", "source": source, "metadata": {}, "outputs": [], "execution_count": None}
+    cell: dict[str, Any] = {
+        "cell_type": "code",
+        "source": source,
+        "metadata": {},
+        "outputs": [],
+        "execution_count": None,
+    }
     text = {"cell_type": "markdown", "source": "Trial", "metadata": {}}
     notebook = {"cells": [text, cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
     Path("trial.ipynb").write_text(json.dumps(notebook))

@@ -19,7 +19,8 @@ import pytest
 from ds_migrate import pipeline
 from ds_migrate.cli import main
 from ds_migrate.conversion import unit, worker_pool
-from ds_migrate.conversion.unit import ConversionUnit, UnitResult
+from ds_migrate.conversion.unit import ConversionUnit, UnitResult, convert
+from ds_migrate.decisions import decide
 from ds_migrate.files.discovery import discover
 from ds_migrate.findings import Report, TrialStatus
 from ds_migrate.options import Options
@@ -56,7 +57,7 @@ def test_the_output_is_the_same_whoever_converts(form: str, capfdbinary: pytest.
 
 
 def test_a_unit_and_its_result_can_be_sent_to_another_process(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = worker_pool.convert
+    right = convert
 
     def sent(units: Sequence[ConversionUnit]) -> list[UnitResult]:
         copies = pickle.loads(pickle.dumps(units))
@@ -72,7 +73,7 @@ def test_a_unit_and_its_result_can_be_sent_to_another_process(tree: Path, monkey
 def test_a_fault_in_another_process_is_its_trials_error_as_in_this_one(
     tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = unit.decide
+    right = decide
 
     def faulty(trial: Trial, *rest: Any) -> object:
         if trial.name == "Trial3":
@@ -86,7 +87,7 @@ def test_a_fault_in_another_process_is_its_trials_error_as_in_this_one(
 
 
 def test_a_process_that_dies_takes_one_folder_with_it(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = unit.decide
+    right = decide
 
     def deadly(trial: Trial, *rest: Any) -> object:
         if trial.name == "Trial3" and os.getpid() != HERE:
@@ -111,9 +112,14 @@ def test_large_work_is_shared_out_unless_it_may_not(tree: Path, monkeypatch: pyt
         path.write_text(path.read_text() + "# a long file\n" * (worker_pool._BYTES_PER_PROCESS // 14))
     alone = report(tree, 1)
     monkeypatch.setattr(worker_pool, "_cores", lambda: 2)
-    pools = []
+    pools: list[int] = []
     right = worker_pool._pool
-    monkeypatch.setattr(worker_pool, "_pool", lambda processes: pools.append(processes) or right(processes))
+
+    def counting(processes: int) -> Any:
+        pools.append(processes)
+        return right(processes)
+
+    monkeypatch.setattr(worker_pool, "_pool", counting)
     assert report(tree, None) == alone
     assert pools == [2]
 

@@ -12,7 +12,7 @@ from ds_migrate.files.writer import apply
 from ds_migrate.findings import FileStatus, Report, TrialStatus
 from ds_migrate.syntax.source import SourceFile
 from ds_verify.compare import compare, table
-from equivalence.launch import Runs
+from equivalence.runs import Runs
 from equivalence.scenario import Scenario
 from guarantees import assert_guaranteed, assert_patch_applies, assert_stable
 from hypothesis import HealthCheck, given, settings
@@ -107,12 +107,14 @@ SAMPLE = {"own": 7, "joint": 2, "parts": 3}
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_generated_trials_train_to_the_same_numbers(ranks: int, tmp_path: Path) -> None:
     pairs = [scenarios(tmp_path, ownership, seed, ranks) for ownership, seed in SAMPLE.items()]
-    runs = Runs(tmp_path / "runs", [scenario for pair in pairs for scenario in pair])
+    (tmp_path / "records").mkdir()
+    runs = Runs(tmp_path / "records", tmp_path)
     for before, after in pairs:
         reference, candidate = runs.get(before), runs.get(after)
         losses = {float(v) for key, v in reference.values.items() if key.kind == "training" and key.name == "loss"}
         assert len(losses) > 10
-        assert {key.kind for key in reference.values} == {"training", "window", "validation", "state"}
+        kinds = {"setup", "initial", "training", "window", "lr", "norm", "validation", "state"}
+        assert {key.kind for key in reference.values} == kinds
         differences = compare(reference, candidate)
         assert not differences, f"{before}\n{table(differences)}"
 

@@ -310,10 +310,10 @@ def test_colours_change_no_text(system: str, colorfgbg: str, monkeypatch: pytest
         file=stream,
         width=80,
         force_terminal=True,
-        color_system=system,
+        color_system=system,  # type: ignore[arg-type]
         markup=False,
         emoji=False,
-        highlight=False,  # type: ignore[arg-type]
+        highlight=False,
     )
     show(console, report, Mode.PREVIEW, COMMAND)
     plain = [row.rstrip() for row in ESCAPES.sub("", stream.getvalue()).splitlines()]

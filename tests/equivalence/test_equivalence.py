@@ -30,7 +30,11 @@ ORIGINAL = parameters(
         Case(name, ranks, accumulation, resumed=resumed)
         for name, ranks, accumulation, resumed in itertools.product(NAMES, (1, 2), (1, 2), (False, True))
     ],
-    [Case(name, *layout, resumed=resumed) for name in NAMES for *layout, resumed in ORIGINAL_PAIRS],
+    [
+        Case(name, ranks, accumulation, resumed=resumed)
+        for name in NAMES
+        for ranks, accumulation, resumed in ORIGINAL_PAIRS
+    ],
 )
 CONVERTED = parameters(
     [Case(*layout) for layout in itertools.product(NAMES, (1, 2), (1, 2), (0, 1))],

@@ -154,7 +154,7 @@ def verdict(fault: Fault, runs: Runs, folder: Path, ranks: int) -> str:
         runs.training(replace(job(f"fault-{fault}", folder / "after"), host_batches=True), is_original=False),
     ]
     assert trained[0].failure is None, trained[0].failure
-    return headline([outcome(Round(ranks, *trained, Settings(STEPS, (ranks,))))], STEPS)
+    return headline([outcome(Round(ranks, trained[0], trained[1], trained[2], Settings(STEPS, (ranks,))))], STEPS)
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=str)

@@ -21,6 +21,8 @@ from types import TracebackType
 
 from forking.client import ForkedProcess
 
+__all__ = ["TRAINING_MODULES", "ForkServer", "ForkedProcess"]
+
 TRAINING_MODULES = (
     "deepspeed",
     "deepspeed.module_inject.auto_ep_layer",

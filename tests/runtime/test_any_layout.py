@@ -29,7 +29,8 @@ class Odd(nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         images = (inputs @ self.mix).reshape(-1, 3, 1, 1).expand(-1, 3, 2, 2)
-        return self.scale * self.conv(images).reshape(len(inputs), -1).mean(1, keepdim=True)
+        features: torch.Tensor = self.conv(images)
+        return self.scale * features.reshape(len(inputs), -1).mean(1, keepdim=True)
 
 
 def made() -> tuple[Odd, torch.optim.Optimizer]:

@@ -49,7 +49,7 @@ def test_the_names_of_determined_are_there_with_the_same_parameters() -> None:
     for name in ("LOG_FORMAT", "get_cluster_info", "import_from_path", "InvalidHP"):
         assert hasattr(det, name)
     assert det.LOG_FORMAT == determined.LOG_FORMAT
-    for theirs, ours in [
+    methods_of_both: list[tuple[Any, Any]] = [
         (their_pytorch.Trainer.fit, pytorch.Trainer.fit),
         (their_pytorch.DataLoader.__init__, pytorch.DataLoader.__init__),
         (their_pytorch.PyTorchTrialContext.step_optimizer, pytorch.PyTorchTrialContext.step_optimizer),
@@ -60,7 +60,8 @@ def test_the_names_of_determined_are_there_with_the_same_parameters() -> None:
         (their_pytorch.adapt_batch_sampler, pytorch.adapt_batch_sampler),
         (their_pytorch.CheckpointLoadContext.__init__, pytorch.CheckpointLoadContext.__init__),
         (determined.core.DistributedContext.__init__, core.DistributedContext.__init__),
-    ]:
+    ]
+    for theirs, ours in methods_of_both:
         wanted = list(inspect.signature(theirs).parameters)
         assert list(inspect.signature(ours).parameters)[: len(wanted)] == wanted, ours
     methods = {name for name, value in vars(their_pytorch.PyTorchTrialContext).items() if callable(value)}
@@ -163,7 +164,7 @@ def test_a_context_made_by_hand_answers_as_determineds() -> None:
         assert not context.get_enable_tensorboard_logging()
         context.get_data_config()["more"] = 1
         assert context.get_experiment_config() == {"data": {"more": 1}}
-        model = context.wrap_model(torch.nn.Linear(1, 1))
+        model: Any = context.wrap_model(torch.nn.Linear(1, 1))
         context.backward(model(torch.ones(1, 1)).sum())
         assert float(model.weight.grad) == 1.0
         optimizer = context.wrap_optimizer(torch.optim.SGD(model.parameters(), 0.1), average_aggregated_gradients=False)
@@ -190,13 +191,14 @@ def test_invalid_hp_ends_the_process_quietly(tmp_path: Path) -> None:
 
 
 def test_fit_refuses_what_it_cannot_do(tmp_path: Path) -> None:
-    for arguments, error, message in [
+    refused: list[tuple[dict[str, Any], type[Exception], str]] = [
         ({}, ValueError, "max_length"),
         ({"max_length": 3}, TypeError, "max_length"),
         ({"max_length": pytorch.Epoch([1, 2])}, TypeError, "max_length"),
         ({"max_length": pytorch.Batch(1), "validation_period": 3}, TypeError, "validation_period"),
         ({"max_length": pytorch.Batch(1), "checkpoint_policy": "bset"}, ValueError, "'bset'"),
-    ]:
+    ]
+    for arguments, error, message in refused:
         with pytest.raises(error, match=message):
             toys.fit(toys.SimplePT, run_dir=tmp_path, **arguments)
     with pytorch.init(run_dir=tmp_path) as context, pytest.raises(TypeError, match="PyTorchTrial"):

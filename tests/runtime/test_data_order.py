@@ -141,7 +141,7 @@ class Hostile:
 def test_a_value_that_a_stranger_puts_into_the_store_never_runs(tmp_path: Path) -> None:
     planted = pickle.dumps(Hostile(tmp_path / "ran")).hex()
     sync = SamplerRngSync(2, 1)
-    sync._store = dist.HashStore()
+    sync._store = dist.HashStore()  # type: ignore[attr-defined]
     for value in (planted, "[]", "null", json.dumps({"python": 1}), "{}"):
         sync._store.set(f"trial_runtime/passes/{sync._name}/0", value)
         with pytest.raises(ValueError, match="no state of random generators"):

@@ -193,7 +193,7 @@ def test_an_object_that_a_stranger_puts_into_the_store_is_never_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(SECRET_VARIABLE, "a secret")
-    store = dist.HashStore()
+    store: Any = dist.HashStore()  # type: ignore[attr-defined]
     ranks = [StoreCollectives(store, "own", rank, 2) for rank in range(2)]
     content = pickle.dumps(Hostile(tmp_path / "ran"))
     monkeypatch.setenv(SECRET_VARIABLE, "another secret")

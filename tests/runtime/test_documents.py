@@ -243,7 +243,7 @@ class ByHand(toys.SimplePT):
 
 @pytest.mark.parametrize("kind", [Mixed, ByHand])
 def test_mixed_precision_changes_nothing_without_an_accelerator(kind: type, tmp_path: Path) -> None:
-    arguments = {"max_length": pytorch.Batch(4), "validation_period": pytorch.Batch(2)}
+    arguments: dict[str, Any] = {"max_length": pytorch.Batch(4), "validation_period": pytorch.Batch(2)}
     plain = toys.fit(toys.SimplePT, run_dir=tmp_path / "a", **arguments)
     mixed = toys.fit(kind, run_dir=tmp_path / "b", max_length=pytorch.Batch(2))
     rest = toys.fit(kind, run_dir=tmp_path / "b", max_length=pytorch.Batch(4), latest_checkpoint="latest")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import deepspeed
@@ -32,6 +33,8 @@ def managed_engine(net: nn.Module, optimizer: torch.optim.Optimizer, **config: A
 
 class Branching(toys.Data):
     """The second layer takes part in odd batches only, and only on rank 0."""
+
+    context: Any
 
     def make(self) -> nn.Module:
         self.nets = nn.ModuleList([nn.Linear(4, 1), nn.Linear(4, 1)])
@@ -76,15 +79,13 @@ def plain_torch(rank: int, size: int) -> dict[str, torch.Tensor]:
     optimizer = sgd(trial.make())
     trial.shuffle = False
 
-    class Context:
-        distributed = type("Distributed", (), {"rank": 0})
-
-    trial.context = Context()  # type: ignore[attr-defined]
+    distributed = SimpleNamespace(rank=0)
+    trial.context = SimpleNamespace(distributed=distributed)
     batches = list(trial.build_training_data_loader())
     for step in range(6):
         optimizer.zero_grad(set_to_none=True)
         for other in range(size):
-            Context.distributed.rank = other
+            distributed.rank = other
             (trial.loss(batches[(step * size + other) % len(batches)], step) / size).backward()
         optimizer.step()
     return trial.state()
@@ -123,6 +124,8 @@ def test_where_they_cannot_stay_they_are_named_once(
 class Counter(nn.Module):
     """Its buffer is set to the last input it saw; nothing else tells ranks apart."""
 
+    last: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(1))
@@ -134,23 +137,25 @@ class Counter(nn.Module):
         return self.weight * 0 + seen
 
     def own(self, value: torch.Tensor) -> torch.Tensor:
-        (output,) = [self(value) for _ in range(1)]
-        return output
+        outputs: list[torch.Tensor] = [self(value) for _ in range(1)]
+        return outputs[0]
 
 
 def buffers_as_ddp() -> None:
     rank = torch.distributed.get_rank()
-    ddp = nn.parallel.DistributedDataParallel(Counter())
+    inner = Counter()
+    ddp = nn.parallel.DistributedDataParallel(inner)
     ours = Counter()
     BufferSync(ours)
-    for module in (ddp.module, ours):
-        module.last.fill_(float(rank))
+    for counter in (inner, ours):
+        counter.last.fill_(float(rank))
+    wrapped: list[nn.Module] = [ddp, ours]
     for step, (train, with_grad) in enumerate(
         [(True, True), (True, True), (False, False), (False, False), (True, True), (True, False), (True, True)]
     ):
         value = torch.tensor([10.0 * step + rank])
         seen = []
-        for module in (ddp, ours):
+        for module in wrapped:
             module.train(train)
             with torch.set_grad_enabled(with_grad):
                 output = module(value)

@@ -230,7 +230,7 @@ def resume_with_one_stage(folder: Path) -> str:
 
 def in_one_stage(trial: Any, context: Any) -> None:
     make = PipelineModule.__init__
-    PipelineModule.__init__ = lambda self, layers, **more: make(self, layers, **{**more, "num_stages": 1})  # type: ignore[misc]
+    PipelineModule.__init__ = lambda self, layers, **more: make(self, layers, **{**more, "num_stages": 1})
     try:
         Pipeline.__init__(trial, context)
     finally:

@@ -201,7 +201,11 @@ def test_a_resume_tells_the_rest_of_the_story(tmp_path: Path, monkeypatch: pytes
             folder = tmp_path / f"{det.__name__}{batches}"
             told(det, folder, max_length=("Batch", batches), in_order=True)
             name = next(path.name for path in folder.iterdir() if path.is_dir())
-            continued = {"latest_checkpoint": name, "steps_completed": batches, "validation_period": ("Batch", 5)}
+            continued: dict[str, Any] = {
+                "latest_checkpoint": name,
+                "steps_completed": batches,
+                "validation_period": ("Batch", 5),
+            }
             rests.append(told(det, folder, max_length=("Epoch", 2), in_order=True, **continued))
         assert rests[1] == rests[0]
 
@@ -264,7 +268,7 @@ def test_the_best_policy_saves_when_the_metric_improved(tmp_path: Path) -> None:
         def evaluate_full_dataset(self, data_loader: Any) -> Any:
             return {"error": next(errors)}
 
-    Given.evaluate_batch = pytorch.PyTorchTrial.evaluate_batch  # type: ignore[method-assign]
+    Given.evaluate_batch = pytorch.PyTorchTrial.evaluate_batch  # type: ignore[method-assign, assignment]
     saved: list[int] = []
 
     class Saving(pytorch.PyTorchCallback):

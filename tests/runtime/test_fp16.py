@@ -44,7 +44,7 @@ def network() -> nn.Sequential:
 
 def optimizer_of(net: nn.Module) -> torch.optim.Optimizer:
     first, *others = net.parameters()
-    groups = [{"params": [first], "lr": 0.005}, {"params": others}]
+    groups: list[dict[str, Any]] = [{"params": [first], "lr": 0.005}, {"params": others}]
     return torch.optim.SGD(groups, lr=0.002, momentum=0.9)  # sees how large gradients are, other than Adam
 
 

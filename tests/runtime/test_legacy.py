@@ -35,7 +35,7 @@ def test_a_pytorch_trial_goes_on_where_determined_stopped(
     written_by_determined: tuple[Path, dict[str, torch.Tensor]], tmp_path: Path
 ) -> None:
     checkpoint, state = written_by_determined
-    at = {"run_dir": tmp_path / "ours", "latest_checkpoint": str(checkpoint)}
+    at: dict[str, Any] = {"run_dir": tmp_path / "ours", "latest_checkpoint": str(checkpoint)}
     assert toys.difference(toys.fit(toys.SimplePT, max_length=pytorch.Batch(24), **at).state, state) == 0.0
     longer = toys.fit(toys.SimplePT, max_length=pytorch.Batch(26), **at)
     assert [metrics["epoch"] for metrics in longer.training] == [3, 3]
@@ -66,7 +66,7 @@ def test_the_migrated_trial_starts_with_its_weights(
             return {"started": Started(self)}
 
     for stage in (0, 1):
-        at = {"run_dir": tmp_path / f"ours{stage}", "latest_checkpoint": str(checkpoint)}
+        at: dict[str, Any] = {"run_dir": tmp_path / f"ours{stage}", "latest_checkpoint": str(checkpoint)}
         outcome = toys.fit(Migrated, {"stage": stage}, max_length=pytorch.Batch(2), **at)
         assert toys.difference(started, state) == 0.0
         assert [metrics["epoch"] for metrics in outcome.training] == [0, 0]

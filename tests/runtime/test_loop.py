@@ -49,7 +49,7 @@ def test_hooks_come_in_the_order_of_the_docstring(kind: type, tmp_path: Path) ->
     log: list[str] = []
     toys.fit(recording(small, log), run_dir=tmp_path, max_length=pytorch.Epoch(1))
     log.clear()
-    arguments = {"validation_period": pytorch.Epoch(1), "checkpoint_period": pytorch.Batch(1)}
+    arguments: dict[str, Any] = {"validation_period": pytorch.Epoch(1), "checkpoint_period": pytorch.Batch(1)}
     toys.fit(
         recording(small, log), run_dir=tmp_path, max_length=pytorch.Epoch(2), latest_checkpoint="latest", **arguments
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ DATA = torch.utils.data.TensorDataset(torch.ones(4, 1))
 
 
 class Endless(torch.utils.data.IterableDataset[int]):
-    pass
+    def __iter__(self) -> Iterator[int]:
+        return itertools.count()
 
 
 def context(det: Any, hparams: Any = None, exp_conf: Any = None, aggregation: int = 1, slots: int = 1) -> Any:
@@ -78,6 +80,11 @@ def scaler_twice(det: Any) -> None:
     twice(lambda: own.wrap_scaler(object()))
 
 
+def kept_gradients(det: Any) -> None:
+    own, _, optimizer = wrapped(det, aggregation=2)
+    own.step_optimizer(optimizer, auto_zero_grads=False)
+
+
 def step_before_training(det: Any) -> None:
     own, _, optimizer = wrapped(det)
     own.step_optimizer(optimizer)
@@ -85,8 +92,9 @@ def step_before_training(det: Any) -> None:
 
 def fit(det: Any, complete: bool = True, **arguments: Any) -> None:
     pytorch = det.pytorch
+    base: Any = pytorch.PyTorchTrial
 
-    class Trial(pytorch.PyTorchTrial):  # type: ignore[misc]
+    class Trial(base):  # type: ignore[misc]
         def __init__(self, own: Any) -> None:
             if complete:
                 model = own.wrap_model(torch.nn.Linear(1, 1))
@@ -157,9 +165,7 @@ MISUSES: dict[str, Misuse] = {
     "a scaler after the model": lambda det: wrapped(det)[0].wrap_scaler(object()),
     "two scalers": scaler_twice,
     "a step before training": step_before_training,
-    "gradients kept while aggregating": lambda det: (
-        lambda own, _, optimizer: own.step_optimizer(optimizer, auto_zero_grads=False)
-    )(*wrapped(det, aggregation=2)),
+    "gradients kept while aggregating": kept_gradients,
     "a reducer twice": reducer_twice,
     "a reducer that is none": lambda det: reduced(det, 3, "three"),
     "no dict of an unnamed reducer": lambda det: reduced(det, len, None),

@@ -24,14 +24,14 @@ class Reseed:
 
 
 def with_callbacks(body: type, base: type, callback: type, records: list[Any]) -> type:
-    class Noting(Reseed, callback):  # type: ignore[misc, valid-type]
+    class Noting(Reseed, callback):  # type: ignore[misc]
         def on_training_workload_end(self, avg_metrics: Any, batch_metrics: Any) -> None:
             records.append(("training", avg_metrics, batch_metrics))
 
         def on_validation_end(self, metrics: Any) -> None:
             records.append(("validation", dict(metrics)))
 
-    class Trial(body, base):  # type: ignore[misc, valid-type]
+    class Trial(body, base):  # type: ignore[misc]
         def build_callbacks(self) -> dict[str, Any]:
             return {"noting": Noting()}
 

@@ -251,7 +251,7 @@ class Pipeline(Plain, det_ds.DeepSpeedTrial):
         )
         # The same parameters as in one piece.
         rng.seed_everything(toys.SEED)
-        whole = self.net()
+        whole: Any = self.net()
         for index, layer in enumerate(net.forward_funcs):
             if isinstance(layer, nn.Linear):
                 layer.load_state_dict(whole[net._local_start + index].state_dict())

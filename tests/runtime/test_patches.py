@@ -145,7 +145,8 @@ def initial_step() -> bool:
 
 def adagrad() -> bool:
     net = nn.Linear(4, 4)
-    optimizer = torch.optim.Adagrad([{"params": [net.weight], "lr": 0.5}, {"params": [net.bias]}], lr=0.1)
+    groups: list[dict[str, Any]] = [{"params": [net.weight], "lr": 0.5}, {"params": [net.bias]}]
+    optimizer = torch.optim.Adagrad(groups, lr=0.1)
     with det_ds.init():
         engine = deepspeed.initialize(model=net, optimizer=optimizer, config=toys.ds_config(stage=1))[0]
     return [group["lr"] for group in engine.optimizer.optimizer.param_groups] != [0.5, 0.1]
@@ -282,13 +283,13 @@ def replaced_parts(source: str) -> list[int]:
     for node in ast.walk(tree):
         targets = node.targets if isinstance(node, ast.Assign) else []
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("patch.object", "setattr")):
-            targets = [ast.Attribute(value=node.args[0])]
+            targets = [ast.Attribute(value=node.args[0], attr="")]
         for target in targets:
             inner: Any = target
             while isinstance(inner, ast.Attribute | ast.Subscript):
                 inner = inner.value
             if inner is not target and isinstance(inner, ast.Name) and inner.id in theirs:
-                lines.append(node.lineno)
+                lines.append(inner.lineno)
     return lines
 
 

@@ -45,7 +45,7 @@ def batches(folder: Path) -> list[int]:
 def test_every_checkpoint_is_uploaded_and_the_newest_stays_here(tmp_path: Path) -> None:
     there = tmp_path / "bucket"
     url = there.as_uri()
-    periods = {"max_length": pytorch.Batch(6), "checkpoint_period": pytorch.Batch(2)}
+    periods: dict[str, Any] = {"max_length": pytorch.Batch(6), "checkpoint_period": pytorch.Batch(2)}
     whole = fit(toys.SimplePT, tmp_path / "run", url, **periods)
     assert batches(there) == [2, 4, 6]
     assert batches(tmp_path / "run" / "checkpoints") == [6]
@@ -55,7 +55,7 @@ def test_every_checkpoint_is_uploaded_and_the_newest_stays_here(tmp_path: Path) 
     assert files == {name: (there / newest / name).read_bytes() for name in files}
     assert len(files) > 3
     # On another machine: from the newest; and from an older one, by its URL.
-    further = {"max_length": pytorch.Batch(8), "latest_checkpoint": "latest"}
+    further: dict[str, Any] = {"max_length": pytorch.Batch(8), "latest_checkpoint": "latest"}
     there_after = fit(toys.SimplePT, tmp_path / "elsewhere", url, **further)
     here_after = fit(toys.SimplePT, tmp_path / "run", url, **further)
     assert toys.difference(there_after.state, here_after.state) == 0.0
@@ -155,7 +155,7 @@ def test_what_could_not_be_uploaded_is_uploaded_with_the_next(
 
             return {"repair": Repair()}
 
-    periods = {"max_length": pytorch.Batch(4), "checkpoint_period": pytorch.Batch(2)}
+    periods: dict[str, Any] = {"max_length": pytorch.Batch(4), "checkpoint_period": pytorch.Batch(2)}
     fit(Repairing, tmp_path / "run", (tmp_path / "bucket").as_uri(), **periods)
     assert batches(tmp_path / "bucket") == [2, 4]
     assert "was not uploaded" in caplog.text

@@ -34,7 +34,7 @@ class Counting(pytorch.PyTorchCallback):
 
 
 def with_callback(kind: type) -> type:
-    class Trial(kind):  # type: ignore[misc, valid-type]
+    class Trial(kind):  # type: ignore[misc]
         def __init__(self, context: Any) -> None:
             super().__init__(context)
             self.counting = Counting()
@@ -196,7 +196,7 @@ def seed_by_worker(worker: int) -> None:
 
 
 def augmenting(kind: type, seed: int | None = None, **loading: Any) -> type:
-    class Trial(kind):  # type: ignore[misc, valid-type]
+    class Trial(kind):  # type: ignore[misc]
         def build_training_data_loader(self) -> Any:
             own = None if seed is None else torch.Generator().manual_seed(seed)
             return pytorch.DataLoader(Augmented(), batch_size=4, shuffle=True, generator=own, **loading)

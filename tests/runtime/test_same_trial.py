@@ -116,14 +116,13 @@ def test_a_change_that_does_not_fit_is_refused(
 
 
 def test_a_change_that_fits_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    for number, (before, after) in enumerate(
-        [
-            ({"stage": 1}, {"stage": 2}),
-            ({}, {"optimizer": "amsgrad"}),
-            ({"half": True}, {"half": True}),
-            ({"engines": 2}, {}),
-        ]
-    ):
+    changes: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({"stage": 1}, {"stage": 2}),
+        ({}, {"optimizer": "amsgrad"}),
+        ({"half": True}, {"half": True}),
+        ({"engines": 2}, {}),
+    ]
+    for number, (before, after) in enumerate(changes):
         assert len(change(tmp_path / str(number), before, after).training) == 1
     assert "has 1 engines more than the trial" in caplog.text
 

@@ -34,7 +34,7 @@ def test_the_rule_is_that_of_the_determined_package(
 ) -> None:
     import determined.pytorch as det_pytorch
 
-    controller = det_pytorch._PyTorchTrialController
+    controller: Any = det_pytorch._PyTorchTrialController
     context = SimpleNamespace(
         _epoch_len=epoch_length,
         _aggregation_frequency=k,
@@ -43,7 +43,7 @@ def test_the_rule_is_that_of_the_determined_package(
     stand_in = SimpleNamespace(context=context)
     stand_in._get_epoch_idx = lambda batch: controller._get_epoch_idx(stand_in, batch)
     steps: list[int] = []
-    counting = SimpleNamespace(step=lambda: steps.append(1))
+    counting: Any = SimpleNamespace(step=lambda: steps.append(1))
     theirs = det_pytorch.LRScheduler(counting, det_pytorch.LRScheduler.StepMode(mode.value), frequency)
     controller._auto_step_lr_scheduler_per_batch(stand_in, micro_idx, theirs)
 
@@ -54,6 +54,7 @@ def test_the_rule_is_that_of_the_determined_package(
 class Scheduled(toys.Both):
     """Reports the learning rate that each micro-batch is trained with."""
 
+    context: Any
     training_samples = 28  # 7 micro-batches an epoch
 
     def make(self, parameters: Any) -> torch.optim.Optimizer:

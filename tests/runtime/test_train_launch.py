@@ -93,7 +93,7 @@ class Experiment:
         out, err = child.communicate(timeout=100)
         return child.returncode, out, err
 
-    def reports(self, run: str = "exp-1") -> list[dict[str, Any]]:
+    def reports(self, run: str = "exp-1") -> list[Any]:
         return [json.loads(path.read_text()) for path in sorted((self.folder / "runs" / run).glob("report_*.json"))]
 
     def status(self, run: str = "exp-1") -> str:

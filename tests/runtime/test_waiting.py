@@ -26,7 +26,7 @@ class Far(torch.Tensor):
             return False
         if name in READS:
             cls.reads.append((cls.trained, name))
-        return super().__torch_function__(func, types, args, kwargs or {})
+        return super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]
 
 
 class FarBody:
@@ -38,7 +38,7 @@ class FarBody:
         return {"loss": metrics["loss"].detach().as_subclass(Far)}
 
 
-class FarPT(FarBody, toys.SimplePT):
+class FarPT(FarBody, toys.SimplePT):  # type: ignore[misc]
     pass
 
 

@@ -94,7 +94,7 @@ class Optimized(Plain):
     def optimizer(self, net: nn.Module) -> torch.optim.Optimizer:
         first, *others = net.parameters()
         groups: list[dict[str, Any]] = [{"params": [first], "weight_decay": 0.1}, {"params": others}]
-        optimizer = {**OPTIMIZERS, **REFUSED}[self.kind](groups)
+        optimizer: torch.optim.Optimizer = {**OPTIMIZERS, **REFUSED}[self.kind](groups)
         optimizer.param_groups[1]["lr"] *= 0.5
         return optimizer
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ SEED = 7
 StepMode = pytorch.LRScheduler.StepMode
 
 
-def dataset(samples: int, seed: int = 1) -> torch.utils.data.TensorDataset:
+def dataset(samples: int, seed: int = 1) -> Any:
     generator = torch.Generator().manual_seed(seed)
     inputs = torch.randn(samples, 4, generator=generator)
     return torch.utils.data.TensorDataset(inputs, inputs.sin().sum(1, keepdim=True))
@@ -57,6 +58,7 @@ class Data:
 class Both(Data):
     """``context.get_hparam`` decides the details; subclasses define ``setup``, ``losses`` and ``evaluate``."""
 
+    context: Any
     models: dict[str, nn.Module]
 
     def hparam(self, name: str, default: Any) -> Any:
@@ -102,7 +104,7 @@ class SimpleBody(Both):
         return {"validation_loss": nn.functional.mse_loss(self.model(inputs), targets)}
 
 
-class SimplePT(SimpleBody, pytorch.PyTorchTrial):
+class SimplePT(SimpleBody, pytorch.PyTorchTrial):  # type: ignore[misc]
     pass
 
 
@@ -181,7 +183,7 @@ class GanBody(Gan):
         return self.evaluate(batch)
 
 
-class GanPT(GanBody, pytorch.PyTorchTrial):
+class GanPT(GanBody, pytorch.PyTorchTrial):  # type: ignore[misc]
     pass
 
 
@@ -233,7 +235,8 @@ class Parts(Both):
         return first, torch.optim.AdamW(self.net[4].parameters(), lr=0.01)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        return self.head(self.net(inputs)) * self.scale
+        outputs: torch.Tensor = self.head(self.net(inputs))
+        return outputs * self.scale
 
     def state(self) -> dict[str, torch.Tensor]:
         return {**super().state(), "scale": self.scale.detach().clone()}
@@ -246,7 +249,7 @@ class PartsPT(Parts, pytorch.PyTorchTrial):
         self.net = context.wrap_model(self.net)
         self.head = context.wrap_model(self.head)
         self.models = {"net": self.net, "head": self.head}
-        if hasattr(self.net, "module"):
+        if isinstance(self.net, nn.parallel.DistributedDataParallel):
             wrapped, self.net = self.net, self.net.module
             self.first, self.second = map(context.wrap_optimizer, self.optimizers())
             self.net = wrapped
@@ -309,6 +312,7 @@ def fit(kind: type, hparams: dict[str, Any] | None = None, run_dir: Path | None 
     exp_conf = {"reproducibility": {"experiment_seed": SEED}}
     recorder = pytorch.MetricsRecorder()
     on_deepspeed = issubclass(kind, det_ds.DeepSpeedTrial)
+    init: AbstractContextManager[Any]
     if on_deepspeed:
         init = det_ds.init(hparams=hparams, exp_conf=exp_conf, run_dir=run_dir)
     else:
