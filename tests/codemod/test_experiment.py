@@ -438,3 +438,8 @@ def test_lengths_of_a_script_whose_accumulation_is_not_known_are_reviewed(here: 
     assert b"{batches: 16}" in (batches.after or b"")
     assert codes(batches) == [("DSM401", "converted"), ("DSM404", "review")]
     assert codes(epochs) == [("DSM401", "converted")]
+
+
+def test_a_length_that_is_null_stays(here: Project) -> None:
+    text = HEAD + "optimizations: {aggregation_frequency: 4}\nprofiling: {begin_on_batch: 8, end_after_batch: null}\n"
+    assert "profiling: {begin_on_batch: 2, end_after_batch: null}" in here.convert(text)

@@ -235,6 +235,17 @@ def context(tmp_path: Path) -> Any:
         yield context
 
 
+def test_a_branch_that_wraps_models_alone_makes_no_engine(context: Any) -> None:
+    model = context.engines.add_model(nn.Linear(1, 1))
+    context.engines.initialize(toys.ds_config())
+    assert context.models == [] and model(torch.ones(1, 1)).shape == (1, 1)
+
+
+def test_engines_of_nothing_are_refused(context: Any) -> None:
+    with pytest.raises(ValueError, match="no optimizer was added"):
+        context.engines.initialize(toys.ds_config())
+
+
 def linear(**config: Any) -> Any:
     net = nn.Linear(4, 1)
     return managed_engine(net, torch.optim.SGD(net.parameters(), lr=0.1), **config)

@@ -85,8 +85,8 @@ def in_batches(root: Node) -> list[Length]:
     found: list[Length] = []
     for path in fields:
         node = _at(root, path)
-        if node is None:
-            continue
+        if node is None or (node.real.kind == "scalar" and node.real.is_null):
+            continue  # null is "no length", as a missing field is
         batches = integer(node)
         if batches is None:
             raise NotALengthError(node, path, "is not a whole number")

@@ -67,15 +67,16 @@ class Engines:
 
     def initialize(self, config: dict[str, Any]) -> None:
         """Make the engines. A model belongs to every engine whose optimizer has parameters of it; models that no
-        optimizer trains belong to the first engine.
+        optimizer trains belong to the first engine. With models alone (a branch that serves one) there is none to make,
+        and only Trainer.fit() refuses the trial.
 
         Raises:
-            ValueError: no optimizer was added, or the engines are made already.
+            ValueError: nothing was added, or the engines are made already.
         """
         import deepspeed
 
         self._refuse_after_initialize("engine")
-        if not self._optimizers:
+        if not self._optimizers and not self._models:
             raise ValueError(
                 "no optimizer was added: call context.engines.add_optimizer(optimizer) before initialize()"
             )
