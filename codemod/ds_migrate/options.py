@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Options:
-    """How to convert.
+    """The choices of a conversion.
 
     ``target``: ``"runtime"`` (the bundled trial_runtime) or ``"determined"`` (the official package).
     ``zero``: ZeRO stage 0 to 3, or None for the highest stage that is exact for the trial.

@@ -1,4 +1,4 @@
-"""Where converted code imports from, and what is there: the bundled runtime or the official package."""
+"""The packages that converted code imports from, and their names: the bundled runtime or the official package."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Target:
         return f"{self.package}{dot}{rest}" if head == "determined" else name
 
     def has(self, qualified: str) -> bool:
-        """Whether a ``determined`` name exists in the target."""
+        """Return whether a ``determined`` name exists in the target."""
         if not self.ships_helpers:
             return True
         if qualified in SHARED:

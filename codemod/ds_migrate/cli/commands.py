@@ -1,4 +1,4 @@
-"""What the command line can do: convert paths or standard input, undo, explain. Each returns an exit code."""
+"""The commands of the command line: convert paths or standard input, undo, explain. Each returns an exit code."""
 
 from __future__ import annotations
 

@@ -33,8 +33,8 @@ class EditError(Exception):
 
 @dataclass(frozen=True)
 class Dialogue:
-    """How to talk to the user: ``show`` a conversion, ``ask`` a question and get the line typed (EOFError ends the
-    questions like ``q``), ``tell`` something, let files be edited (EditError when that fails)."""
+    """A conversation with a user: ``show`` a conversion, ``ask`` a question and get the line typed (EOFError ends
+    the questions like ``q``), ``tell`` something, let files be edited (EditError when that fails)."""
 
     show: Callable[[Sequence[FileResult]], None]
     ask: Callable[[str], str]

@@ -199,7 +199,7 @@ class Arguments:
 
     @property
     def only_prints(self) -> bool:
-        """Whether the run has nothing to do with a conversion."""
+        """Return whether the run has nothing to do with a conversion."""
         return bool(self.undo or self.list_rules or self.explain or self.completion)
 
 

@@ -1,4 +1,4 @@
-"""Where output goes: data to stdout, everything else to stderr, paths as seen from the current folder."""
+"""Output: data to stdout, everything else to stderr, paths as seen from the current folder."""
 
 from __future__ import annotations
 

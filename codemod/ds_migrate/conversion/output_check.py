@@ -1,4 +1,4 @@
-"""What a converted file must be before anyone sees it: parsed, commented as before, and without a PyTorchTrial."""
+"""Checks of a converted file before anyone sees it: it parses, keeps its comments and has no PyTorchTrial."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Problem:
 
 
 def check(before: bytes, after: bytes) -> Problem | None:
-    """What is wrong with the converted file, None when nothing is."""
+    """Return what is wrong with the converted file, None when nothing is."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes in other people's strings
@@ -56,7 +56,7 @@ def _attributes(data: bytes) -> Iterator[ast.Attribute]:
 
 
 def _line_ends(data: bytes) -> Counter[bytes]:
-    """What stands behind the first ``#`` of each line: every comment, with luck nothing else."""
+    """Return what stands behind the first ``#`` of each line: every comment, with luck nothing else."""
     return Counter(line.partition(b"#")[2].strip() for line in data.splitlines() if b"#" in line)
 
 

@@ -37,7 +37,7 @@ _SHOWN = 300  # characters of an unexpected error: one that holds a syntax node 
 
 @dataclass(frozen=True)
 class ConversionUnit:
-    """What the conversion of one group of trials depends on.
+    """The inputs of the conversion of one group of trials.
 
     ``sources``: every file of the group, by path. ``writable``: those of them, and the experiment configs, that may be
     written. ``others``: trials in these files that cannot be converted and need the files unchanged. ``accepted``: line
@@ -65,7 +65,7 @@ class ConversionUnit:
 
 @dataclass(frozen=True)
 class UnitResult:
-    """What became of a unit: its files as a report shows them (paths resolved), and its trials as configs see them."""
+    """The result of a unit: its files as a report shows them (paths resolved), and its trials as configs see them."""
 
     unit: str
     files: tuple[FileResult, ...]
@@ -380,5 +380,5 @@ def _moves_with(trial: TrialClass, blocked: set[str | None]) -> Finding:
 
 
 def _only(values: set[int | float | None]) -> list[int | float | None]:
-    """The one value, None where there are several; nothing where there is none."""
+    """Return the one value, None where there are several; nothing where there is none."""
     return list(values) if len(values) < 2 else [None]

@@ -69,7 +69,7 @@ def render(config: Mapping[str, object]) -> bytes:
 
 
 def choose_paths(trials: Iterable[tuple[Path, str, Mapping[str, object]]]) -> dict[tuple[Path, str], Path]:
-    """Where each trial's config goes: (source, class name) -> path. ``trials``: source, class name, config.
+    """Return where each trial's config goes: (source, class name) -> path. ``trials``: source, class name, config.
 
     ``ds_config.json`` beside the source; trials of one folder share it when they need the same, else those that differ
     from the first get ``ds_config_<class>.json``.
@@ -217,7 +217,7 @@ def _stage(config: Mapping[str, object]) -> int:
 
 
 def _lacking(existing: Mapping[str, object], wanted: object) -> list[str]:
-    """What of the block ``zero_optimization`` that is wanted, but the stage, the existing file does not have."""
+    """Return the wanted keys of ``zero_optimization``, except the stage, that the existing file does not have."""
     there = existing.get("zero_optimization")
     if not isinstance(wanted, Mapping):
         return []

@@ -1,4 +1,4 @@
-"""Where the keys of a JSON text stand, and a text edit that adds keys and keeps every other character."""
+"""The lines of the keys of a JSON text, and a text edit that adds keys and keeps every other character."""
 
 from __future__ import annotations
 

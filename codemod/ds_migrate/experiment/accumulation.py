@@ -16,7 +16,7 @@ from ds_migrate.rules.codes import Code
 
 
 class Notes(Protocol):
-    """Where findings go."""
+    """A place for findings."""
 
     text: str
 
@@ -34,10 +34,10 @@ class Notes(Protocol):
 
 @dataclass
 class Accumulation:
-    """How a config accumulates. ``k``: batches per optimizer step. ``to_write``: the ``gradient_accumulation_steps``
+    """The accumulation of a config. ``k``: batches per optimizer step. ``to_write``: ``gradient_accumulation_steps``
     that its ``overwrite_deepspeed_args`` has to get, if any. ``divides``: whether lengths are still in batches.
     ``effective``: whether the ``optimizations`` of this config counted (those of a config that runs a script did not:
-    the script gave its own to ``pytorch.init``). ``unknown``: scripts accumulate in ways that cannot be told.
+    the script gave its own to ``pytorch.init``). ``unknown``: scripts accumulate in ways that cannot be determined.
     ``averages``: the gradients, over the batches of one step."""
 
     k: int = 1
@@ -54,7 +54,7 @@ class Accumulation:
     def read(
         root: Node, trials: Sequence[TrialFacts], platform_starts_trial: bool, scripts: Sequence[Path] = ()
     ) -> Accumulation:
-        """Raises RefusedError when it cannot be told how the config accumulates. ``scripts``: those that it runs."""
+        """Raises RefusedError when the accumulation cannot be determined. ``scripts``: those that the config runs."""
         given = root.own("optimizations")
         section = given.real if given is not None and given.real.kind == "mapping" else None
         node = None if section is None else section.own("aggregation_frequency")

@@ -33,7 +33,7 @@ class Entry:
 
     @property
     def platform_starts_trial(self) -> bool:
-        """Whether Determined built the context itself, from the experiment config (no script of the user's did)."""
+        """Return whether Determined built the context itself, from the experiment config, and no script did."""
         return all(command.trial is not None for command in self.commands)
 
     @property
@@ -110,7 +110,7 @@ class ConfigEdit:
         )
 
     def run(self) -> tuple[object, list[yaml_splices.Splice]]:
-        """What the document is to mean, and the splices that make it so (none when nothing is left to do).
+        """Return what the document is to mean, and the splices that make it so (none when nothing is left to do).
 
         Raises:
             RefusedError: an edit that the numbers depend on cannot be made; nothing may be changed then.

@@ -1,4 +1,4 @@
-"""What the experiment configs state about each trial, before its source is converted."""
+"""The facts that experiment configs state about each trial, before its source is converted."""
 
 from __future__ import annotations
 

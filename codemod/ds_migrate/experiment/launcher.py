@@ -173,13 +173,13 @@ def _insert_items(text: str, node: Node, at: int, new: Sequence[str]) -> list[Sp
 
 
 def _content_start(text: str, node: Node) -> int:
-    """Where a node begins behind its anchor and tag."""
+    """Return where a node begins behind its anchor and tag."""
     match = _PROPERTIES.match(text, node.start, node.end)
     return node.start if match is None else match.end()
 
 
 def _content(text: str, node: Node) -> tuple[int, int]:
-    """Where the words of a scalar stand: without quotes, without the header of a block scalar."""
+    """Return where the words of a scalar stand: without quotes, without the header of a block scalar."""
     start, end = _content_start(text, node), yaml_splices.end_of(text, node)
     if node.style in ("|", ">"):
         return yaml_splices.next_line(text, start), end

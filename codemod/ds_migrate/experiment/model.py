@@ -1,4 +1,4 @@
-"""What experiment configs need to know of trials, and what they state about them."""
+"""The facts that experiment configs need of trials, and those that they state about them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of each setting of ``optimizations``."""
+"""The outcome for each setting of ``optimizations``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Outcome = tuple[Code, Severity, str, str | None]  # code, severity, message, wha
 
 
 def option(name: str, value: Node, k: int, effective: bool) -> Outcome | None:
-    """What is said of one setting that goes; None for an unknown one, which stays.
+    """Return what to report about one setting that goes; None for an unknown one, which stays.
 
     ``k``: batches per optimizer step. ``effective``: whether Determined read ``optimizations`` for this config.
     """

@@ -32,7 +32,7 @@ class Change:
 
     @property
     def meaning(self) -> object:
-        """What the document is to mean, as :func:`tree.data` gives it."""
+        """The meaning of the document after the edits, as ``yaml_nodes.data`` gives it."""
         return self._meaning
 
     def splices(self) -> list[Splice]:
@@ -178,7 +178,7 @@ def _with(meaning: object, path: Path, value: object, gone: Sequence[object] = (
 
 
 def _means(text: str, intended: object) -> bool:
-    """Whether one of the documents of ``text`` means ``intended``."""
+    """Return whether one of the documents of ``text`` means ``intended``."""
     try:
         return any(_equal(data(root), intended) for root in parse(text))
     except UnreadableError:

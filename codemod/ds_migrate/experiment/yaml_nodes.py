@@ -69,7 +69,7 @@ class Node:
         return None if i is None else self.pairs[i][1]
 
     def merged(self, key: str) -> bool:
-        """Whether ``key`` comes from elsewhere, by a merge key (``<<: *base``)."""
+        """Return whether ``key`` comes from elsewhere, by a merge key (``<<: *base``)."""
         if self.index(key) is not None:
             return False
         source = self.own("<<")
@@ -107,7 +107,7 @@ def read_yaml(content: bytes) -> YamlSource:
 
 
 def is_string(plain: str) -> bool:
-    """Whether every YAML reader takes this plain scalar for a string."""
+    """Return whether every YAML reader takes this plain scalar for a string."""
     return _NOT_A_STRING.fullmatch(plain) is None
 
 

@@ -47,7 +47,7 @@ def apply(text: str, splices: Iterable[Splice], *, final_break: bool = False) ->
 
 
 def newline(text: str) -> str:
-    """The line ending of the text's first line."""
+    """Return the line ending of the text's first line."""
     match = _BREAK.search(text)
     return "\n" if match is None else match.group()
 
@@ -57,7 +57,7 @@ def line_start(text: str, offset: int) -> int:
 
 
 def line_end(text: str, offset: int) -> int:
-    """Where the line of ``offset`` ends, its line break not included."""
+    """Return where the line of ``offset`` ends, its line break not included."""
     match = _BREAK.search(text, offset)
     return len(text) if match is None else match.start()
 
@@ -78,7 +78,7 @@ def render(value: Value, quoted: bool = False) -> str:
 
 
 def block_lines(key: str, value: Value, indent: str, step: str, comments: Mapping[str, str]) -> list[str]:
-    """The lines of one pair in block style. ``comments``: what follows the line of a key."""
+    """Return the lines of one pair in block style. ``comments``: what follows the line of a key."""
     if isinstance(value, Mapping):
         lines = [f"{indent}{render(key)}:"]
         for name, item in value.items():
@@ -88,7 +88,7 @@ def block_lines(key: str, value: Value, indent: str, step: str, comments: Mappin
 
 
 def end_of_pair(text: str, key: Node, value: Node) -> int:
-    """Where the last character of a pair stands (exclusive), comments and trailing blank lines left out."""
+    """Return where the last character of a pair stands (exclusive), comments and trailing blank lines left out."""
     if value.kind == "scalar" and value.start == value.end:
         colon = text.find(":", key.end)
         return max(key.end, colon + 1)
@@ -113,7 +113,7 @@ def trailing_comment(text: str, offset: int) -> str:
 
 
 def indent_of(text: str, mapping: Node) -> str:
-    """What stands before the keys of a block mapping."""
+    """Return what stands before the keys of a block mapping."""
     first = mapping.pairs[0][0].start
     before = text[line_start(text, first) : first]
     return before if not before.strip() else " " * len(before.rstrip(" \t").rstrip("?-"))
@@ -241,7 +241,7 @@ def _widen(text: str, start: int, end: int) -> Splice:
 
 
 def _holds_text(text: str, node: Node) -> bool:
-    """Whether a line that starts with ``#`` inside the node may be text instead of a comment."""
+    """Return whether a line that starts with ``#`` inside the node may be text instead of a comment."""
     if node.kind == "scalar":
         return node.style in ("|", ">") or bool(_BREAK.search(text[node.start : node.end]))
     return any(_holds_text(text, child) for child in [*node.items, *(value for _, value in node.pairs)])

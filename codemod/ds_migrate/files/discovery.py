@@ -76,7 +76,7 @@ class Source:
         return Path(self.root_name)
 
     def read(self) -> bytes:
-        """The bytes, read now when they were not kept. Raises OSError."""
+        """Return the bytes, read now when they were not kept. Raises OSError."""
         return self.data if self.data is not None else read_file(self.name)
 
     def __repr__(self) -> str:

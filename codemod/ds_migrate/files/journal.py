@@ -1,4 +1,4 @@
-"""What the last runs wrote, kept beside the project, so that ``--undo`` can take it back.
+"""The journal of the last runs, kept beside the project, so that ``--undo`` can take it back.
 
 One JSON file a run, written before the first source file is touched, with the bytes each file had and the hash of what
 was written. ``.ds-migrate/`` ignores itself in git. A project may come from a stranger, with a journal in it: no link

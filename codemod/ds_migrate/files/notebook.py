@@ -103,7 +103,7 @@ class Cell:
 
     @property
     def foreign(self) -> bool:
-        """Whether the kernel does not run the cell as Python: another language's, or one that writes a file."""
+        """Return whether the kernel does not run the cell as Python: another language's, or one that writes a file."""
         return self.source.startswith("%%") and _PYTHON_CELL.match(self.source) is None
 
 
@@ -112,7 +112,7 @@ def _joined(source: str | list[str]) -> str:
 
 
 def _source_spans(text: str) -> dict[int, tuple[int, int]]:
-    """Where the ``source`` value of each cell stands: {cell index: (start, end)}."""
+    """Return where the ``source`` value of each cell stands: {cell index: (start, end)}."""
     spans: dict[int, tuple[int, int]] = {}
     path: list[str | int] = []  # of the container that is open: keys and indices from the root
     key: str | int = ""
@@ -164,7 +164,7 @@ def _value_like(old: str, source: str) -> str:
 
 
 def _hidden(lines: Sequence[str]) -> list[str]:
-    """The lines of a cell with IPython's own as comments, those that a backslash continues included."""
+    """Return the lines of a cell with IPython's own as comments, those that a backslash continues included."""
     result: list[str] = []
     continued = False
     for line in lines:

@@ -234,7 +234,7 @@ def _temporary(path: Path, data: bytes, like: os.stat_result | None) -> Path:
 
 
 def _content(path: Path) -> bytes | None:
-    """What the file holds now; None when it is not there. Raises RefusedError when it cannot be read."""
+    """Return what the file holds now; None when it is not there. Raises RefusedError when it cannot be read."""
     try:
         return read_file(str(path))
     except FileNotFoundError:

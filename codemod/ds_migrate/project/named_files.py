@@ -48,7 +48,7 @@ def _may_concern(source: Source, files: _Files) -> bool:
 
 
 class _Bases:
-    """Of one file: the words its classes are based on, and which modules its imports bind to which names."""
+    """The words that the classes of one file are based on, and the modules that its imports bind to names."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
