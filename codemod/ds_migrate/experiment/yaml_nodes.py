@@ -92,8 +92,13 @@ class YamlSource:
         return self.bom + text.encode("utf-8")
 
 
+_MOST_BYTES = 1 << 18  # ruamel.yaml takes about 30 s a MB
+
+
 def read_yaml(content: bytes) -> YamlSource:
-    """Parse a file. Raises UnreadableError for anything but YAML in UTF-8."""
+    """Parse a file. Raises UnreadableError for anything but YAML in UTF-8, and for more than 256 KiB."""
+    if len(content) > _MOST_BYTES:
+        raise UnreadableError(f"larger than {_MOST_BYTES >> 10} KiB", 1)
     bom = codecs.BOM_UTF8 if content.startswith(codecs.BOM_UTF8) else b""
     try:
         text = content[len(bom) :].decode("utf-8")

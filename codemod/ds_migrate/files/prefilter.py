@@ -57,10 +57,17 @@ def line_of_entrypoint(data: bytes, terms: Iterable[str]) -> int | None:
     if not wanted:
         return None
     text = data.decode("utf-16" if data.startswith(_UTF16) else "utf-8-sig", errors="replace")
-    match = re.search(
-        rf"^[ \t'\"]*entrypoint[^\n]*(?:\n[ \t]+[^\n]*|\n-[^\n]*)*?(?<!\w)(?:{wanted})(?!\w)", text, re.MULTILINE
-    )
-    return None if match is None else text.count("\n", 0, match.start()) + 1
+    word = re.compile(rf"(?<!\w)(?:{wanted})(?!\w)")
+    start = 0
+    for number, line in enumerate(text.split("\n"), 1):
+        begins = line.lstrip(" \t'\"").startswith("entrypoint")
+        if not line.startswith((" ", "\t", "-")):
+            start = 0
+        if begins and not start:
+            start = number
+        if start and word.search(line, line.index("entrypoint") if start == number else 0):
+            return start
+    return None
 
 
 def _longest_word(name: str) -> str:
