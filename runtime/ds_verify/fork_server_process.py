@@ -29,7 +29,7 @@ _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 
 @dataclass
 class _Server:
-    """The server's loop. children: process ids by the number that the client gave."""
+    """The server's loop. children: process ids by the client's number for them; extended servers have negative ones."""
 
     channel: socket.socket
     wakeup: socket.socket
@@ -41,7 +41,9 @@ class _Server:
         while True:
             ready, _, _ = select.select([self.channel, self.wakeup], [], [])
             if self.wakeup in ready:
-                self.wakeup.recv(1 << 12)
+                if signal.SIGTERM in self.wakeup.recv(1 << 12):
+                    self._end()
+                    return None
                 self._reap()
             if self.channel not in ready:
                 continue
@@ -50,8 +52,7 @@ class _Server:
             except ConnectionResetError:
                 received, files = b"", []
             if not received:
-                for pid in self.children.values():
-                    _kill(pid)
+                self._end()
                 return None
             *lines, self.received = (self.received + received).split(b"\n")
             for line in lines:
@@ -85,6 +86,16 @@ class _Server:
             _, status = os.waitpid(pid, 0)
             del self.children[number]
             self._send({"of": number, "code": os.waitstatus_to_exitcode(status)})
+
+    def _end(self) -> None:
+        """Kill the children with everything they started, and wait for their end."""
+        for number, pid in self.children.items():
+            if number < 0:
+                os.kill(pid, signal.SIGTERM)  # a server, which does the same
+            else:
+                _kill(pid)
+        for pid in self.children.values():
+            os.waitpid(pid, 0)
 
     def _send(self, message: Mapping[str, Any]) -> None:
         with contextlib.suppress(OSError):  # the loop reads the end of the channel next
@@ -136,11 +147,12 @@ def _serve(channel: socket.socket, preload: Sequence[str]) -> Mapping[str, Any] 
     ends = socket.socketpair()
     for end in ends:
         end.setblocking(False)
-    default = signal.signal(signal.SIGCHLD, lambda *_: None)
+    defaults = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGCHLD, signal.SIGTERM)}
     signal.set_wakeup_fd(ends[1].fileno())
     order = _Server(channel, ends[0]).serve()
     signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGCHLD, default)
+    for number, default in defaults.items():
+        signal.signal(number, default)
     for each in (channel, *ends):
         each.close()
     return order
