@@ -146,10 +146,11 @@ def _convert(sides: Sides, options: Options) -> None:
 
 
 def _findings(report: Report, folder: Path) -> list[tuple[str, Finding]]:
+    """Return the findings with the names of their files. Those that a comment accepts explain differences as well."""
     root = folder.resolve()
     found = []
-    for file, finding in report.findings():
-        path = file.path.resolve()
+    for named, finding in [*((file.path, finding) for file, finding in report.findings()), *report.accepted]:
+        path = named.resolve()
         found.append((str(path.relative_to(root)) if path.is_relative_to(root) else path.name, finding))
     return found
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from ds_migrate.findings import Finding, Severity
+from ds_migrate.options import Options
 from ds_verify import host_batches, weights
 from ds_verify.compare import compare
 from ds_verify.curves import curves
@@ -16,11 +17,12 @@ from ds_verify.record import Key, Record
 from ds_verify.select_trial import choose, plan_of
 from ds_verify.tolerance import Limits
 from ds_verify.verdict import explanations
-from ds_verify.working_copies import working_copy
+from ds_verify.working_copies import open_sides, working_copy
 from hypothesis import given
 from hypothesis import strategies as st
 from trial_runtime.train.config.errors import ConfigError
 
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 LOSS = Key("training", 3, "loss")
 BIAS = Key("state", 9, "model.bias")
 
@@ -224,6 +226,22 @@ def test_a_working_copy_copies_code_and_links_the_rest(tmp_path: Path) -> None:
     assert not (copy / ".git").exists()
     (copy / "a.py").write_text("changed")
     assert (source / "a.py").read_text() == "a.py"
+
+
+def test_a_finding_that_a_comment_accepts_may_still_explain_a_difference(tmp_path: Path) -> None:
+    (tmp_path / "trial").mkdir()
+    text = (FIXTURES / "guide/before/model_def.py").read_text(encoding="utf-8")
+    hook = (
+        "\n\nclass Saved(PyTorchCallback):\n"
+        "    def on_checkpoint_end(self, checkpoint_dir):  # ds-migrate: ignore[DSM350]\n"
+        "        print(checkpoint_dir)\n"
+    )
+    text = f"from determined.pytorch import PyTorchCallback\n{text}{hook}"
+    (tmp_path / "trial/model_def.py").write_text(text, encoding="utf-8")
+    sides = open_sides(tmp_path / "trial", tmp_path, None, None, Options())
+    assert [(name, f.severity) for name, f in sides.findings if f.code == "DSM350"] == [
+        ("model_def.py", Severity.REVIEW)
+    ]
 
 
 def test_a_curve_leaves_out_what_is_not_finite_and_draws_zero_at_the_foot() -> None:
