@@ -11,7 +11,7 @@ from pathlib import Path
 from equivalence.scenario import FIXTURES, NAMES
 
 # What a fixture that was run where it stands leaves behind.
-LEFT_BY_RUNS = ("__pycache__", "checkpoints", "runs")
+LEFT_BY_RUNS = (".ds-migrate", "__pycache__", "checkpoints", "runs")
 
 
 def migrate(name: str, destination: Path) -> subprocess.CompletedProcess[str]:
@@ -37,7 +37,8 @@ def main() -> int:
                 failed += 1
                 continue
             shutil.rmtree(FIXTURES / name / "after", ignore_errors=True)
-            shutil.copytree(Path(scratch, name), FIXTURES / name / "after")
+            left = shutil.ignore_patterns(*LEFT_BY_RUNS)
+            shutil.copytree(Path(scratch, name), FIXTURES / name / "after", ignore=left)
     return 1 if failed else 0
 
 

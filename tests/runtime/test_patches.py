@@ -42,7 +42,7 @@ def wrapped(context: Any, *arguments: Any, **config: Any) -> Any:
 
 @contextlib.contextmanager
 def messages_of(name: str) -> Iterator[list[str]]:
-    """The messages that a logger lets through."""
+    """The messages that a logger lets through at its usual level, whatever earlier tests made of it."""
     found: list[str] = []
 
     class Keep(logging.Handler):
@@ -52,8 +52,11 @@ def messages_of(name: str) -> Iterator[list[str]]:
     handler, logger = Keep(), logging.getLogger(name)
     logger.addHandler(handler)
     try:
-        yield found
+        with mock.patch.object(logger, "disabled", False), mock.patch.object(logger, "level", logging.WARNING):
+            logger.manager._clear_cache()  # type: ignore[attr-defined]
+            yield found
     finally:
+        logger.manager._clear_cache()  # type: ignore[attr-defined]
         logger.removeHandler(handler)
 
 

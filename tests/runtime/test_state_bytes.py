@@ -55,6 +55,7 @@ def config(stage: int, precision: str, offload: str) -> dict[str, Any]:
 
 def alive(parameters: list[nn.Parameter]) -> int:
     """The bytes of all tensors in this process; the garbage collector does not know a gradient nobody looked at."""
+    gc.collect()
     found = {}
     for item in itertools.chain(gc.get_objects(), parameters):
         if type(item) in (torch.Tensor, nn.Parameter):

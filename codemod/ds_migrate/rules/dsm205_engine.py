@@ -79,6 +79,8 @@ class _Names:
         always = ctx.configured.always if ctx.configured is not None else ()
         given = None if known else _given_hparams(ctx.plan.location)
         size = micro_batch_size(ctx.trial, self.context, asked, always if given is None else ())
+        if given is not None and "global_batch_size" in always:
+            size = f'{self.hparams}["global_batch_size"] // {self.context}.distributed.get_size()'
         values = [f'"train_micro_batch_size_per_gpu": {size},', *config_entries(ctx.plan)]
         condition = ctx.plan.autocast_condition
         if condition is not None:

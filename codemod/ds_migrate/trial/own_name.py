@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from ds_migrate.syntax.nodes import walk
+from ds_migrate.syntax.nodes import dotted, walk
 from ds_migrate.trial.model import Part, Trial
 
 _WITHOUT_TRIAL = frozenset({"__new__", "__init_subclass__", "__class_getitem__"})
@@ -20,9 +20,17 @@ def other_than_self(trial: Trial) -> tuple[Part, cst.FunctionDef, str] | None:
             name = _own_name(method)
             if name == "self" or name is None:
                 continue
+            if _is_called_through_class(part, method):
+                continue
             if any(isinstance(node, cst.Name) and node.value == name for node in walk(method.body)):
                 return part, method, name
     return None
+
+
+def _is_called_through_class(part: Part, method: cst.FunctionDef) -> bool:
+    """Return True for a function that is used as ``Trial.function`` alone: its first argument need not be the trial."""
+    used = {dotted(n.value) for n in part.file.nodes(cst.Attribute) if n.attr.value == method.name.value}
+    return used == {part.node.name.value}
 
 
 def _own_name(method: cst.FunctionDef) -> str | None:
