@@ -80,7 +80,7 @@ def counted(case: Case) -> float:
     def count(*_: Any) -> None:
         nonlocal most
         looks = [alive(parameters)]
-        for _ in range(5):  # gloo's thread lets go of the buffer that it reduced a moment after the reduction
+        for _look in range(5):  # gloo's thread lets go of the buffer that it reduced a moment after the reduction
             time.sleep(0.01)
             looks.append(alive(parameters))
         most = max(most, (min(looks) - before) / size)
