@@ -57,7 +57,7 @@ class EnginePlan:
 
 @dataclass(frozen=True, eq=False)
 class Blocked:
-    """The reason why a trial gets no engines, the line it stands in, and what would unblock it."""
+    """The reason why a trial gets no engines, its line, and what would unblock it."""
 
     trial: Trial
     file: SourceFile

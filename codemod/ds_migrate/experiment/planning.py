@@ -61,7 +61,7 @@ def plan(
     scripts: Mapping[Path, Sequence[ScriptRun]],
     target: str = "runtime",
 ) -> list[FileResult]:
-    """Return what becomes of the configs of converted trials; a file without news has no result.
+    """Return the results for the configs of converted trials; a file without news has none.
 
     A config is edited when it is ``named`` and every trial it runs was converted. No byte changes in one that runs a
     blocked trial, cannot be parsed, names a class that is not there, or whose edit would touch what an anchor shares.

@@ -292,7 +292,7 @@ def _is_pure(node: cst.CSTNode) -> bool:
 
 
 def _comment_lines(node: cst.CSTNode) -> list[cst.EmptyLine]:
-    """Return the comments of what goes, each on a line of its own (those above an ``if`` stay lines already)."""
+    """Return the comments of what goes, each on a separate line (those above an ``if`` stay lines already)."""
     if isinstance(node, cst.If):
         node = node.with_changes(leading_lines=[])
     return [cst.EmptyLine(comment=cst.Comment(text)) for text in comments(node)]

@@ -15,7 +15,7 @@ def fold(code: str, column: int) -> str:
 
 
 def _folded(line: str, column: int) -> list[str]:
-    """Return the line, or its outermost brackets opened: what is in them on lines of its own, one for each comma."""
+    """Return the line, or its outermost brackets opened: their contents on separate lines, one for each comma."""
     if column + len(line) <= WIDTH or "#" in line:
         return [line]
     places = _outermost(line)

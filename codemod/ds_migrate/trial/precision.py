@@ -25,7 +25,7 @@ _AUTOCASTS = frozenset(
 
 def autocast_blocks(trial: Trial) -> Iterator[tuple[SourceFile, cst.Call, cst.FunctionDef]]:
     """Yield the trial's autocast contexts outside of ``__init__``, without those that are always off: the file, the
-    call, and the method it stands in."""
+    call, and its method."""
     for part, function in trial.methods():
         if function.name.value == "__init__":
             continue
