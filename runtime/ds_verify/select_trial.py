@@ -13,7 +13,7 @@ from ds_migrate.options import Options
 from ds_migrate.pipeline import migrate
 from trial_runtime._cluster_info import ClusterInfo
 from trial_runtime._storage.urls import CheckpointStorage
-from trial_runtime.train.config import hparams
+from trial_runtime.search.space import is_space
 from trial_runtime.train.config.document import assign, load
 from trial_runtime.train.config.errors import ConfigError
 from trial_runtime.train.config.run_plan import RunPlan, make_plan
@@ -149,7 +149,7 @@ def _first_values(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[s
         name = f"{prefix}{key}"
         if not isinstance(value, Mapping):
             continue
-        if not hparams.is_space(value):
+        if not is_space(value):
             yield from _first_values(value, name + ".")
         elif value["type"] == "categorical" and len(value.get("vals") or []) > 1:
             yield name, value["vals"][0]

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from trial_runtime.search.space import SPACES, is_space
 from trial_runtime.train.config.errors import Problems, as_integer, did_you_mean, shown
 
-_SPACES = ("int", "double", "log", "categorical", "const")
 _BOUNDS = frozenset({"minval", "maxval", "vals", "val"})
 
 
@@ -49,18 +49,13 @@ def _is_meant_as_space(value: Mapping[str, Any]) -> bool:
     return isinstance(value.get("type"), str) and bool(value.keys() & _BOUNDS)
 
 
-def is_space(value: object) -> bool:
-    """Return whether ``value`` describes a search space or a typed constant, rather than a group of hyperparameters."""
-    return isinstance(value, Mapping) and value.get("type") in _SPACES
-
-
 def _group(
     tree: Mapping[str, Any], prefix: str, picks: dict[str, Any], missing: list[str], problems: Problems
 ) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for key, value in tree.items():
         name = f"{prefix}{key}"
-        if isinstance(value, Mapping) and (wrong := _wrong(value)) is not None:
+        if isinstance(value, Mapping) and (wrong := wrong_field(value)) is not None:
             field, allowed = wrong
             problems.add(f"hyperparameters.{name}.{field}", value.get(field), allowed)
             picks.pop(name, None)
@@ -78,12 +73,12 @@ def _group(
     return values
 
 
-def _wrong(space: Mapping[str, Any]) -> tuple[str, str] | None:
+def wrong_field(space: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return the wrong field of a search space and what is allowed there; None for a valid one and for a group."""
     if not is_space(space):
         if not _is_meant_as_space(space):
             return None
-        return "type", f"write one of {', '.join(_SPACES)}{did_you_mean(str(space['type']), _SPACES)}"
+        return "type", f"write one of {', '.join(SPACES)}{did_you_mean(str(space['type']), SPACES)}"
     kind = space["type"]
     if kind == "const":
         return None if "val" in space else ("val", "write the value of the constant")
