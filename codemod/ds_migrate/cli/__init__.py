@@ -11,24 +11,32 @@ from collections.abc import Sequence
 
 from ds_migrate.cli import commands
 from ds_migrate.cli.options_table import Arguments, parse
-from ds_migrate.cli.output import flushed, prepare_streams, warn
+from ds_migrate.cli.output import OutputError, flushed, prepare_streams, warn
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line (``sys.argv`` by default) and return its exit code; never raises."""
     prepare_streams()
     try:
-        return flushed(_run(parse(argv)))
-    except SystemExit as end:  # argparse: help and version are 0, wrong usage is 2
-        return flushed(end.code if isinstance(end.code, int) else 2)
+        return flushed(_exit_code(argv))
     except KeyboardInterrupt:
         warn("interrupted")
         return 130
-    except BrokenPipeError:
-        return flushed(0)
+    except OutputError as error:
+        warn(f"ds-migrate: the output cannot be written: {error}; give it another place and run again")
+        return 2
     except Exception:
         warn(traceback.format_exc(), "ds-migrate: this is a fault in ds-migrate itself; please report it")
         return 2
+
+
+def _exit_code(argv: Sequence[str] | None) -> int:
+    try:
+        return _run(parse(argv))
+    except SystemExit as end:  # argparse: help and version are 0, wrong usage is 2
+        return end.code if isinstance(end.code, int) else 2
+    except BrokenPipeError:
+        return 0
 
 
 def _run(arguments: Arguments) -> int:

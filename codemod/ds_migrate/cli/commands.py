@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ds_migrate.cli.options_table import Arguments, make_parser
-from ds_migrate.cli.output import here, is_on_terminal, present, print_lines, relative, warn
+from ds_migrate.cli.output import here, is_on_terminal, present, print_bytes, print_lines, relative, warn
 from ds_migrate.cli.progress import Progress
 from ds_migrate.files import git
 from ds_migrate.files.discovery import CONFIG_SUFFIXES, Source, discover, project_root
@@ -61,11 +61,11 @@ def convert_stdin(arguments: Arguments) -> int:
     if arguments.diff or arguments.check or arguments.format != "text":
         return _convert(sources, arguments)
     if source.data is None or not sources:
-        _print_bytes(data)
+        print_bytes(data)
         return 0
     report = _report_of(sources, arguments)
     own = next((file for file in report.files if file.path == source.path), None)
-    _print_bytes(data if own is None or own.after is None else own.after)
+    print_bytes(data if own is None or own.after is None else own.after)
     warn(*plain.finding_lines(report, plain.ORDER[:-1]))
     others = [str(file.path) for file in report.files if file is not own and file.to_write]
     if others:
@@ -165,11 +165,6 @@ def _write(report: Report, arguments: Arguments) -> None:
 def is_versioned(folder: str) -> bool:
     """Return whether a folder is in a work tree of git."""
     return git.work_tree(folder) is not None
-
-
-def _print_bytes(data: bytes) -> None:
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
 
 
 # -- other commands ---------------------------------------------------------------------------------------------------

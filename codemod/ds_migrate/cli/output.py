@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ds_migrate.cli.options_table import Arguments
@@ -25,26 +26,54 @@ def prepare_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
+class OutputError(Exception):
+    """Stdout takes no more: the disk is full, or the device failed."""
+
+
+@contextmanager
+def stdout_errors() -> Iterator[None]:
+    """Raise OutputError for what keeps stdout from being written; a reader who left stays a BrokenPipeError."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _redirect_to_nowhere(sys.stdout.fileno())
+        raise OutputError((error.strerror or type(error).__name__).lower()) from error
+
+
 def print_lines(lines: Iterable[str]) -> None:
-    """Print data to stdout."""
-    for line in lines:
-        print(line)
-    sys.stdout.flush()
+    """Print data to stdout. Raises OutputError."""
+    with stdout_errors():
+        for line in lines:
+            print(line)
+        sys.stdout.flush()
+
+
+def print_bytes(data: bytes) -> None:
+    """Write data to stdout. Raises OutputError."""
+    with stdout_errors():
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
 
 
 def warn(*lines: str) -> None:
-    """Print to stderr; a reader who left is no error."""
+    """Print to stderr; a reader who left, or a full disk, is no error."""
     try:
         for line in lines:
             print(line, file=sys.stderr)
-    except BrokenPipeError:
+    except OSError:
         _redirect_to_nowhere(sys.stderr.fileno())
 
 
 def flushed(code: int) -> int:
-    """Return ``code`` after a flush that survives a closed pipe, so that the interpreter's own flush does too."""
+    """Return ``code`` after a flush that survives a closed pipe, so that the interpreter's own flush does too.
+
+    Raises OutputError.
+    """
     try:
-        sys.stdout.flush()
+        with stdout_errors():
+            sys.stdout.flush()
     except BrokenPipeError:
         _redirect_to_nowhere(sys.stdout.fileno())
     return code
@@ -57,8 +86,9 @@ def present(report: Report, mode: Mode, command: Command, arguments: Arguments) 
     elif is_on_terminal(arguments):
         from ds_migrate.report import terminal
 
-        terminal.show(terminal.terminal_console(sys.stdout, arguments.color), report, mode, command, arguments.view)
-        sys.stdout.flush()
+        with stdout_errors():
+            terminal.show(terminal.terminal_console(sys.stdout, arguments.color), report, mode, command, arguments.view)
+            sys.stdout.flush()
     else:
         if mode is Mode.PREVIEW:
             _print_patch(report)
@@ -109,8 +139,7 @@ def _print_patch(report: Report) -> None:
 
     folder = here()
     base = patch_base(report, folder)
-    sys.stdout.buffer.write(patch(report, base))
-    sys.stdout.buffer.flush()
+    print_bytes(patch(report, base))
     if base != folder:
         warn(f"note: names in the patch are relative to {visible(str(base))}")
 

@@ -164,7 +164,7 @@ class Resolver:
 
 def _mentions(source: Path, pattern: bytes, name: str) -> bool:
     try:
-        return re.search(pattern % re.escape(name.encode()), source.read_bytes()) is not None
+        return re.search(pattern % re.escape(os.fsencode(name)), source.read_bytes()) is not None
     except OSError:
         return False
 

@@ -6,6 +6,7 @@ the scripts that run it: a ``ConversionGroup``.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -321,7 +322,7 @@ class Project:
         if self._importers is None:
             self._importers = {}
             paths = {t.path for t in self.trials.values()}
-            stems = {(p.parent.name if p.name == "__init__.py" else p.stem).encode() for p in paths}
+            stems = {os.fsencode(p.parent.name if p.name == "__init__.py" else p.stem) for p in paths}
             for path in self._mentioning(stems, self._concerned):
                 facts = self.facts(path)
                 for imported in facts.imports if facts is not None else []:

@@ -171,7 +171,6 @@ def _from_import(ctx: RuleContext, file: SourceFile, node: cst.ImportFrom) -> No
     if new != module and node.module is not None:
         file.replace(node.module, new)
     if gone:
-        file.keep_comments(node, *gone)
         file.change(node, lambda updated: _without(updated, {i for i, a in enumerate(node.names) if a in gone}))  # type: ignore[arg-type]
     ctx.converted(CODE, file, node, f"{new} has what the trial needs, under the names it knows")
 

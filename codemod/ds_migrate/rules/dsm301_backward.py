@@ -157,7 +157,6 @@ def _name_arguments(backward: Backward) -> None:
         elif keyword in ("gradient", "create_graph") or (
             keyword is None and call.args.index(arg) in (first, first + 2)
         ):
-            file.keep_comments(call, arg)
             file.change(arg, lambda _: cst.RemoveFromParent())
     if len(call.args) > first:
         file.change(call, trim_comma)

@@ -106,7 +106,6 @@ def _gated(ctx: RuleContext, step: Step) -> bool:
 
 def _rewrite(ctx: RuleContext, step: Step) -> None:
     file = step.use.file
-    file.keep_comments(step.call, step.call)
     averages = ctx.plan.averages_late and not step.is_manual
     if not _gated(ctx, step) and not averages:
         file.change(

@@ -144,7 +144,6 @@ def _beside(ctx: RuleContext, file: SourceFile) -> str:
 
 
 def _remove(file: SourceFile, call: cst.Call, given: cst.Arg) -> None:
-    file.keep_comments(call, given)
     file.change(given, lambda _: cst.RemoveFromParent())
     file.change(call, trim_comma)
 

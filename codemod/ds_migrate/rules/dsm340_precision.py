@@ -140,7 +140,6 @@ def _scaler(ctx: RuleContext, use: ContextUse) -> None:
         if not (file.names.qualified(made.func) or "").endswith("GradScaler"):
             _unseen(ctx, use)
             return
-        file.keep_comments(call, call)
         file.replace(call, f"{expression_text(made.func)}(enabled=False)")
     elif isinstance(file.parent(call), cst.Expr):
         remove_statement(file, call)
@@ -165,7 +164,6 @@ def _disable(ctx: RuleContext, use: ContextUse, name: str | None) -> None:
                         "GradScaler"
                     ):
                         if use.file.edits.once(inner, CODE):
-                            use.file.keep_comments(inner, inner)
                             use.file.replace(inner, f"{expression_text(inner.func)}(enabled=False)")
                         found = True
     if not found:

@@ -75,8 +75,10 @@ def schedule_callback(ctx: RuleContext, file: SourceFile) -> str:
 
 
 def _above_trials(ctx: RuleContext, file: SourceFile, text: str) -> None:
-    first = min(ctx.context_names[file].classes, key=file.position)  # the file's other trials use it too
-    file.before(first, text, above_comments=True)
+    """Write a class above the file's first trial, and above the classes around that: methods do not see their names."""
+    first = min(ctx.context_names[file].classes, key=file.position)
+    outer = [node for node in file.ancestors(first) if isinstance(node, cst.ClassDef)]
+    file.before([first, *outer][-1], text, above_comments=True)
 
 
 def register_callbacks(ctx: RuleContext, attribute: str) -> None:

@@ -29,7 +29,6 @@ def unwrap(wrap: Wrap, rule: str, suffix: str = "", bare: bool = False) -> None:
         file.remove(_removable(parent, statement))
         return
     argument = next(a for a in wrap.call.args if a.value is wrap.argument)
-    file.keep_comments(wrap.call, *(a for a in wrap.call.args if a is not argument))
 
     def take_argument(updated: cst.CSTNode) -> cst.CSTNode:
         assert isinstance(updated, cst.Call)
@@ -52,7 +51,6 @@ def collect(ctx: RuleContext, use: ContextUse, argument: cst.BaseExpression, rul
     if call is None or not file.edits.once(call, rule):
         return
     position = next(i for i, a in enumerate(call.args) if a.value is argument)
-    file.keep_comments(call, *(a for i, a in enumerate(call.args) if i != position))
 
     def rewrite(updated: cst.CSTNode) -> cst.CSTNode:
         assert isinstance(updated, cst.Call) and isinstance(updated.func, cst.Attribute)

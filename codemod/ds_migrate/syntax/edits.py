@@ -2,17 +2,18 @@
 
 Rules never rewrite a tree themselves: they say "this expression becomes that", "this statement goes", "these lines
 come before it", and one transformer does it all. Comments of a statement that goes move to the next one, so that no
-comment is ever lost.
+comment is ever lost. Those of expressions that go move above their statement.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 import libcst as cst
 
-from ds_migrate.syntax.nodes import comments, walk
+from ds_migrate.syntax.nodes import comments, own_comments, walk
 
 Change = Callable[[cst.CSTNode], "cst.CSTNode | cst.RemovalSentinel | cst.FlattenSentinel[cst.CSTNode]"]
 Text: TypeAlias = str | Callable[[cst.CSTNode], str]
@@ -181,14 +182,7 @@ class _Rewriter(cst.CSTTransformer):
         node = updated_node
         for change in edits._changes.get(original_node, ()):
             node = change(node)
-        kept = edits._kept_comments.get(original_node)
-        if kept and isinstance(node, (cst.SimpleStatementLine, cst.BaseCompoundStatement)):
-            lines = [cst.EmptyLine(comment=cst.Comment(text)) for text in kept]
-            node = node.with_changes(leading_lines=[*node.leading_lines, *lines])
-        elif kept and isinstance(node, cst.FlattenSentinel):
-            first, *others = node
-            lines = [cst.EmptyLine(comment=cst.Comment(text)) for text in kept]
-            node = cst.FlattenSentinel([first.with_changes(leading_lines=[*lines, *first.leading_lines]), *others])
+        node = _with_comments(node, edits._kept_comments.get(original_node, []))
         if original_node in edits._gone:
             if isinstance(original_node, cst.BaseSmallStatement):
                 return cst.RemoveFromParent()
@@ -199,6 +193,8 @@ class _Rewriter(cst.CSTTransformer):
             statements = edits._expand(node, edits._expanded[original_node])
             in_line = isinstance(node, cst.SimpleStatementLine)
             node = cst.FlattenSentinel(statements) if in_line else cst.IndentedBlock(statements)
+        if isinstance(original_node, (cst.SimpleStatementLine, cst.BaseCompoundStatement)):
+            node = _with_comments(node, _lost(original_node, node))
         above, before, after = (
             [edits.lines(code) for code in found.get(original_node, ())]
             for found in (edits._above, edits._before, edits._after)
@@ -210,6 +206,29 @@ class _Rewriter(cst.CSTTransformer):
         if isinstance(original_node, (cst.IndentedBlock, cst.Module)):
             return _settle(node)
         return node
+
+
+def _with_comments(node: Any, texts: list[str]) -> Any:
+    """Return a statement, or the first of those that replace it, with comments above it."""
+    if not texts:
+        return node
+    lines = [cst.EmptyLine(comment=cst.Comment(text)) for text in texts]
+    if isinstance(node, cst.FlattenSentinel):
+        first, *others = node
+        return cst.FlattenSentinel([first.with_changes(leading_lines=[*lines, *first.leading_lines]), *others])
+    return node.with_changes(leading_lines=[*node.leading_lines, *lines])
+
+
+def _lost(before: cst.CSTNode, after: Any) -> list[str]:
+    """Return the comments of a statement, those of its blocks left out, that it no longer has."""
+    statements = after if isinstance(after, cst.FlattenSentinel) else [after]
+    there = Counter(text for statement in statements for text in own_comments(statement))
+    lost = []
+    for text in own_comments(before):
+        there[text] -= 1
+        if there[text] < 0:
+            lost.append(text)
+    return lost
 
 
 # Stands in for a removed statement until its block is settled: libcst itself would drop an empty line, comments too.

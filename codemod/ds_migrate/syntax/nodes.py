@@ -186,6 +186,20 @@ def comments(*nodes: cst.CSTNode) -> list[str]:
     return collector.found
 
 
+class _OwnCommentCollector(_CommentCollector):
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        return not isinstance(node, cst.BaseSuite) and super().on_visit(node)
+
+
+def own_comments(statement: cst.CSTNode) -> list[str]:
+    """Return every comment of a statement, those of the blocks below it left out, in source order."""
+    if isinstance(statement, cst.SimpleStatementLine):
+        return comments(statement)
+    collector = _OwnCommentCollector()
+    statement.visit(collector)
+    return collector.found
+
+
 def expression_text(node: cst.BaseExpression) -> str:
     """Return the expression on one line."""
     return " ".join(code(node).split())

@@ -52,7 +52,12 @@ class SourceFile:
         except (UnicodeDecodeError, LookupError, SyntaxError, RecursionError) as error:
             raise SourceError(Code.UNREADABLE_SOURCE, f"cannot be read as Python: {error}") from error
         self._text = ModuleText(self.module)
-        if self._encode(self._text.text) != data:
+        try:
+            is_lossless = self._encode(self._text.text) == data
+        except UnicodeError as error:  # some codecs only decode
+            message = f"its encoding, {self.module.encoding}, cannot write this file back: {error}"
+            raise SourceError(Code.NOT_LOSSLESS, message) from error
+        if not is_lossless:
             raise SourceError(Code.NOT_LOSSLESS, "libcst cannot print this file back byte for byte")
         self._index = NodeIndex(self.module)
         self.edits = Edits(self.module)
@@ -137,17 +142,13 @@ class SourceFile:
     def remove(self, statement: cst.CSTNode) -> None:
         """Drop a statement (a line, or one small statement of a line); its comments stay."""
         inside = statement.body if isinstance(statement, cst.SimpleStatementLine) else [statement]
-        self.keep_comments(statement, *inside)
+        found = comments(*inside)
+        if found:
+            around = self.statement(statement)
+            self._claim(around)
+            self.edits.keep_comments(around, found)
         self._claim(statement)
         self.edits.remove(statement)
-
-    def keep_comments(self, node: cst.CSTNode, *going: cst.CSTNode) -> None:
-        """Move comments inside ``going``, a part of the statement of ``node``, above that statement."""
-        found = comments(*going)
-        if found:
-            statement = self.statement(node)
-            self._claim(statement)
-            self.edits.keep_comments(statement, found)
 
     def mark(self, node: cst.CSTNode, code: str, message: str, help: str) -> None:  # noqa: A002
         """Leave a marker above the statement that holds the node, unless a comment accepts the finding."""

@@ -1,0 +1,139 @@
+"""Files that nobody writes on purpose: names that are no text, odd encodings, comments in odd places."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import examples
+import pytest
+from ds_migrate.findings import TrialStatus
+from ds_migrate.options import Options
+from guarantees import assert_guaranteed, assert_stable
+
+WRAP = "        self.model = self.context.wrap_model(Net())\n"
+CONFIG = "entrypoint: model_def:MyTrial\nhyperparameters:\n  global_batch_size: 4\n"
+
+
+def with_model(lines: str) -> str:
+    """A trial that makes its model with these lines."""
+    source = examples.module()
+    assert WRAP in source
+    return source.replace(WRAP, textwrap.indent(lines, 8 * " "))
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "self.model = Net()\nself.model = self.context.wrap_model(  # kept\n    self.model\n)\nself.model.to(device)\n",
+        "self.model = Net()\nself.context.wrap_model(  # kept\n    self.model  # kept\n)\nself.model.to(device)\n",
+        "net = self.context.wrap_model(\n    # kept\n    Net()\n    # kept\n)\nself.model = net.to(device)\n",
+        "self.model = (\n    # kept\n    self.context  # kept\n    .wrap_model(Net())  # kept\n)\n",
+        "self.model = self.context.wrap_model(\n    Net(),  # kept\n    # kept\n).to(device)  # kept\n",
+    ],
+)
+def test_a_comment_in_a_call_that_goes_stays(lines: str, tmp_path: Path) -> None:
+    result = examples.convert(tmp_path, with_model(lines))
+    assert examples.problems(result) == []
+    assert result.after is not None
+    assert result.after.count(b"# kept") == lines.count("# kept")
+    assert_guaranteed(result.before or b"", result.after)
+
+
+def test_a_comment_in_the_header_of_a_statement_stays(tmp_path: Path) -> None:
+    source = examples.module().replace(
+        "def train_batch(self, batch: TorchData, epoch_idx: int, batch_idx: int)",
+        "def train_batch(\n        self,  # kept 1\n        batch: TorchData,  # kept 2\n        # kept 3\n"
+        "        epoch_idx: int,\n        batch_idx: int,  # kept 4\n    )",
+    )
+    result = examples.convert(tmp_path, source)
+    assert examples.problems(result) == []
+    assert_guaranteed(source.encode(), result.after or b"")
+
+
+@pytest.mark.parametrize("name", [b"model_\xff.py", b"\xfe\xff.py", b"a\nb.py", b"\x1b[31m.py", b"x" * 200 + b".py"])
+def test_a_name_of_any_bytes_is_converted_and_the_others_too(name: bytes, tmp_path: Path) -> None:
+    odd = Path(os.fsdecode(name))
+    (tmp_path / odd).write_text(examples.module())
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "plain/model_def.py").write_text(examples.module())
+    (tmp_path / "plain/const.yaml").write_text(CONFIG)
+    report = examples.run(tmp_path)
+    assert {trial.status for _, trial in report.trials()} == {TrialStatus.CONVERTED}
+    assert len(list(report.trials())) == 2
+
+
+def test_a_folder_of_any_bytes_is_converted_with_its_config(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"n\xff")
+    folder.mkdir()
+    (folder / "model_def.py").write_text(examples.module())
+    (folder / "const.yaml").write_text(CONFIG)
+    report = examples.run(tmp_path)
+    assert sorted(file.path.name for file in report.files if file.to_write) == [
+        "const.yaml",
+        "ds_config.json",
+        "model_def.py",
+    ]
+
+
+@pytest.mark.parametrize("encoding", ["idna", "punycode", "rot13", "hex", "undefined", "unicode_escape", "utf-16"])
+def test_an_encoding_that_cannot_be_written_is_a_finding_about_the_file(encoding: str, tmp_path: Path) -> None:
+    result = examples.convert(tmp_path, f"# coding: {encoding}\n{examples.module()}")
+    assert result.after is None
+    assert {finding.code for finding in result.findings} <= {"DSM001", "DSM002"}
+    assert result.findings
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-7", "big5", "iso2022_jp", "raw_unicode_escape", "utf_8_sig"])
+def test_an_encoding_that_can_be_written_is_kept(encoding: str, tmp_path: Path) -> None:
+    source = f"# coding: {encoding}\n{examples.module()}"
+    result = examples.convert(tmp_path, source)
+    assert examples.problems(result) == []
+    assert_guaranteed(source.encode(), result.after or b"")
+
+
+GAN_INIT = """def __init__(self, context: PyTorchTrialContext) -> None:
+    self.context = context
+    self.generator = self.context.wrap_model(Generator())
+    self.discriminator = self.context.wrap_model(Discriminator())
+    self.opt_g = self.context.wrap_optimizer(torch.optim.Adam(self.generator.parameters()))
+    self.opt_d = self.context.wrap_optimizer(torch.optim.Adam(self.discriminator.parameters()))
+"""
+
+
+@pytest.mark.parametrize("around", ["class Outer:", "class Outer:\n    class Inner:", "class Outer(Base):  # why"])
+def test_a_nested_trial_sees_the_helpers_that_are_written_for_it(around: str, tmp_path: Path) -> None:
+    """A method does not see the names of a class around its own."""
+    head, _, trial = examples.module(GAN_INIT).partition("class MyTrial")
+    depth = 4 * len(around.splitlines())
+    source = f"{head}{around}\n{textwrap.indent('class MyTrial' + trial, depth * ' ')}"
+    result = examples.convert(tmp_path, source, options=Options(target="determined"))
+    assert examples.problems(result) == []
+    tree = ast.parse(result.after or b"")
+    names = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+    assert names == ["EngineModule", "Outer"]
+
+
+@pytest.mark.parametrize("arguments", [[], ["--format", "json"], ["--check"], ["--color", "always"]])
+def test_a_full_disk_under_stdout_is_one_clear_line(arguments: list[str], tmp_path: Path) -> None:
+    (tmp_path / "model_def.py").write_text(examples.module())
+    with Path("/dev/full").open("wb") as full:
+        command = [sys.executable, "-m", "ds_migrate", *arguments, str(tmp_path)]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert "the output cannot be written: no space left on device" in done.stderr
+    assert "Traceback" not in done.stderr and "fault" not in done.stderr
+
+
+def test_a_full_disk_under_stdout_does_not_undo_what_was_written(tmp_path: Path) -> None:
+    (tmp_path / "model_def.py").write_text(examples.module())
+    with Path("/dev/full").open("wb") as full:
+        command = [sys.executable, "-m", "ds_migrate", "--write", str(tmp_path)]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert (tmp_path / "ds_config.json").exists()
+    assert_stable(tmp_path)
