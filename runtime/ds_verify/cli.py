@@ -71,6 +71,7 @@ def parser() -> argparse.ArgumentParser:
         help="change the converted trial's DeepSpeed config: bf16.enabled=true",
     )
     made.add_argument("--oracle", choices=("runtime", "determined"), default="runtime", help="what trains the original")
+    made.add_argument("--no-resume", action="store_true", help="train in one go, without a checkpoint in the middle")
     made.add_argument("--tolerance", type=float, metavar="X", help="in place of the one that a control run shows")
     made.add_argument(
         "--timeout", type=float, default=600.0, metavar="S", help="seconds without a batch (default: 600)"
@@ -136,6 +137,7 @@ def _verify(options: argparse.Namespace) -> int:
         device=_device(options.device, max(options.ranks)),
         zero_sweep=options.zero_sweep,
         oracle=options.oracle == "determined",
+        resumes=not options.no_resume,
         tolerance=options.tolerance,
         idle=options.timeout,
         deepspeed=dict(split_assignment("--deepspeed", text) for text in options.deepspeed),
@@ -150,6 +152,7 @@ def _verify(options: argparse.Namespace) -> int:
         found = Verification(sides, choose(sides.original, config, options.trial, picks), settings)
         with console.progress_bar(talk) as bar:
             trainings = Trainings(sides, found.choice, settings, work, console.progress_reporter(bar), launchers)
+            found.replaces_cuda = trainings.replaces_cuda
             for trained in trainings.rounds():
                 found.add(trained)
         console.show(Console(highlight=False, markup=False, emoji=False), found)
@@ -159,14 +162,14 @@ def _verify(options: argparse.Namespace) -> int:
             talk.print(f"report: {path}", soft_wrap=True)
         if step := _next(options, context, found):
             talk.print(f"next: {step}", soft_wrap=True)
-    if found.failure is not None:
-        return NOT_RUN
-    return SAME if found.same else DIFFERENT
+    if found.outcomes and not found.same:
+        return DIFFERENT
+    return SAME if found.same and found.is_complete else NOT_RUN
 
 
 def _next(options: argparse.Namespace, context: Path, found: Verification) -> str:
     """Return the next command to type; empty where the sides differ for no known reason."""
-    if found.failure is not None:
+    if not found.outcomes:
         return ""
     if not found.same:
         codes = sorted({finding.code for _, finding in found.explanations})

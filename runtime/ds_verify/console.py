@@ -18,7 +18,7 @@ _SHOWN = 5
 
 
 def progress_bar(console: Console) -> Progress:
-    """Return a bar that shows which run trains; it shows nothing where stderr is not a terminal."""
+    """Return a bar that shows which run trains; where stderr is not a terminal, lines take its place."""
     return Progress(
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),
@@ -35,29 +35,43 @@ def progress_bar(console: Console) -> Progress:
 def progress_reporter(bar: Progress) -> Callable[[runs.Progress], None]:
     """Return a function that shows a verification's progress on `bar`."""
     task = bar.add_task("preparing both sides", total=None)
+    shown: set[str] = set()
 
     def report(progress: runs.Progress) -> None:
         description = f"run {progress.number} of {progress.runs}: {progress.run}"
         bar.update(task, description=description, completed=progress.trained, total=progress.total)
+        if not bar.console.is_terminal and progress.run not in shown:
+            shown.add(progress.run)
+            bar.console.print(f"{description}, {progress.trained} of {progress.total} batches", soft_wrap=True)
 
     return report
 
 
 def show(console: Console, found: Verification) -> None:
-    """Print the table of comparisons, what parted, what it costs, and the verdict."""
+    """Print errors, the table of comparisons, what parted, what it costs, and the verdict."""
+    for title, text in found.tracebacks:
+        console.print(Text(f"{title}:\n{visible_lines(text)}\n", style="red"), soft_wrap=True)
     choice = found.choice
     console.print(Text(f"trial    {visible(choice.trial)}" + (f" ({choice.config})" if choice.config else "")))
     console.print(Text(f"sides    {visible(found.sides.how)}"))
     if choice.picked:
         values = ", ".join(f"{name}={value}" for name, value in choice.picked.items())
         console.print(Text(f"hparams  {visible(values)} (first values of search spaces; --hparam picks others)"))
+    if found.replaces_cuda:
+        console.print(Text("device   cpu; what the code sends to CUDA stays on the CPU, on both sides"))
+    if choice.others:
+        names = visible(", ".join(choice.others))
+        console.print(Text(f"others   not verified: {names} (--trial or --config)"), soft_wrap=True)
     console.print()
     if found.outcomes:
         console.print(_comparisons(found))
     for outcome in found.outcomes:
         if outcome.differences:
             console.print(_differences(outcome))
-    console.print(_costs(found))
+    if any(figures for _, figures, _ in found.costs()):
+        console.print()
+        console.print(_costs(found))
+    console.print()
     for label, _, reason in found.costs():
         if reason:
             console.print(Text(f"{label} did not train: {visible(reason)}", style="yellow"), soft_wrap=True)
@@ -69,9 +83,13 @@ def show(console: Console, found: Verification) -> None:
         console.print(Text(f"driven by noise ({moved}): {most}{more}", style="dim"), soft_wrap=True)
     for file, finding in found.explanations:
         console.print(Text(f"may explain it: {file}:{finding.line} {finding.code} {finding.message}", style="yellow"))
-    if found.failure is not None:
-        console.print(Text(visible_lines(found.failure), style="red"))
-    style = "bold green" if found.same else "bold red"
+    for outcome in found.outcomes:
+        for name, key in outcome.moved.items():
+            note = (
+                f"{name} counts samples; with {outcome.label}, from {key.kind} batch {key.step} on, one falls otherwise"
+            )
+            console.print(Text(f"{visible(note)}, as rounding may have it", style="dim"), soft_wrap=True)
+    style = "bold red" if not found.same else "bold green" if found.is_complete else "bold yellow"
     console.print(Text(visible(found.headline), style=style), soft_wrap=True)
 
 
@@ -82,7 +100,8 @@ def visible_lines(text: str) -> str:
 
 def _comparisons(found: Verification) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("", "values", "largest gap", "limit", "where", ""):
+    where = "where" if any(outcome.largest and outcome.largest[0] for outcome in found.outcomes) else ""
+    for heading in ("", "values", "largest gap", "limit", where, ""):
         table.add_column(heading, justify="right" if heading in ("values", "largest gap", "limit") else "left")
     for outcome in found.outcomes:
         gap, key, limit = outcome.largest or (None, None, None)

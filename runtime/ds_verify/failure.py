@@ -15,10 +15,12 @@ class Failure:
 
     Attributes:
         step: micro-batches trained before. text: the traceback, or the end of the output.
+        resuming: whether it ended where it was resumed from the checkpoint in the middle.
     """
 
     step: int
     text: str
+    resuming: bool = False
 
     @property
     def reason(self) -> str:
@@ -29,3 +31,10 @@ class Failure:
             return next((line for line in reversed(lines) if line), "ended without output")
         words = " ".join(lines[errors[-1] :])
         return words if len(words) <= _LENGTH else f"{words[:_LENGTH]}..."
+
+    @property
+    def occasion(self) -> str:
+        """What it was doing where training itself works, for a sentence that ends there; else empty."""
+        if not self.resuming:
+            return ""
+        return f" once it is resumed after {self.step} batches (--no-resume compares without that)"

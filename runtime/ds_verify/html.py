@@ -60,7 +60,7 @@ def render(found: Verification) -> str:
         + (f"; config {escape(str(found.choice.config))}" if found.choice.config else "")
         + "</p>",
         f'<div class="verdict {state}">{escape(found.headline)}</div>',
-        *(f'<pre class="log">{escape(found.failure)}</pre>' for _ in [0] if found.failure is not None),
+        *(f'<p>{escape(title)}:</p><pre class="log">{escape(text)}</pre>' for title, text in found.tracebacks),
         *_explanations(found),
         *_comparisons(found),
         *_noise(found),
@@ -118,7 +118,7 @@ def _comparisons(found: Verification) -> Iterator[str]:
         f'<p class="soft">Compared: every training metric of each batch, learning rates, norms of weights and buffers '
         f"after each optimizer step, validation metrics, and every initial and final parameter and buffer of every "
         f"rank, over {settings.steps} batches"
-        f"{'' if settings.oracle else ', saved and resumed in the middle'}. A value differs when its gap exceeds "
+        f"{', saved and resumed in the middle' if settings.is_resumed else ''}. A value differs when its gap exceeds "
         f"{rule}.</p>"
     )
 

@@ -31,6 +31,7 @@ class Job:
         resumed: save and resume in the middle. validates: validate four times, not only at the end.
         nudge: move each initial weight by one ulp.
         host_batches: let batches raise where a GPU would.
+        replaces_cuda: let tensors stay on the CPU that are sent to a GPU.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Job:
     validates: bool = True
     nudge: bool = False
     host_batches: bool = False
+    replaces_cuda: bool = False
 
 
 class JobRunner:
@@ -80,7 +82,8 @@ class JobRunner:
         Args:
             jobs: each of another name.
             at_once: how many train at the same time.
-            progress: called from time to time with a job's name and the number of micro-batches it has trained.
+            progress: called at a job's start, from time to time, and at its end, with its name and the number of
+                micro-batches it has trained.
             required: the name of the job without which the others are worth nothing.
 
         Returns:
@@ -95,11 +98,15 @@ class JobRunner:
             while waiting or running:
                 while waiting and len(running) < at_once:
                     job = waiting.pop(0)
+                    progress(job.name, 0)
                     running.append(_Running(job, self._launcher(job), self._folder, self.records))
                 self._launcher(running[-1].job).wait(_POLL_SECONDS)
                 for each in [each for each in running if each.is_over(self._idle, progress)]:
                     running.remove(each)
-                    if failure := each.end():
+                    failure = each.end()
+                    if failure is None:
+                        progress(each.job.name, each.job.steps)
+                    else:
                         failures[each.job.name] = failure
                         if each.job.name == required:
                             return failures

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils._pytree import tree_leaves
 
 from ds_verify import host_batches as host
 from ds_verify import weights
@@ -47,6 +48,8 @@ class Observation:
         times: seconds that each micro-batch after the first took, without validations and reports.
         samples: in a micro-batch of all ranks. precision: the coarsest that a weight has.
         zero_stages: the ZeRO stage of each engine.
+        training_samples: the sizes of this rank's training batches. validation_samples: of the batches of its last
+            validation. Only of a PyTorchTrial.
     """
 
     steps: int
@@ -65,6 +68,8 @@ class Observation:
     samples: int | None = None
     precision: str = "float32"
     zero_stages: list[int] = field(default_factory=list)
+    training_samples: set[int] = field(default_factory=set)
+    validation_samples: list[int] = field(default_factory=list)
     finished: bool = False
 
     def lengths(self, accumulation: int) -> tuple[int, int, int]:
@@ -128,6 +133,8 @@ def _fit(fit: Callable[..., None], trial: Any, context: Any, units: ModuleType, 
     recorder = _recorder(units.PyTorchCallback)(observation, trial, context, window)
     callbacks = trial.build_callbacks
     trial.build_callbacks = lambda: {**(callbacks() or {}), "ds_verify": recorder}
+    if not engines:
+        _count_samples(trial, observation)
     _time_batches(trial, observation)
     fit(
         max_length=units.Batch(end // batch),
@@ -184,6 +191,9 @@ def _recorder(base: type) -> type:
                 self.record.add(Key("norm", seen.trained, name, RANK), norm)
             seen.report_progress(seen.trained)
 
+        def on_validation_start(self) -> None:
+            self.observation.validation_samples = []
+
         def on_validation_end(self, metrics: dict[str, Any]) -> None:
             if RANK == 0:
                 self.record.add_metrics("validation", self.observation.trained, numbers(metrics))
@@ -228,13 +238,39 @@ def add_weights(record: Record, kind: Any, step: int, trial: object, home: str) 
     record.aliases.update(aliases)
 
 
+def _count_samples(trial: Any, observation: Observation) -> None:
+    """Keep the sizes of the batches that a PyTorchTrial gets."""
+
+    def counting(method: Callable[..., Any], add: Callable[[int], object]) -> Callable[..., Any]:
+        @functools.wraps(method)
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            add(_size(args[0] if args else kwargs.get("batch")))
+            return method(*args, **kwargs)
+
+        return counted
+
+    trial.train_batch = counting(trial.train_batch, observation.training_samples.add)
+    if _is_defined(trial.evaluate_batch):
+        trial.evaluate_batch = counting(trial.evaluate_batch, lambda size: observation.validation_samples.append(size))
+
+
+def _size(batch: Any) -> int:
+    """Return the samples of a batch: the first dimension of its first tensor; 0 where there is none."""
+    tensors = (leaf for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor) and leaf.dim())
+    return next((len(tensor) for tensor in tensors), 0)
+
+
 def _mark_batches(trial: Any) -> None:
     """Let the trial get marked batches; the rest of its arguments stay as they are."""
     for name in ("train_batch", "evaluate_batch", "evaluate_full_dataset"):
         method = getattr(trial, name, None)
-        # A base's own method stands for one that the trial does not define.
-        if method is not None and not method.__module__.startswith("trial_runtime."):
+        if method is not None and _is_defined(method):
             setattr(trial, name, _with_first_argument(method, host.MarkedBatches))
+
+
+def _is_defined(method: Any) -> bool:
+    """Return whether the user's code defines a method; a base class has one for each that a trial may leave out."""
+    return str(method.__module__).partition(".")[0] not in ("trial_runtime", "determined")
 
 
 def _with_first_argument(method: Callable[..., Any], change: Callable[[Any], Any]) -> Callable[..., Any]:

@@ -10,9 +10,10 @@ from typing import Any
 
 from ds_migrate.findings import Finding
 
+from ds_verify.failure import Failure
 from ds_verify.runs import Round, Settings, Training
 from ds_verify.select_trial import Choice
-from ds_verify.verdict import Outcome, explanations, headline, outcome
+from ds_verify.verdict import Outcome, explanations, headline, outcome, ranks_named
 from ds_verify.working_copies import Sides
 
 _PACKAGES = ("ds-migrate", "torch", "deepspeed", "numpy", "determined")
@@ -22,7 +23,9 @@ _PACKAGES = ("ds-migrate", "torch", "deepspeed", "numpy", "determined")
 class Verification:
     """Both sides, the runs and their outcomes.
 
-    failure: why the original itself does not train; then there is no verdict.
+    failure: why the original itself does not train, with its number of ranks. Where fewer ranks were compared before,
+        there is a verdict nevertheless.
+    replaces_cuda: whether a stand-in keeps on the CPU what the code sends to CUDA.
     """
 
     sides: Sides
@@ -30,14 +33,14 @@ class Verification:
     settings: Settings
     rounds: list[Round] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
-    failure: str | None = None
+    failure: tuple[int, Failure] | None = None
+    replaces_cuda: bool = False
 
     def add(self, trained: Round) -> None:
         """Add the runs with one number of ranks."""
         self.rounds.append(trained)
         if trained.original.failure is not None:
-            ranks = "1 rank" if trained.ranks == 1 else f"{trained.ranks} ranks"
-            self.failure = f"the original does not train with {ranks}: {trained.original.failure.text.strip()}"
+            self.failure = trained.ranks, trained.original.failure
             return
         self.outcomes.append(outcome(trained))
         self.outcomes += [outcome(trained, stage) for stage, swept in trained.swept.items() if swept.failure is None]
@@ -45,14 +48,36 @@ class Verification:
     @property
     def same(self) -> bool:
         """True when all that was compared is the same."""
-        return self.failure is None and bool(self.outcomes) and all(each.same for each in self.outcomes)
+        return bool(self.outcomes) and all(each.same for each in self.outcomes)
+
+    @property
+    def is_complete(self) -> bool:
+        """True when as many ranks were compared as were asked for, or as the config asks for."""
+        compared = max((each.ranks for each in self.outcomes), default=0)
+        return self.failure is None or compared >= self.choice.slots
 
     @property
     def headline(self) -> str:
         """The verdict in one line."""
+        if self.failure is None:
+            return headline(self.outcomes, self.settings.steps)
+        ranks, failure = self.failure
+        label = ranks_named(ranks)
+        if not self.outcomes:
+            return f"could not run: the original does not train with {label}{failure.occasion}: {failure.reason}"
+        compared = headline(self.outcomes, self.settings.steps)
+        return f"{compared}; {label}: the original itself does not train{failure.occasion} ({failure.reason})"
+
+    @property
+    def tracebacks(self) -> Iterator[tuple[str, str]]:
+        """Yield each error that ended a run, as the user's own Python would show it, with the name of the run."""
         if self.failure is not None:
-            return "could not run: " + self.failure.partition(":")[0]
-        return headline(self.outcomes, self.settings.steps)
+            ranks, failure = self.failure
+            yield f"the original does not train with {ranks_named(ranks)}{failure.occasion}", failure.text.strip()
+        for each in self.outcomes:
+            if each.failure is not None:
+                title = f"the converted trial does not train with {each.label}{each.failure.occasion}"
+                yield title, each.failure.text.strip()
 
     @property
     def explanations(self) -> list[tuple[str, Finding]]:
@@ -63,11 +88,12 @@ class Verification:
     def costs(self) -> Iterator[tuple[str, dict[str, Any], str]]:
         """Yield label, figures and, where there are none, the reason, of each run that was not a control."""
         for trained in self.rounds:
-            label = "1 rank" if trained.ranks == 1 else f"{trained.ranks} ranks"
+            label = ranks_named(trained.ranks)
             named: list[tuple[str, Training]] = [("original", trained.original), ("converted", trained.converted)]
             named += [(f"converted, ZeRO {stage}", swept) for stage, swept in trained.swept.items()]
             for name, training in named:
-                reason = training.failure.reason if training.failure is not None else ""
+                failed = training.failure
+                reason = f"{failed.reason}{failed.occasion}" if failed is not None else ""
                 yield f"{name}, {label}", training.figures, reason
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,13 +10,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from trial_runtime.train.config.errors import ConfigError
+
 from ds_verify.failure import Failure
 from ds_verify.job import Job, JobRunner
 from ds_verify.launchers import Launchers
 from ds_verify.record import Record
+from ds_verify.sample_metrics import SampleCounts, jumps, parted_from
 from ds_verify.select_trial import Choice, info_of, plan_of
 from ds_verify.tolerance import FLOORS, Limits
-from ds_verify.working_copies import Sides
+from ds_verify.working_copies import Sides, mentions_cuda
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,8 @@ class Settings:
     Attributes:
         steps: micro-batches. ranks: world sizes, one after another. device: ``"cpu"`` or ``"cuda"``.
         zero_sweep: further runs of the converted trial, each at one stage.
-        oracle: train the original on the real ``determined``; it is not saved and resumed then.
+        oracle: train the original on the real ``determined``; no side is saved and resumed then.
+        resumes: save and resume both sides in the middle.
         tolerance: in place of the measured one. idle: seconds without progress before a run counts as stuck.
         deepspeed: settings of the converted trial's DeepSpeed config, by dotted name.
         seed: where the config names none.
@@ -36,10 +41,16 @@ class Settings:
     device: str = "cpu"
     zero_sweep: Sequence[int] = ()
     oracle: bool = False
+    resumes: bool = True
     tolerance: float | None = None
     idle: float = 600.0
     deepspeed: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 7
+
+    @property
+    def is_resumed(self) -> bool:
+        """Whether both sides are saved and resumed in the middle."""
+        return self.resumes and not self.oracle
 
 
 @dataclass
@@ -47,7 +58,8 @@ class Training:
     """One run: its record and figures, or the reason why it has none.
 
     figures: ``seconds_a_batch``, ``samples`` of a batch on all ranks, ``peak_bytes`` of the rank that needs most,
-    ``precision`` of the weights.
+    ``precision`` of the weights; ``training_samples`` and ``validation_samples``, see
+    :class:`ds_verify.sample_metrics.SampleCounts`.
     """
 
     name: str
@@ -72,7 +84,12 @@ class Round:
         kinds = [side.figures.get("precision", "float32") for side in (self.original, converted)]
         precision = next((kind for kind in ("bfloat16", "float16") if kind in kinds), "float32")
         floor = FLOORS[precision, self.settings.device]
-        return Limits.measured(self.original.record, self.control.record, floor, self.settings.tolerance)
+        original, control = self.original.record, self.control.record
+        limits = Limits.measured(original, control, floor, self.settings.tolerance)
+        counts = SampleCounts.of(original, self.original.figures)
+        limits.jumps = jumps([original, control, converted.record], counts)
+        limits.parted_from = parted_from(original, converted.record, limits.jumps)
+        return limits
 
 
 @dataclass(frozen=True)
@@ -109,27 +126,41 @@ class Trainings:
     launchers: Launchers
     _steps: dict[str, int] = field(default_factory=dict)
 
+    @functools.cached_property
+    def replaces_cuda(self) -> bool:
+        """Whether CUDA is replaced by a stand-in, on both sides: there is none, and the code names it."""
+        folders = (self.sides.original, self.sides.converted)
+        return self.settings.device == "cpu" and any(mentions_cuda(folder) for folder in folders)
+
     def rounds(self) -> Iterator[Round]:
         """Train with each number of ranks, no further than the first with which the original does not train.
 
         Raises:
-            ConfigError: the config cannot be run with so many ranks.
+            ConfigError: the config cannot be run with the first number of ranks, or the converted one not at all.
         """
-        for ranks in self.settings.ranks:
-            trained = self._round(ranks)
+        for count, ranks in enumerate(self.settings.ranks):
+            try:
+                original = self._original(ranks)
+            except ConfigError as error:
+                if not count:
+                    raise
+                refused = Training(f"original-{ranks}ranks", failure=Failure(0, str(error)))
+                yield Round(ranks, refused, refused, refused, self.settings)
+                return
+            trained = self._round(original)
             yield trained
             if trained.original.failure is not None:
                 return
 
-    def _round(self, ranks: int) -> Round:
-        settings = self.settings
-        at_once = _jobs_at_once(settings, ranks)
-        original = replace(
+    def _original(self, ranks: int) -> Job:
+        return replace(
             self._job(self.sides.original, f"original-{ranks}ranks", ranks),
-            threads=max(1, _cores() // (ranks * at_once)),
-            oracle=settings.oracle,
-            resumed=not settings.oracle,
+            threads=max(1, _cores() // (ranks * _jobs_at_once(self.settings, ranks))),
+            oracle=self.settings.oracle,
         )
+
+    def _round(self, original: Job) -> Round:
+        settings, ranks = self.settings, original.ranks
         control = replace(original, name=f"control-{ranks}ranks", nudge=True)
         originals = (original.name, control.name)
         converted = self._converted(original, f"converted-{ranks}ranks")
@@ -142,7 +173,7 @@ class Trainings:
             settings.idle,
         )
         jobs = [original, converted, control, *swept.values()]
-        failures = runner.run(jobs, at_once, self._report, required=original.name)
+        failures = runner.run(jobs, _jobs_at_once(settings, ranks), self._report, required=original.name)
         trained = {job.name: collect(runner, job, failures.get(job.name)) for job in jobs}
         return Round(
             ranks,
@@ -168,14 +199,25 @@ class Trainings:
 
     def _job(self, folder: Path, name: str, ranks: int, changes: Mapping[str, Any] | None = None) -> Job:
         job = make_job(name, self.choice, folder, self.work / "runs" / name, ranks, changes, self.settings.seed)
-        return replace(job, steps=self.settings.steps, device=self.settings.device)
+        settings = self.settings
+        return replace(
+            job,
+            steps=settings.steps,
+            device=settings.device,
+            resumed=settings.is_resumed,
+            replaces_cuda=self.replaces_cuda,
+        )
 
     def _report(self, run: str, step: int) -> None:
         settings = self.settings
         self._steps[run] = min(step, settings.steps)
         runs = len(settings.ranks) * (3 + len(settings.zero_sweep))
         trained, total = sum(self._steps.values()), runs * settings.steps
-        self.progress(Progress(run, list(self._steps).index(run) + 1, runs, trained, total))
+        side, _, rest = run.partition("-")
+        count, _, stage = rest.partition("-zero")
+        ranks = f"{int(count.removesuffix('ranks'))} rank{'s' * (count != '1ranks')}"
+        title = f"{side}, {ranks}" + (f", ZeRO {stage}" if stage else "")
+        self.progress(Progress(title, list(self._steps).index(run) + 1, runs, trained, total))
 
 
 def make_job(
@@ -223,7 +265,12 @@ def collect(runner: JobRunner, job: Job, failure: Failure | None = None) -> Trai
     if failure is not None or not all(path.is_file() for path in records):
         return Training(job.name, failure=failure)
     figures = [json.loads(path.with_suffix(".json").read_text()) for path in records]
-    worst = {**figures[0], "peak_bytes": max(each["peak_bytes"] for each in figures)}
+    worst = {
+        **figures[0],
+        "peak_bytes": max(each["peak_bytes"] for each in figures),
+        "training_samples": sum(each["training_samples"] for each in figures),
+        "validation_samples": [count for each in figures for count in each["validation_samples"]],
+    }
     return Training(job.name, Record.load(records), worst)
 
 

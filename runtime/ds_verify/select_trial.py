@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ class Choice:
         picks: values of hyperparameters, by dotted name.
         picked: those of them that the user did not name: the first value of a search space.
         trial: the trial, or the script that trains it.
+        slots: how many processes the config asks for.
+        others: trials, and scripts, that other configs train.
     """
 
     config: Path | None
@@ -39,6 +41,8 @@ class Choice:
     picks: dict[str, Any]
     picked: dict[str, Any]
     trial: str
+    slots: int = 1
+    others: tuple[str, ...] = ()
 
 
 def choose(
@@ -53,20 +57,21 @@ def choose(
         picks: the user's hyperparameters.
 
     Raises:
-        ConfigError: no config names the trial, or several trials are there and none was named.
+        ConfigError: no config names the trial, several trials are there and none was named, or a config that names
+            it has no such hyperparameter.
     """
     picks = dict(picks or {})
-    if config is not None:
-        return _choice(context, config, load(context / config), picks)
     found: list[Choice] = []
     problems: list[str] = []
     for path in _configs(context):
         try:
             document = load(context / path)
             if "entrypoint" in document:
-                found.append(_choice(context, path, document, picks))
+                found.append(_choice(context, path, document, {}))
         except ConfigError as error:
             problems.append(str(error))
+    if config is not None:
+        return _with_others(_choice(context, config, load(context / config), picks), found)
     named = [choice for choice in found if trial is None or choice.trial.partition(":")[2] == trial]
     if not named:
         return _without_config(context, trial, picks, problems)
@@ -75,7 +80,32 @@ def choose(
         raise ConfigError(
             f"{context.name}: there are several trials ({', '.join(trials)}): name one with --trial or --config"
         )
-    return min(named, key=lambda choice: (len(choice.picked), str(choice.config)))
+    chosen = min(_picked(context, named, picks), key=lambda choice: (len(choice.picked), str(choice.config)))
+    return _with_others(chosen, found)
+
+
+def _picked(context: Path, choices: Sequence[Choice], picks: dict[str, Any]) -> list[Choice]:
+    """Return the choices with the user's hyperparameters, of the configs that have these.
+
+    Raises:
+        ConfigError: no config has them, as the first one reports it.
+    """
+    found: list[Choice] = []
+    problem: ConfigError | None = None
+    for choice in choices:
+        assert choice.config is not None
+        try:
+            found.append(_choice(context, choice.config, choice.document, picks))
+        except ConfigError as error:
+            problem = problem or error
+    if problem is not None and not found:
+        raise problem
+    return found
+
+
+def _with_others(chosen: Choice, found: Sequence[Choice]) -> Choice:
+    others = {choice.trial for choice in found} - {chosen.trial}
+    return dataclasses.replace(chosen, others=tuple(sorted(others)))
 
 
 def plan_of(choice: Choice, context: Path, ranks: int, changes: Mapping[str, Any] | None = None) -> RunPlan:
@@ -140,7 +170,8 @@ def _choice(context: Path, path: Path, document: dict[str, Any], picks: dict[str
     tree = settled.get("hyperparameters")
     picked = {name: value for name, value in _first_values(tree if isinstance(tree, dict) else {}) if name not in picks}
     plan = make_plan(settled, str(path), context, picks={**picks, **picked})
-    return Choice(path, document, {**picks, **picked}, picked, plan.entrypoint.target)
+    slots = (document.get("resources") or {}).get("slots_per_trial") or 1
+    return Choice(path, document, {**picks, **picked}, picked, plan.entrypoint.target, slots)
 
 
 def _first_values(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

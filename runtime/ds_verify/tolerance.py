@@ -1,11 +1,13 @@
 """Limits of what counts as a difference, from how far two runs of the same training part by rounding alone.
 
 A control run trains the original again with every initial weight moved by one ulp. What parts by no more than ten
-times as far as the control, or by no more than the floor of the precision, is rounding.
+times as far as the control, or by no more than the floor of the precision, is rounding. A metric that counts samples
+may differ by one sample more.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -44,18 +46,23 @@ class Limits:
         floor: of the precision; for values above 1 relative to them.
         spread: how far the control had parted from the original up to each step, by series of values.
         given: the user's own tolerance, in place of both.
+        jumps: how far one sample moves a metric that counts samples, which may happen to it where the runs have parted.
+        parted_from: the first step where they have, by rounding at least.
     """
 
     floor: float
     spread: dict[Series, list[tuple[int, float]]] = field(default_factory=dict)
     given: float | None = None
+    jumps: Mapping[tuple[Kind, str], float] = field(default_factory=dict)
+    parted_from: float = math.inf
 
     def of(self, key: Key, expected: np.ndarray[Any, Any]) -> float:
         """Return the limit for the value `expected` of the original."""
         scale = max(1.0, magnitude(expected))
         if self.given is not None:
             return self.given * scale
-        return max(self.floor * scale, FACTOR * self.spread_at(key))
+        limit = max(self.floor * scale, FACTOR * self.spread_at(key))
+        return limit + (self.jumps.get((key.kind, key.name), 0.0) if key.step >= self.parted_from else 0.0)
 
     def spread_at(self, key: Key) -> float:
         """Return the largest gap of the control in this series, up to the step of `key`."""

@@ -13,6 +13,7 @@ from ds_verify.compare import Difference, compare, gaps
 from ds_verify.failure import Failure
 from ds_verify.record import Key
 from ds_verify.runs import Round
+from ds_verify.sample_metrics import moved_samples
 
 
 @dataclass
@@ -26,7 +27,9 @@ class Outcome:
         largest: the largest gap, where it is, and the limit there; None when nothing was compared.
         noise: final weights that rounding alone decides, with the control's spread.
         failure: the converted trial raised.
-    weak_from: the batch from which on rounding alone moves a metric by more than 0.1%: the proof is weak from there.
+        weak_from: the batch from which on rounding alone moves a metric by more than 0.1%, so that the proof is weak.
+        moved: metrics that count samples, and in which one fell otherwise than in the original; each with its first
+            place.
     """
 
     ranks: int
@@ -37,11 +40,12 @@ class Outcome:
     noise: dict[str, float] = field(default_factory=dict)
     failure: Failure | None = None
     weak_from: int | None = None
+    moved: dict[str, Key] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
         """The comparison's name, such as "1 rank", or "2 ranks, ZeRO 1"."""
-        ranks = "1 rank" if self.ranks == 1 else f"{self.ranks} ranks"
+        ranks = ranks_named(self.ranks)
         return ranks if self.stage is None else f"{ranks}, ZeRO {self.stage}"
 
     @property
@@ -53,7 +57,7 @@ class Outcome:
     def first(self) -> str:
         """The first difference in words."""
         if self.failure is not None:
-            return f"batch {self.failure.step + 1}: {self.failure.reason}"
+            return f"batch {self.failure.step + 1}{self.failure.occasion}: {self.failure.reason}"
         if not self.differences:
             return ""
         difference = self.differences[0]
@@ -71,6 +75,7 @@ def outcome(trained: Round, stage: int | None = None) -> Outcome:
     found = Outcome(trained.ranks, stage, compare(original, converted.record, limits))
     found.noise = limits.driven_by_noise()
     found.weak_from = limits.weak_from(original)
+    found.moved = moved_samples(original, converted.record, limits.jumps, limits.floor)
     measured = [(gap, key) for key, gap in gaps(original, converted.record) if key.kind not in ("setup", "lr")]
     found.values = sum(value.size for value in converted.record.values.values())
     if measured:
@@ -83,6 +88,11 @@ def explanations(findings: Sequence[tuple[str, Finding]]) -> list[tuple[str, Fin
     """Return the review findings that may change numbers, as the pages of their rules state."""
     changing = {code for code in Code if not page_of(code).sections["Numbers"].startswith("Unchanged.")}
     return [(name, found) for name, found in findings if found.severity is Severity.REVIEW and found.code in changing]
+
+
+def ranks_named(ranks: int) -> str:
+    """Return "1 rank", "2 ranks" and so on."""
+    return "1 rank" if ranks == 1 else f"{ranks} ranks"
 
 
 def headline(outcomes: Sequence[Outcome], steps: int) -> str:

@@ -24,6 +24,7 @@ from trial_runtime.train import determined_alias
 from trial_runtime.train.run import rank as train_rank
 
 from ds_verify import host_batches, oracle
+from ds_verify.cuda_stand_in import cuda_on_cpu
 from ds_verify.recorder import RANK, Observation, Observed, observed, seed_everything
 
 WORLD_SIZE = int(os.environ.get("WORLD_SIZE", "1"))
@@ -50,9 +51,9 @@ def main(path: str) -> int:
         observation.record.save(files.with_name(f"{files.name}.rank{RANK}.npz"))
         files.with_name(f"{files.name}.rank{RANK}.json").write_text(json.dumps(_figures(observation)))
     except BaseException as error:
-        text = "".join(traceback.format_exception(error))
-        step = getattr(error, "_trained", 0)
-        files.with_name(f"{files.name}.rank{RANK}.error").write_text(json.dumps({"step": step, "text": text}))
+        text = _traceback(error, job["context"])
+        failure = {"text": text, **getattr(error, "_occasion", {"step": 0, "resuming": False})}
+        files.with_name(f"{files.name}.rank{RANK}.error").write_text(json.dumps(failure))
         return 1
     if dist.is_initialized():
         dist.barrier()
@@ -85,10 +86,13 @@ def _run(job: dict[str, Any], progress: Path) -> Observation:
         if before is not None:
             observation.record, observation.trained = before.record, before.trained
             observation.times = before.times
+            observation.training_samples |= before.training_samples
+        before_trained = observation.trained
         try:
             _train(job, observation)
         except BaseException as error:
-            error._trained = observation.trained  # type: ignore[attr-defined]
+            resuming = part == 2 and observation.trained == before_trained
+            error._occasion = {"step": observation.trained, "resuming": resuming}  # type: ignore[attr-defined]
             raise
         checkpoint, before = observation.checkpoint, observation
     return observation
@@ -104,7 +108,8 @@ def _train(job: dict[str, Any], observation: Observation) -> None:
         hook.remove()
     seed_everything(job["seed"])  # off its cluster, determined does not
     try:
-        with _place(Path(job["context"])), observed(_trainer(job), package, observation):
+        cuda = cuda_on_cpu() if job["replaces_cuda"] else contextlib.nullcontext()
+        with cuda, _place(Path(job["context"])), observed(_trainer(job), package, observation):
             run_entrypoint = oracle.run_entrypoint if job["oracle"] else train_rank.run_entrypoint
             with contextlib.suppress(Observed):
                 run_entrypoint(info, job["kind"], job["target"], job["args"])
@@ -159,7 +164,18 @@ def _figures(observation: Observation) -> dict[str, Any]:
         "device": torch.cuda.get_device_name() if gpu else "cpu",
         "precision": observation.precision,
         "zero_stages": observation.zero_stages,
+        "training_samples": max(observation.training_samples) if len(observation.training_samples) == 1 else 0,
+        "validation_samples": observation.validation_samples if all(observation.validation_samples) else [],
     }
+
+
+def _traceback(error: BaseException, home: str) -> str:
+    """Return the error's traceback from the user's first frame on, with the paths that the user knows."""
+    frames = error.__traceback__
+    while frames is not None and not frames.tb_frame.f_code.co_filename.startswith(home):
+        frames = frames.tb_next
+    lines = traceback.format_exception(type(error), error, frames or error.__traceback__)
+    return "".join(lines).replace(f"{home}{os.sep}", "")
 
 
 if __name__ == "__main__":

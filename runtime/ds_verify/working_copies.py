@@ -109,6 +109,11 @@ def working_copy(source: Path, target: Path) -> Path:
     return target
 
 
+def mentions_cuda(folder: Path) -> bool:
+    """Return whether a module of a working copy names CUDA."""
+    return any(b"cuda" in path.read_bytes() for path in folder.rglob("*.py") if path.is_file())
+
+
 def _is_code(path: Path) -> bool:
     return path.suffix in _CODE and path.stat().st_size <= _LARGE
 

@@ -11,12 +11,15 @@ from ds_migrate.findings import Finding, Severity
 from ds_migrate.options import Options
 from ds_verify import host_batches, weights
 from ds_verify.compare import compare
+from ds_verify.cuda_stand_in import cuda_on_cpu
 from ds_verify.curves import curves
 from ds_verify.failure import Failure
 from ds_verify.record import Key, Record
+from ds_verify.runs import Round, Settings, Training
+from ds_verify.sample_metrics import SampleCounts, jumps
 from ds_verify.select_trial import choose, plan_of
 from ds_verify.tolerance import Limits
-from ds_verify.verdict import explanations
+from ds_verify.verdict import explanations, outcome
 from ds_verify.working_copies import open_sides, working_copy
 from hypothesis import given
 from hypothesis import strategies as st
@@ -74,6 +77,101 @@ class TestLimits:
         original = record((LOSS, 1.0))
         limits = Limits.measured(original, record((LOSS, 2.0)), floor=1e-6, given=1e-3)
         assert len(compare(original, record((LOSS, 1.01)), limits)) == 1
+
+
+class TestSampleMetrics:
+    """A metric that counts samples may differ by one sample, where rounding has moved the runs apart at all."""
+
+    def training(self, *accuracies: float, losses: list[float], name: str = "accuracy") -> Training:
+        made = Record()
+        made.add(Key("setup", 0, "micro-batches in an optimizer step"), 1)
+        for step, (accuracy, loss) in enumerate(zip(accuracies, losses, strict=True), 1):
+            made.add_metrics("training", step, {name: accuracy, "loss": loss})
+        return Training("run", made, {"training_samples": 8, "validation_samples": [], "precision": "float32"})
+
+    def differences(self, original: Training, converted: Training) -> list[str]:
+        found = outcome(Round(1, original, original, converted, Settings()))
+        return [f"{difference.key.name} {difference.key.step}" for difference in found.differences]
+
+    def test_one_sample_may_fall_otherwise_once_rounding_parts_the_runs(self) -> None:
+        losses, parted = [0.5, 0.4, 0.3], [0.5, 0.4 + 1e-7, 0.3]
+        original = self.training(0.5, 0.625, 0.75, losses=losses)
+        assert self.differences(original, self.training(0.5, 0.625, 0.875, losses=parted)) == []
+        assert self.differences(original, self.training(0.5, 0.625, 1.0, losses=parted)) == ["accuracy 3"]
+        # Before the runs part, the weights are the same and so is every sample.
+        assert self.differences(original, self.training(0.625, 0.625, 0.75, losses=parted)) == ["accuracy 1"]
+        assert self.differences(original, self.training(0.5, 0.625, 0.875, losses=losses)) == ["accuracy 3"]
+
+    @pytest.mark.parametrize(
+        ("values", "step"),
+        [
+            ([0.5, 0.25, 0.375], 0.125),
+            ([50.0, 62.5, 50.0], 12.5),
+            ([4.0, 5.0, 3.0], 1.0),
+            ([1.0, 2.0, 3.0], None),  # a counter
+            ([0.5, 0.5, 0.5], None),  # a constant
+            ([0.5, 0.31, 0.375], None),
+            ([0.5, float("nan"), 0.375], None),
+            ([9.0, 8.0, 9.0], None),
+        ],
+    )
+    def test_a_metric_counts_samples_when_each_value_is_a_whole_number_of_them(
+        self, values: list[float], step: float | None
+    ) -> None:
+        made = self.training(*values, losses=[0.11, 0.12, 0.13]).record
+        found = jumps([made, made], SampleCounts(training=8))
+        assert found == ({} if step is None else {("training", "accuracy"): pytest.approx(step)})
+
+    def test_a_mean_over_validation_batches_of_other_sizes_counts_samples_too(self) -> None:
+        steps = (4, 8)
+        accuracy = [(3 / 4 + 2 / 4 + 1 / 2) / 3, (2 / 4 + 2 / 4 + 2 / 2) / 3]
+        made = record(*((Key("validation", step, "acc"), value) for step, value in zip(steps, accuracy, strict=True)))
+        assert jumps([made], SampleCounts(validation=(4, 4, 2))) == {("validation", "acc"): pytest.approx(1 / 6)}
+
+
+class TestCudaOnCpu:
+    def test_what_is_sent_to_cuda_stays_on_the_cpu(self) -> None:
+        with cuda_on_cpu():
+            made = [
+                torch.ones(2).cuda(),
+                torch.ones(2).to("cuda:0"),
+                torch.ones(2).to(0),
+                torch.ones(2).to(device="cuda", dtype=torch.float64),
+                torch.zeros(2, device="cuda"),
+                torch.tensor([1.0], device=torch.device("cuda", 0)),
+                torch.zeros(2).new_zeros(2, device="cuda"),
+                torch.zeros_like(torch.ones(1), device=0),
+                torch.ones(2).type("torch.cuda.DoubleTensor"),
+                torch.cuda.FloatTensor([1.0]),  # type: ignore[attr-defined]
+                torch.ones(2).pin_memory(),
+                torch.nn.Linear(1, 1).cuda().weight,
+                torch.nn.Linear(1, 1).to(torch.device("cuda")).weight,
+            ]
+            torch.cuda.set_device(0)
+            torch.cuda.synchronize()
+            with torch.cuda.stream(torch.cuda.Stream()), torch.cuda.device(0):
+                torch.cuda.Event(enable_timing=True).record()
+        assert {tensor.device.type for tensor in made} == {"cpu"}
+        assert made[3].dtype == made[8].dtype == torch.float64
+
+    def test_a_file_from_a_gpu_is_read(self, tmp_path: Path) -> None:
+        torch.save(torch.ones(3), tmp_path / "file")
+        with cuda_on_cpu():
+            for location in ("cuda:0", torch.device("cuda"), None):
+                assert torch.load(tmp_path / "file", map_location=location).device.type == "cpu"
+
+    def test_questions_get_true_answers_and_everything_is_as_it_was_afterwards(self) -> None:
+        before = {name: getattr(torch.cuda, name) for name in dir(torch.cuda)}
+        available = torch.cuda.is_available(), torch.cuda.device_count()
+        with cuda_on_cpu():
+            assert (torch.cuda.is_available(), torch.cuda.device_count()) == available
+            assert torch.device("cuda", 1) == torch.device(type="cuda", index=1) != torch.device("cpu")
+        assert {name: getattr(torch.cuda, name) for name in before} == before
+
+    def test_a_batch_that_is_sent_to_cuda_is_no_longer_on_the_host(self) -> None:
+        with cuda_on_cpu():
+            moved = [host_batches.marked(torch.ones(1)).cuda(), host_batches.marked(torch.ones(1)).to("cuda")]
+        assert [type(tensor) for tensor in moved] == [torch.Tensor, torch.Tensor]
 
 
 @pytest.mark.parametrize(
@@ -211,6 +309,19 @@ class TestChoice:
         (tmp_path / "b.yaml").write_text("entrypoint: model:B\nsearcher: {name: single}\n")
         with pytest.raises(ConfigError, match=r"model:A, model:B.*--trial"):
             choose(tmp_path)
+
+    def test_a_hyperparameter_that_no_config_has_is_an_error_and_drops_no_config(self, tmp_path: Path) -> None:
+        project = self.project(tmp_path, a="hyperparameters: {lr: 0.1}", b="hyperparameters: {lr: 0.1, width: 3}")
+        assert str(choose(project, picks={"width": 4}).config) == "b.yaml"
+        for config in (None, Path("a.yaml")):
+            with pytest.raises(ConfigError, match=r"there is no such hyperparameter \(did you mean 'lr'\?\)"):
+                choose(project, config, picks={"lrr": 1})
+
+    def test_what_other_configs_train_is_named(self, tmp_path: Path) -> None:
+        project = self.project(tmp_path, a="resources: {slots_per_trial: 4}")
+        (tmp_path / "b.yaml").write_text("entrypoint: model:B\nsearcher: {name: single}\n")
+        for chosen in (choose(project, trial="A"), choose(project, Path("a.yaml"))):
+            assert (chosen.trial, chosen.others, chosen.slots) == ("model:A", ("model:B",), 4)
 
 
 def test_a_working_copy_copies_code_and_links_the_rest(tmp_path: Path) -> None:
