@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 from trial_runtime import errors, gpu
 from trial_runtime._cluster_info import ClusterInfo, TrialInfo, get_cluster_info
 from trial_runtime._import_from_path import import_from_path
+from trial_runtime._search_space import Categorical, Constant, Double, Integer, Log
 from trial_runtime.errors import InvalidHP
 
 if TYPE_CHECKING:
-    from trial_runtime import core, experimental, pytorch, tensorboard
+    from trial_runtime import common, core, experimental, horovod, pytorch, tensorboard, util
     from trial_runtime.pytorch import TrialContext
 
 __version__ = "0.1.0"
@@ -24,22 +25,30 @@ __version__ = "0.1.0"
 LOG_FORMAT = "%(levelname)s: [%(process)s] %(name)s: %(message)s"
 """Format of a log line, for ``logging.basicConfig(format=...)``: level, process id, logger, message."""
 
-_LAZY = ("core", "experimental", "pytorch", "tensorboard")
+_LAZY = ("common", "core", "experimental", "horovod", "pytorch", "tensorboard", "util")
 
 __all__ = [
     "LOG_FORMAT",
+    "Categorical",
     "ClusterInfo",
+    "Constant",
+    "Double",
+    "Integer",
     "InvalidHP",
+    "Log",
     "TrialContext",
     "TrialInfo",
+    "common",
     "core",
     "errors",
     "experimental",
     "get_cluster_info",
     "gpu",
+    "horovod",
     "import_from_path",
     "pytorch",
     "tensorboard",
+    "util",
 ]
 
 

@@ -72,3 +72,7 @@ class InvalidHP(Exception):  # noqa: N818 - the name that trials raise
             raise TypeError(f"InvalidHP takes a message (str), not {type(msg).__name__}.")
         super().__init__(msg)
         self.msg = msg
+
+
+class NotProvidedError(NotImplementedError):
+    """Something of Determined's library that needs a cluster was used; the message has what to do instead."""

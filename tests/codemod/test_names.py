@@ -35,9 +35,7 @@ PENDING = {
         "runtime/test_client",
         "runtime/test_core",
         "runtime/test_create",
-        "runtime/test_horovod",
         "runtime/test_huggingface",
-        "runtime/test_names",
         "runtime/test_torch_batch_process",
         "runtime/test_transformers_callback",
     ]

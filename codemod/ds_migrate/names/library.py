@@ -8,7 +8,7 @@ from ds_migrate.names.row import Row, converted, left, provided, refused
 
 _API = "tests/runtime/test_api.py"
 _TARGET = "tests/codemod/test_names.py"
-_NAMES = "tests/runtime/test_names.py"
+_NAMES = "tests/runtime/test_library_names.py"
 _HOROVOD = "tests/runtime/test_horovod.py"
 _CORE = "tests/runtime/test_core.py"
 _CLIENT = "tests/runtime/test_client.py"

@@ -7,7 +7,7 @@ from ds_migrate.names.row import Row, converted, left, provided, refused
 _API = "tests/runtime/test_api.py"
 _TARGET = "tests/codemod/test_names.py"
 _OLD = "tests/codemod/test_old_api.py"
-_NAMES = "tests/runtime/test_names.py"
+_NAMES = "tests/runtime/test_library_names.py"
 
 ROWS: list[Row] = [
     *provided(

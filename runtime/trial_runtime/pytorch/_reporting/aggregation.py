@@ -116,18 +116,30 @@ def reduce_validation(
     batches = [metrics for rank in per_rank for metrics in rank]
     # Batch by batch first: pipeline stages give the same loss in different shapes.
     return {
-        name: _reduce(reducers[name], [_reduce(reducers[name], batch[name]) for batch in batches]) for name in names
+        name: reduce_values(reducers[name], [reduce_values(reducers[name], batch[name]) for batch in batches])
+        for name in names
     }
 
 
-def _reduce(reducer: Reducer, values: Any) -> Any:
-    functions: dict[Reducer, Any] = {
-        Reducer.AVG: np.average,
-        Reducer.SUM: np.sum,
-        Reducer.MAX: np.max,
-        Reducer.MIN: np.min,
-    }
-    return functions[reducer](values)
+def reduce_values(reducer: Reducer, metrics: Any, num_batches: Sequence[int] | None = None) -> Any:
+    """Reduce values to one number.
+
+    Args:
+        reducer: the reduction.
+        metrics: the values, an array or a list.
+        num_batches: weights of the values in an average; None gives each the same.
+
+    Raises:
+        RuntimeError: there are more or fewer weights than values.
+    """
+    if reducer is Reducer.AVG:
+        if num_batches and len(metrics) != len(num_batches):
+            raise RuntimeError(
+                f"Lengths of metrics and num_batches are not equal: {len(metrics)} != {len(num_batches)}."
+            )
+        return np.average(metrics, weights=num_batches)
+    functions: dict[Reducer, Any] = {Reducer.SUM: np.sum, Reducer.MAX: np.max, Reducer.MIN: np.min}
+    return functions[reducer](metrics)
 
 
 def jsonable(value: Any) -> Any:
