@@ -177,13 +177,13 @@ IMPORTS = {
     ),
     "a name that is not there, unused": Idiom(
         trial("from determined.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext\n"
-              "from determined.experimental import client\nimport determined.common.api\n"),
+              "from determined.experimental import core_v2\nimport determined.common.api\n"),
         ("class MyTrial(DeepSpeedTrial):",), ("determined.experimental", "determined.common"),
     ),
     "a name that is not there, used": Idiom(
         trial("from determined.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext\n"
-              "from determined.experimental import client\n\nclient.login()\n"),
-        blocked=("DSM101", "determined.experimental.client"),
+              "from determined.experimental import core_v2\n\ncore_v2.init()\n"),
+        blocked=("DSM101", "determined.experimental.core_v2"),
     ),
     "a module that is not there, used": Idiom(
         trial("from determined.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext\n"
