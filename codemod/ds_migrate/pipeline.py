@@ -60,7 +60,8 @@ def migrate(
         ]
         known = {result.path for result in left}.union(*(group.files for group in groups))
         still = recognition.files_still_determined(project, members, known) if groups else ()
-        results += [*left, *still, *(file for result in converted for file in result.files)]
+        given = recognition.batches_given_elsewhere(project, members, known) if groups else ()
+        results += [*left, *still, *given, *(file for result in converted for file in result.files)]
         results += _with_units([*plan(configs, trials, scripts, options.target), *ds_config.plan(trials)], units)
         skips |= project.skips
 

@@ -175,6 +175,69 @@ def test_a_script_that_trains_is_converted_along(tmp_path: Path) -> None:
         "det_ds.Trainer(BaseTrial(context), context).fit(max_length=pytorch.Batch(4))"))  # fmt: skip
 
 
+def test_a_package_that_imports_determined_is_converted_with_the_trial_in_it(tmp_path: Path) -> None:
+    init = "import determined as det\n\nFORMAT = det.LOG_FORMAT\n"
+    before = tree(tmp_path, {"lib/__init__.py": init, "lib/inner/__init__.py": "", "net.py": NET,
+                             "lib/inner/model_def.py": WHOLE, "other/__init__.py": init})  # fmt: skip
+    report = examples.run(tmp_path)
+    assert [f.path.name for f, found in report.findings() if found.code == "DSM017"] == ["__init__.py"]
+    assert_converted(report, before, tmp_path, {"lib/__init__.py", "lib/inner/model_def.py"})
+    assert (tmp_path / "lib/__init__.py").read_text() == init.replace("determined", "trial_runtime")
+
+
+CALLER = """\
+from {module} import BaseTrial
+
+
+def smoke(context, loader, {name}):
+    {made}
+    for index, batch in enumerate(loader):
+        print({name}.train_batch(batch, epoch_idx=0, batch_idx=index))
+    return {name}.evaluate_batch(batch=batch)
+"""
+
+
+@pytest.mark.parametrize(("module", "name", "made"), [
+    ("model_def", "t", "t = BaseTrial(context)"), ("passed_on", "trial", "pass"),
+    ("model_def", "t: BaseTrial", "pass"),
+])  # fmt: skip
+def test_a_file_that_gives_the_trial_batches_gives_it_iterators(
+    module: str, name: str, made: str, tmp_path: Path
+) -> None:
+    text = CALLER.replace("loader, {name}", "loader, " + name)
+    text = text.format(module=module, name=name.partition(":")[0], made=made)
+    passing = "from model_def import BaseTrial\n"
+    before = tree(tmp_path, {"model_def.py": WHOLE, "passed_on.py": passing, "try_it.py": text, "net.py": NET})
+    assert_converted(examples.run(tmp_path), before, tmp_path, {"model_def.py", "try_it.py"})
+    after = (tmp_path / "try_it.py").read_text()
+    assert ".train_batch(iter([batch]), epoch_idx=0" in after
+    assert ".evaluate_batch(dataloader_iter=iter([batch]))" in after
+
+
+def test_a_batch_given_to_what_may_be_the_trial_is_a_review_and_stays(tmp_path: Path) -> None:
+    text = CALLER.format(module="model_def", name="it", made="pass")
+    tree(tmp_path, {"model_def.py": WHOLE, "try_it.py": text, "net.py": NET})
+    report = examples.run(tmp_path)
+    found = [(f.path.name, x.line) for f, x in report.findings(Severity.REVIEW) if x.code == "DSM310"]
+    assert found == [("try_it.py", 7), ("try_it.py", 8)]
+
+
+def test_a_file_that_gives_batches_and_imports_no_trial_is_named(tmp_path: Path) -> None:
+    helper = "def smoke(trial, batch):\n    return trial.train_batch(batch, 0, 0)\n"
+    done = "def smoke(trial, batch):\n    return trial.train_batch(iter([batch]), 0, 0)\n"
+    tree(tmp_path, {"model_def.py": WHOLE, "try_it.py": helper, "net.py": NET, "done.py": done})
+    report = examples.run(tmp_path)
+    found = [(f.path.name, x.line, x.help) for f, x in report.findings(Severity.REVIEW) if x.code == "DSM310"]
+    assert found == [("try_it.py", 2, "pass iter([batch]) in place of the batch")]
+
+
+def test_many_files_that_still_need_determined_are_one_finding(tmp_path: Path) -> None:
+    others = {f"lib/part_{n}.py": "import determined\n" for n in range(9)}
+    tree(tmp_path, {"model_def.py": WHOLE, "net.py": NET, **others})
+    found = [x for _, x in examples.run(tmp_path).findings(Severity.REVIEW) if x.code == "DSM017"]
+    assert [x.message.partition(" import ")[0] for x in found] == ["it and 8 other files"]
+
+
 def test_a_script_that_only_submits_to_a_cluster_is_left_alone(tmp_path: Path) -> None:
     client = "from determined.experimental import client\nfrom model_def import BaseTrial\n\nclient.login()\n"
     before = tree(tmp_path, {"model_def.py": WHOLE, "submit.py": client, "net.py": NET})

@@ -49,6 +49,12 @@ class ImportFacts:
     level: int
     line: int
 
+    @property
+    def qualified(self) -> str:
+        """Return the dotted name that is imported, with the leading dots."""
+        prefix = "." * self.level + self.module
+        return f"{prefix}{'' if prefix.endswith('.') or not prefix else '.'}{self.name}"
+
 
 @dataclass
 class ModuleFacts:
@@ -124,10 +130,9 @@ def _add_import(facts: ModuleFacts, node: ast.Import | ast.ImportFrom) -> None:
         return
     module = node.module or ""
     for alias in node.names:
-        facts.imports.append(ImportFacts(module, alias.name, node.level, node.lineno))
-        prefix = "." * node.level + module
-        joiner = "" if prefix.endswith(".") or not prefix else "."
-        facts.aliases[alias.asname or alias.name] = f"{prefix}{joiner}{alias.name}"
+        imported = ImportFacts(module, alias.name, node.level, node.lineno)
+        facts.imports.append(imported)
+        facts.aliases[alias.asname or alias.name] = imported.qualified
 
 
 def _add_alias(facts: ModuleFacts, node: ast.Assign) -> None:

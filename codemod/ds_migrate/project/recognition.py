@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from ds_migrate.findings import FileKind, FileResult, FileStatus, Finding, Sever
 from ds_migrate.project.trials import ConversionGroup, Project, TrialClass
 from ds_migrate.rules.codes import Code
 
+_LISTED = 5  # files that still need determined are named one by one up to here
+# A trial by its name, outside of its own methods; a batch that is wrapped already is none.
+_BATCH_CALL = re.compile(rb"\b\w*(?i:trial)\.(?:train_batch|evaluate_batch)\((?!\s*(?:iter\(|\w*iter\b|self\b))")
 _STATUS = {
     "deepspeed": TrialStatus.ALREADY_DEEPSPEED,
     "old-api": TrialStatus.UNSUPPORTED_API,
@@ -59,9 +63,10 @@ def cluster_clients(project: Project, groups: Iterable[ConversionGroup], files: 
 def files_still_determined(
     project: Project, members: Sequence[Source], known: Collection[Path]
 ) -> Iterator[FileResult]:
-    """Yield the named files that import Determined and belong to no trial. ``known``: files that belong to one, or are
-    reported for another reason."""
+    """Yield the named files that import Determined and belong to no trial, many as one finding. ``known``: files that
+    belong to one, or are reported for another reason."""
     trials = {path for path, _ in project.trials}
+    found: list[tuple[Path, int]] = []
     for source in members:
         path = source.real
         if source.data is None or path.suffix not in PYTHON_SUFFIXES or path in trials or path in known:
@@ -70,8 +75,26 @@ def files_still_determined(
         imports = facts.imports if facts is not None else []
         line = next((i.line for i in imports if i.level == 0 and i.module.split(".")[0] == "determined"), 0)
         if line:
-            message = "it imports determined and belongs to no trial; it stays as it is"
-            yield FileResult(path, findings=[Finding(Code.STILL_DETERMINED, Severity.REVIEW, line, message)])
+            found.append((path, line))
+    message = "it imports determined and belongs to no trial; it stays as it is"
+    if len(found) > _LISTED:
+        message = f"it and {len(found) - 1} other files import determined and belong to no trial; they stay as they are"
+        found = found[:1]
+    for path, line in found:
+        yield FileResult(path, findings=[Finding(Code.STILL_DETERMINED, Severity.REVIEW, line, message)])
+
+
+def batches_given_elsewhere(
+    project: Project, members: Sequence[Source], known: Collection[Path]
+) -> Iterator[FileResult]:
+    """Yield the named files that give a trial's methods batches and belong to no trial. ``known``: files that do."""
+    for source in members:
+        call = _BATCH_CALL.search(source.data or b"") if source.real.suffix in PYTHON_SUFFIXES else None
+        if call is not None and source.real not in known and project.facts(source.real) is not None:
+            line = (source.data or b"").count(b"\n", 0, call.start()) + 1
+            message = f"{call[0].decode()}...) gets an iterator once its trial is converted, not a batch"
+            advice = "pass iter([batch]) in place of the batch"
+            yield FileResult(source.real, findings=[Finding(Code.BATCH, Severity.REVIEW, line, message, help=advice)])
 
 
 def trials_written_by_cells(files: FileReader) -> Iterator[FileResult]:

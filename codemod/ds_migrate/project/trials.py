@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -32,6 +32,8 @@ _CONTEXT_CALLS = re.compile(
     rb"\.(wrap_model|wrap_optimizer|step_optimizer|wrap_scaler|configure_apex_amp|autocast_forward_pass)\("
     rb"|(?i:context|ctx)\.(backward\(|experimental\.)"
 )
+# A batch given by hand to a method that takes an iterator once its trial is converted.
+_BATCH_CALLS = re.compile(rb"\.(train_batch|evaluate_batch)\(")
 _STAYING = ("old-api", "foreign-base", "skipped", "skipped-base")
 _CLIENTS = ("determined.experimental", "determined.common", "determined.cli", "determined.cluster")
 
@@ -291,24 +293,38 @@ class Project:
                 continue
             if facts.imports_from("determined") or self._uses_context(path):
                 found.add(path)
-            for imported in facts.imports:
-                target = self.imported_file(path, imported)
+            reached = [self.imported_file(path, imported) for imported in facts.imports]
+            for target in (*reached, *self._packages_of(path)):
                 if target is not None and target not in seen:
                     seen.add(target)
                     queue.append(target)
         return found
+
+    def _packages_of(self, path: Path) -> Iterator[Path]:
+        """Yield the ``__init__.py`` of each package that holds the file: an import of the file runs them all."""
+        for folder in path.parents:
+            init = folder / "__init__.py"
+            if str(init) not in self._files:
+                return
+            yield init
 
     def _uses_context(self, path: Path) -> bool:
         """Return whether a helper calls a context that it is given, without importing Determined."""
         return _CONTEXT_CALLS.search(self._read(path) or b"") is not None
 
     def _scripts_running(self, trial: TrialClass) -> set[Path]:
-        """Return the files that import the trial and Determined: launch scripts, tests, notebooks' helpers."""
+        """Return the files that import the trial, and import Determined or call the trial's methods with batches."""
         return {
             p
             for p in self.importers(trial)
-            if (f := self.facts(p)) is not None and not self.is_cluster_client(p) and f.imports_from("determined")
+            if (f := self.facts(p)) is not None
+            and not self.is_cluster_client(p)
+            and (f.imports_from("determined") or self.gives_batches(p))
         }
+
+    def gives_batches(self, path: Path) -> bool:
+        """Return whether a file calls some ``train_batch`` or ``evaluate_batch``."""
+        return _BATCH_CALLS.search(self._read(path) or b"") is not None
 
     def is_cluster_client(self, path: Path) -> bool:
         """Return whether a file has nothing of Determined but its client: it submits to a cluster."""
@@ -318,15 +334,19 @@ class Project:
         return bool(used) and all(name.startswith(_CLIENTS) for name in used)
 
     def importers(self, trial: TrialClass) -> set[Path]:
-        """Return the concerned files that import the trial's module."""
+        """Return the concerned files that import the trial's module, or the trial from a package that passes it on."""
         if self._importers is None:
             self._importers = {}
             paths = {t.path for t in self.trials.values()}
-            stems = {os.fsencode(p.parent.name if p.name == "__init__.py" else p.stem) for p in paths}
-            for path in self._mentioning(stems, self._concerned):
+            words = {os.fsencode(p.parent.name if p.name == "__init__.py" else p.stem) for p in paths}
+            words |= {t.facts.name.encode() for t in self.trials.values()}
+            for path in self._mentioning(words, self._concerned):
                 facts = self.facts(path)
                 for imported in facts.imports if facts is not None else []:
                     target = self.imported_file(path, imported)
+                    if target not in paths and imported.name:
+                        passed_on = self.parent_class(path, imported.qualified)
+                        target = passed_on[0] if passed_on in self.trials else None
                     if target in paths and target != path and target is not None:
                         self._importers.setdefault(target, set()).add(path)
         return self._importers.get(trial.path, set())

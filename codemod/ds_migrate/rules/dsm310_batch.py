@@ -270,7 +270,14 @@ def _positional(file: SourceFile, function: cst.FunctionDef) -> None:
 
 def _calls(ctx: RuleContext) -> None:
     """Convert ``trial.evaluate_batch(batch)``: it gets an iterator over that one batch."""
-    for found in BatchCalls(ctx.trial):
+    calls = BatchCalls(ctx.trial)
+    for file, call in calls.unknown():
+        method = code(call.func)
+        ctx.review(
+            CODE, file, call, f"{method}() is given a batch; if that is {ctx.trial.name}, it takes an iterator now",
+            f"if it is, call {method}(iter([batch]), ...)",
+        )  # fmt: skip
+    for found in calls:
         given = found.batch
         if given is None:
             if has_star(found.call):

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import libcst as cst
 
-from ds_migrate.syntax.nodes import argument, dotted, parameters, targets, walk
+from ds_migrate.syntax.nodes import argument, code, dotted, parameters, targets, walk
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.control_flow import runs_once
 from ds_migrate.trial.model import Trial
@@ -66,7 +66,7 @@ class BatchCalls:
             if owner not in self.classes:
                 return None
             replaced = False
-        elif self.is_trial(name, owner):
+        elif self.is_trial(name, owner) or self._is_made(file, name, caller):
             replaced = False
         else:
             return None
@@ -75,6 +75,37 @@ class BatchCalls:
     def is_trial(self, name: str, owner: cst.ClassDef | None) -> bool:
         """Return whether an object goes by the name of a trial, or is where a class keeps one that it was given."""
         return name.lower().endswith("trial") or name in self._kept.get(owner, ())
+
+    def _is_made(self, file: SourceFile, name: str, caller: cst.FunctionDef | None) -> bool:
+        """Return whether a name is given an object of the trial's class, or a parameter is annotated with it."""
+        scope = caller or file.module
+        values = [*file.values_of({name}, scope), *file.values_of({name}, file.module)]
+        made = {(dotted(v.func) or "").rpartition(".")[2] if isinstance(v, cst.Call) else "" for v in values}
+        param = next((p for p in parameters(caller) if p.name.value == name), None) if caller is not None else None
+        if param is not None and param.annotation is not None:
+            made.add(code(param.annotation.annotation).strip("\"'").rpartition(".")[2])
+        return bool(made & self.class_names)
+
+    def unknown(self) -> Iterator[tuple[SourceFile, cst.Call]]:
+        """Yield calls outside of classes that build on the trial's, of what may be the trial: a plain name, where no
+        other class of these files has such a method."""
+        known = {found.call for found in self}
+        others = {
+            method.name.value
+            for file in self.trial.files
+            for node in file.nodes(cst.ClassDef)
+            if node not in self.classes and node.name.value not in self.class_names
+            for method in node.body.body
+            if isinstance(method, cst.FunctionDef)
+        }
+        for file in self.trial.files:
+            for call in file.nodes(cst.Call):
+                func = call.func
+                if not isinstance(func, cst.Attribute) or func.attr.value not in BATCH_METHODS or call in known:
+                    continue
+                inside = any(ancestor in self.classes for ancestor in file.ancestors(call))
+                if isinstance(func.value, cst.Name) and func.attr.value not in others and not inside:
+                    yield file, call
 
     @cached_property
     def _kept(self) -> dict[cst.ClassDef | None, set[str]]:
