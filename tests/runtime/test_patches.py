@@ -6,6 +6,7 @@ import ast
 import contextlib
 import importlib
 import logging
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -92,6 +93,17 @@ def shared_memory_comm() -> bool:
     with table, compiled as load, det_ds.init():
         importlib.import_module("deepspeed.comm.torch").build_shm_op()
     return bool(load.called)
+
+
+def muon_compilation() -> bool:
+    modules = {name: module for name, module in sys.modules.items() if ".muon" not in name}
+    compiled = mock.patch.object(torch, "compile", side_effect=lambda function: function)
+    with mock.patch.dict(sys.modules, modules, clear=True), compiled as compile_:
+        muon = importlib.import_module("deepspeed.runtime.zero.muon.original_muon")
+        is_set_up = bool(compile_.called)
+        assert muon.muon_update(torch.ones(4, 4), torch.zeros(4, 4)).any()
+    assert compile_.called  # when it is used
+    return is_set_up
 
 
 def initialize_notices() -> bool:
@@ -238,8 +250,8 @@ def repeated_backward() -> bool:
 FAULTS: dict[str, Callable[[], bool]] = {
     function.__name__: function
     for function in (
-        accelerator_notice, future_warnings, repeating_loader, shared_memory_comm, initialize_notices, second_config,
-        config_check, jit_notice, initial_step, adagrad, parameter_broadcast, plain_engines, loss_scaling,
+        accelerator_notice, future_warnings, repeating_loader, muon_compilation, shared_memory_comm, initialize_notices,
+        second_config, config_check, jit_notice, initial_step, adagrad, parameter_broadcast, plain_engines, loss_scaling,
         fp32_master_names, unreached_parameters, backward_loss, cross_engine_backward, repeated_backward,
     )
 }  # fmt: skip
