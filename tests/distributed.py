@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from forked_python import fork_server
 
 if TYPE_CHECKING:
-    from forking import ForkedProcess
+    from ds_verify.fork_server import ForkedProcess
 
 _SECONDS_TO_FAIL_TOO = 5
 
@@ -43,7 +43,7 @@ def run_ranks(function: Callable[..., Any], *args: Any, size: int = 2, timeout: 
         (folder / "job").write_bytes(pickle.dumps(job))
         processes = [_start(folder, rank, size) for rank in range(size)]
         for process in processes:
-            stack.callback(process.close)
+            stack.callback(process.kill)
         _wait(processes, timeout)
         return _results(folder, processes)
 
@@ -84,10 +84,8 @@ def _start(folder: Path, rank: int, size: int) -> ForkedProcess:
         "OMP_NUM_THREADS": "1",
         "CUDA_VISIBLE_DEVICES": "",
     }
-    with (folder / f"log{rank}").open("wb") as log:
-        streams = (0, log.fileno(), log.fileno())
-        arguments = [__file__, str(folder), str(rank), str(size)]
-        return fork_server().start(arguments, environment=environment, directory=str(Path.cwd()), streams=streams)
+    command = [__file__, str(folder), str(rank), str(size)]
+    return fork_server().start(command, environment=environment, directory=Path.cwd(), log=folder / f"log{rank}")
 
 
 def _main(folder: Path, rank: int, size: int) -> None:

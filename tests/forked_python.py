@@ -15,9 +15,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from forking import ForkedProcess, ForkServer
+    from ds_verify.fork_server import ForkedProcess, ForkServer
 
-_CLIENT = str(Path(__file__).resolve().parent / "forking/client.py")
+_CLIENT = str(Path(__file__).resolve().parents[1] / "runtime/ds_verify/fork_server.py")
+_PRELOAD = (
+    "torch",
+    "torch._dynamo",
+    "torch.distributed.run",
+    "torch.utils.tensorboard",
+    "deepspeed",
+    "deepspeed.module_inject.auto_ep_layer",
+    "deepspeed.ops.op_builder.all_ops",
+    "distutils.ccompiler",
+    "trial_runtime.pytorch.deepspeed",
+    "trial_runtime.train.config.run_plan",
+)
+"""What a training of one step imports; some of it torch and deepspeed import when an optimizer or an engine is made."""
+
 _started: list[tuple[ForkServer, str]] = []
 
 
@@ -42,7 +56,7 @@ def _start() -> tuple[ForkServer, str]:
     import shlex
     import tempfile
 
-    from forking import TRAINING_MODULES, ForkServer
+    from ds_verify.fork_server import ForkServer
 
     folder = tempfile.TemporaryDirectory(prefix="python-", dir="/tmp")  # a socket's path must be short
     script, address = Path(folder.name, "python"), Path(folder.name, "socket")
@@ -53,11 +67,9 @@ def _start() -> tuple[ForkServer, str]:
     listener.bind(str(address))
     listener.listen(64)
     environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
-    environment |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    server = ForkServer(TRAINING_MODULES, environment, listener)
+    server = ForkServer(_PRELOAD, environment, listener)
     listener.close()
     atexit.register(folder.cleanup)
-    atexit.register(server.close)
     return server, str(script)
 
 
@@ -70,7 +82,7 @@ def _run(address: str, script: str, arguments: list[str]) -> int:
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(address)
     forked: ForkedProcess = client.ForkedProcess(
-        connection, arguments, environment=dict(os.environ), directory=str(Path.cwd()), executable=script
+        connection, arguments, os.environ, str(Path.cwd()), streams=(0, 1, 2), executable=script
     )
     for number in _PASSED_ON:
         signal.signal(number, lambda number, _: forked.send_signal(number))

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 _PR_SET_CHILD_SUBREAPER = 36
-_KEPT = (b"multiprocessing.resource_tracker", b"forking.server")  # end with this process
+_KEPT = b"multiprocessing.resource_tracker"  # ends with this process
 _KEPT_NAME = b"ds-fork-server"  # ends with this process, too; its children have its command line but not its name
 
 
@@ -55,7 +55,7 @@ def _is_kept(pid: str, parent: str) -> bool:
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         if Path(f"/proc/{pid}/comm").read_bytes().strip() == _KEPT_NAME:
             return True
-    return parent == str(os.getpid()) and any(words in _command(pid) for words in _KEPT)
+    return parent == str(os.getpid()) and _KEPT in _command(pid)
 
 
 def _is_below(pid: str, parents: dict[str, str]) -> bool:

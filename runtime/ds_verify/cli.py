@@ -124,7 +124,7 @@ def _verify(options: argparse.Namespace) -> int:
     from rich.console import Console
 
     from ds_verify import console, html
-    from ds_verify.launchers import launchers_for
+    from ds_verify.launchers import launcher_for
     from ds_verify.report import Verification
     from ds_verify.runs import Settings, Trainings
     from ds_verify.select_trial import choose
@@ -142,7 +142,7 @@ def _verify(options: argparse.Namespace) -> int:
         idle=options.timeout,
         deepspeed=dict(split_assignment("--deepspeed", text) for text in options.deepspeed),
     )
-    launchers = launchers_for(settings.device)  # its imports go on while the sides are made
+    launcher = launcher_for(settings.device)  # its imports go on while the sides are made
     talk = Console(stderr=True, highlight=False, markup=False, emoji=False)
     with tempfile.TemporaryDirectory(prefix="ds-verify-") as folder:
         work = Path(folder).resolve()
@@ -151,7 +151,7 @@ def _verify(options: argparse.Namespace) -> int:
         picks = dict(split_assignment("--hparam", text) for text in options.hparam)
         found = Verification(sides, choose(sides.original, config, options.trial, picks), settings)
         with console.progress_bar(talk) as bar:
-            trainings = Trainings(sides, found.choice, settings, work, console.progress_reporter(bar), launchers)
+            trainings = Trainings(sides, found.choice, settings, work, console.progress_reporter(bar), launcher)
             found.replaces_cuda = trainings.replaces_cuda
             for trained in trainings.rounds():
                 found.add(trained)

@@ -1,26 +1,28 @@
-"""Processes that start with torch and DeepSpeed imported: one server imports them once, each rank is a fork of it.
+"""Processes that start with torch and DeepSpeed imported: one server imports them once, each process is a fork of it.
 
 Importing both costs seconds of CPU time in every process; a fork of the server starts in milliseconds::
 
     server = ForkServer(preload=["torch", "deepspeed"])
     ranks = [
-        server.start("package.module", ["argument"], environment={**os.environ, "RANK": "0"}, directory=folder, log=log)
+        server.start(["-m", "package.module"], environment={**os.environ, "RANK": "0"}, directory=folder, log=log)
         for log in logs
     ]
     while any(rank.poll() is None for rank in ranks):
         server.wait(0.1)  # returns early when a rank ends
     server.close()  # kills the ranks that are left, with everything they started
 
-A rank runs ``python -m package.module argument`` with the session, environment, working directory, ``sys.path``,
-``sys.argv``, signal handlers and random seeds of a fresh process; stdin is empty, its output goes to ``log``. Modules
-that are not preloaded are imported by the rank alone. Two things differ from a fresh process: ``PYTHONHASHSEED`` is the
-server's, and numpy's BLAS has one thread (torch has as many as ``OMP_NUM_THREADS``).
+A process runs a command line of ``python`` with the session, environment, working directory, ``sys.path``,
+``sys.argv``, signal handlers and random seeds of a fresh process. Modules that are not preloaded are imported by the
+process alone. Three things differ from a fresh process: ``PYTHONHASHSEED`` is the server's, numpy's BLAS has one thread
+(torch has as many as ``OMP_NUM_THREADS``), and unbuffered output (``-u``) is written line by line.
 
 The server never initialises CUDA, which does not survive a fork, and sees no GPU (``CUDA_VISIBLE_DEVICES=""``): ranks
 on GPUs are fresh processes, :class:`FreshProcesses`, which has the same methods.
 
-Nothing outlives its starter. The server and its ranks are killed when this process ends in any way, ``kill -9``
-included (the server reads the end of its socket), and the ranks are killed when the server dies (Linux).
+Nothing outlives its starter. The server and its processes are killed when this process ends in any way, ``kill -9``
+included (the server reads the end of its socket), and the processes are killed when the server dies (Linux).
+
+Nothing but the standard library is imported here: a client without site-packages starts quickly.
 """
 
 from __future__ import annotations
@@ -32,12 +34,15 @@ import os
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
+
+NUMBER = struct.Struct("!i")
 
 
 class ServerError(RuntimeError):
@@ -61,14 +66,11 @@ class Process(Protocol):
 class Launcher(Protocol):
     """Starts processes: a :class:`ForkServer` or :class:`FreshProcesses`."""
 
-    def start(
-        self, module: str, arguments: Sequence[str], *, environment: Mapping[str, str], directory: Path, log: Path
-    ) -> Process:
-        """Start ``python -m module arguments`` in a new session.
+    def start(self, command: Sequence[str], *, environment: Mapping[str, str], directory: Path, log: Path) -> Process:
+        """Start a process in a new session, its standard input empty.
 
         Args:
-            module: the module to run as ``__main__``.
-            arguments: its command line.
+            command: of ``python``: ``[-u] -m MODULE ...``, ``-c CODE ...`` or ``SCRIPT ...``.
             environment: all variables of the process.
             directory: the working directory.
             log: the file that receives stdout and stderr; an existing one is replaced.
@@ -82,161 +84,156 @@ class Launcher(Protocol):
 
 
 class ForkServer:
-    """A process that has imported modules and forks ranks from itself.
+    """A process that has imported modules and forks processes from itself.
 
     The constructor returns at once; the first :meth:`start` waits for the imports.
 
     Args:
         preload: the modules to import, in this order. They must not start threads.
         environment: the server's variables (default: this process's), with ``OMP_NUM_THREADS`` 1 and GPUs hidden.
+        listener: a listening Unix socket on which other clients may start processes, each a :class:`ForkedProcess`.
+            Such a server stands for Python: what a process leaves running when it ends, runs on.
     """
 
-    def __init__(self, preload: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
-        theirs = self._connect()
+    def __init__(
+        self,
+        preload: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+        listener: socket.socket | None = None,
+    ) -> None:
+        self._control, theirs = socket.socketpair()
+        self._running: list[ForkedProcess] = []
+        sockets = [theirs.fileno(), *([] if listener is None else [listener.fileno()])]
         variables = {**(os.environ if environment is None else environment)}
-        variables |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "ds_verify.fork_server_process", str(theirs.fileno()), *preload],
-                env=variables,
+                [sys.executable, "-m", "ds_verify.fork_server_process", ",".join(map(str, sockets)), *preload],
+                env={**variables, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONUNBUFFERED": ""},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
+                pass_fds=sockets,
                 start_new_session=True,  # Ctrl-C is this process's to handle
             )
-
-    _process: subprocess.Popen[bytes] | None = None  # of an extended server, the first one is the parent
-
-    def _connect(self) -> socket.socket:
-        self._socket, theirs = socket.socketpair()
-        self._codes: dict[int, int] = {}
-        self._pids: dict[int, int] = {}
-        self._received = b""
-        self._problem = ""
-        self._started = 0
         atexit.register(self.close)
-        return theirs
-
-    def extended(self, preload: Sequence[str]) -> ForkServer:
-        """Return a server that is forked from this one and then imports more modules.
-
-        What those modules change in the modules of this server, its processes alone see.
-        """
-        server = ForkServer.__new__(ForkServer)
-        with server._connect() as theirs:
-            self._send({"extend": list(preload)}, theirs.fileno())
-        return server
 
     def start(
-        self, module: str, arguments: Sequence[str], *, environment: Mapping[str, str], directory: Path, log: Path
-    ) -> Process:
+        self, command: Sequence[str], *, environment: Mapping[str, str], directory: Path, log: Path
+    ) -> ForkedProcess:
         """Fork a process from the server; see :class:`Launcher`."""
-        number = self._started
-        self._started += 1
-        self._send(
-            {
-                "start": number,
-                "module": module,
-                "arguments": list(arguments),
-                "environment": dict(environment),
-                "directory": str(directory),
-                "log": str(log),
-            }
-        )
-        while number not in self._pids:
-            self._receive(None)
-            if self._problem:
-                raise ServerError(self._problem)
-        return _Forked(self, number, self._pids[number])
+        connection, theirs = socket.socketpair()
+        with theirs, log.open("wb") as output, Path(os.devnull).open("rb") as nothing:
+            try:
+                socket.send_fds(self._control, [b"."], [theirs.fileno()])
+            except OSError:
+                connection.close()
+                state = "is closed" if self._control.fileno() < 0 else "was killed"
+                raise ServerError(f"the fork server {state}") from None
+            theirs.close()
+            streams = [stream.fileno() for stream in (nothing, output, output)]
+            process = ForkedProcess(connection, command, environment, str(directory), streams)
+        self._running.append(process)
+        return process
 
     def wait(self, seconds: float) -> None:
         """Wait until a process ends, at most so many seconds."""
-        if self._problem:
-            time.sleep(seconds)
-        else:
-            self._receive(seconds)
+        self._running = [process for process in self._running if process.returncode is None]
+        select.select(self._running, [], [], seconds)
 
     def close(self) -> None:
         """Kill all processes and the server, and wait for the server's end."""
         atexit.unregister(self.close)
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_WR)
-            while self._socket.recv(1 << 16):
-                pass
-        self._socket.close()
-        self._problem = self._problem or "the fork server is closed"
-        if self._process is not None:
-            self._process.wait()
-
-    def _code(self, number: int) -> int | None:
-        if number not in self._codes and not self._problem:
-            self._receive(0)
-        return self._codes.get(number, -signal.SIGKILL if self._problem else None)
-
-    def _kill(self, number: int) -> None:
-        if self._code(number) is None:
-            with contextlib.suppress(ServerError):
-                self._send({"kill": number})
-        while self._code(number) is None:
-            self._receive(None)
-
-    def _send(self, message: Mapping[str, Any], *files: int) -> None:
-        if self._problem:
-            raise ServerError(self._problem)
-        try:
-            self._socket.sendall(json.dumps(message).encode())
-            socket.send_fds(self._socket, [b"\n"], files)
-        except OSError:
-            while not self._problem:  # the server may have said why
-                self._receive(None)
-            raise ServerError(self._problem) from None
-
-    def _receive(self, seconds: float | None) -> None:
-        """Take in the messages that are there, or wait for one."""
-        if not select.select([self._socket], [], [], seconds)[0]:
-            return
-        try:
-            received = self._socket.recv(1 << 16)
-        except ConnectionResetError:
-            received = b""
-        if not received:
-            self._problem = self._problem or "the fork server was killed"
-        *lines, self._received = (self._received + received).split(b"\n")
-        for line in lines:
-            message = json.loads(line)
-            if "pid" in message:
-                self._pids[message["of"]] = message["pid"]
-            elif "code" in message:
-                self._codes[message["of"]] = message["code"]
-            else:
-                self._problem = message["problem"]
+        self._control.close()
+        self._process.wait()
 
 
-class _Forked:
-    """A process that the server forked."""
+class ForkedProcess:
+    """A process that a server forked, a :class:`Process`. Constructing it sends the request, and waits for the fork.
 
-    def __init__(self, server: ForkServer, number: int, pid: int) -> None:
-        self._server, self._number, self.pid = server, number, pid
+    Args:
+        connection: to the server, this process's own; it is closed when the process has ended.
+        command, environment, directory: see :class:`Launcher`.
+        streams: the file descriptors of its standard input, output and error.
+        executable: its ``sys.executable``; the server's when empty.
+
+    Raises:
+        ServerError: the server is gone, or its imports failed.
+    """
+
+    def __init__(
+        self,
+        connection: socket.socket,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        directory: str,
+        streams: Sequence[int],
+        executable: str = "",
+    ) -> None:
+        self._connection = connection
+        self.returncode: int | None = None
+        request = json.dumps([list(command), dict(environment), directory, executable]).encode()
+        with contextlib.suppress(OSError):  # there will be no answer
+            socket.send_fds(connection, [NUMBER.pack(len(request))], list(streams))
+            connection.sendall(request)
+        pid = self._receive()
+        if not pid:
+            with connection, connection.makefile("r") as answer:
+                raise ServerError("the fork server was killed" if pid is None else answer.read())
+        self.pid = pid
+
+    def fileno(self) -> int:
+        """Return the file descriptor that can be read when the process has ended."""
+        return self._connection.fileno()
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return the exit code, negative for a signal.
+
+        Raises:
+            TimeoutError: it still runs after ``timeout`` seconds.
+        """
+        if self.returncode is None:
+            if not select.select([self], [], [], timeout)[0]:
+                raise TimeoutError(f"process {self.pid} still runs after {timeout} s")
+            code = self._receive()
+            self.returncode = -signal.SIGKILL if code is None else code  # it dies with its server
+            self._connection.close()
+        return self.returncode
 
     def poll(self) -> int | None:
-        return self._server._code(self._number)
+        """Return the exit code; None while the process runs."""
+        with contextlib.suppress(TimeoutError):
+            return self.wait(0)
+        return None
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal to the process alone; nothing when it has ended."""
+        if self.returncode is None:
+            with contextlib.suppress(OSError):
+                self._connection.send(bytes([number]))
 
     def kill(self) -> None:
-        self._server._kill(self._number)
+        """Kill the process and everything in its process group, and wait for its end."""
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_WR)
+        self.wait()
+
+    def _receive(self) -> int | None:
+        """Return the number that the server sends next; None when it has died."""
+        with contextlib.suppress(OSError):
+            content = self._connection.recv(NUMBER.size, socket.MSG_WAITALL)
+            return int(NUMBER.unpack(content)[0]) if content else None
+        return None
 
 
 class FreshProcesses:
     """Starts each process with a new Python."""
 
-    def start(
-        self, module: str, arguments: Sequence[str], *, environment: Mapping[str, str], directory: Path, log: Path
-    ) -> Process:
+    def start(self, command: Sequence[str], *, environment: Mapping[str, str], directory: Path, log: Path) -> Process:
         """Start a new Python; see :class:`Launcher`."""
         with log.open("wb") as stream:
             return _Fresh(
                 subprocess.Popen(
-                    [sys.executable, "-m", module, *arguments],
+                    [sys.executable, *command],
                     env=dict(environment),
                     stdin=subprocess.DEVNULL,
                     stdout=stream,

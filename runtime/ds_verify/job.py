@@ -61,11 +61,11 @@ class JobRunner:
 
     Args:
         folder: for records, logs and rendezvous files.
-        launcher: returns what starts a job's ranks.
+        launcher: starts the ranks.
         idle: seconds without a micro-batch after which a job counts as stuck.
     """
 
-    def __init__(self, folder: Path, launcher: Callable[[Job], Launcher], idle: float = 600.0) -> None:
+    def __init__(self, folder: Path, launcher: Launcher, idle: float = 600.0) -> None:
         self.records = folder / "records"
         self.records.mkdir(parents=True, exist_ok=True)
         self._folder, self._launcher, self._idle = folder, launcher, idle
@@ -99,8 +99,8 @@ class JobRunner:
                 while waiting and len(running) < at_once:
                     job = waiting.pop(0)
                     progress(job.name, 0)
-                    running.append(_Running(job, self._launcher(job), self._folder, self.records))
-                self._launcher(running[-1].job).wait(_POLL_SECONDS)
+                    running.append(_Running(job, self._launcher, self._folder, self.records))
+                self._launcher.wait(_POLL_SECONDS)
                 for each in [each for each in running if each.is_over(self._idle, progress)]:
                     running.remove(each)
                     failure = each.end()
@@ -136,9 +136,8 @@ class _Running:
         try:
             for rank, log in enumerate(self._logs):
                 environment = _environment(job, rank, directory)
-                process = launcher.start(
-                    "ds_verify.worker", [str(order)], environment=environment, directory=directory, log=log
-                )
+                command = ["-m", "ds_verify.worker", str(order)]
+                process = launcher.start(command, environment=environment, directory=directory, log=log)
                 self._processes.append(process)
         except BaseException:
             self._kill()

@@ -13,8 +13,8 @@ from typing import Any
 from trial_runtime.train.config.errors import ConfigError
 
 from ds_verify.failure import Failure
+from ds_verify.fork_server import Launcher
 from ds_verify.job import Job, JobRunner
-from ds_verify.launchers import Launchers
 from ds_verify.record import Record
 from ds_verify.sample_metrics import SampleCounts, jumps, parted_from
 from ds_verify.select_trial import Choice, info_of, plan_of
@@ -115,7 +115,7 @@ class Trainings:
     Attributes:
         work: a folder for records, checkpoints and logs.
         progress: called from time to time.
-        launchers: start the ranks.
+        launcher: starts the ranks.
     """
 
     sides: Sides
@@ -123,7 +123,7 @@ class Trainings:
     settings: Settings
     work: Path
     progress: Callable[[Progress], None]
-    launchers: Launchers
+    launcher: Launcher
     _steps: dict[str, int] = field(default_factory=dict)
 
     @functools.cached_property
@@ -162,16 +162,11 @@ class Trainings:
     def _round(self, original: Job) -> Round:
         settings, ranks = self.settings, original.ranks
         control = replace(original, name=f"control-{ranks}ranks", nudge=True)
-        originals = (original.name, control.name)
         converted = self._converted(original, f"converted-{ranks}ranks")
         swept = {
             stage: self._converted(original, f"{converted.name}-zero{stage}", stage) for stage in settings.zero_sweep
         }
-        runner = JobRunner(
-            self.work,
-            lambda job: self.launchers.original if job.name in originals else self.launchers.converted,
-            settings.idle,
-        )
+        runner = JobRunner(self.work, self.launcher, settings.idle)
         jobs = [original, converted, control, *swept.values()]
         failures = runner.run(jobs, _jobs_at_once(settings, ranks), self._report, required=original.name)
         trained = {job.name: collect(runner, job, failures.get(job.name)) for job in jobs}

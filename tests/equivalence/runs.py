@@ -9,9 +9,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from ds_verify.failure import Failure
-from ds_verify.fork_server import ForkServer, Launcher
 from ds_verify.job import Job, JobRunner
-from ds_verify.launchers import launchers_for
+from ds_verify.launchers import launcher_for
 from ds_verify.record import Record
 from ds_verify.runs import Training, collect, make_job
 from ds_verify.select_trial import choose
@@ -32,10 +31,8 @@ class Runs:
     def __init__(self, shared: Path, own: Path) -> None:
         self.own = own
         self._shared = shared
-        self._runner = JobRunner(shared, self._launcher, idle=120)
-        self._oracle: ForkServer | None = None
+        self._runner = JobRunner(shared, launcher_for("cpu"), idle=120)
         self._kept: dict[str, Training] = {}
-        self._originals: set[str] = set()
 
     def get(self, scenario: Scenario) -> Record:
         """Return the record of a scenario.
@@ -43,7 +40,7 @@ class Runs:
         Raises:
             RuntimeError: the run failed, with its error.
         """
-        training = self.training(self._job(scenario), is_original=scenario.side == "reference")
+        training = self.training(self._job(scenario))
         if training.failure is not None:
             raise RuntimeError(f"{scenario} did not train:\n{training.failure.text}")
         (accumulation,) = (value for key, value in training.record.values.items() if key.kind == "setup")
@@ -52,16 +49,9 @@ class Runs:
             assert set(training.figures["zero_stages"]) == {scenario.zero}, f"{scenario} trains otherwise"
         return training.record
 
-    def training(self, job: Job, is_original: bool) -> Training:
-        """Return what a job gives; two jobs of one name are the same job.
-
-        Args:
-            job: what to train.
-            is_original: whether it runs the original's code.
-        """
+    def training(self, job: Job) -> Training:
+        """Return what a job gives; two jobs of one name are the same job."""
         if job.name not in self._kept:
-            if is_original:
-                self._originals.add(job.name)
             failed = self._shared / f"{job.name}.failure"
             with (self._shared / f"{job.name}.lock").open("w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
@@ -71,15 +61,6 @@ class Runs:
             failures = [Failure(**json.loads(path.read_text())) for path in [failed] if path.exists()]
             self._kept[job.name] = collect(self._runner, job, *failures)
         return self._kept[job.name]
-
-    def _launcher(self, job: Job) -> Launcher:
-        launchers = launchers_for("cpu")
-        if not job.oracle:
-            return launchers.original if job.name in self._originals else launchers.converted
-        if self._oracle is None:
-            assert isinstance(launchers.original, ForkServer)
-            self._oracle = launchers.original.extended(["determined.pytorch"])
-        return self._oracle
 
     def _job(self, scenario: Scenario) -> Job:
         folder = self._sources(scenario)

@@ -149,9 +149,9 @@ def verdict(fault: Fault, runs: Runs, folder: Path, ranks: int) -> str:
     title = f"{fault.fixture}-{Path(fault.config).stem}-{f'as-{fault}' if fault.both else 'as-is'}"
     original = job(f"faults-{title}", before)
     trained = [
-        runs.training(original, is_original=True),
-        runs.training(replace(original, name=f"{original.name}-control", nudge=True), is_original=True),
-        runs.training(replace(job(f"fault-{fault}", folder / "after"), host_batches=True), is_original=False),
+        runs.training(original),
+        runs.training(replace(original, name=f"{original.name}-control", nudge=True)),
+        runs.training(replace(job(f"fault-{fault}", folder / "after"), host_batches=True)),
     ]
     assert trained[0].failure is None, trained[0].failure
     return headline([outcome(Round(ranks, trained[0], trained[1], trained[2], Settings(STEPS, (ranks,))))], STEPS)

@@ -251,8 +251,8 @@ FAULTS: dict[str, Callable[[], bool]] = {
     function.__name__: function
     for function in (
         accelerator_notice, future_warnings, repeating_loader, muon_compilation, shared_memory_comm, initialize_notices,
-        second_config, config_check, jit_notice, initial_step, adagrad, parameter_broadcast, plain_engines, loss_scaling,
-        fp32_master_names, unreached_parameters, backward_loss, cross_engine_backward, repeated_backward,
+        second_config, config_check, jit_notice, initial_step, adagrad, parameter_broadcast, plain_engines,
+        loss_scaling, fp32_master_names, unreached_parameters, backward_loss, cross_engine_backward, repeated_backward,
     )
 }  # fmt: skip
 

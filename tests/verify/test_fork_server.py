@@ -33,8 +33,8 @@ def torch_server() -> Iterator[ForkServer]:
 def start(launcher: Launcher, folder: Path, source: str, *arguments: str, **variables: str) -> Process:
     """Run ``source`` as the module ``job`` in ``folder``, its output in the file ``log``."""
     (folder / "job.py").write_text(textwrap.dedent(source))
-    environment = {**os.environ, **variables}
-    return launcher.start("job", arguments, environment=environment, directory=folder, log=folder / "log")
+    command, environment = ["-m", "job", *arguments], {**os.environ, **variables}
+    return launcher.start(command, environment=environment, directory=folder, log=folder / "log")
 
 
 def ended(launcher: Launcher, process: Process, seconds: float = 60) -> int:
@@ -99,11 +99,44 @@ def test_a_child_finds_what_a_fresh_process_finds(server: ForkServer, tmp_path: 
     for name, launcher in (("fresh", FreshProcesses()), ("forked", server)):
         folder = tmp_path / "work"
         folder.mkdir(exist_ok=True)
-        variables = {"ONLY_HERE": "1", "PYTHONPATH": f"{tmp_path}/one:{tmp_path}/two"}
+        variables = {"ONLY_HERE": "1", "PYTHONPATH": f"{tmp_path}/one:{tmp_path}/two", "PYTHONUNBUFFERED": ""}
         both.append(json.loads(output(launcher, folder, DESCRIBE, "a", "b c", **variables)))
         assert both[-1]["argv"][1:] == ["a", "b c"], name
     assert both[0] == both[1]
     assert "ONLY_HERE" not in os.environ
+
+
+@pytest.mark.parametrize("form", ["code", "script", "unbuffered"])
+def test_a_command_line_runs_as_python_runs_it(form: str, server: ForkServer, tmp_path: Path) -> None:
+    source = "import os, sys; print(__name__, sys.argv, sys.path[:2], os.getcwd(), 'spec' in globals())"
+    (tmp_path / "elsewhere").mkdir()
+    script = tmp_path / "elsewhere/shown.py"
+    script.write_text(source)
+    command = {"code": ["-c", source], "script": [str(script)], "unbuffered": ["-u", "-c", source]}[form]
+    printed = []
+    for launcher in (FreshProcesses(), server):
+        environment, log = {**os.environ, "PYTHONPATH": "/one"}, tmp_path / "log"
+        process = launcher.start([*command, "one", "two words"], environment=environment, directory=tmp_path, log=log)
+        assert ended(launcher, process) == 0
+        printed.append(log.read_text())
+    assert printed[0] == printed[1]
+
+
+def test_a_child_obeys_the_variables_of_python(server: ForkServer, tmp_path: Path) -> None:
+    source = "import sys; print(sys.dont_write_bytecode)"
+    assert output(server, tmp_path, source, PYTHONDONTWRITEBYTECODE="1") == "True\n"
+    assert output(server, tmp_path, source, PYTHONDONTWRITEBYTECODE="") == "False\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_reaches_the_child_alone(number: signal.Signals, server: ForkServer, tmp_path: Path) -> None:
+    source = "import os, signal; open('pids', 'w').write(f'{os.getpid()}\\n'); signal.pause()"
+    forked = server.start(["-c", source], environment=os.environ, directory=tmp_path, log=tmp_path / "log")
+    with pytest.raises(TimeoutError):
+        forked.wait(0.05)
+    written(tmp_path / "pids")
+    forked.send_signal(number)
+    assert forked.wait(60) == -number
 
 
 def test_a_childs_modules_are_imported_in_it_alone(server: ForkServer, tmp_path: Path) -> None:
@@ -122,6 +155,7 @@ def test_what_was_preloaded_is_there_from_the_start(server: ForkServer, tmp_path
     ("source", "code", "text"),
     [
         ("raise SystemExit(3)", 3, ""),
+        ("raise SystemExit('no data')", 1, "no data\n"),
         ("raise ValueError('no such batch')", 1, "ValueError: no such batch"),
         ("import atexit; atexit.register(print, 'at the end')", 0, "at the end"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL, ""),
@@ -219,7 +253,7 @@ def test_nothing_outlives_the_process_that_started_the_server(tmp_path: Path, nu
         from ds_verify.fork_server import ForkServer
         folder = pathlib.Path({str(tmp_path)!r})
         server = ForkServer([])
-        server.start("job", [], environment=os.environ, directory=folder, log=folder / "log")
+        server.start(["-m", "job"], environment=os.environ, directory=folder, log=folder / "log")
         while not (folder / "pids").exists():
             time.sleep(0.02)
         children = pathlib.Path(f"/proc/self/task/{{os.getpid()}}/children").read_text()
@@ -238,10 +272,7 @@ def test_nothing_outlives_the_process_that_started_the_server(tmp_path: Path, nu
         client.wait()
 
 
-@pytest.mark.parametrize("is_extended", [False, True])
-def test_children_end_with_a_server_that_is_killed(server: ForkServer, tmp_path: Path, is_extended: bool) -> None:
-    if is_extended:
-        server = server.extended([])
+def test_children_end_with_a_server_that_is_killed(server: ForkServer, tmp_path: Path) -> None:
     process = start(server, tmp_path, "import os, time; open('pids', 'w').write(f'{os.getppid()}\\n'); time.sleep(600)")
     (parent,) = written(tmp_path / "pids")
     os.kill(parent, signal.SIGKILL)
@@ -251,22 +282,12 @@ def test_children_end_with_a_server_that_is_killed(server: ForkServer, tmp_path:
         start(server, tmp_path, "")
 
 
-def test_what_an_extended_server_imports_is_unknown_to_the_first(server: ForkServer, tmp_path: Path) -> None:
-    source = "import sys; print([name in sys.modules for name in ('decimal', 'fractions')])"
-    more = server.extended(["fractions"])
-    for _ in range(2):
-        assert output(server, tmp_path, source) == "[True, False]\n"
-        assert output(more, tmp_path, source) == "[True, True]\n"
-    more.close()
-    with pytest.raises(ServerError, match="is closed"):
-        start(more, tmp_path, "")
-    assert output(server, tmp_path, source) == "[True, False]\n"
-
-
-def test_an_extended_server_ends_with_the_first(server: ForkServer, tmp_path: Path) -> None:
-    process = start(server.extended([]), tmp_path, "import time; time.sleep(600)")
+def test_children_end_with_a_server_that_is_closed(server: ForkServer, tmp_path: Path) -> None:
+    process = start(server, tmp_path, "import time; time.sleep(600)")
     server.close()
     assert_all_end([process.pid])
+    with pytest.raises(ServerError, match="is closed"):
+        start(server, tmp_path, "")
 
 
 @pytest.mark.parametrize(
