@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ds_migrate import ds_config
-from ds_migrate.experiment.earlier_runs import converted_earlier
+from ds_migrate.experiment.earlier_runs import converted_earlier, missing_configs
 from ds_migrate.experiment.facts import facts_for
 from ds_migrate.experiment.model import ConfigFacts, TrialFacts
 from ds_migrate.experiment.planning import plan, read_configs
@@ -49,7 +49,8 @@ def migrate(
         earlier = list(converted_earlier(project, files))
         expected = [TrialFacts.expected(*trial.key) for group in groups for trial in group.trials]
         configs = read_configs(config_files, [*expected, *earlier], scripts, root)
-        units = _units(project, groups, facts_for(configs), files, comments, options)
+        config_facts = facts_for(configs)
+        units = _units(project, groups, config_facts, files, comments, options)
         converted = _convert_all(units, jobs, progress)
         trials = [*(trial for result in converted for trial in result.trials), *earlier]
 
@@ -62,7 +63,10 @@ def migrate(
         still = recognition.files_still_determined(project, members, known) if groups else ()
         given = recognition.batches_given_elsewhere(project, members, known) if groups else ()
         results += [*left, *still, *given, *(file for result in converted for file in result.files)]
-        results += _with_units([*plan(configs, trials, scripts, options.target), *ds_config.plan(trials)], units)
+        missing = list(missing_configs(earlier, config_facts))
+        restored = {result.path: result.after for result in missing if result.after is not None}
+        deepspeed_configs = [*missing, *ds_config.plan(trials, restored)]
+        results += _with_units([*plan(configs, trials, scripts, options.target), *deepspeed_configs], units)
         skips |= project.skips
 
     results = merge_results([*results, *recognition.trials_written_by_cells(files)])

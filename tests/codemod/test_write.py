@@ -449,3 +449,18 @@ def test_files_git_could_not_bring_back_are_named(root: Path) -> None:
 def test_outside_git_nothing_is_said_to_be_uncommitted(root: Path) -> None:
     a = on_disk(root, a=b"old")["a"]
     assert writer.uncommitted(report_of(changed(a, b"old", b"new"))) == []
+
+
+def test_new_files_are_there_before_the_files_that_need_them(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    a = on_disk(root, a=b"old")["a"]
+    order: list[str] = []
+    replace = os.replace
+    monkeypatch.setattr(os, "replace", lambda one, other: (order.append(Path(other).name), replace(one, other))[1])
+    report = report_of(changed(a, b"old", b"new"), created(root / "ds_config.json", b"{}"))
+    writer.apply(report, root)
+    assert order[:2] == ["ds_config.json", "a.py"]
+    order.clear()
+    removed = os.unlink
+    monkeypatch.setattr(os, "unlink", lambda path, **more: (order.append(Path(path).name), removed(path, **more))[1])
+    writer.undo(last(root))
+    assert order.index("a.py") < order.index("ds_config.json")

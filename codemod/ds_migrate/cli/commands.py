@@ -8,12 +8,13 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ds_migrate.cli.options_table import Arguments, make_parser
 from ds_migrate.cli.output import here, is_on_terminal, present, print_bytes, print_lines, relative, warn
 from ds_migrate.cli.progress import Progress
-from ds_migrate.files import git
-from ds_migrate.files.discovery import CONFIG_SUFFIXES, Source, discover, project_root
+from ds_migrate.files import atomic, git
+from ds_migrate.files.discovery import CONFIG_SUFFIXES, JOURNAL_FOLDER, Source, discover, project_root
 from ds_migrate.findings import FileResult, FileStatus, Finding, Report, Severity
 from ds_migrate.options import Options
 from ds_migrate.project.named_files import keep_concerned
@@ -24,14 +25,21 @@ from ds_migrate.report.summary import Command, Mode, exit_code
 from ds_migrate.rules.codes import Code
 from ds_migrate.suggestions import did_you_mean
 
+if TYPE_CHECKING:
+    from ds_migrate.files.journal import Entry
+
 # -- conversion -------------------------------------------------------------------------------------------------------
 
 
 def convert_paths(arguments: Arguments) -> int:
     """Convert files and folders."""
     is_chosen = _selection(arguments)
-    sources = discover(arguments.paths, is_chosen)
-    keep_concerned(sources)
+    sources = _discover(arguments, is_chosen)
+    half_written = _half_written(sources, arguments)
+    if half_written and (arguments.write or arguments.interactive):
+        if not _recovered(half_written):
+            return 2
+        half_written, sources = [], _discover(arguments, is_chosen)
     for path in arguments.paths if arguments.patterns else ():
         if Path(path).is_file() and not is_chosen(os.path.realpath(path)):
             warn(f"note: {path} is left out by --include, --exclude or [tool.ds-migrate] in pyproject.toml")
@@ -42,7 +50,7 @@ def convert_paths(arguments: Arguments) -> int:
         else:
             warn(sentence)
         return 0
-    return _convert(sources, arguments)
+    return _convert(sources, arguments, half_written)
 
 
 def convert_stdin(arguments: Arguments) -> int:
@@ -80,15 +88,65 @@ def options_of(arguments: Arguments) -> Options:
     )
 
 
-def _convert(sources: Sequence[Source], arguments: Arguments) -> int:
+def _discover(arguments: Arguments, is_chosen: Callable[[str], bool]) -> list[Source]:
+    sources = discover(arguments.paths, is_chosen)
+    keep_concerned(sources)
+    return sources
+
+
+def _half_written(sources: Sequence[Source], arguments: Arguments) -> list[Entry]:
+    """Return the runs that were ended while they wrote files of this one."""
+    paths = {Path(os.path.realpath(path)) for path in arguments.paths}
+    paths |= {source.real.parent for source in sources if source.data is not None}
+    places = {place for path in paths for place in (path, *path.parents)}
+    if not any(os.path.lexists(place / JOURNAL_FOLDER) for place in places):
+        return []
+    from ds_migrate.files import journal
+
+    try:
+        return journal.unfinished(paths)
+    except journal.JournalError as error:
+        warn(f"note: {visible(str(error))}")
+        return []
+
+
+def _recovered(half_written: Sequence[Entry]) -> bool:
+    """Restore what these runs left half written and report it; False where such a file was changed since."""
+    from ds_migrate.files import writer
+
+    for entry in half_written:
+        ended = f"{visible(entry.description)}, was ended while it wrote"
+        try:
+            writer.recover(entry)
+        except writer.RefusedError as error:
+            warn(
+                f"ds-migrate: {ended}; {visible(str(error))}",
+                f"    help: restore these files, or remove {visible(str(entry.file))} to keep them",
+            )
+            return False
+        warn(f"note: {ended}: its files were restored first")
+    return True
+
+
+def _half_written_result(entry: Entry) -> FileResult:
+    """Return the finding about a run that was ended while it wrote."""
+    message = f"{entry.description}, was ended while it wrote: this file belongs to half a conversion"
+    advice = "ds-migrate --write restores its files and converts them again, ds-migrate --undo restores them"
+    finding = Finding(Code.NOT_WRITTEN, Severity.ERROR, 0, message, help=advice)
+    return FileResult(Path(relative(entry.changes[0].path)), status=FileStatus.ERROR, findings=[finding])
+
+
+def _convert(sources: Sequence[Source], arguments: Arguments, half_written: Sequence[Entry] = ()) -> int:
     """Convert, ask and write as the arguments ask for, and show the report."""
     if arguments.interactive and not (sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()):
         warn("ds-migrate: --interactive asks on a terminal, and this is none; --write applies everything")
         return 2
     mode = Mode.WRITE if arguments.write or arguments.interactive else Mode.CHECK if arguments.check else Mode.PREVIEW
     report = _report_of(sources, arguments)
+    report.files += map(_half_written_result, half_written)
     if mode is Mode.WRITE:
         _write(report, arguments)
+        atomic.sweep({source.real.parent for source in sources if source.data is not None})
     code = exit_code(report, mode)
     with suppress(BrokenPipeError):  # the reader has seen enough; what was done is done
         present(report, mode, Command(arguments.paths, arguments.repeated, is_versioned), arguments)

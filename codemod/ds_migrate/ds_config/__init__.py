@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from ds_migrate.deepspeed_facts import REMOVED_CONFIG_KEYS
 from ds_migrate.ds_config.json_edits import add_pairs, keys_on_lines
@@ -86,16 +87,19 @@ def choose_paths(trials: Iterable[tuple[Path, str, Mapping[str, object]]]) -> di
     return paths
 
 
-def plan(trials: Sequence[TrialFacts]) -> list[FileResult]:
-    """The DeepSpeed configs of all converted trials: created, completed, or left as they are."""
+def plan(trials: Sequence[TrialFacts], restored: Mapping[Path, bytes] = MappingProxyType({})) -> list[FileResult]:
+    """Return the DeepSpeed configs of all converted trials: created, completed, or left as they are.
+
+    ``restored``: the content of those that are made again for trials that were converted earlier.
+    """
     wanted: dict[Path, list[TrialFacts]] = {}
     for trial in trials:
         if trial.status is TrialStatus.CONVERTED and trial.ds_config:
             wanted.setdefault(trial.ds_config_path, []).append(trial)
-    return [_plan_one(path, users) for path, users in sorted(wanted.items())]
+    return [_plan_one(path, users, restored.get(path)) for path, users in sorted(wanted.items())]
 
 
-def _plan_one(path: Path, users: Sequence[TrialFacts]) -> FileResult:
+def _plan_one(path: Path, users: Sequence[TrialFacts], restored: bytes | None) -> FileResult:
     result = FileResult(path, FileKind.DS_CONFIG)
     first = users[0]
     for other in users[1:]:
@@ -113,6 +117,10 @@ def _plan_one(path: Path, users: Sequence[TrialFacts]) -> FileResult:
     try:
         result.before = path.read_bytes()
     except FileNotFoundError:
+        if restored is not None:
+            result = _complete(result, restored, first.ds_config, users)
+            result.after, result.status = result.after or restored, FileStatus.CREATED
+            return result
         result.after, result.status = render(first.ds_config), FileStatus.CREATED
         lines = keys_on_lines(result.after.decode("utf-8"))
         result.findings = [

@@ -27,7 +27,8 @@ class TrialFacts:
     ``sums_gradients``: whether the converted code calls ``backward(..., scale_wrt_gas=False)``, because the configs say
     ``average_aggregated_gradients: false``; None when the source decides that by itself, whatever a config says.
     ``reads_deepspeed_config``: the source reads the hyperparameter
-    ``deepspeed_config``; it makes the configs of a trial that an earlier run converted follow.
+    ``deepspeed_config``; it makes the configs of a trial that an earlier run converted follow. ``names_ds_config``: it
+    falls back to the file at ``ds_config_path``, as converted source does.
     """
 
     name: str
@@ -40,6 +41,7 @@ class TrialFacts:
     aggregations: Mapping[Path, int | None] = field(default_factory=dict)
     sums_gradients: bool | None = False
     reads_deepspeed_config: bool = False
+    names_ds_config: bool = False
 
     @classmethod
     def expected(cls, path: Path, name: str) -> TrialFacts:

@@ -27,8 +27,9 @@ PYTHON_SUFFIXES = (".py", ".ipynb")
 CONFIG_SUFFIXES = (".yaml", ".yml")
 SUFFIXES = PYTHON_SUFFIXES + CONFIG_SUFFIXES
 
+JOURNAL_FOLDER = ".ds-migrate"
 SKIPPED_FOLDERS = frozenset({
-    ".cache", ".conda", ".direnv", ".ds-migrate", ".eggs", ".git", ".hg", ".hypothesis", ".ipynb_checkpoints",
+    ".cache", ".conda", ".direnv", JOURNAL_FOLDER, ".eggs", ".git", ".hg", ".hypothesis", ".ipynb_checkpoints",
     ".mypy_cache", ".nox", ".pytest_cache", ".ruff_cache", ".svn", ".tox", ".venv",
     "__pycache__", "__pypackages__", "node_modules", "site-packages", "venv",
 })  # fmt: skip

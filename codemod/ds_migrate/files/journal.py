@@ -1,33 +1,37 @@
 """The journal of the last runs, kept beside the project, so that ``--undo`` can take it back.
 
 One JSON file a run, written before the first source file is touched, with the bytes each file had and the hash of what
-was written. ``.ds-migrate/`` ignores itself in git. A project may come from a stranger, with a journal in it: no link
+was written. It stays unfinished until every file is renamed: the next ``--write`` restores what a killed run left half
+written. The content of new files is kept too, so that one can be written again. ``.ds-migrate/`` ignores itself in git.
+A project may come from a stranger, with a journal in it: no link
 is followed, and an entry only reaches files of the project that holds it.
 """
 
 from __future__ import annotations
 
 import base64
+import errno
+import fcntl
 import hashlib
 import json
 import os
 import re
 import zlib
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ds_migrate.files import git
+from ds_migrate.files import atomic, git
+from ds_migrate.files.discovery import JOURNAL_FOLDER
 from ds_migrate.files.regular_file import read_file
 
-FOLDER = ".ds-migrate"
 KEPT_RUNS = 20
 _MOST_BYTES = 1 << 28  # of an entry, and of the files that it restores
 _FORMAT = 1
-_OTHERS_FILES = frozenset({".git", FOLDER})  # of these a run never writes any
+_OTHERS_FILES = frozenset({".git", JOURNAL_FOLDER})  # of these a run never writes any
 _ENTRY = re.compile(r"\d{6,}\.json")
 
 
@@ -37,19 +41,23 @@ class JournalError(Exception):
 
 @dataclass(frozen=True)
 class Change:
-    """One file of a run: ``before`` is None when the run created it. ``path`` is absolute, links resolved."""
+    """One file of a run: ``before`` is None when the run created it, ``created`` is then its content, where that is
+    known. ``path`` is absolute, links resolved."""
 
     path: Path
     before: bytes | None
     after_hash: str
+    created: bytes | None = None
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One run: where it is kept, and what it wrote."""
+    """One run: where it is kept, what it wrote, and whether it wrote all of it. ``lock`` is held while it writes."""
 
     file: Path
     changes: tuple[Change, ...]
+    is_finished: bool = True
+    lock: int | None = None
 
     @property
     def description(self) -> str:
@@ -57,16 +65,37 @@ class Entry:
         number, project = int(self.file.stem), self.file.parents[2]
         return f"run {number} in {project}, of {datetime.fromtimestamp(self.file.stat().st_mtime):%Y-%m-%d %H:%M}"
 
-    def keep(self, written: Container[Path]) -> None:
-        """Narrow the entry to the files that were written after all; without one, forget it. Raises OSError."""
+    def finish(self, written: Container[Path]) -> None:
+        """Finish the entry, with the files that were written after all; without one, forget it. Raises OSError."""
         changes = tuple(change for change in self.changes if change.path in written)
-        if not changes:
+        if changes:
+            self._write(changes, is_finished=True)
+        else:
             self.forget()
-        elif changes != self.changes:
-            narrowed = self.file.with_suffix(".tmp")
-            narrowed.unlink(missing_ok=True)
-            _write_new(narrowed, _document(changes))
-            narrowed.replace(self.file)
+        if self.lock is not None:
+            os.close(self.lock)
+
+    def reopen(self) -> None:
+        """Mark the entry as unfinished: its files are about to be restored. Raises OSError."""
+        if self.is_finished:
+            self._write(self.changes, is_finished=False)
+
+    def is_at_work(self) -> bool:
+        """Return whether the run of an unfinished entry is still writing."""
+        try:
+            descriptor = os.open(self.file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return True  # it has just finished
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            return error.errno == errno.EWOULDBLOCK
+        finally:
+            os.close(descriptor)
+        return False
+
+    def _write(self, changes: Sequence[Change], is_finished: bool) -> None:
+        atomic.replace(self.file, _document(changes, is_finished))
 
     def forget(self) -> None:
         """Remove the entry; the journal's folder goes with the last one. Never raises."""
@@ -75,6 +104,7 @@ class Entry:
         home = self.file.parent
         with suppress(OSError):
             if not _entries(home):
+                atomic.sweep([home, home.parent])
                 (home.parent / ".gitignore").unlink(missing_ok=True)
                 home.rmdir()
                 home.parent.rmdir()
@@ -99,24 +129,27 @@ def home_of(here: Path, written: Sequence[Path]) -> Path:
 
 def record(root: Path, changes: Sequence[tuple[Path, bytes | None, bytes]]) -> Entry:
     """Keep (path, before, after) of every file a run is about to write. Raises JournalError."""
-    home = root / FOLDER / "journal"
-    kept = tuple(Change(path, before, fingerprint(after)) for path, before, after in changes)
-    document = _document(kept)
-    if max(len(document), sum(len(before or b"") for _path, before, _after in changes)) > _MOST_BYTES:
+    home = root / JOURNAL_FOLDER / "journal"
+    kept = tuple(
+        Change(path, before, fingerprint(after), after if before is None else None) for path, before, after in changes
+    )
+    document = _document(kept, is_finished=False)
+    if max(len(document), sum(len(before or after) for _path, before, after in changes)) > _MOST_BYTES:
         raise JournalError(f"the files to write hold more than {_MOST_BYTES >> 20} MiB: convert them in several runs")
     try:
         home.mkdir(parents=True, exist_ok=True)
         known = _entries(home)
-        with suppress(FileExistsError):  # O_EXCL follows no link
-            _write_new(home.parent / ".gitignore", b"*\n")
-        file = _create(home, int(known[-1].stem) + 1 if known else 1, document)
+        with suppress(FileExistsError):
+            atomic.write_new(home.parent / ".gitignore", b"*\n")
+        atomic.sweep([home])
+        file, lock = _create(home, int(known[-1].stem) + 1 if known else 1, document)
         for old in known[: max(0, len(known) + 1 - KEPT_RUNS)]:
             old.unlink(missing_ok=True)
     except OSError as error:
         raise JournalError(
             f"the journal {home} cannot be written ({error.strerror}), so nothing could be undone: make it writable"
         ) from error
-    return Entry(file, kept)
+    return Entry(file, kept, is_finished=False, lock=lock)
 
 
 def last_entry(folder: Path) -> Entry | None:
@@ -126,7 +159,7 @@ def last_entry(folder: Path) -> Entry | None:
     """
     own = Path(git.work_tree(str(folder)) or folder)
     for place in (folder, *folder.parents):
-        entries = _entries(place / FOLDER / "journal")
+        entries = _entries(place / JOURNAL_FOLDER / "journal")
         if entries:
             entry = _read(entries[-1])
             if place.is_relative_to(own) or any(change.path.is_relative_to(folder) for change in entry.changes):
@@ -140,10 +173,42 @@ def last_entry_of(path: Path) -> Entry | None:
     Raises JournalError.
     """
     for place in (path, *path.parents):
-        for file in reversed(_entries(place / FOLDER / "journal")):
+        for file in reversed(_entries(place / JOURNAL_FOLDER / "journal")):
             entry = _read(file)
             if any(change.path.is_relative_to(path) for change in entry.changes):
                 return entry
+    return None
+
+
+def unfinished(paths: Iterable[Path]) -> list[Entry]:
+    """Return the runs that were ended while they wrote one of the paths, or below it.
+
+    ``paths`` are absolute with links resolved. Raises JournalError.
+    """
+    paths = list(paths)
+    places = dict.fromkeys(place for path in paths for place in (path, *path.parents))
+    found = []
+    for home in (place / JOURNAL_FOLDER / "journal" for place in places if os.path.lexists(place / JOURNAL_FOLDER)):
+        for file in _entries(home)[-1:]:  # before it wrote, a run restored what another one left
+            entry = _read(file)
+            if not entry.is_finished and not entry.is_at_work():
+                entry = _read(file)  # it may just have finished
+                if not entry.is_finished and any(c.path.is_relative_to(path) for c in entry.changes for path in paths):
+                    found.append(entry)
+    return found
+
+
+def content_of_created(path: Path) -> bytes | None:
+    """Return what the last run that created the file wrote into it; None when that is not known.
+
+    ``path`` is absolute with links resolved. Raises JournalError.
+    """
+    homes = (place / JOURNAL_FOLDER / "journal" for place in path.parents if os.path.lexists(place / JOURNAL_FOLDER))
+    for home in homes:
+        for file in reversed(_entries(home)):
+            for change in _read(file).changes:
+                if change.path == path and change.created is not None:
+                    return change.created
     return None
 
 
@@ -164,25 +229,24 @@ def _entries(home: Path) -> list[Path]:
     return [home / name for name in sorted(filter(_ENTRY.fullmatch, names), key=lambda name: (len(name), name))]
 
 
-def _create(home: Path, number: int, data: bytes) -> Path:
-    """Write the next free entry. Two runs at once get two numbers."""
-    for candidate in _numbers(number):
-        file = home / f"{candidate:06}.json"
-        try:
-            _write_new(file, data)
-        except FileExistsError:
-            continue
-        return file
+def _create(home: Path, number: int, data: bytes) -> tuple[Path, int]:
+    """Write the next free entry and return it with its lock. Two runs at once get two numbers."""
+    temporary = atomic.write_temporary(home, data)
+    try:
+        lock = os.open(temporary, os.O_RDONLY | os.O_CLOEXEC)
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for candidate in _numbers(number):
+            file = home / f"{candidate:06}.json"
+            try:
+                atomic.give_new_name(temporary, file)
+            except FileExistsError:
+                continue
+            atomic.sync_folder(home)
+            return file, lock
+    finally:
+        temporary.unlink(missing_ok=True)
     raise AssertionError("numbers never end")
-
-
-def _write_new(file: Path, data: bytes) -> None:
-    """Write a file that does not exist yet, also not as a link. Raises OSError."""
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-    with open(descriptor, "wb") as stream:  # noqa: PTH123 - a descriptor
-        stream.write(data)
-        stream.flush()
-        os.fsync(descriptor)
 
 
 def _numbers(start: int) -> Iterator[int]:
@@ -191,13 +255,18 @@ def _numbers(start: int) -> Iterator[int]:
         start += 1
 
 
-def _document(changes: Sequence[Change]) -> bytes:
-    return json.dumps({"format": _FORMAT, "files": [_packed(change) for change in changes]}, indent=1).encode("ascii")
+def _document(changes: Sequence[Change], is_finished: bool) -> bytes:
+    files = [_packed(change) for change in changes]
+    return json.dumps({"format": _FORMAT, "finished": is_finished, "files": files}, indent=1).encode("ascii")
 
 
 def _packed(change: Change) -> dict[str, Any]:
-    before = None if change.before is None else base64.b64encode(zlib.compress(change.before)).decode("ascii")
-    return {"path": str(change.path), "before": before, "after": change.after_hash}
+    packed = {"path": str(change.path), "before": _compressed(change.before), "after": change.after_hash}
+    return packed if change.created is None else {**packed, "created": _compressed(change.created)}
+
+
+def _compressed(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(zlib.compress(data)).decode("ascii")
 
 
 def _read(file: Path) -> Entry:
@@ -212,7 +281,7 @@ def _read(file: Path) -> Entry:
         raise JournalError(
             f"the journal entry {file} cannot be read ({error}): remove it to reach the run before"
         ) from error
-    return Entry(file, changes)
+    return Entry(file, changes, document.get("finished") is not False)
 
 
 def _unpacked(files: Sequence[dict[str, Any]], project: Path) -> Iterator[Change]:
@@ -225,10 +294,16 @@ def _unpacked(files: Sequence[dict[str, Any]], project: Path) -> Iterator[Change
             raise ValueError(f"{path} is not a file of the project {project}")
         if not isinstance(after, str):
             raise TypeError("a hash is missing")
-        data = None
-        if before is not None:
-            data = zlib.decompressobj().decompress(base64.b64decode(before, validate=True), room + 1)
-            room -= len(data)
-            if room < 0:
-                raise ValueError(f"it holds more than {_MOST_BYTES >> 20} MiB")
-        yield Change(path, data, after)
+        contents: list[bytes | None] = []
+        for text in (before, packed.get("created")):
+            data = None
+            if text is not None:
+                data = zlib.decompressobj().decompress(base64.b64decode(text, validate=True), room + 1)
+                room -= len(data)
+                if room < 0:
+                    raise ValueError(f"it holds more than {_MOST_BYTES >> 20} MiB")
+            contents.append(data)
+        data, created = contents
+        if created is not None and fingerprint(created) != after:
+            raise ValueError(f"the content of {path} is not what was written")
+        yield Change(path, data, after, created)

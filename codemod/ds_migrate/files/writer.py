@@ -1,15 +1,15 @@
 """Writing a report's changes to disk, whole conversions or nothing, and taking the last run back.
 
 Everything is prepared before anything is replaced: files are compared with what was read, new content goes to a
-temporary file in the same folder and to the disk, the journal is kept. Then come the renames. When one fails, its
-conversion is put back as it was and the other conversions go on; an interrupt puts everything back.
+temporary file in the same folder and to the disk, the journal is kept. Then come the renames, new files before those
+that need them. When one fails, its conversion is put back as it was and the other conversions go on; an interrupt puts
+everything back. What a killed run left, half a conversion and temporary files, the next run restores and removes.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import stat
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 
-from ds_migrate.files import git, journal
+from ds_migrate.files import atomic, git, journal
 from ds_migrate.files.regular_file import read_file
 from ds_migrate.findings import FileResult, FileStatus, Finding, Report, Severity, TrialStatus, group_by_unit
 from ds_migrate.rules.codes import Code
@@ -74,7 +74,7 @@ class Target:
                     raise RefusedError(
                         "cannot be written: it is read-only; give yourself the right to write it and run again"
                     )
-            self.temporary = _temporary(self.path, self.file.after, self.status)
+            self.temporary = atomic.write_temporary(self.path.parent, self.file.after, self.status)
         except OSError as error:
             raise RefusedError(f"cannot be written: {_reason(error)}") from error
 
@@ -122,6 +122,15 @@ def uncommitted(report: Report) -> list[Path]:
     return [Path(name) for tree, files in trees.items() for name in git.uncommitted(tree, files)]
 
 
+def recover(entry: journal.Entry) -> None:
+    """Restore what a killed run left half written, and remove its temporary files.
+
+    Raises RefusedError where such a file was changed since.
+    """
+    undo(entry)
+    atomic.sweep({change.path.parent for change in entry.changes})
+
+
 def undo(entry: journal.Entry) -> list[Path]:
     """Put back what a run wrote and forget the run; the files put back. Raises RefusedError, naming changed files."""
     changed: list[str] = []
@@ -136,7 +145,11 @@ def undo(entry: journal.Entry) -> list[Path]:
     if changed:
         raise RefusedError("nothing was undone: " + "; ".join(changed))
     with _signals_held():
-        for change in waiting:
+        try:
+            entry.reopen()
+        except OSError as error:
+            raise RefusedError(f"the journal {entry.file} cannot be written: {_reason(error)}") from error
+        for change in sorted(waiting, key=lambda change: change.before is None):  # new files last: others need them
             try:
                 restore(change.path, change.before)
             except OSError as error:
@@ -150,8 +163,8 @@ def restore(path: Path, before: bytes | None) -> None:
     if before is None:
         path.unlink(missing_ok=True)
     else:
-        os.replace(_temporary(path, before, os.stat(path)), path)  # noqa: PTH105, PTH116
-    _sync_folder(path.parent)
+        atomic.replace(path, before, os.stat(path))  # noqa: PTH116
+    atomic.sync_folder(path.parent)
 
 
 def _commit(ready: Sequence[Target], here: Path, stopped: list[int]) -> None:
@@ -164,7 +177,8 @@ def _commit(ready: Sequence[Target], here: Path, stopped: list[int]) -> None:
         for target in ready:
             _fail(target.file, f"was not written: {error}")
         return
-    for unit in _units(ready):
+    new_first = sorted(ready, key=lambda target: target.file.before is not None)
+    for unit in _units(new_first):
         if stopped:
             break
         try:
@@ -174,10 +188,10 @@ def _commit(ready: Sequence[Target], here: Path, stopped: list[int]) -> None:
             _put_back(unit)
             _give_up(target, ready, str(refused))
     for folder in {target.path.parent for target in ready}:
-        _sync_folder(folder)
+        atomic.sync_folder(folder)
     if stopped:
         _put_back(ready)
-    entry.keep({target.path for target in ready if target.written})
+    entry.finish({target.path for target in ready if target.written})
 
 
 def _put_back(targets: Sequence[Target]) -> None:
@@ -214,25 +228,6 @@ def _units(targets: Sequence[Target]) -> list[list[Target]]:
     return group_by_unit(targets, lambda target: target.file)
 
 
-def _temporary(path: Path, data: bytes, like: os.stat_result | None) -> Path:
-    """A file beside ``path`` with ``data`` on the disk, with the mode and owner of ``like``. Raises OSError."""
-    temporary = path.with_name(f".{path.name[:200]}.{os.getpid()}.ds-migrate.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    try:
-        with open(descriptor, "wb") as stream:  # noqa: PTH123 - a descriptor
-            stream.write(data)
-            stream.flush()
-            if like is not None:
-                with suppress(OSError):  # only root may give a file away
-                    os.fchown(descriptor, like.st_uid, like.st_gid)
-                os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
-            os.fsync(descriptor)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    return temporary
-
-
 def _content(path: Path) -> bytes | None:
     """Return what the file holds now; None when it is not there. Raises RefusedError when it cannot be read."""
     try:
@@ -241,15 +236,6 @@ def _content(path: Path) -> bytes | None:
         return None
     except OSError as error:
         raise RefusedError(f"{path} cannot be read any more: {_reason(error)}") from error
-
-
-def _sync_folder(folder: Path) -> None:
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _reason(error: OSError) -> str:

@@ -118,6 +118,7 @@ class Code(str, Enum):
     DS_CONFIG_UNREADABLE = "DSM505", "An existing ds_config.json cannot be read."
     DS_CONFIG_SHARED = "DSM506", "Two trials share one ds_config.json and need different ones."
     MEMORY = "DSM507", "What training state takes in memory, and what stages, offload and precision would save."
+    DS_CONFIG_MISSING = "DSM508", "The DeepSpeed config of a converted trial is not there."
     PRECISION_OPTION = "DSM510", "`--precision` sets the number format that the engine computes in."
     OFFLOAD_OPTION = "DSM511", "`--offload` moves training state to host memory."
     OPTIMIZER_IN_CONFIG = (
