@@ -454,13 +454,22 @@ def test_outside_git_nothing_is_said_to_be_uncommitted(root: Path) -> None:
 def test_new_files_are_there_before_the_files_that_need_them(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     a = on_disk(root, a=b"old")["a"]
     order: list[str] = []
-    replace = os.replace
-    monkeypatch.setattr(os, "replace", lambda one, other: (order.append(Path(other).name), replace(one, other))[1])
+    replace, unlink = os.replace, os.unlink
+
+    def noted_replace(source: Path, target: Path) -> None:
+        order.append(target.name)
+        replace(source, target)
+
+    def noted_unlink(path: Path) -> None:
+        order.append(path.name)
+        unlink(path)
+
+    monkeypatch.setattr(os, "replace", noted_replace)
+    monkeypatch.setattr(os, "unlink", noted_unlink)
     report = report_of(changed(a, b"old", b"new"), created(root / "ds_config.json", b"{}"))
     writer.apply(report, root)
-    assert order[:2] == ["ds_config.json", "a.py"]
+    renamed = [name for name in order if name in ("a.py", "ds_config.json")]
+    assert renamed == ["ds_config.json", "a.py"]
     order.clear()
-    removed = os.unlink
-    monkeypatch.setattr(os, "unlink", lambda path, **more: (order.append(Path(path).name), removed(path, **more))[1])
     writer.undo(last(root))
     assert order.index("a.py") < order.index("ds_config.json")
