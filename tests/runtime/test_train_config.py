@@ -352,7 +352,7 @@ def test_checkpoint_storage(tmp_path: Path) -> None:
     directory = plan("checkpoint_storage: {type: directory, container_path: /cp}").storage
 
     assert (shared.root, shared.save_trial_best, shared.save_trial_latest) == (Path("/cp/a/b"), 2, 1)
-    assert (relative.root, relative.save_trial_best, relative.save_trial_latest) == (tmp_path / "cp", 3, 0)
+    assert (relative.root, relative.save_only_trial_best, relative.save_trial_latest) == (tmp_path / "cp", 3, 0)
     assert directory.root == Path("/cp")
     assert (directory.save_trial_best, directory.save_trial_latest) == (None, None)
     assert plan().storage.root is None

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trial_runtime.search import Search, SearchState, draw_trials, next_actions
+from trial_runtime.search.config import Search
+from trial_runtime.search.draws import draw_trials
 from trial_runtime.search.events import (
     Action,
     Close,
@@ -29,6 +30,7 @@ from trial_runtime.search.events import (
     to_json,
 )
 from trial_runtime.search.schedule import WORST
+from trial_runtime.search.state import SearchState, next_actions
 
 LETTERS = {(1000,): "S", (1000, 3000): "M", (1000, 3000, 9000): "F", (9000,): "F"}
 

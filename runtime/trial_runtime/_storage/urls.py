@@ -23,12 +23,19 @@ class CheckpointStorage:
         remote: the place in a storage under which each run gets its own, too; None: nowhere.
         save_trial_best: how many of the best to keep when the run has ended; None keeps all.
         save_trial_latest: how many of the latest to keep then; None keeps all.
+        save_experiment_best: how many of the best of all trials to keep, beside those.
     """
 
     root: Path | None = None
     remote: Location | None = None
     save_trial_best: int | None = None
     save_trial_latest: int | None = None
+    save_experiment_best: int = 0
+
+    @property
+    def save_only_trial_best(self) -> int | None:
+        """Return how many of the best to keep of an experiment's only trial, whose best are the experiment's."""
+        return None if self.save_trial_best is None else max(self.save_trial_best, self.save_experiment_best)
 
 
 def read_storage(section: Section, context: Path) -> CheckpointStorage:
@@ -37,12 +44,12 @@ def read_storage(section: Section, context: Path) -> CheckpointStorage:
     experiment_best = section.optional_integer("save_experiment_best")
     latest = section.optional_integer("save_trial_latest")
     if (best, experiment_best, latest) != (None, None, None):
-        # Determined's defaults for the others. With one trial, the experiment's best checkpoints are the trial's.
-        best = max(1 if best is None else best, experiment_best or 0)
+        # Determined's defaults for the others.
+        best = 1 if best is None else best
         latest = 1 if latest is None else latest
-    if section.get("type") in _REMOTE:
-        return CheckpointStorage(None, _remote(section), best, latest)
-    return CheckpointStorage(_root(section, context), None, best, latest)
+    is_remote = section.get("type") in _REMOTE
+    root = None if is_remote else _root(section, context)
+    return CheckpointStorage(root, _remote(section) if is_remote else None, best, latest, experiment_best or 0)
 
 
 def section_of(root: Section) -> Section:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -53,7 +54,7 @@ class Search:
     generation: Generation | None = None
     smaller_is_better: bool = True
 
-    def brackets(self) -> list[Bracket] | list[Rungs]:
+    def brackets(self) -> Sequence[Bracket | Rungs]:
         """Return the brackets of an adaptive or halving search; none for other methods."""
         length, count = self.length or 0, self.max_trials
         match self.name:

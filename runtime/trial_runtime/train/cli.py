@@ -19,7 +19,9 @@ from trial_runtime.train.config.run_plan import RunPlan
 from trial_runtime.train.run import external_launcher
 from trial_runtime.train.run.local_launcher import USAGE_EXIT, Stopped, run_ranks
 from trial_runtime.train.run.prepare import open_directory, plan_from, write_info
-from trial_runtime.train.run.run_directory import SUPERVISED, RunDirectory
+from trial_runtime.train.run.run_directory import SUPERVISED, SUPERVISED_SEARCH, RunDirectory
+from trial_runtime.train.run.supervision import terminate_with
+from trial_runtime.train.search.command import SearchCommand, search_document
 
 _EPILOG = """\
 several machines: torchrun --nnodes=2 --nproc-per-node=8 --rdzv-backend=c10d --rdzv-endpoint=HOST:29400 \\
@@ -62,7 +64,10 @@ def parser() -> argparse.ArgumentParser:
         help="change a field: a.b.c=value",
     )
     made.add_argument(
-        "--slots", type=int, metavar="N", help="change resources.slots_per_trial: processes on this machine"
+        "--slots",
+        type=int,
+        metavar="N",
+        help="change resources.slots_per_trial: processes on this machine; a search: slots that its trials share",
     )
     made.add_argument("--run-dir", type=Path, metavar="DIR", help="a new run directory, or one to continue from")
     made.add_argument(
@@ -70,6 +75,12 @@ def parser() -> argparse.ArgumentParser:
         metavar="PATH",
         help="a checkpoint to start from, or a run directory: its newest; a path or a URL of a storage",
     )
+    made.add_argument(
+        "--asha",
+        choices=("promotion", "stop_once"),
+        help="which of Determined's ASHA searches is meant, if not the one that the config's fields name",
+    )
+    made.add_argument("--assignment", type=Path, help=argparse.SUPPRESS)  # the trial of a search, by its ds-train
     made.add_argument("--test", action="store_true", help="train and validate one batch")
     made.add_argument("--dry-run", action="store_true", help="check the config and show the plan; run nothing")
     made.add_argument(
@@ -96,9 +107,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         os.environ.update(external_launcher.slurm_environment(os.environ))
         is_chief = os.environ.get("RANK", "0") == "0"
+        document = search_document(options)
         if external_launcher.is_launched(os.environ):
+            if document is not None:
+                raise ConfigError("a search starts its trials itself: run ds-train without a launcher, on each machine")
             return _run_joined_rank(options, is_chief)
-        return _launch(options)
+        return _launch(options) if document is None else SearchCommand(options, document, _print_line).run()
     except ConfigError as error:
         if is_chief:
             _print_line(str(error))
@@ -106,6 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _launch(options: argparse.Namespace) -> int:
+    terminate_with(os.environ.pop(SUPERVISED_SEARCH, None))
     plan = plan_from(options)
     if options.dry_run:
         _print_plan(plan)

@@ -15,6 +15,7 @@ from trial_runtime._redaction import masked
 from trial_runtime._storage.urls import CheckpointStorage, read_storage, section_of
 from trial_runtime.train.config import entrypoint, hparams, unsupported_fields
 from trial_runtime.train.config.errors import ConfigError, Problems, Section, as_integer, did_you_mean
+from trial_runtime.train.search.assignment import Assignment
 
 MAX_SEED = 2**31 - 1
 _POLICIES = ("best", "all", "none")
@@ -60,6 +61,7 @@ class RunPlan:
         storage: where checkpoints go; None: into the run directory.
         environment: variables for the ranks.
         notices: ``(field, what happens to it)`` for each field that is not acted on.
+        assignment: the trial of a search that this is; None: a single run.
     """
 
     name: str
@@ -79,6 +81,7 @@ class RunPlan:
     environment: dict[str, str]
     debug: bool
     notices: list[tuple[str, str]]
+    assignment: Assignment | None = None
 
 
 def make_plan(
@@ -89,6 +92,7 @@ def make_plan(
     picks: Mapping[str, Any] | None = None,
     test_mode: bool = False,
     accelerator: str = "cpu",
+    assignment: Assignment | None = None,
 ) -> RunPlan:
     """Check ``document`` and turn it into a plan.
 
@@ -99,6 +103,7 @@ def make_plan(
         picks: hyperparameters given on the command line, by dotted name.
         test_mode: train and validate one batch; no length is needed then.
         accelerator: ``"cpu"`` or ``"cuda"``: which of the ``environment_variables`` hold.
+        assignment: the trial of a search that is run: its hyperparameters, seed and length.
 
     Raises:
         ConfigError: one or more values cannot be run; the message lists all of them.
@@ -106,14 +111,23 @@ def make_plan(
     problems = Problems()
     root = Section(document, "", problems)
     entry = _entrypoint(root, context)
-    values = hparams.resolve(_mapping(root, "hyperparameters"), picks or {}, problems)
+    if assignment is None:
+        values = hparams.resolve(_mapping(root, "hyperparameters"), picks or {}, problems)
+    else:
+        values = assignment.hparams
     slots = max(1, root.section("resources").integer("slots_per_trial", 1))
     _check_batch_size(values, slots, problems)
 
     searcher = root.section("searcher")
-    _check_searcher(searcher, as_integer(root.get("batches_per_step")) or 100, hparams.accumulation_steps(values) or 1)
+    _check_searcher(
+        searcher,
+        as_integer(root.get("batches_per_step")) or 100,
+        hparams.accumulation_steps(values) or 1,
+        in_search=assignment is not None,
+    )
     lengths = _Lengths(values, context)
-    max_length = lengths.read(searcher, "max_length", bare=True)
+    target = searcher if assignment is None or assignment.length is None else _target(assignment.length, problems)
+    max_length = lengths.read(target, "max_length", bare=True)
     if (
         not (searcher.has("max_length") or searcher.has("max_steps"))
         and entry is not None
@@ -141,7 +155,9 @@ def make_plan(
         hparams=values,
         fit=fit,
         slots=slots,
-        seed=root.section("reproducibility").optional_integer("experiment_seed", 0, MAX_SEED),
+        seed=root.section("reproducibility").optional_integer("experiment_seed", 0, MAX_SEED)
+        if assignment is None
+        else assignment.seed,
         searcher_metric=searcher.text("metric"),
         smaller_is_better=searcher.boolean("smaller_is_better", True),
         storage=read_storage(section_of(root), context),
@@ -150,7 +166,8 @@ def make_plan(
         max_restarts=root.integer("max_restarts", 0),
         environment=_environment(root.section("environment"), accelerator),
         debug=root.boolean("debug", False),
-        notices=list(unsupported_fields.notices(document)),
+        notices=[] if assignment is not None else list(unsupported_fields.notices(document)),
+        assignment=assignment,
     )
     _mapping(root, "data")
     problems.raise_any(source)
@@ -199,8 +216,12 @@ def _reporting_period(root: Section) -> Length | None:
     return None if unit is None else Length(unit, "batches")
 
 
-def _check_searcher(searcher: Section, batches_per_step: int, accumulation: int) -> None:
-    name = searcher.get("name")
+def _target(length: Mapping[str, int], problems: Problems) -> Section:
+    return Section({"max_length": length}, "assignment", problems)
+
+
+def _check_searcher(searcher: Section, batches_per_step: int, accumulation: int, in_search: bool) -> None:
+    name = None if in_search else searcher.get("name")
     if name not in (None, _SINGLE, *_SEARCHERS):
         searcher.reject("name", f"write {_SINGLE}{did_you_mean(str(name), [_SINGLE, *_SEARCHERS])}")
     elif name not in (None, _SINGLE):

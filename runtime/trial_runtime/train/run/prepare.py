@@ -23,6 +23,7 @@ from trial_runtime.train.run.run_directory import (
     make_checkpoint_directory,
     open_run,
 )
+from trial_runtime.train.search.assignment import Assignment
 
 _IN_A_CHECKPOINT = ("manifest.json", "rank_0.pt", "metadata.json", "trial_state.pkl", "state_dict.pth", "model0")
 """Files that the runtime or Determined writes into each."""
@@ -39,18 +40,29 @@ def plan_from(options: argparse.Namespace) -> RunPlan:
         assign(document, *split_assignment("--config", text))
     if options.slots is not None:
         assign(document, "resources.slots_per_trial", options.slots)
-    context: Path = options.context or context_of(options.config, document)
-    if not context.is_dir():
-        raise ConfigError(f"{context}: is not a folder; DIR is the folder with the trial's code")
+    context = context_directory(options, document)
     picks = dict(split_assignment("--hparam", text) for text in options.hparam)
     return make_plan(
         document,
         str(options.config),
-        context.resolve(),
+        context,
         picks=picks,
         test_mode=options.test,
         accelerator=_accelerator(document),
+        assignment=None if options.assignment is None else Assignment.read(options.assignment),
     )
+
+
+def context_directory(options: argparse.Namespace, document: dict[str, Any]) -> Path:
+    """Return the folder with the trial's code, absolute.
+
+    Raises:
+        ConfigError: there is no such folder.
+    """
+    context: Path = options.context or context_of(options.config, document)
+    if not context.is_dir():
+        raise ConfigError(f"{context}: is not a folder; DIR is the folder with the trial's code")
+    return context.resolve()
 
 
 def open_directory(options: argparse.Namespace, plan: RunPlan) -> RunDirectory:

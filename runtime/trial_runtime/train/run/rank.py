@@ -10,10 +10,8 @@ import importlib
 import importlib.util
 import os
 import runpy
-import select
 import signal
 import sys
-import threading
 import traceback
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -26,6 +24,7 @@ from trial_runtime.errors import (
     InvalidCheckpointException,
     InvalidDeepSpeedConfigException,
     InvalidExperimentException,
+    InvalidHP,
 )
 from trial_runtime.train import determined_alias
 from trial_runtime.train.config.errors import ConfigError, did_you_mean
@@ -33,12 +32,13 @@ from trial_runtime.train.run.local_launcher import USAGE_EXIT
 from trial_runtime.train.run.log_tee import configure_logging, record_output
 from trial_runtime.train.run.retention import remove_superseded
 from trial_runtime.train.run.run_directory import SUPERVISED, lock, open_run
+from trial_runtime.train.run.supervision import terminate_with
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one rank that ``ds-train`` started; the exit code."""
     context, kind, target, *args = sys.argv[1:] if arguments is None else arguments
-    _terminate_with(os.environ.get(SUPERVISED))
+    terminate_with(os.environ.get(SUPERVISED))
     info = get_cluster_info()
     if info is None:
         raise SystemExit("trial_runtime.train.run.rank is started by ds-train, not directly")
@@ -67,7 +67,7 @@ def run(info: ClusterInfo, context: Path, kind: str, target: str, args: Sequence
     determined_alias.install()
     _log_filters.expect_cpu()
     with ExitStack() as stack:
-        status, holds_lock = "failed", False
+        status, reason, holds_lock = "failed", None, False
         try:
             if rank == 0:
                 stack.enter_context(lock(directory))
@@ -81,6 +81,7 @@ def run(info: ClusterInfo, context: Path, kind: str, target: str, args: Sequence
             return USAGE_EXIT
         except SystemExit as leaving:
             status = "completed" if leaving.code in (None, 0) else "failed"
+            reason = "invalid_hp" if isinstance(leaving.__cause__, InvalidHP) else None
             raise
         except KeyboardInterrupt:
             status = "stopped"
@@ -90,7 +91,7 @@ def run(info: ClusterInfo, context: Path, kind: str, target: str, args: Sequence
             return 1
         finally:
             if holds_lock:  # else another process trains there, and records its own status
-                _record_status(directory, status)
+                _record_status(directory, status, reason)
             if holds_lock and status == "completed" and (removed := remove_superseded(info)):
                 count = f"{len(removed)} checkpoint{'' if len(removed) == 1 else 's'}"
                 print(f"ds-train: {count} removed, as checkpoint_storage says", file=sys.stderr)
@@ -191,8 +192,8 @@ def _import_from(context: Path) -> None:
     importlib.invalidate_caches()
 
 
-def _record_status(directory: Path, status: str) -> None:
-    open_run(directory, "", None)[0].record(status)
+def _record_status(directory: Path, status: str, reason: str | None = None) -> None:
+    open_run(directory, "", None)[0].record(status, reason)
 
 
 def _print_exception() -> None:
@@ -204,26 +205,6 @@ def _print_exception() -> None:
             break
         trace = trace.tb_next
     traceback.print_exception(kind, error, trace)
-
-
-def _terminate_with(supervisor: str | None) -> None:
-    """Get SIGTERM, once, when ``ds-train`` is killed, so that no rank is left running. Linux only."""
-    if supervisor is None or not hasattr(os, "pidfd_open"):
-        return
-    # Not PR_SET_PDEATHSIG: it signals once for each thread of the parent, and a second signal means "at once".
-    try:
-        watched = os.pidfd_open(int(supervisor))
-    except ProcessLookupError:
-        os.kill(os.getpid(), signal.SIGTERM)
-        return
-    except OSError:  # a kernel without it
-        return
-
-    def watch() -> None:
-        select.select([watched], [], [])
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=watch, name="ds-train-watch", daemon=True).start()
 
 
 _STARTED_IN = Path.cwd()

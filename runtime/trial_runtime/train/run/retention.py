@@ -9,22 +9,27 @@ import json
 import logging
 import math
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from trial_runtime._cluster_info import ClusterInfo, newest_checkpoint
-from trial_runtime._storage.remote import call, with_environment_options
+from trial_runtime._storage.remote import Location, call, with_environment_options
 
 _MANIFEST = "manifest.json"
 logger = logging.getLogger("trial_runtime.train")
 
 
-def remove_superseded(info: ClusterInfo) -> list[str]:
+def remove_superseded(info: ClusterInfo, protected: Collection[str] = ()) -> list[str]:
     """Remove the run's checkpoints that are neither among the best nor among the latest to keep.
 
     They go from the checkpoint directory and from the remote storage. The newest one always stays. Without limits in
     the config all stay. The best are judged by the searcher's metric in the run's ``metrics.jsonl``; a checkpoint that
     was not validated is none of them. Where no validation reported that metric, the best are not known, and all stay.
+
+    Args:
+        info: the run.
+        protected: names of checkpoints that stay in any case.
 
     Returns:
         The names of the removed checkpoints, oldest first.
@@ -35,26 +40,17 @@ def remove_superseded(info: ClusterInfo) -> list[str]:
     best, latest = info.run.save_trial_best, info.run.save_trial_latest
     if best is None and latest is None:
         return []
-    metrics = _metrics(info)
-    if best and not metrics:
+    if best and not _metrics(info):
         logger.warning(
             f"All checkpoints stay: save_trial_best is {best}, but no validation reported the metric "
             f"{info.run.searcher_metric!r} (searcher.metric) that decides which are best."
         )
         return []
     directory = Path(info.run.checkpoint_directory)
-    storage = None if info.run.storage is None else with_environment_options(info.run.storage)
-    there: dict[str, int] = {} if storage is None else call(storage, "batches")
-    here = [folder for folder in directory.iterdir() if (folder / _MANIFEST).is_file()]
-    here.sort(key=lambda folder: folder.stat().st_mtime)
-    # By batches; of those at the same batch (after a restart) those that are here are later, in the order of writing.
-    batches = {**there, **{folder.name: _batches(folder) for folder in here}}
-    written = [*sorted(set(there) - {folder.name for folder in here}), *(folder.name for folder in here)]
-    found = sorted(written, key=batches.__getitem__)
-    sign = 1 if info.run.smaller_is_better else -1
-    # Of equally good ones the earlier, as the policy "best" keeps the first.
-    judged = sorted((n for n in found if batches[n] in metrics), key=lambda name: sign * metrics[batches[name]])
-    kept = {*judged[: best or 0], *found[len(found) - (latest or 0) :], _newest(directory, found)}
+    storage, there, batches = _checkpoints(info)
+    found = sorted(batches, key=batches.__getitem__)
+    judged = [name for _, name in judged_checkpoints(info)]
+    kept = {*protected, *judged[: best or 0], *found[len(found) - (latest or 0) :], _newest(directory, found)}
     removed = [name for name in found if name not in kept]
     for name in removed:
         if storage is not None and name in there:
@@ -63,6 +59,31 @@ def remove_superseded(info: ClusterInfo) -> list[str]:
             (directory / name / _MANIFEST).unlink()  # first: without it, the rest counts as no checkpoint
             shutil.rmtree(directory / name)
     return removed
+
+
+def judged_checkpoints(info: ClusterInfo) -> list[tuple[float, str]]:
+    """Return the run's validated checkpoints, the best first: the searcher's metric, smaller is better, and the name.
+
+    Of equally good ones the earlier, as the policy "best" keeps the first.
+    """
+    metrics, (_, _, batches) = _metrics(info), _checkpoints(info)
+    sign = 1 if info.run.smaller_is_better else -1
+    validated = [name for name in sorted(batches, key=batches.__getitem__) if batches[name] in metrics]
+    return sorted(((sign * metrics[batches[name]], name) for name in validated), key=lambda pair: pair[0])
+
+
+def _checkpoints(info: ClusterInfo) -> tuple[Location | None, Collection[str], dict[str, int]]:
+    """Return the remote storage, the names of the checkpoints there, and the batches of each that is here or there.
+
+    They are in the order of writing; of those at the same batch (after a restart) those that are here are later.
+    """
+    storage = None if info.run.storage is None else with_environment_options(info.run.storage)
+    there: dict[str, int] = {} if storage is None else call(storage, "batches")
+    here = [folder for folder in Path(info.run.checkpoint_directory).iterdir() if (folder / _MANIFEST).is_file()]
+    here.sort(key=lambda folder: folder.stat().st_mtime)
+    names = [*sorted(set(there) - {folder.name for folder in here}), *(folder.name for folder in here)]
+    batches = {**there, **{folder.name: _batches(folder) for folder in here}}
+    return storage, there, {name: batches[name] for name in names}
 
 
 def _newest(directory: Path, found: list[str]) -> str | None:

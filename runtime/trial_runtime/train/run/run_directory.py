@@ -24,10 +24,13 @@ from pathlib import Path
 from typing import IO
 
 from trial_runtime._cluster_info import ClusterInfo, RunInfo, TrialInfo, newest_checkpoint
+from trial_runtime._whole_file import write_whole
 from trial_runtime.train.config.errors import ConfigError
 from trial_runtime.train.config.run_plan import RunPlan
 
 DEFAULT_BASE = Path("runs")
+SUPERVISED_SEARCH = "DS_TRAIN_SUPERVISED_SEARCH"
+"""Environment variable with the process id of the ``ds-train`` of a search that started one for a trial."""
 SUPERVISED = "DS_TRAIN_SUPERVISED"
 """Environment variable with the process id of the ``ds-train`` that started a rank and watches it."""
 
@@ -52,13 +55,13 @@ class RunDirectory:
     seed: int
     status: str = "running"
 
-    def record(self, status: str) -> None:
-        """Change the status and write the record, whole or not at all."""
+    def record(self, status: str, reason: str | None = None) -> None:
+        """Change the status, with the reason of an unusual end, and write the record, whole or not at all."""
         self.status = status
-        fields = {"id": self.id, "number": self.number, "seed": self.seed, "status": self.status}
-        temporary = self.path / f".{_RECORD}.tmp"
-        temporary.write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
-        temporary.replace(self.path / _RECORD)
+        fields: dict[str, object] = {"id": self.id, "number": self.number, "seed": self.seed, "status": self.status}
+        if reason is not None:
+            fields["reason"] = reason
+        write_whole(self.path / _RECORD, json.dumps(fields, indent=2) + "\n")
 
 
 def open_run(directory: Path | None, name: str, seed: int | None) -> tuple[RunDirectory, bool]:
@@ -77,6 +80,25 @@ def open_run(directory: Path | None, name: str, seed: int | None) -> tuple[RunDi
     """
     if directory is not None and (directory / _RECORD).is_file():
         return _read(directory.resolve()), True
+    path, number = make_directory(directory, name)
+    run = RunDirectory(path, secrets.token_hex(4), number, secrets.randbelow(2**31) if seed is None else seed)
+    run.record("running")
+    return run, False
+
+
+def make_directory(directory: Path | None, name: str) -> tuple[Path, int]:
+    """Make the directory of a new run, ignored by git.
+
+    Args:
+        directory: the one that the user named; None: a new ``runs/<name>-<number>``.
+        name: the experiment's name.
+
+    Returns:
+        Its absolute path and its number among those of the name.
+
+    Raises:
+        ConfigError: it holds something already, or cannot be made.
+    """
     try:
         if directory is None:
             path, number = _new(DEFAULT_BASE.resolve(), re.sub(r"[^\w.-]+", "-", name).strip("-.") or "run")
@@ -89,10 +111,8 @@ def open_run(directory: Path | None, name: str, seed: int | None) -> tuple[RunDi
         raise ConfigError(
             f"{error.filename}: cannot make the run directory: {error.strerror}; use --run-dir"
         ) from error
-    run = RunDirectory(path, secrets.token_hex(4), number, secrets.randbelow(2**31) if seed is None else seed)
-    run.record("running")
-    _ignore_in_git(run.path)
-    return run, False
+    _ignore_in_git(path)
+    return path, number
 
 
 def describe(plan: RunPlan, run: RunDirectory, given_checkpoint: str | None) -> ClusterInfo:
@@ -103,14 +123,14 @@ def describe(plan: RunPlan, run: RunDirectory, given_checkpoint: str | None) -> 
         run: its directory.
         given_checkpoint: where to start while the run has no checkpoint yet; an absolute path or a URL.
     """
-    root = plan.storage.root
+    root, assigned = plan.storage.root, plan.assignment
     own = f"{run.path.name}-{run.id}"
     checkpoints = run.path / "checkpoints" if root is None else root / own
     remote = None if plan.storage.remote is None else plan.storage.remote.below(own)
     return ClusterInfo(
         trial=TrialInfo(
-            trial_id=run.number,
-            experiment_id=run.number,
+            trial_id=run.number if assigned is None else assigned.trial,
+            experiment_id=run.number if assigned is None else assigned.experiment,
             trial_seed=run.seed,
             hparams=plan.hparams,
             _config=plan.document,
@@ -123,8 +143,9 @@ def describe(plan: RunPlan, run: RunDirectory, given_checkpoint: str | None) -> 
             fit=plan.fit,
             searcher_metric=plan.searcher_metric,
             smaller_is_better=plan.smaller_is_better,
-            save_trial_best=plan.storage.save_trial_best,
-            save_trial_latest=plan.storage.save_trial_latest,
+            # A trial of a search may be promoted as long as the search lasts, which removes checkpoints at its end.
+            save_trial_best=None if assigned else plan.storage.save_only_trial_best,
+            save_trial_latest=None if assigned else plan.storage.save_trial_latest,
             aggregation_frequency=plan.aggregation_frequency,
             average_aggregated_gradients=plan.average_aggregated_gradients,
             launch_layer=plan.entrypoint.layer,

@@ -1,0 +1,117 @@
+"""The result of a search: the best trial, a table of all as CSV, and one HTML page."""
+
+from __future__ import annotations
+
+import csv
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trial_runtime._cluster_info import newest_of_run
+from trial_runtime.search.config import Search
+from trial_runtime.train.search.assignment import Assignment
+from trial_runtime.train.search.directory import SearchDirectory
+from trial_runtime.train.search.leader import Validation, validations
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """What became of one trial.
+
+    Attributes:
+        best: its best validation by the searcher's metric; None without any.
+        last: its last one.
+    """
+
+    assignment: Assignment
+    best: Validation | None
+    last: Validation | None
+
+    def row(self, metric: str) -> dict[str, Any]:
+        """Return the trial as one row: number, metric, batches trained, hyperparameters by dotted name."""
+        return {
+            "trial": self.assignment.trial,
+            metric: None if self.best is None else self.best.number(metric),
+            "batches": None if self.last is None else self.last.metrics.get("batches"),
+            "seed": self.assignment.seed,
+            **flattened(self.assignment.hparams),
+        }
+
+
+def results(directory: SearchDirectory, search: Search, metric: str) -> list[TrialResult]:
+    """Return what became of each trial, by number."""
+    found = []
+    for assignment in directory.assignments():
+        reported = validations(directory.run_directory(assignment.trial))
+        numbers = [
+            (number, each) for each in reported if (number := each.number(metric)) is not None and number == number
+        ]
+        sign = 1 if search.smaller_is_better else -1
+        best = min(numbers, key=lambda pair: sign * pair[0])[1] if numbers else None
+        found.append(TrialResult(assignment, best, reported[-1] if reported else None))
+    return found
+
+
+def best_of(found: list[TrialResult], search: Search, metric: str) -> TrialResult | None:
+    """Return the trial with the best validation; of equally good ones the first; None without any."""
+    sign = 1 if search.smaller_is_better else -1
+    judged = [(sign * number, each) for each in found if each.best and (number := each.best.number(metric)) is not None]
+    return min(judged, key=lambda pair: pair[0])[1] if judged else None
+
+
+def differing(found: list[TrialResult]) -> list[str]:
+    """Return the dotted names of the hyperparameters that are not the same in all trials."""
+    rows = [flattened(each.assignment.hparams) for each in found]
+    return [name for name in (rows[0] if rows else {}) if any(row.get(name) != rows[0][name] for row in rows)]
+
+
+def print_result(directory: SearchDirectory, search: Search, metric: str, report: Callable[[str], None]) -> None:
+    """Write ``table.csv``, and report the best trial with the commands that go on from it."""
+    found = results(directory, search, metric)
+    if not found:
+        return
+    write_csv(directory.path / "table.csv", [each.row(metric) for each in found])
+    report(f"all trials: {shown_path(directory.path / 'table.csv')}")
+    best = best_of(found, search, metric)
+    if best is None or best.best is None:
+        report(f"no trial reported {metric}; what they printed: {shown_path(directory.trials)}/*.log")
+        return
+    hparams = flattened(best.assignment.hparams)
+    varied = differing(found) or list(hparams)
+    run = directory.run_directory(best.assignment.trial)
+    report(
+        f"best: trial {best.assignment.trial}, {metric} {best.best.number(metric):.6g} after "
+        f"{best.best.metrics.get('batches', '?')} batches: " + ", ".join(f"{name}={hparams[name]}" for name in varied)
+    )
+    report(f"its newest checkpoint: {shown_path(Path(newest_of_run(run) or run))}")
+    words = [word for name in varied for word in ("--hparam", f"{name}={hparams[name]}")]
+    config = str(shown_path(directory.path / "config.yaml"))
+    report(f"train it on: {shlex.join(['ds-train', config, '--config', 'searcher.name=single', *words])}")
+
+
+def write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write rows; a name that only some have is empty in the others."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, names)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def flattened(hparams: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return hyperparameters by dotted name."""
+    flat: dict[str, Any] = {}
+    for name, value in hparams.items():
+        if isinstance(value, dict):
+            flat.update(flattened(value, f"{prefix}{name}."))
+        else:
+            flat[prefix + name] = value
+    return flat
+
+
+def shown_path(path: Path) -> Path:
+    """Return ``path`` relative to the working directory, where it lies below."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
