@@ -5,13 +5,18 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from leftovers import adopt_orphans, end_leftovers, process_ids
 
 # One thread for each process: sums are then taken in one order, and two ranks do not fight for the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# The key that signs checkpoints: for all processes of this run, and not the developer's.
+os.environ.setdefault("XDG_STATE_HOME", str(Path(tempfile.gettempdir(), f"ds-migrate-tests-{os.getuid()}")))
 
 # A shell has a background job ignore SIGINT, and so would all that a test starts: exec keeps it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

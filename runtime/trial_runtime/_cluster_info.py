@@ -25,6 +25,9 @@ CLUSTER_INFO_FILE = "cluster_info.json"
 LATEST_FILE = "latest"
 """File in the checkpoint directory that names the newest committed checkpoint, one line, relative to the directory."""
 
+TRUST_VARIABLE = "DS_TRAIN_TRUST_CHECKPOINT"
+"""Environment variable: ``1`` trusts the checkpoints that are given, whoever wrote them (``--trust-checkpoint``)."""
+
 _CHECKPOINT = re.compile(r"\d{8,}-[0-9a-f]{8}")
 
 
@@ -181,9 +184,9 @@ def newest_checkpoint(directory: Path) -> str | None:
     It is the one that the file ``latest`` names. Where a user removed that one, or the process was killed before it
     wrote the file, it is the one with most batches.
     """
-    with contextlib.suppress(OSError, UnicodeDecodeError):
+    with contextlib.suppress(OSError, ValueError):  # ValueError: no UTF-8, or a null character
         name = (directory / LATEST_FILE).read_text(encoding="utf-8").strip()
-        if name == Path(name).name and (directory / name).is_dir():
+        if name == Path(name).name and not name.startswith(".") and name and (directory / name).is_dir():
             return str(directory / name)
     whole = [file.parent for file in directory.glob("*/manifest.json") if _CHECKPOINT.fullmatch(file.parent.name)]
     return str(max(whole, key=lambda folder: folder.name)) if whole else None  # names begin with their batches, padded

@@ -60,6 +60,10 @@ class CheckpointMismatchError(InvalidCheckpointException, AssertionError):
     """A checkpoint is of another trial; the message lists what differs. An AssertionError too, as in Determined."""
 
 
+class UntrustedCheckpointError(InvalidCheckpointException):
+    """A checkpoint holds what can run code, and neither did a run of this user write it, nor does the user trust it."""
+
+
 class CheckpointStorageError(RuntimeError):
     """The remote storage of checkpoints could not be used; the message has the reason, without secrets."""
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import functools
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from trial_runtime._cluster_info import newest_of_run
+from trial_runtime._cluster_info import TRUST_VARIABLE, newest_of_run
 from trial_runtime._storage import remote
 from trial_runtime.errors import CheckpointStorageError, InvalidCheckpointException
 
@@ -29,6 +30,8 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("file", type=Path, nargs="?", default=Path("model.safetensors"), metavar="FILE",
                       help="with several engines FILE-0, FILE-1, ... (default: %(default)s)")  # fmt: skip
+    made.add_argument("--trust-checkpoint", action="store_true",
+                      help="load objects that can run code from it, although no run of yours wrote it")  # fmt: skip
     made.add_argument("--engine", type=int, metavar="N", help="only this one, counted from 0")
     return made
 
@@ -36,6 +39,8 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return the exit code: 0 written, 2 not possible."""
     options = parser().parse_args(arguments)
+    if options.trust_checkpoint:
+        os.environ[TRUST_VARIABLE] = "1"
     try:
         for line in export(options.checkpoint, options.file, options.engine):
             print(line)
@@ -94,7 +99,7 @@ def _models(path: Path) -> list[Callable[[], dict[str, Any]]]:
     """Return a function for each engine or model that reads its weights."""
     import torch
 
-    from trial_runtime.pytorch._checkpoints import determined_format
+    from trial_runtime.pytorch._checkpoints import determined_format, restricted_load
     from trial_runtime.pytorch.deepspeed._checkpoints import export
 
     if names := export.engines(path):
@@ -102,7 +107,9 @@ def _models(path: Path) -> list[Callable[[], dict[str, Any]]]:
     file = determined_format.state_file(path)
     if file is None:
         raise InvalidCheckpointException(f"{path} holds neither engines (model0, ...) nor a PyTorchTrial's state.")
-    states = torch.load(file, map_location="cpu", weights_only=False)["models_state_dict"]
+    found = restricted_load.read_checkpoint(path, lambda: restricted_load.read(file))
+    if not isinstance(found, dict) or not isinstance(states := found.get("models_state_dict"), list):
+        raise InvalidCheckpointException(f"{file} holds no state of a PyTorchTrial.")
     for state in states:
         torch.nn.modules.utils.consume_prefix_in_state_dict_if_present(state, "module.")
     return [functools.partial(dict, state) for state in states]

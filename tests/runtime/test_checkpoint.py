@@ -125,16 +125,18 @@ def test_a_rank_that_cannot_write_fails_all(tmp_path: Path) -> None:
 
 def test_a_missing_checkpoint_is_an_error_that_lists_what_is_there(tmp_path: Path) -> None:
     store = store_in(tmp_path)
-    store.save("first", write("old"), {}).result()
+    store.save("first", write("old"), {"progress": {"batches": 1}}).result()
     with pytest.raises(InvalidCheckpointException, match=r"no checkpoint 'other'.*there: first"):
         store.find("other")
 
 
-@pytest.mark.parametrize("left", [b"", b"00000009-aaaaaaaa", b"../..", b"/", b".", b"\xff\xfe"])
+@pytest.mark.parametrize(
+    "left", [b"", b"00000009-aaaaaaaa", b"../..", b"/", b".", b"..", b"\n", b"a\0b", b".tmp-1", b"\xff\xfe"]
+)
 def test_the_newest_that_is_there_is_found_without_the_file_that_names_it(left: bytes, tmp_path: Path) -> None:
     store = store_in(tmp_path)
     for name in ("00000001-aaaaaaaa", "00000002-bbbbbbbb"):
-        store.save(name, write(name), {}).result()
+        store.save(name, write(name), {"progress": {"batches": 1}}).result()
     if left:  # names one that somebody removed, or none
         (tmp_path / "checkpoints" / "latest").write_bytes(left)
     else:  # killed between the two renames of the first commit
@@ -142,7 +144,39 @@ def test_the_newest_that_is_there_is_found_without_the_file_that_names_it(left: 
     assert store_in(tmp_path).find("latest").name == "00000002-bbbbbbbb"
 
 
-@pytest.mark.parametrize("content", ["{}", "[]", "", '{"files": {}', None])
+DESCRIBED = {"size": 3, "sha256": "0" * 64}
+MALFORMED = [
+    "{}",
+    "[]",
+    "",
+    '{"files": {}',
+    "[" * 100_000,
+    '{"files": {}, "progress": {"batches": 1}}',
+    *(
+        json.dumps({"files": {"rank_0": DESCRIBED}, "progress": {"batches": 1}, **wrong})
+        for wrong in (
+            {"files": ["rank_0"]},
+            {"files": {"../rank_0": DESCRIBED}},
+            {"files": {"/etc/passwd": DESCRIBED}},
+            {"files": {"a\0b": DESCRIBED}},
+            {"files": {"rank_0": None}},
+            {"files": {"rank_0": {"size": "3", "sha256": "0" * 64}}},
+            {"files": {"rank_0": {"size": 3}}},
+            {"progress": None},
+            {"progress": {"batches": -1}},
+            {"progress": {"batches": 1, "last_validation": "x"}},
+            {"world_size": 0},
+            {"world_size": "2"},
+            {"data_parallel_size": [1]},
+            {"best_metric": "low"},
+            {"sha256": "0" * 64},
+        )
+    ),
+    None,
+]
+
+
+@pytest.mark.parametrize("content", MALFORMED)
 def test_a_damaged_manifest_is_refused_and_the_sound_checkpoint_named(content: str | None, tmp_path: Path) -> None:
     store = store_in(tmp_path)
     for name in ("00000001-aaaaaaaa", "00000002-bbbbbbbb", "00000003-cccccccc"):

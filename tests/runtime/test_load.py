@@ -18,7 +18,7 @@ from distributed import run_ranks
 from forked_python import forked_python
 from safetensors.torch import load_file
 from trial_runtime import pytorch
-from trial_runtime.errors import InvalidCheckpointException
+from trial_runtime.errors import InvalidCheckpointException, UntrustedCheckpointError
 from trial_runtime.pytorch import deepspeed as det_ds
 
 
@@ -104,7 +104,10 @@ def test_a_checkpoint_from_before_load_data_comes_back(tmp_path: Path) -> None:
     (checkpoint / "metadata.json").write_text(json.dumps(old))
     for name in ("load_data.json", "manifest.json"):
         (checkpoint / name).unlink()
-    assert toys.difference(pytorch.load_trial_from_checkpoint_path(checkpoint).state(), state) == 0.0
+    with pytest.raises(UntrustedCheckpointError, match="Give the class as trial_class"):
+        pytorch.load_trial_from_checkpoint_path(checkpoint)
+    trial = pytorch.load_trial_from_checkpoint_path(checkpoint, trust_checkpoint=True)
+    assert toys.difference(trial.state(), state) == 0.0
 
 
 def test_a_damaged_checkpoint_is_said_to_be_one(tmp_path: Path) -> None:

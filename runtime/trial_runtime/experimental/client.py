@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trial_runtime._cluster_info import get_cluster_info
+from trial_runtime.errors import InvalidCheckpointException
 
 
 class Checkpoint:
@@ -24,12 +25,17 @@ class Checkpoint:
     @property
     def metadata(self) -> dict[str, Any]:
         """Return its manifest: progress, versions, and sizes and hashes of its files; also ``steps_completed``, the
-        batches trained. What Determined wrote into one of its own."""
+        batches trained. What Determined wrote into one of its own.
+
+        Raises:
+            InvalidCheckpointException: the file is damaged.
+        """
         for name in ("manifest.json", "metadata.json"):
             if (self._path / name).is_file():
-                facts: dict[str, Any] = json.loads((self._path / name).read_text(encoding="utf-8"))
-                if "progress" in facts:
-                    facts["steps_completed"] = facts["progress"]["batches"]
+                facts = _read_fields(self._path / name)
+                progress = facts.get("progress")
+                if isinstance(progress, dict) and "batches" in progress:
+                    facts["steps_completed"] = progress["batches"]
                 return facts
         return {}
 
@@ -45,6 +51,16 @@ class Checkpoint:
         if path is None:
             return str(self._path)
         return str(shutil.copytree(self._path, path))
+
+
+def _read_fields(file: Path) -> dict[str, Any]:
+    try:
+        facts = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise InvalidCheckpointException(f"Checkpoint {file.parent} is damaged: {file.name}: {error}.") from error
+    if not isinstance(facts, dict):
+        raise InvalidCheckpointException(f"Checkpoint {file.parent} is damaged: {file.name} holds no fields.")
+    return facts
 
 
 def get_checkpoint(uuid: str) -> Checkpoint:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from trial_runtime._cluster_info import CLUSTER_INFO_FILE, ENV_VAR, ClusterInfo
+from trial_runtime._cluster_info import CLUSTER_INFO_FILE, ENV_VAR, TRUST_VARIABLE, ClusterInfo
 from trial_runtime._redaction import masked_words
 from trial_runtime._storage.remote import OPTIONS_VARIABLE
 from trial_runtime.train.config.errors import ConfigError
@@ -76,6 +76,11 @@ def parser() -> argparse.ArgumentParser:
         help="a checkpoint to start from, or a run directory: its newest; a path or a URL of a storage",
     )
     made.add_argument(
+        "--trust-checkpoint",
+        action="store_true",
+        help="load objects that can run code from the checkpoint, although no run of yours wrote it",
+    )
+    made.add_argument(
         "--asha",
         choices=("promotion", "stop_once"),
         help="which of Determined's ASHA searches is meant, if not the one that the config's fields name",
@@ -103,6 +108,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return check([word for word in words if word != "--check"], prog="ds-train --check")
     options = parser().parse_args(words)
     options.words = words
+    if options.trust_checkpoint:
+        os.environ[TRUST_VARIABLE] = "1"
     is_chief = True
     try:
         os.environ.update(external_launcher.slurm_environment(os.environ))

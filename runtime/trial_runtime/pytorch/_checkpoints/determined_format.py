@@ -9,6 +9,9 @@ from typing import Any
 
 import torch
 
+from trial_runtime.errors import InvalidCheckpointException
+from trial_runtime.pytorch._checkpoints import restricted_load
+
 STATE_FILES = ("state_dict.pth", "determined/state_dict.pth", "pedl/state_dict.pth", "checkpoint.pt")
 
 
@@ -30,14 +33,21 @@ def without_ddp(state: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
 
 
 def progress(path: Path) -> dict[str, Any]:
-    """Return the counts of :class:`Progress`; zeros when the checkpoint has none."""
+    """Return the counts of :class:`Progress`; zeros when the checkpoint has none.
+
+    Raises:
+        InvalidCheckpointException: the file with the counts is damaged, or holds something else.
+    """
     file = path / "trial_state.pkl"
-    state = _Plain(io.BytesIO(file.read_bytes())).load() if file.is_file() else {}
-    return {
-        "batches": int(state.get("batches_trained", 0)),
-        "last_validation": int(state.get("last_val", 0)),
-        "last_checkpoint": int(state.get("last_ckpt", 0)),
-    }
+    try:
+        state = _Plain(io.BytesIO(file.read_bytes())).load() if file.is_file() else {}
+        return {
+            "batches": int(state.get("batches_trained", 0)),
+            "last_validation": int(state.get("last_val", 0)),
+            "last_checkpoint": int(state.get("last_ckpt", 0)),
+        }
+    except Exception as error:  # what a damaged pickle raises depends on where it is damaged
+        raise InvalidCheckpointException(f"Checkpoint {path} is damaged: {file.name}: {error}.") from error
 
 
 def rank_state(path: Path, rank: int) -> dict[str, Any]:
@@ -46,7 +56,7 @@ def rank_state(path: Path, rank: int) -> dict[str, Any]:
     found = file if file.is_file() else state_file(path)
     if found is None:
         return {}
-    state: dict[str, Any] = torch.load(found, map_location="cpu", weights_only=False)
+    state: dict[str, Any] = restricted_load.read(found)
     return {"callbacks": state.get("callbacks", {}), "rng_state": rng_state(state.get("rng_state"))}
 
 

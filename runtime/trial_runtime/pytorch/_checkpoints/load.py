@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
+import os
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from trial_runtime import core
+from trial_runtime._cluster_info import TRUST_VARIABLE
 from trial_runtime._import_from_path import import_from_path
 from trial_runtime._storage import remote
-from trial_runtime.errors import InvalidCheckpointException
-from trial_runtime.pytorch._checkpoints import manifest
+from trial_runtime.errors import InvalidCheckpointException, UntrustedCheckpointError
+from trial_runtime.pytorch._checkpoints import manifest, restricted_load, signature
 from trial_runtime.pytorch._loop.pytorch_strategy import STATE_FILE, load_models
 from trial_runtime.pytorch._pytorch_context import PyTorchTrialContext
 
@@ -47,6 +49,7 @@ def load_trial_from_checkpoint_path(
     trial_class: type | None = None,
     trial_kwargs: dict[str, Any] | None = None,
     torch_load_kwargs: dict[str, Any] | None = None,
+    trust_checkpoint: bool = False,
     **kwargs: Any,
 ) -> Any:
     """Load a trial with the weights of a checkpoint, on one process.
@@ -60,10 +63,12 @@ def load_trial_from_checkpoint_path(
         trial_class: the trial; by default it is imported from the code in the checkpoint.
         trial_kwargs: further arguments of the trial.
         torch_load_kwargs: arguments for ``torch.load`` of a PyTorchTrial's state.
+        trust_checkpoint: import the checkpoint's code and load its objects, although no run of this user wrote it.
         kwargs: deprecated spelling of ``torch_load_kwargs``.
 
     Raises:
         InvalidCheckpointException: when the folder is no checkpoint, or a damaged one.
+        UntrustedCheckpointError: when it would run code of somebody else: its own, or that of objects in its files.
         ValueError: when the trial cannot be imported.
     """
     if kwargs:
@@ -71,8 +76,18 @@ def load_trial_from_checkpoint_path(
             raise ValueError("Give torch_load_kwargs, or its entries as arguments, not both.")
         warnings.warn("Give the arguments of torch.load as torch_load_kwargs={...}.", FutureWarning, stacklevel=2)
         torch_load_kwargs = kwargs
-    with remote.fetched(path) as folder:
+    with remote.fetched(path) as folder, _trusting() if trust_checkpoint else contextlib.nullcontext():
         return _load(folder, trial_class, trial_kwargs or {}, torch_load_kwargs or {})
+
+
+@contextlib.contextmanager
+def _trusting() -> Iterator[None]:
+    former = os.environ.get(TRUST_VARIABLE, "0")
+    os.environ[TRUST_VARIABLE] = "1"
+    try:
+        yield
+    finally:
+        os.environ[TRUST_VARIABLE] = former
 
 
 def _check_files(folder: Path) -> None:
@@ -81,6 +96,8 @@ def _check_files(folder: Path) -> None:
         files = manifest.read(folder)["files"]
     except FileNotFoundError:
         return  # Determined's have none
+    except (OSError, ValueError) as error:
+        raise InvalidCheckpointException(f"Checkpoint {folder} is damaged: {manifest.MANIFEST}: {error}.") from error
     saved = ((name, facts) for name, facts in files.items() if not name.startswith("code/"))
     if damage := manifest.differences(folder, saved):
         raise InvalidCheckpointException(f"Checkpoint {folder} is damaged: {'; '.join(damage)}.")
@@ -98,8 +115,9 @@ def _load(folder: Path, trial_class: type | None, trial_kwargs: dict[str, Any], 
         return load(folder, kind, hparams, exp_conf, trial_kwargs)
     context = CheckpointLoadContext(hparams, exp_conf)
     trial = kind(context, **trial_kwargs)
-    options = {"map_location": "cpu", "weights_only": False, **load_kwargs}
-    checkpoint = torch.load(folder / STATE_FILE, **options)
+    checkpoint = restricted_load.read_checkpoint(
+        folder, lambda: restricted_load.read(folder / STATE_FILE, **load_kwargs)
+    )
     load_models(context.models, checkpoint["models_state_dict"])
     return trial
 
@@ -110,17 +128,45 @@ def _facts(folder: Path) -> dict[str, Any]:
     file, old = folder / "load_data.json", folder / "metadata.json"
     facts: dict[str, Any] = {}
     if file.is_file():
-        facts = json.loads(file.read_text(encoding="utf-8"))
-    elif old.is_file() and "hparams" in (facts := json.loads(old.read_text(encoding="utf-8"))):
-        facts |= {"trial_type": "PyTorchTrial", "trial_cls_spec": facts["experiment_config"].get("entrypoint")}
+        facts = _read_json(file)
+    elif old.is_file() and "hparams" in (facts := _read_json(old)):
+        config = facts.get("experiment_config")
+        facts |= {
+            "trial_type": "PyTorchTrial",
+            "trial_cls_spec": config.get("entrypoint") if isinstance(config, dict) else None,
+        }
     if "hparams" in facts:
+        wanted: dict[str, Any] = {"hparams": dict, "experiment_config": dict, "trial_type": str, "trial_cls_spec": str}
+        for name, kind in wanted.items():
+            if not isinstance(facts.setdefault(name, None), kind | None):
+                raise InvalidCheckpointException(f"Checkpoint {folder} is damaged: {name} of load_data.json.")
         return facts
     raise InvalidCheckpointException(f"{folder} is no checkpoint: it has no load_data.json.")
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    """Return the fields of a JSON file.
+
+    Raises:
+        InvalidCheckpointException: it holds something else.
+    """
+    try:
+        fields = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InvalidCheckpointException(f"Checkpoint {file.parent} is damaged: {file.name}: {error}.") from error
+    if not isinstance(fields, dict):
+        raise InvalidCheckpointException(f"Checkpoint {file.parent} is damaged: {file.name} holds no fields.")
+    return fields
 
 
 def _imported(folder: Path, spec: str | None) -> Any:
     if spec is None:  # a DeepSpeedTrial's, from Determined
         raise ValueError(f"The checkpoint {folder} does not say which class it is of. Give the class as trial_class.")
+    if not (signature.is_trust_given() or restricted_load.is_own(folder, "code/")):
+        raise UntrustedCheckpointError(
+            f"The trial {spec} was not imported: {folder / 'code'} is code that no run of this user saved, or that was "
+            "changed since. Give the class as trial_class, or trust_checkpoint=True if you trust whoever wrote it."
+        )
     module, _, name = spec.partition(":")
     try:
         with import_from_path(folder / "code"):

@@ -7,10 +7,10 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from trial_runtime.pytorch._checkpoints import staging
+from trial_runtime.pytorch._checkpoints import signature, staging
 
 MANIFEST = "manifest.json"
 
@@ -57,25 +57,80 @@ def differences(folder: Path, described: Iterable[tuple[str, dict[str, Any]]]) -
     return found
 
 
+def unlisted(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
+    """Compare the files that a resume reads with the manifest's; one line for each that it does not list."""
+    read = (name for name in files(folder) if name.startswith(("model", "rank_", "state_dict")))
+    return [f"{name}: not one of the files that were saved" for name in read if name not in manifest["files"]]
+
+
 def read(folder: Path) -> dict[str, Any]:
-    """Return the manifest of a checkpoint.
+    """Return the manifest of a checkpoint; see :func:`read_signed`."""
+    return read_signed(folder)[0]
+
+
+def read_signed(folder: Path) -> tuple[dict[str, Any], bool]:
+    """Return the manifest of a checkpoint, and whether this user signed it.
 
     Raises:
         OSError: when there is none.
-        ValueError: when it is damaged.
+        ValueError: when it is damaged, or has not the fields that each has.
     """
-    manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
     if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
         raise ValueError("it holds no manifest")
-    own = manifest.pop("sha256", None)
-    if own not in (None, _digest(manifest)):
+    signed = manifest.pop("signature", None)
+    own, digest = manifest.pop("sha256", None), _digest(manifest)
+    if own not in (None, digest):
         raise ValueError("its content has changed")
-    return manifest
+    _check_fields(manifest)
+    return manifest, own is not None and signature.is_valid(digest, signed)
+
+
+def _check_fields(manifest: dict[str, Any]) -> None:
+    """Refuse a manifest that lacks what a resume reads.
+
+    Raises:
+        ValueError: with the field.
+    """
+    if not manifest["files"]:
+        raise ValueError("it lists no file")
+    for name, about in manifest["files"].items():
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts or "\0" in name or name != path.as_posix() or name == ".":
+            raise ValueError(f"it lists the file {name[:80]!r}, which is not one of the checkpoint")
+        if not isinstance(about, dict) or not _is_count(about.get("size")) or not _is_sha256(about.get("sha256")):
+            raise ValueError(f"it has no size and sha256 of the file {name[:80]!r}")
+    progress = manifest.get("progress")
+    if not isinstance(progress, dict) or not _is_count(progress.get("batches")):
+        raise ValueError("it does not count the batches trained (progress.batches)")
+    for name, value in progress.items():
+        if not (value is None or _is_count(value)):
+            raise ValueError(f"progress.{name} is {value!r:.80}, and should be a number of batches")
+    for name in ("world_size", "data_parallel_size"):
+        if not (name not in manifest or (_is_count(manifest[name]) and manifest[name] > 0)):
+            raise ValueError(f"{name} is {manifest[name]!r:.80}, and should be a number of ranks")
+    best = manifest.get("best_metric")
+    if best is not None and (isinstance(best, bool) or not isinstance(best, int | float)):
+        raise ValueError(f"best_metric is {best!r:.80}, and should be a number")
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
+
+
+def _is_sha256(value: object) -> bool:
+    return isinstance(value, str) and len(value) == 64
 
 
 def text_of(manifest: dict[str, Any]) -> str:
-    """Return a manifest as text, with its own hash, which :func:`read` checks."""
-    return json.dumps({**manifest, "sha256": _digest(manifest)}, indent=1, sort_keys=True)
+    """Return a manifest as text, with its own hash and this user's signature, which :func:`read_signed` checks."""
+    digest = _digest(manifest)
+    signed = signature.sign(digest)
+    own = {"sha256": digest, **({} if signed is None else {"signature": signed})}
+    return json.dumps({**manifest, **own}, indent=1, sort_keys=True)
 
 
 def _digest(manifest: dict[str, Any]) -> str:

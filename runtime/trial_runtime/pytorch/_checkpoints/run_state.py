@@ -15,9 +15,9 @@ import numpy as np
 import torch
 
 from trial_runtime._redaction import masked
-from trial_runtime.errors import InvalidExperimentException
+from trial_runtime.errors import InvalidCheckpointException, InvalidExperimentException
 from trial_runtime.pytorch._callback import PyTorchCallback
-from trial_runtime.pytorch._checkpoints import determined_format
+from trial_runtime.pytorch._checkpoints import determined_format, restricted_load
 from trial_runtime.pytorch._checkpoints.commit import Commit
 from trial_runtime.pytorch._checkpoints.store import CheckpointStore
 from trial_runtime.pytorch._checkpoints.trial_code import class_spec, save_code
@@ -40,6 +40,7 @@ class Restored:
         manifest: its manifest.
         rank_state: what this rank wrote; that of another rank when there were fewer.
         warm: whether only weights are taken.
+        is_trusted: whether objects in its files may run code.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Restored:
     manifest: dict[str, Any]
     rank_state: dict[str, Any]
     warm: bool = False
+    is_trusted: bool = False
 
     @property
     def progress(self) -> dict[str, Any]:
@@ -239,19 +241,28 @@ class RunCheckpointer:
         self.store.start_from(path)
         if path is None:
             return None
-        manifest = self.store.verify(path)
-        if self.strategy.is_warm_start(path):
-            return Restored(path.name, path, {"progress": {"batches": 0}}, {}, warm=True)
-        if not manifest:
-            facts = {"progress": determined_format.progress(path)}
-            return Restored(path.name, path, facts, determined_format.rank_state(path, self.context.distributed.rank))
-        rank = self.context.distributed.rank % int(manifest["world_size"])
-        state = torch.load(path / f"rank_{rank}.pt", map_location="cpu", weights_only=False)
+        manifest, is_trusted = self.store.verify_origin(path)
+        with restricted_load.guarded(path, is_trusted):
+            if self.strategy.is_warm_start(path):
+                return Restored(path.name, path, {"progress": {"batches": 0}}, {}, True, is_trusted)
+            rank = self.context.distributed.rank
+            if not manifest:
+                facts, state = {"progress": determined_format.progress(path)}, determined_format.rank_state(path, rank)
+                return Restored(path.name, path, facts, state, is_trusted=is_trusted)
+            state = _rank_state(path, manifest, rank)
         self.policy.best = manifest.get("best_metric")
-        return Restored(path.name, path, manifest, state)
+        return Restored(path.name, path, manifest, state, is_trusted=is_trusted)
 
     def restore(self, restored: Restored) -> None:
-        """Continue from a checkpoint. Collective."""
+        """Continue from a checkpoint. Collective.
+
+        Raises:
+            InvalidCheckpointException: it does not fit the trial, or holds objects that it may not.
+        """
+        with restricted_load.guarded(restored.path, restored.is_trusted):
+            self._restore(restored)
+
+    def _restore(self, restored: Restored) -> None:
         strategy, callbacks = self.strategy, self.strategy.callbacks
         if restored.warm:
             strategy.warm_start(restored.path)
@@ -293,6 +304,21 @@ def check_epoch_length(epoch_length: int, micro_batches: int) -> None:
             f"The training data loader has {epoch_length} micro-batches a rank, but a batch takes {micro_batches} "
             "(gradient_accumulation_steps). Use more data, a smaller micro-batch, or fewer accumulation steps."
         )
+
+
+def _rank_state(path: Path, manifest: dict[str, Any], rank: int) -> dict[str, Any]:
+    """Return what this rank wrote; that of another rank when there were fewer.
+
+    Raises:
+        InvalidCheckpointException: the checkpoint does not hold it.
+    """
+    file = path / f"rank_{rank % int(manifest.get('world_size', 1))}.pt"
+    if not file.is_file():
+        raise InvalidCheckpointException(f"Checkpoint {path} is damaged: {file.name}: missing.")
+    state = restricted_load.read(file)
+    if not isinstance(state, dict):
+        raise InvalidCheckpointException(f"Checkpoint {path} is damaged: {file.name} holds a {type(state).__name__}.")
+    return state
 
 
 def _versions() -> dict[str, str]:

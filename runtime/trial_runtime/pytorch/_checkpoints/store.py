@@ -30,9 +30,14 @@ from trial_runtime import core
 from trial_runtime._cluster_info import LATEST_FILE, newest_checkpoint
 from trial_runtime._storage import remote as _remote
 from trial_runtime._storage.remote import Location
-from trial_runtime.errors import CheckpointNotFound, CheckpointStorageError, InvalidCheckpointException
+from trial_runtime.errors import (
+    CheckpointNotFound,
+    CheckpointStorageError,
+    InvalidCheckpointException,
+    UntrustedCheckpointError,
+)
 from trial_runtime.pytorch._checkpoints import manifest as _manifest
-from trial_runtime.pytorch._checkpoints import staging
+from trial_runtime.pytorch._checkpoints import restricted_load, signature, staging
 from trial_runtime.pytorch._checkpoints.collective import CollectiveError, run_collectively
 from trial_runtime.pytorch._checkpoints.commit import Commit
 from trial_runtime.pytorch._checkpoints.manifest import MANIFEST
@@ -148,19 +153,26 @@ class CheckpointStore:
         Raises:
             InvalidCheckpointException: on every rank, naming the files, and the newest intact checkpoint.
         """
-        manifest, problems = None, []
-        try:
-            manifest = _manifest.read(path)
-        except FileNotFoundError:
-            if (path / "metadata.json").exists() or (path / "trial_state.pkl").exists():
-                manifest = {}
-            else:
-                problems.append(f"{MANIFEST}: missing, which each checkpoint has")
-        except (OSError, ValueError) as error:
-            problems.append(f"{MANIFEST}: {error}")
+        return self.verify_origin(path)[0]
+
+    def verify_origin(self, path: Path) -> tuple[dict[str, Any], bool]:
+        """Check as :meth:`verify` does, and that the files hold plain data unless the checkpoint is trusted.
+
+        Returns:
+            the manifest, and whether its objects may run code: this user's run wrote it, or the user trusts it.
+
+        Raises:
+            InvalidCheckpointException: on every rank, as :meth:`verify`.
+            UntrustedCheckpointError: on every rank, where files hold objects that are no plain data.
+        """
+        chiefs = _read_manifest(path) if self.distributed.rank == 0 else None
+        manifest, is_own, problem = self.distributed.broadcast(chiefs)
+        problems = [problem] if problem else []
         files = (manifest or {}).get("files", {})
         mine = _manifest.shares({name: facts["size"] for name, facts in files.items()}, self.distributed.size)
         problems.extend(_manifest.differences(path, ((name, files[name]) for name in mine[self.distributed.rank])))
+        if manifest:
+            problems.extend(_manifest.unlisted(path, manifest))
         everyones = sorted({problem for rank in self.distributed.allgather(problems) for problem in rank})
         if everyones:
             sound = self.distributed.broadcast(_newest_sound(path) if self.distributed.rank == 0 else None)
@@ -168,8 +180,19 @@ class CheckpointStore:
             if sound:
                 advice = f"The newest intact checkpoint is {sound}: remove the damaged one to resume from it."
             raise InvalidCheckpointException(f"Checkpoint {path} is damaged: {'; '.join(everyones)}. {advice}")
-        assert manifest is not None
-        return dict(manifest)
+        is_trusted = bool(is_own) or signature.is_trust_given()
+        is_trusted = bool(self.distributed.broadcast(is_trusted))
+        if not is_trusted:
+            self._refuse_objects(path)
+        return dict(manifest), is_trusted
+
+    def _refuse_objects(self, path: Path) -> None:
+        """Refuse a checkpoint with files that hold something else than plain data. The ranks share the files."""
+        sizes = {name: size for name, size in _manifest.files(path).items() if restricted_load.is_loadable(name)}
+        mine = _manifest.shares(sizes, self.distributed.size)[self.distributed.rank]
+        everyones = self.distributed.allgather(restricted_load.refused(path, mine))
+        if problems := sorted(problem for rank in everyones for problem in rank):
+            raise UntrustedCheckpointError(restricted_load.refusal(path, problems))
 
     def _begin(self, temporary: Path, staging_exit: contextlib.ExitStack) -> None:
         staging.sweep(self.directory)
@@ -213,6 +236,18 @@ class CheckpointStore:
             raise RuntimeError(
                 f"Saving a checkpoint to {self.directory} failed ({what}): {error}. Earlier checkpoints are untouched."
             ) from error
+
+
+def _read_manifest(path: Path) -> tuple[dict[str, Any] | None, bool, str | None]:
+    """Return the manifest (empty for a checkpoint of Determined), whether this user signed it, and what is wrong."""
+    try:
+        return *_manifest.read_signed(path), None
+    except FileNotFoundError:
+        if (path / "metadata.json").exists() or (path / "trial_state.pkl").exists():
+            return {}, False, None
+        return None, False, f"{MANIFEST}: missing, which each checkpoint has"
+    except (OSError, ValueError) as error:
+        return None, False, f"{MANIFEST}: {error}"
 
 
 def _check_writable(directory: Path) -> None:

@@ -18,6 +18,8 @@ import numpy as np
 import torch
 import torch.utils.data
 
+from trial_runtime.pytorch._checkpoints.restricted_load import load_arrays
+
 
 class WorkerRng:
     """States of the generators of a loader's workers.
@@ -107,7 +109,7 @@ def _get() -> bytes:
 
 
 def _set(state: bytes) -> None:
-    python, numpy, own = pickle.loads(state)
+    python, numpy, own = load_arrays(state)  # from a checkpoint, maybe
     random.setstate(python)
     np.random.set_state(numpy)
     torch.random.set_rng_state(torch.from_numpy(own.copy()))

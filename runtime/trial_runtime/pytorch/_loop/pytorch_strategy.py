@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from trial_runtime.errors import InvalidCheckpointException, InvalidExperimentException
 from trial_runtime.pytorch import _ddp_buffers
+from trial_runtime.pytorch._checkpoints import restricted_load
 from trial_runtime.pytorch._checkpoints.determined_format import state_file, without_ddp
 from trial_runtime.pytorch._data.training_data import TrainingData
 from trial_runtime.pytorch._loop.strategy import Shard, Strategy, accepts_parameter, overrides
@@ -111,8 +112,9 @@ class PyTorchStrategy(Strategy):
                 f"Checkpoint {path} is not one of a PyTorchTrial: it has no {STATE_FILE}. A DeepSpeedTrial's "
                 "checkpoint can be loaded by a DeepSpeedTrial, or its weights be taken out by deepspeed.export()."
             )
-        state = torch.load(file, map_location="cpu", weights_only=False)
-        assert isinstance(state, dict)
+        state = restricted_load.read(file)
+        if not isinstance(state, dict):
+            raise InvalidCheckpointException(f"{file} holds a {type(state).__name__}, no state of a trial.")
         return state
 
     def load(self, path: Path, checkpoint: dict[str, Any]) -> None:

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch.optim import Optimizer
 
 from trial_runtime import core
-from trial_runtime.errors import CheckpointMismatchError
+from trial_runtime.errors import CheckpointMismatchError, InvalidCheckpointException
+from trial_runtime.pytorch._checkpoints import restricted_load
 from trial_runtime.pytorch.deepspeed._checkpoints.export import engines as engines_in
 
 logger = logging.getLogger("trial_runtime.pytorch.deepspeed")
@@ -55,7 +55,7 @@ def _problems(path: Path, engines: list[Any]) -> Iterator[str]:
             continue
         try:
             yield from (f"engine {index}: {difference}" for difference in _differences(folder, engine, was))
-        except (OSError, RuntimeError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, InvalidCheckpointException, RuntimeError, KeyError, TypeError, AttributeError) as error:
             logger.debug(f"cannot determine what {folder} was saved from: {error!r}")  # loading it reports more
 
 
@@ -121,7 +121,7 @@ def _listed(names: Iterable[str]) -> str:
 
 def _read(file: Path) -> dict[str, Any]:
     """Read a file of DeepSpeed; its tensors stay on the disk."""
-    content: dict[str, Any] = torch.load(file, map_location="cpu", mmap=True, weights_only=False)
+    content: dict[str, Any] = restricted_load.read(file, mmap=True)
     return content
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from trial_runtime.errors import InvalidCheckpointException
+from trial_runtime.pytorch._checkpoints import restricted_load
 from trial_runtime.pytorch.deepspeed._checkpoints.pipeline_stages import extract_stage
 from trial_runtime.pytorch.deepspeed._patches import fp32_master_names
 
@@ -31,8 +32,13 @@ def consolidated_state_dict(checkpoint: str | Path, index: int = 0) -> dict[str,
 
     Raises:
         InvalidCheckpointException: when the checkpoint has no such engine, or it is split by tensor parallelism.
+        UntrustedCheckpointError: when it holds objects that can run code, and this user's runs did not write it.
     """
-    folder = Path(checkpoint) / f"model{index}"
+    return restricted_load.read_checkpoint(Path(checkpoint), lambda: _consolidated(Path(checkpoint), index))
+
+
+def _consolidated(checkpoint: Path, index: int) -> dict[str, torch.Tensor]:
+    folder = checkpoint / f"model{index}"
     layers = sorted(folder.glob("layer_*-model_states.pt"))
     parts = sorted(folder.glob("mp_rank_*_model_states.pt"))
     sharded = any(folder.glob("*zero_pp_rank_*_optim_states.pt"))
@@ -93,8 +99,9 @@ def write_safetensors(state: dict[str, torch.Tensor], file: Path) -> Path:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    content = torch.load(file, map_location="cpu", weights_only=False)
-    assert isinstance(content, dict)
+    content = restricted_load.read(file)
+    if not isinstance(content, dict):
+        raise InvalidCheckpointException(f"{file} holds a {type(content).__name__}, no state of an engine.")
     return content
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import torch
 
+from trial_runtime.pytorch._checkpoints import restricted_load
+
 
 def extract_stage(folder: Path, stage: int, target: Path) -> None:
     """Make a folder that looks like the checkpoint of an engine with one stage of a pipeline only.
@@ -16,7 +18,7 @@ def extract_stage(folder: Path, stage: int, target: Path) -> None:
         target: the folder to make.
     """
     target.mkdir()
-    facts = torch.load(folder / f"mp_rank_{stage:02d}_model_states.pt", map_location="cpu", weights_only=False)
+    facts = restricted_load.read(folder / f"mp_rank_{stage:02d}_model_states.pt")
     facts.update(module={}, mp_world_size=1)
     facts.pop("checkpoint_parallel_dimensions", None)  # of all stages
     torch.save(facts, target / "mp_rank_00_model_states.pt")

@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from trial_runtime.pytorch._checkpoints import restricted_load
+
 ADAM = ("exp_avg", "exp_avg_sq")
 _SHARDS = "*_optim_states.pt"
 
@@ -126,7 +128,7 @@ def fill_placeholders(converted: Path) -> None:
 
 
 def _load(file: Path) -> dict[str, Any]:
-    shard: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=False)
+    shard: dict[str, Any] = restricted_load.read(file)
     return shard
 
 

@@ -16,6 +16,7 @@ import torch
 
 from trial_runtime import core
 from trial_runtime.errors import InvalidCheckpointException
+from trial_runtime.pytorch._checkpoints import restricted_load
 from trial_runtime.pytorch.deepspeed._checkpoints.pipeline_stages import extract_stage
 from trial_runtime.pytorch.deepspeed._checkpoints.placeholder_names import (
     OptimizerStates,
@@ -201,7 +202,7 @@ def _complete_stage_3(optimizer: Any, folder: Path, kept: OptimizerStates) -> No
     It gives all parameter groups the first one's settings, and one counter of steps, which each of them increases.
     """
     inner = optimizer.optimizer
-    saved = torch.load(folder / "zero" / "optimizer_state.pt", map_location="cpu", weights_only=False)
+    saved = restricted_load.read(folder / "zero" / "optimizer_state.pt")
     for group, own in zip(inner.param_groups, saved["optimizer_state_dict"]["param_groups"], strict=True):
         group.update({name: value for name, value in own.items() if name != "params"})
     for number, parameters in enumerate(optimizer.fp16_groups):

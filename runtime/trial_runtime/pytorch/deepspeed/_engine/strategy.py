@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import deepspeed
-import torch
 
 from trial_runtime.errors import InvalidExperimentException
+from trial_runtime.pytorch._checkpoints import restricted_load
 from trial_runtime.pytorch._checkpoints.determined_format import state_file
 from trial_runtime.pytorch._data.training_data import TrainingData
 from trial_runtime.pytorch._loop.pytorch_strategy import gradients, restore_gradients
@@ -160,8 +160,9 @@ class DeepSpeedStrategy(Strategy):
         return state_file(path) is not None and not any(path.glob("model*"))
 
     def warm_start(self, path: Path) -> None:
-        state = torch.load(str(state_file(path)), map_location="cpu", weights_only=False)
-        load_weights(state["models_state_dict"], self.context.models)
+        file = state_file(path)
+        assert file is not None
+        load_weights(restricted_load.read(file)["models_state_dict"], self.context.models)
         logger.info(f"Started with the weights of the PyTorchTrial checkpoint {path.name}; optimizers start fresh.")
 
     def rank_state(self) -> dict[str, Any]:
