@@ -45,7 +45,6 @@ PENDING = {
     for name in [
         "codemod/test_old_api",
         "runtime/test_client",
-        "runtime/test_core",
         "runtime/test_create",
         "runtime/test_huggingface",
         "runtime/test_torch_batch_process",

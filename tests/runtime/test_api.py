@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import importlib
 import inspect
 import re
@@ -23,18 +24,20 @@ MODULES = [
     "pytorch",
     "pytorch.deepspeed",
     "pytorch.samplers",
+    "common",
+    "common.check",
     "tensorboard",
     "tensorboard.metric_writers.pytorch",
 ]
 
 # What is not the same on purpose. Each reason is a phrase of docs/differences.md.
 DIFFERENCES = {
-    "The Core API": [
-        "core: CheckpointContext, DownloadMode, ExperimentalCoreContext, PreemptContext, PreemptMode, ProfilerContext",
-        "core: SearcherContext, SearcherContextMissing, SearcherMode, SearcherOperation, TensorboardMode, TrainContext",
-        "core: DummyCheckpointContext, DummyExperimentalCoreContext, DummyPreemptContext, DummyProfilerContext",
-        "core: DummySearcherContext, DummySearcherOperation, DummyTrainContext, EarlyExitReason, Unit, init, Context",
-        "core: Context.__init__, Context.alert, Context.close",
+    "Contexts of the Core API": [
+        "core: SearcherContextMissing, DummyCheckpointContext, DummyExperimentalCoreContext, DummyPreemptContext",
+        "core: DummyProfilerContext, DummySearcherContext, DummySearcherOperation, DummyTrainContext",
+        "core: CheckpointContext.__init__, Context.__init__, Context.close, ExperimentalCoreContext.__init__",
+        "core: PreemptContext.__init__, ProfilerContext.__init__, SearcherContext.__init__",
+        "core: SearcherOperation.__init__, TrainContext.__init__",
     ],
     "The cluster's client": [
         "experimental.client: *",
@@ -97,6 +100,10 @@ def parameters(function: Any) -> list[tuple[str, Any, Any]]:
         default = parameter.default
         if hasattr(default, "value") and default.__class__.__name__ in ("Batch", "Epoch"):
             default = (default.__class__.__name__, default.value)  # periods have no equality
+        elif isinstance(default, enum.Enum):
+            default = str(default)
+        elif inspect.isfunction(default):
+            default = (default.__name__, [one.name for one in inspect.signature(default).parameters.values()])
         found.append((parameter.name, parameter.kind, default))
     return found
 
@@ -158,8 +165,9 @@ def test_every_difference_is_explained(reason: str) -> None:
 
 @pytest.mark.parametrize(
     ("module", "enum"),
-    [("pytorch", "Reducer"), ("pytorch", "LRScheduler.StepMode")],
-)
+    [("pytorch", "Reducer"), ("pytorch", "LRScheduler.StepMode"), ("core", "DownloadMode"), ("core", "EarlyExitReason"),
+     ("core", "PreemptMode"), ("core", "SearcherMode"), ("core", "TensorboardMode"), ("core", "Unit")],
+)  # fmt: skip
 def test_enumerations_have_the_same_members_and_values(module: str, enum: str) -> None:
     def values(package: str) -> dict[str, Any]:
         found: Any = importlib.import_module(f"{package}.{module}")

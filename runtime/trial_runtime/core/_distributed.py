@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import os
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from trial_runtime.core._loopback_store import LOOPBACK
 from trial_runtime.core._object_collectives import (
+    SECRET_VARIABLE,
     TIMEOUT,
     ObjectCollectives,
     StoreCollectives,
     TorchCollectives,
     connect_store,
+    connect_to_served_store,
 )
+
+_count = itertools.count()  # of contexts that use the launcher's store; the same on all ranks
 
 
 class DistributedContext:
@@ -83,6 +89,7 @@ class DistributedContext:
         self._port = pub_port + port_offset
         self._collectives: tuple[ObjectCollectives, ObjectCollectives] | None = None
         self._store: Any = None
+        self._store_name = ""
         if local_size != size and chief_ip is None and "MASTER_ADDR" not in os.environ and not dist.is_initialized():
             raise AssertionError(
                 f"The {size} ranks are on several nodes ({local_size} on this one), and chief_ip was not given. Start "
@@ -232,11 +239,24 @@ class DistributedContext:
             )
         return collectives.group
 
+    def _use_launcher_store(self) -> None:
+        """Exchange objects through the launcher's store, so that a program can initialize torch.distributed later.
+
+        Without effect where torch.distributed is initialized, there is no launcher's store, or other machines reach
+        the store and the ranks share no secret.
+        """
+        env = os.environ
+        if self.size == 1 or dist.is_initialized() or env.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+            return
+        address = env.get("MASTER_ADDR", "")
+        if address in (LOOPBACK, "localhost") or env.get(SECRET_VARIABLE):
+            self._store = connect_to_served_store(address, int(env["MASTER_PORT"]), self.size)
+            self._store_name = f"core{next(_count)}"  # the store keeps what earlier contexts of these ranks wrote
+
     def _collectives_of(self, local: bool) -> ObjectCollectives:
         if self._collectives is None:
-            self._collectives = (
-                self._make_torch_collectives() if self._uses_torch_distributed() else self._make_store_collectives()
-            )
+            over_torch = self._store is None and self._uses_torch_distributed()
+            self._collectives = self._make_torch_collectives() if over_torch else self._make_store_collectives()
         return self._collectives[local]
 
     def _with_separate_groups(self) -> DistributedContext:
@@ -282,6 +302,7 @@ class DistributedContext:
         if self._store is None:
             address = "127.0.0.1" if self.local_size == self.size else str(self.chief_ip)
             self._store = connect_store(address, self._port, self.rank, self.size)
+        purpose = self._store_name + purpose
         node = f"{purpose}/node{self.cross_rank}"
         return (
             StoreCollectives(self._store, purpose, self.rank, self.size),

@@ -124,3 +124,11 @@ def connect_store(address: str, port: int, rank: int, size: int) -> Any:
         store = stores.TCPStore(address, port, size, rank == 0, _CONNECT_TIMEOUT, wait_for_workers=False)
     store.set_timeout(TIMEOUT)
     return store
+
+
+def connect_to_served_store(address: str, port: int, size: int) -> Any:
+    """Connect to the store that a launcher serves for its ranks."""
+    stores: Any = dist  # torch does not list its stores among its exports
+    store = stores.TCPStore(address, port, size, False, _CONNECT_TIMEOUT, wait_for_workers=False)
+    store.set_timeout(TIMEOUT)
+    return store

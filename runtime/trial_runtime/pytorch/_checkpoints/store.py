@@ -19,10 +19,11 @@ same is there too, and a checkpoint is there when its manifest is.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -46,6 +47,19 @@ from trial_runtime.pytorch._checkpoints.remote import RemoteCheckpoints, fetch, 
 logger = logging.getLogger("trial_runtime.pytorch")
 
 _T = TypeVar("_T")
+
+
+@dataclasses.dataclass(frozen=True)
+class StagedCheckpoint:
+    """Checkpoint that is being written.
+
+    Attributes:
+        folder: where its files go; the same on all ranks.
+        commit: begins to commit it, with further entries of the manifest. Collective.
+    """
+
+    folder: Path
+    commit: Callable[[dict[str, Any]], Commit]
 
 
 class CheckpointStore:
@@ -78,14 +92,28 @@ class CheckpointStore:
         Raises:
             RuntimeError: on every rank, when a rank could not write.
         """
+        with self.stage(name) as staged:
+            self._run(self.distributed, "write", lambda: write(staged.folder), everywhere=True)
+            return staged.commit(facts)
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[StagedCheckpoint]:
+        """Provide the folder of a checkpoint that is being written. It goes at the end, unless its commit has begun.
+
+        Args:
+            name: the checkpoint's name.
+        """
         if self._commit_ranks is None:
             self._commit_ranks = self.distributed._with_separate_groups()
         temporary = self.directory / f"{staging.PREFIX}{name}"
         with contextlib.ExitStack() as stack:
             self._run(self.distributed, "begin", lambda: self._begin(temporary, stack))
-            self._run(self.distributed, "write", lambda: write(temporary), everywhere=True)
-            staging_exit = stack.pop_all()
-        return Commit(name, lambda: self._commit(temporary, self.directory / name, facts, staging_exit))
+
+            def commit(facts: dict[str, Any]) -> Commit:
+                staging_exit = stack.pop_all()
+                return Commit(name, lambda: self._commit(temporary, self.directory / name, facts, staging_exit))
+
+            yield StagedCheckpoint(temporary, commit)
 
     def start_from(self, path: Path | None) -> None:
         """Prepare the store for a run that starts from ``path``, or anew.

@@ -85,6 +85,24 @@ def _in_words(metrics: dict[str, Any]) -> str:
     return ", ".join(f"{k} {v:.6g}" if isinstance(v, float) else f"{k} {v}" for k, v in shown.items())
 
 
+class MetricsFile:
+    """File of JSON lines, one a report; several ranks may append to it.
+
+    Args:
+        path: the file; its folder is made.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("a", encoding="utf-8", buffering=1)  # a line is there as soon as it is written
+        weakref.finalize(self, self._file.close)
+
+    def write(self, group: str, steps_completed: int, metrics: dict[str, Any], **more: Any) -> None:
+        """Append a report: ``{"group": ..., "steps_completed": n, "metrics": {...}}``, and ``more``."""
+        line = {"group": group, "steps_completed": steps_completed, "metrics": metrics, **more}
+        self._file.write(json.dumps(jsonable(line)) + "\n")
+
+
 class JsonLinesSink:
     """Sink that appends one JSON object a report to a file.
 
@@ -99,21 +117,16 @@ class JsonLinesSink:
 
     def __init__(self, path: Path, throughput: Throughput) -> None:
         self.throughput = throughput
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("a", encoding="utf-8", buffering=1)  # a line is there as soon as it is written
-        weakref.finalize(self, self._file.close)
+        self._file = MetricsFile(path)
 
     def on_training_metrics(
         self, steps_completed: int, metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]
     ) -> None:
-        self._write("training", steps_completed, metrics, batch_metrics=batch_metrics, pace=self.throughput.as_dict())
+        pace = self.throughput.as_dict()
+        self._file.write("training", steps_completed, metrics, batch_metrics=batch_metrics, pace=pace)
 
     def on_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:
-        self._write("validation", steps_completed, metrics)
-
-    def _write(self, group: str, steps_completed: int, metrics: dict[str, Any], **more: Any) -> None:
-        line = {"group": group, "steps_completed": steps_completed, "metrics": metrics, **more}
-        self._file.write(json.dumps(jsonable(line)) + "\n")
+        self._file.write("validation", steps_completed, metrics)
 
 
 class TensorBoardSink:

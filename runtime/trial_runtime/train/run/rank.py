@@ -74,12 +74,18 @@ def run(info: ClusterInfo, context: Path, kind: str, target: str, args: Sequence
                 holds_lock = True
                 _record_status(directory, "running")
             run_entrypoint(info, kind, target, args)
+            if number := _preempted_by():
+                status = "stopped"
+                return 128 + number
             status = "completed"
         except (ConfigError, InvalidDeepSpeedConfigException, InvalidCheckpointException) as error:
             if rank == 0:
                 print(f"ds-train: {error}", file=sys.stderr)
             return USAGE_EXIT
         except SystemExit as leaving:
+            if leaving.code in (None, 0) and (number := _preempted_by()):
+                status = "stopped"
+                return 128 + number
             status = "completed" if leaving.code in (None, 0) else "failed"
             reason = "invalid_hp" if isinstance(leaving.__cause__, InvalidHP) else None
             raise
@@ -172,6 +178,12 @@ def train_class(info: ClusterInfo, trial_class: Any) -> None:
         f"entrypoint: {getattr(trial_class, '__qualname__', trial_class)!r} is no trial class: it must derive from "
         f"PyTorchTrial or DeepSpeedTrial; its bases: {bases}"
     )
+
+
+def _preempted_by() -> int:
+    """Return the number of the signal that a program without a trial saved and ended for; 0 without one."""
+    core = sys.modules.get("trial_runtime.core")
+    return 0 if core is None else int(core.PreemptContext.acknowledged)
 
 
 def _find_spec(name: str) -> object:

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import shutil
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
 from trial_runtime._cluster_info import ClusterInfo, newest_checkpoint
+from trial_runtime._run_metrics import validation_values
 from trial_runtime._storage.remote import Location, call, with_environment_options
 
 _MANIFEST = "manifest.json"
@@ -40,7 +39,7 @@ def remove_superseded(info: ClusterInfo, protected: Collection[str] = ()) -> lis
     best, latest = info.run.save_trial_best, info.run.save_trial_latest
     if best is None and latest is None:
         return []
-    if best and not _metrics(info):
+    if best and not validation_values(info.run.metrics_path, info.run.searcher_metric):
         logger.warning(
             f"All checkpoints stay: save_trial_best is {best}, but no validation reported the metric "
             f"{info.run.searcher_metric!r} (searcher.metric) that decides which are best."
@@ -66,7 +65,8 @@ def judged_checkpoints(info: ClusterInfo) -> list[tuple[float, str]]:
 
     Of equally good ones the earlier, as the policy "best" keeps the first.
     """
-    metrics, (_, _, batches) = _metrics(info), _checkpoints(info)
+    metrics = validation_values(info.run.metrics_path, info.run.searcher_metric)
+    _, _, batches = _checkpoints(info)
     sign = 1 if info.run.smaller_is_better else -1
     validated = [name for name in sorted(batches, key=batches.__getitem__) if batches[name] in metrics]
     return sorted(((sign * metrics[batches[name]], name) for name in validated), key=lambda pair: pair[0])
@@ -96,20 +96,3 @@ def _newest(directory: Path, found: list[str]) -> str | None:
 def _batches(checkpoint: Path) -> int:
     manifest = json.loads((checkpoint / _MANIFEST).read_text(encoding="utf-8"))
     return int(manifest["progress"]["batches"])
-
-
-def _metrics(info: ClusterInfo) -> dict[int, float]:
-    """Return the searcher's metric after each validation, by batches trained; after a restart the later report
-    counts."""
-    found: dict[int, float] = {}
-    if info.run.searcher_metric is None or not info.run.metrics_path.is_file():
-        return found
-    for line in info.run.metrics_path.read_text(encoding="utf-8").splitlines():
-        try:
-            report: dict[str, Any] = json.loads(line)
-        except ValueError:  # the last line of a run that was killed
-            continue
-        value = report["metrics"].get(info.run.searcher_metric)
-        if report["group"] == "validation" and isinstance(value, int | float) and not math.isnan(value):
-            found[int(report["steps_completed"])] = float(value)
-    return found

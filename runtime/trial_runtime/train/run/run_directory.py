@@ -8,6 +8,7 @@ runs/mnist-3/
     lock                held by rank 0 while it runs
     log/rank_0.log      what each rank printed
     metrics.jsonl       every reported metric, one JSON object a line
+    trial.json          status, progress and metadata that a program without a trial reported
     tensorboard/        event files
     checkpoints/        unless the config names another place
 """

@@ -1,0 +1,98 @@
+"""Requests to stop, as signals: a program asks for them, saves, and ends."""
+
+from __future__ import annotations
+
+import enum
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+from trial_runtime.core._distributed import DistributedContext
+
+
+class PreemptMode(enum.Enum):
+    """Who calls ``should_preempt()``: all ranks in step, the chief only, or each rank for itself."""
+
+    WorkersAskChief = "WORKERS_ASK_CHIEF"
+    ChiefOnly = "CHIEF_ONLY"
+    WorkersAskMaster = "WORKERS_ASK_MASTER"
+
+
+class PreemptContext:
+    """Requests to stop: SIGTERM and SIGINT. The first one is reported, a second one acts as without this.
+
+    Args:
+        distributed: the ranks.
+        preempt_mode: who calls :meth:`should_preempt`.
+    """
+
+    acknowledged = 0
+    """Number of the signal that a program of this process was told to stop for; 0 without one."""
+
+    def __init__(
+        self, distributed: DistributedContext, preempt_mode: PreemptMode = PreemptMode.WorkersAskChief
+    ) -> None:
+        self._distributed = distributed
+        self._preempt_mode = PreemptMode(preempt_mode)
+        self._started = False
+        self._received = self._agreed = 0
+        self._previous_handlers: dict[int, Any] = {}
+
+    def start(self) -> PreemptContext:
+        """Begin to listen for signals.
+
+        Raises:
+            RuntimeError: it was started before.
+        """
+        if self._started:
+            raise RuntimeError("you cannot call PreemptContext.start() multiple times")
+        self._started = True
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._previous_handlers[number] = signal.signal(number, self._receive)
+        return self
+
+    def close(self) -> None:
+        """Restore the handlers of signals."""
+        for number, handler in self._previous_handlers.items():
+            signal.signal(number, handler)
+        self._previous_handlers = {}
+
+    def __enter__(self) -> PreemptContext:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def should_preempt(self, auto_ack: bool = True) -> bool:
+        """Return whether the program should save and end. In WorkersAskChief mode collective: all ranks get the same.
+
+        Args:
+            auto_ack: acknowledge a request, as :meth:`acknowledge_preemption_signal` does.
+
+        Raises:
+            RuntimeError: before :meth:`start`, or on a worker in ChiefOnly mode.
+        """
+        if not self._started:
+            raise RuntimeError("you cannot call PreemptContext.should_preempt() before PreemptContext.start()")
+        if self._preempt_mode is PreemptMode.ChiefOnly and self._distributed.rank != 0:
+            raise RuntimeError(
+                "PreemptContext was configured with preempt_mode=ChiefOnly but .should_preempt() was called from "
+                f"non-chief worker of rank={self._distributed.rank}"
+            )
+        # Ranks get a signal at different moments, or only some get it: what they exchanged counts.
+        in_step = self._preempt_mode is PreemptMode.WorkersAskChief
+        self._agreed = max(self._distributed.allgather(self._received)) if in_step else self._received
+        if self._agreed and auto_ack:
+            self.acknowledge_preemption_signal()
+        return bool(self._agreed)
+
+    def acknowledge_preemption_signal(self) -> None:
+        """Record that the program ends because of the request, and that the run is to be resumed."""
+        PreemptContext.acknowledged = self._agreed
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        self._received = number
+        self.close()
