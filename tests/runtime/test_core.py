@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from distributed import run_ranks
 from trial_runtime import core
-from trial_runtime._cluster_info import ENV_VAR, ClusterInfo, RunInfo, TrialInfo
+from trial_runtime._cluster_info import ENV_VAR, ClusterInfo, Length, RunInfo, TrialInfo
 from trial_runtime.errors import CheckpointNotFound, InvalidCheckpointException, InvalidHP
 
 their_core: Any = pytest.importorskip("determined.core")
@@ -376,7 +376,7 @@ CONFIGS: list[dict[str, Any]] = [
 def test_lengths_and_units_are_read_as_determined_reads_them(config: dict[str, Any]) -> None:
     from determined.core import _searcher as theirs
 
-    searcher = core.SearcherContext(core.DummyDistributedContext(), config, lambda _: None)
+    searcher = core.SearcherContext(core.DummyDistributedContext(), config, None, lambda _: None)
     units, their_units = searcher.get_configured_units(), theirs._parse_searcher_units(config)
     assert (units and units.value) == (their_units and their_units.value)
     length = theirs._parse_searcher_max_length(config)
@@ -385,6 +385,21 @@ def test_lengths_and_units_are_read_as_determined_reads_them(config: dict[str, A
             next(searcher.operations())
     else:
         assert next(searcher.operations()).length == length
+
+
+@pytest.mark.parametrize(
+    ("length", "target", "expected"),
+    [
+        ({"batches": 9}, Length(3, "batches"), 3),  # a search's target
+        (9, Length(3, "batches"), 3),
+        ({"epochs": 9}, Length(3, "epochs"), 3),
+        ({"records": 900}, Length(9, "batches"), 900),
+    ],
+)
+def test_a_search_gives_its_target(length: Any, target: Length, expected: int) -> None:
+    config = {"searcher": {"max_length": length}}
+    searcher = core.SearcherContext(core.DummyDistributedContext(), config, target, lambda _: None)
+    assert next(searcher.operations()).length == expected
 
 
 @pytest.mark.filterwarnings("ignore:SearcherContext:FutureWarning")

@@ -82,8 +82,9 @@ class Context:
     @functools.cached_property
     def searcher(self) -> SearcherContext:
         """Return the length to train for."""
-        config = None if self.settings.info is None else self.settings.info.trial._config
-        return SearcherContext(self.distributed, config, self.train.report_progress)
+        info = self.settings.info
+        config, target = (None, None) if info is None else (info.trial._config, info.run.fit.max_length)
+        return SearcherContext(self.distributed, config, target, self.train.report_progress)
 
     @functools.cached_property
     def preempt(self) -> PreemptContext:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from trial_runtime._cluster_info import Length
 from trial_runtime.core._distributed import DistributedContext
 
 logger = logging.getLogger("trial_runtime.core")
@@ -79,13 +80,19 @@ class SearcherContext:
     Args:
         distributed: the ranks.
         config: the experiment config; None without ``ds-train``: the length is 1 then.
+        target: how long this run trains, in a search maybe less than ``searcher.max_length``; None: not known.
         report: receives the share of the length that is done, from 0 to 1.
     """
 
     def __init__(
-        self, distributed: DistributedContext, config: dict[str, Any] | None, report: Callable[[float], None]
+        self,
+        distributed: DistributedContext,
+        config: dict[str, Any] | None,
+        target: Length | None,
+        report: Callable[[float], None],
     ) -> None:
         self._distributed = distributed
+        self._target = target
         self._searcher: dict[str, Any] = {"max_length": 1} if config is None else config.get("searcher") or {}
         self._report = report
 
@@ -129,6 +136,9 @@ class SearcherContext:
 
     def _length(self) -> int:
         length = self._searcher.get("max_length")
+        # Records were turned into batches for the target, and what the program counts is in the config's unit.
+        if self._target is not None and not (isinstance(length, dict) and self._target.unit not in length):
+            return self._target.value
         if isinstance(length, dict) and length:
             length = next(iter(length.values()))
         if not isinstance(length, int):

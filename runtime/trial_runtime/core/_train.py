@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trial_runtime._run_metrics import validation_values
+from trial_runtime._whole_file import write_whole
 from trial_runtime.core._distributed import DistributedContext
 
 if TYPE_CHECKING:
@@ -206,9 +207,7 @@ class TrainContext:
         if directory is None:
             return
         directory.mkdir(parents=True, exist_ok=True)
-        temporary = directory / f".{TRIAL_FILE}.{self._distributed.rank}"
-        temporary.write_text(json.dumps(self._facts, indent=2) + "\n", encoding="utf-8")
-        temporary.replace(directory / TRIAL_FILE)
+        write_whole(directory / TRIAL_FILE, json.dumps(self._facts, indent=2) + "\n")
 
     def close(self) -> None:
         """Close the files."""
