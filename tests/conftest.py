@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # The key that signs checkpoints: for all processes of this run, and not the developer's.
 os.environ.setdefault("XDG_STATE_HOME", str(Path(tempfile.gettempdir(), f"ds-migrate-tests-{os.getuid()}")))
+
+# Else each process that a test starts compiles all modules anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # A shell has a background job ignore SIGINT, and so would all that a test starts: exec keeps it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -47,8 +47,8 @@ def _connect_ranks(package: Any) -> None:
 
 
 def _prepare_deepspeed() -> None:
-    ops = importlib.import_module("deepspeed.ops")
-    ops.__compatible_ops__["deepspeed_shm_comm"] = False  # or init_distributed compiles it
+    comm: Any = importlib.import_module("deepspeed.comm.torch")
+    comm.build_shm_op = lambda: None  # or init_distributed compiles it
     package = importlib.import_module("determined.pytorch.deepspeed")
 
     def init_device(context: Any) -> None:

@@ -115,8 +115,8 @@ WRITE = """
 import os, sys
 sys.path[:0] = {path!r}
 os.environ |= {{"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}}
-import deepspeed.ops
-deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # or init_distributed compiles it
+import importlib
+importlib.import_module("deepspeed.comm.torch").build_shm_op = lambda: None  # or init_distributed compiles it
 import torch
 import determined.pytorch as det_pytorch
 from determined.pytorch import deepspeed as det_ds
