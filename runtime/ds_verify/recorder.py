@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import itertools
 import os
 import random
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from types import ModuleType
+from types import MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -241,13 +242,18 @@ def add_weights(record: Record, kind: Any, step: int, trial: object, home: str) 
 def _count_samples(trial: Any, observation: Observation) -> None:
     """Keep the sizes of the batches that a PyTorchTrial gets."""
 
-    def counting(method: Callable[..., Any], add: Callable[[int], object]) -> Callable[..., Any]:
-        @functools.wraps(method)
-        def counted(*args: Any, **kwargs: Any) -> Any:
+    def counting(method: Any, add: Callable[[int], object]) -> Any:
+        if not inspect.ismethod(method):
+            return method
+
+        @functools.wraps(method.__func__)
+        def counted(_: Any, *args: Any, **kwargs: Any) -> Any:
             add(_size(args[0] if args else kwargs.get("batch")))
             return method(*args, **kwargs)
 
-        return counted
+        # Determined reads the parameters without looking at what is wrapped.
+        counted.__signature__ = inspect.signature(method.__func__)  # type: ignore[attr-defined]
+        return MethodType(counted, trial)
 
     trial.train_batch = counting(trial.train_batch, observation.training_samples.add)
     if _is_defined(trial.evaluate_batch):
