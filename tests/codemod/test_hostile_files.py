@@ -11,8 +11,13 @@ from pathlib import Path
 
 import examples
 import pytest
-from ds_migrate.findings import TrialStatus
+from ds_migrate.findings import Severity, TrialStatus
 from ds_migrate.options import Options
+from ds_migrate.report import plain
+from ds_migrate.report.escaping import visible
+from ds_migrate.report.formats.github import to_github
+from ds_migrate.report.patch import patch
+from ds_migrate.report.summary import Mode
 from guarantees import assert_guaranteed, assert_stable
 
 WRAP = "        self.model = self.context.wrap_model(Net())\n"
@@ -137,3 +142,44 @@ def test_a_full_disk_under_stdout_does_not_undo_what_was_written(tmp_path: Path)
     assert done.returncode == 2
     assert (tmp_path / "ds_config.json").exists()
     assert_stable(tmp_path)
+
+
+@pytest.mark.parametrize("line", ["return", "x = await y", "yield from ()"])
+def test_a_source_that_parses_and_does_not_compile_is_reported_as_such(line: str, tmp_path: Path) -> None:
+    result = examples.convert(tmp_path, examples.module() + f"\nclass Broken:\n    {line}\n")
+    assert result.after is None
+    (finding,) = [finding for finding in result.findings if finding.severity.value == "error"]
+    assert finding.code == "DSM001"
+    assert finding.message.startswith("does not compile: ")
+    assert (result.before or b"").splitlines()[finding.line - 1].strip() == line.encode()
+
+
+@pytest.mark.parametrize("data", [b"[" * 100_000, b'{"a":' * 50_000, b"\xff", b"{", b"[]"])
+def test_a_deepspeed_config_of_any_quality_is_a_finding(data: bytes, tmp_path: Path) -> None:
+    (tmp_path / "ds_config.json").write_bytes(data)
+    (tmp_path / "model_def.py").write_text(examples.module())
+    report = examples.run(tmp_path)
+    assert [finding.code for _, finding in report.findings(Severity.ERROR)] == ["DSM505"]
+
+
+HOSTILE_NAME = b"a\x1b[31m\x07\xc2\x9b\xe2\x80\xae::warning::b\nc\x9b.py"
+
+
+def test_nothing_in_a_name_reaches_a_terminal_raw(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(HOSTILE_NAME)).write_text(examples.module())
+    report = examples.run(tmp_path)
+    shown = [*to_github(report, Mode.CHECK), *plain.finding_lines(report), *plain.waiting_lines(report)]
+    assert len(shown) > 5
+    assert all(line == visible(line) for line in shown)
+    lines = patch(report, tmp_path.resolve()).splitlines()
+    header = b"\n".join(line for line in lines if line.startswith((b"--- ", b"+++ ")))
+    assert b"\x1b" not in header and b"\x9b" not in header and b"\xe2\x80\xae" not in header
+
+
+def test_a_patch_of_a_hostile_name_applies(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(HOSTILE_NAME)
+    path.write_text(examples.module())
+    report = examples.run(tmp_path)
+    (result,) = (file for file in report.files if file.kind.value == "python")
+    subprocess.run(["git", "apply", "-"], input=patch(report, tmp_path.resolve()), cwd=tmp_path, check=True, timeout=60)
+    assert path.read_bytes() == result.after

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ds_migrate.project import module_index
+from ds_migrate.rules.codes import Code
 
 # Asked of a PyTorchTrialContext only; wrap_lr_scheduler is not among them, the runtime keeps it.
 _LEFTOVERS = re.compile(rb"\b(?:wrap_model|wrap_optimizer|step_optimizer|wrap_scaler|configure_apex_amp)\b")
@@ -19,21 +20,24 @@ _LEFTOVERS = re.compile(rb"\b(?:wrap_model|wrap_optimizer|step_optimizer|wrap_sc
 
 @dataclass(frozen=True)
 class Problem:
-    """``left``: something of PyTorchTrial would remain, which a person can take out; else the tool itself failed."""
+    """A reason not to use a converted file.
+
+    ``code``: FAILED_CHECK when the tool itself failed, CONTEXT_API when something of PyTorchTrial would remain that a
+    person can take out, UNREADABLE_SOURCE when the original does not compile either.
+    """
 
     message: str
     line: int = 1
-    left: bool = False
+    code: Code = Code.FAILED_CHECK
 
 
 def check(before: bytes, after: bytes) -> Problem | None:
     """Return what is wrong with the converted file, None when nothing is."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # invalid escapes in other people's strings
-            # Finds what parsing does not: a keyword given twice. Cells of a notebook may await.
-            compile(after, "converted", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
-    except (SyntaxError, ValueError) as error:
+    error = _compile_error(after)
+    if error is not None:
+        own = _compile_error(before)  # as a return outside of a function, which parsing does not find
+        if own is not None:
+            return Problem(f"does not compile: {own.msg}", own.lineno or 1, Code.UNREADABLE_SOURCE)
         return Problem(f"the converted file does not compile: {error}")
     # Each of these looks at the bytes first: nearly always that settles it, at a hundredth of the cost.
     if b"PyTorchTrial" in after:
@@ -44,10 +48,24 @@ def check(before: bytes, after: bytes) -> Problem | None:
     for attr in _attributes(after) if words else ():
         if attr.attr in words:
             line = next((a.lineno for a in _attributes(before) if a.attr == attr.attr), 1)
-            return Problem(f"a use of {attr.attr} that cannot be followed would be left", line, left=True)
+            return Problem(f"a use of {attr.attr} that cannot be followed would be left", line, Code.CONTEXT_API)
     lost = _line_ends(before) - _line_ends(after) and _comments(before) - _comments(after)
     if lost:
         return Problem(f"a comment would be lost: {next(iter(lost))}")
+    return None
+
+
+def _compile_error(data: bytes) -> SyntaxError | None:
+    """Return what keeps the module from compiling, such as a keyword given twice, which parsing does not find."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # invalid escapes in other people's strings
+            # Cells of a notebook may await.
+            compile(data, "converted", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    except SyntaxError as error:
+        return error
+    except (ValueError, RecursionError, MemoryError) as error:
+        return SyntaxError(str(error))
     return None
 
 

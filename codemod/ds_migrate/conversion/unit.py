@@ -266,13 +266,14 @@ class _Conversion:
         for path, file in self.files.items():
             before, after = file.data, file.render()
             problem = check(before, after)
-            if problem is not None and problem.left:
+            if problem is not None and problem.code is Code.CONTEXT_API:
                 help_text = "call it on the context itself, where the context is in sight"
                 self.problems.append(
                     (path, Finding(Code.CONTEXT_API, Severity.BLOCKED, problem.line, problem.message, help=help_text))
                 )
             elif problem is not None:
-                error = Finding(Code.FAILED_CHECK, Severity.ERROR, 1, problem.message, help="please report this file")
+                advice = "please report this file" if problem.code is Code.FAILED_CHECK else None
+                error = Finding(problem.code, Severity.ERROR, problem.line, problem.message, help=advice)
                 self.problems.append((path, error))
             elif after != before:
                 self.outputs[path] = after

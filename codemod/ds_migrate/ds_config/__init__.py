@@ -148,6 +148,8 @@ def _complete(
         existing = json.loads(text.removeprefix("\ufeff"))
     except ValueError as error:
         return _unreadable(result, f"is not JSON: {error}", users)
+    except RecursionError:
+        return _unreadable(result, "is nested too deeply", users)
     if not isinstance(existing, dict):
         return _unreadable(result, "is not a JSON object", users)
     lines = keys_on_lines(text)

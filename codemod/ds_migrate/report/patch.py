@@ -14,6 +14,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 
 from ds_migrate.findings import FileResult, Report
+from ds_migrate.report.escaping import visible
 
 CONTEXT = 3
 _CLOSING = (b")", b"]", b"}", b"),", b"],", b"},")
@@ -116,9 +117,10 @@ _ESCAPES = {7: b"\\a", 8: b"\\b", 9: b"\\t", 10: b"\\n", 11: b"\\v", 12: b"\\f",
 
 
 def _name(name: str) -> bytes:
-    """Return a file name as git writes it: quoted when it must be, ended by a tab when it holds a space."""
+    """Return a file name as git writes it: quoted when a terminal would obey a part of it or git needs it, ended by a
+    tab when it holds a space."""
     raw = os.fsencode(name)
-    if any(byte < 32 or byte in _ESCAPES or byte == 127 for byte in raw):
+    if visible(name) != name or any(byte in _ESCAPES for byte in raw):
         quoted = (
             _ESCAPES.get(byte) or (b"\\%03o" % byte if byte < 32 or byte >= 127 else bytes([byte])) for byte in raw
         )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from ds_migrate.findings import FileResult, Report, Severity
 from ds_migrate.report import pending
+from ds_migrate.report.escaping import visible
 from ds_migrate.report.plain import ORDER, sorted_findings
 from ds_migrate.report.summary import Mode
 
@@ -43,6 +44,8 @@ def _relative(file: FileResult) -> str:
 
 
 def _data(text: str) -> str:
+    """Escape as GitHub asks for, and what else a terminal or a browser would obey."""
+    text = "\n".join(map(visible, text.replace("\r\n", "\n").split("\n")))
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
