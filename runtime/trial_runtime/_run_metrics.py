@@ -4,28 +4,59 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+_NOT_FINITE = ("nan", "inf", "-inf")  # as the file has them
 
-def read_reports(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield each report in the order of writing: ``group``, ``steps_completed``, ``metrics``. None without a file."""
-    if not path.is_file():
-        return
-    for line in path.read_text(encoding="utf-8").splitlines():
+
+@dataclass(frozen=True)
+class Report:
+    """One report of metrics.
+
+    Attributes:
+        group: ``training`` or ``validation``, or as a Core API program names it.
+        batches: trained until then.
+        metrics: by name.
+    """
+
+    group: str
+    batches: int
+    metrics: dict[str, Any]
+
+    def number(self, name: str) -> float | None:
+        """Return a metric as a number, NaN and infinities included; None where it is none."""
+        value = self.metrics.get(name)
+        if isinstance(value, bool) or (not isinstance(value, int | float) and value not in _NOT_FINITE):
+            return None
+        return float(value)
+
+
+def read_reports(path: Path, group: str | None = None) -> list[Report]:
+    """Return the reports in the file ``path``, or those of one group, in the order of writing. None without a file.
+
+    A run that was resumed from an earlier checkpoint reports some batches a second time.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
         try:
             report = json.loads(line)
-        except ValueError:  # the last line of a run that was killed
+            made = Report(str(report["group"]), int(report["steps_completed"]), dict(report["metrics"]))
+        except (ValueError, KeyError, TypeError):  # the last line of a run that was killed
             continue
-        yield report
+        if group in (None, made.group):
+            found.append(made)
+    return found
 
 
 def validation_values(path: Path, metric: str | None) -> dict[int, float]:
     """Return one validation metric by batches trained; of several reports at the same batch, the last one counts."""
-    found: dict[int, float] = {}
-    for report in read_reports(path):
-        value = report["metrics"].get(metric)
-        if report["group"] == "validation" and isinstance(value, int | float) and not math.isnan(value):
-            found[int(report["steps_completed"])] = float(value)
-    return found
+    if metric is None:
+        return {}
+    numbers = {report.batches: report.number(metric) for report in read_reports(path, "validation")}
+    return {batches: value for batches, value in numbers.items() if value is not None and not math.isnan(value)}

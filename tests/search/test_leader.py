@@ -102,6 +102,12 @@ def test_missing_metric_is_an_error_that_names_it(tmp_path: Path) -> None:
     assert any("reported no number 'loss'" in line for line in said)
 
 
+def test_metric_that_is_nan_is_the_worst_and_no_failure(tmp_path: Path) -> None:
+    leader = run(tmp_path, ASHA, value=lambda trial: "nan" if trial == 1 else trial / 10)
+    assert leader.ledger.state.exits == {}
+    assert leader.ledger.state.schedule.rungs[0].entries[-1].trial == 1  # type: ignore[attr-defined]
+
+
 def test_trial_over_time_is_stopped_while_it_runs(tmp_path: Path) -> None:
     leader = run(tmp_path, replace(ASHA, generation="time"))
     stopped = [a.trial for a in SearchDirectory(tmp_path).assignments() if a.is_stopped]
@@ -128,6 +134,7 @@ def run(
     reason: Callable[[int], str | None] = lambda _: None,
     trained: Callable[[int, int], int] = lambda _, length: length,
     metric: str = "loss",
+    value: Callable[[int], float | str] = lambda trial: (trial * 37 % 11) / 10,
     said: list[str] | None = None,
 ) -> Leader:
     """Lead a search whose trials are files: each open assignment, the lowest first, ends at once."""
@@ -150,7 +157,7 @@ def run(
         if leader.status is not None:
             return leader
         if waiting:
-            finish(directory, waiting[0], search, code, reason, trained, metric)
+            finish(directory, waiting[0], search, code, reason, trained, metric, value)
         if restarts:
             leader = lead()
     raise AssertionError("the search does not end")
@@ -164,6 +171,7 @@ def finish(
     reason: Callable[[int], str | None],
     trained: Callable[[int, int], int],
     metric: str,
+    value: Callable[[int], float | str],
 ) -> None:
     """Leave what a trial's ds-train leaves: over time one validation a call until it is stopped, else all at once."""
     folder = directory.run_directory(assignment.trial)
@@ -172,8 +180,11 @@ def finish(
     before = len(validations.read_text().splitlines()) if validations.exists() else 0
     target = (assignment.length or {"batches": 5})["batches"]
     batches = before + 1 if search.generation == "time" else trained(assignment.trial, target)
-    value = (assignment.trial * 37 % 11) / 10
-    report = {"group": "validation", "steps_completed": batches, "metrics": {metric: value, "batches": batches}}
+    report = {
+        "group": "validation",
+        "steps_completed": batches,
+        "metrics": {metric: value(assignment.trial), "batches": batches},
+    }
     with validations.open("a") as file:
         file.write(json.dumps(report) + "\n")
     info = ClusterInfo(

@@ -68,6 +68,10 @@ class SearchDirectory:
         """Return the run directory of a trial."""
         return self.trials / f"{trial:04d}"
 
+    def metrics_path(self, trial: int) -> Path:
+        """Return the file with the metrics of a trial."""
+        return self.run_directory(trial) / "metrics.jsonl"
+
     def console_path(self, trial: int) -> Path:
         """Return the file that a trial's ``ds-train`` prints to."""
         return self.trials / f"{trial:04d}.log"

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from trial_runtime._cluster_info import CLUSTER_INFO_FILE, ClusterInfo
+from trial_runtime._run_metrics import Report, read_reports
 from trial_runtime.search.config import Search
 from trial_runtime.search.draws import TrialDraw
 from trial_runtime.search.events import (
@@ -31,22 +30,6 @@ from trial_runtime.search.state import SearchState
 from trial_runtime.train.search.assignment import Assignment, Outcome
 from trial_runtime.train.search.directory import SearchDirectory
 from trial_runtime.train.search.ledger import Ledger
-
-
-@dataclass(frozen=True)
-class Validation:
-    """One validation of a trial.
-
-    Attributes:
-        metrics: all of them, with ``batches`` and ``epochs`` trained.
-    """
-
-    metrics: dict[str, Any]
-
-    def number(self, name: str) -> float | None:
-        """Return a metric as a number; None where it is none."""
-        value = self.metrics.get(name)
-        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 class Leader:
@@ -195,7 +178,7 @@ class Leader:
             return ExitedEarly(trial, "errored")
         if _end_reason(folder) == "invalid_hp":
             return ExitedEarly(trial, "invalid_hp")
-        reported = validations(folder)
+        reported = read_reports(folder / "metrics.jsonl", "validation")
         if not reported or not self._has_reached_its_length(trial, reported[-1]):
             return ExitedEarly(trial, "stop_requested")
         metric = reported[-1].number(self._metric)
@@ -204,42 +187,18 @@ class Leader:
             return ExitedEarly(trial, "errored")
         return Validated(trial, metric)
 
-    def _has_reached_its_length(self, trial: int, last: Validation) -> bool:
+    def _has_reached_its_length(self, trial: int, last: Report) -> bool:
         path = self._directory.run_directory(trial) / CLUSTER_INFO_FILE
         length = ClusterInfo.from_json(path.read_text(encoding="utf-8")).run.fit.max_length
         return length is None or (last.number(length.unit) or 0) >= length.value
 
     def _new_validations(self, trial: int) -> Iterator[Event]:
         seen = self._last_times.get(trial, -1)
-        for validation in validations(self._directory.run_directory(trial)):
+        for validation in read_reports(self._directory.metrics_path(trial), "validation"):
             time, metric = validation.number(self._search.unit), validation.number(self._metric)
             if time is not None and metric is not None and time > seen:
                 seen = int(time)
                 yield Validated(trial, metric, seen)
-
-
-def validations(run_directory: Path) -> list[Validation]:
-    """Return the validations of a run, in the order in which they were reported."""
-    try:
-        lines = (run_directory / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return []
-    found = []
-    for line in lines:
-        try:
-            report = json.loads(line)
-        except ValueError:  # the last line of a run that was killed
-            continue
-        if report.get("group") == "validation":
-            found.append(Validation(report["metrics"]))
-    return found
-
-
-def best_validation(run_directory: Path, metric: str, smaller_is_better: bool) -> float | None:
-    """Return the best value of a run's metric; None without any."""
-    numbers = [validation.number(metric) for validation in validations(run_directory)]
-    sound = [number for number in numbers if number is not None and not math.isnan(number)]
-    return (min if smaller_is_better else max)(sound) if sound else None
 
 
 def _end_reason(run_directory: Path) -> Literal["invalid_hp"] | None:

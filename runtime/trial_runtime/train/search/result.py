@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from trial_runtime._cluster_info import newest_of_run
+from trial_runtime._run_metrics import Report, read_reports
 from trial_runtime.search.config import Search
 from trial_runtime.train.search.assignment import Assignment
 from trial_runtime.train.search.directory import SearchDirectory
-from trial_runtime.train.search.leader import Validation, validations
 
 
 @dataclass(frozen=True)
@@ -26,15 +26,15 @@ class TrialResult:
     """
 
     assignment: Assignment
-    best: Validation | None
-    last: Validation | None
+    best: Report | None
+    last: Report | None
 
     def row(self, metric: str) -> dict[str, Any]:
         """Return the trial as one row: number, metric, batches trained, hyperparameters by dotted name."""
         return {
             "trial": self.assignment.trial,
             metric: None if self.best is None else self.best.number(metric),
-            "batches": None if self.last is None else self.last.metrics.get("batches"),
+            "batches": None if self.last is None else self.last.batches,
             "seed": self.assignment.seed,
             **flattened(self.assignment.hparams),
         }
@@ -44,7 +44,7 @@ def results(directory: SearchDirectory, search: Search, metric: str) -> list[Tri
     """Return what became of each trial, by number."""
     found = []
     for assignment in directory.assignments():
-        reported = validations(directory.run_directory(assignment.trial))
+        reported = read_reports(directory.metrics_path(assignment.trial), "validation")
         numbers = [
             (number, each) for each in reported if (number := each.number(metric)) is not None and number == number
         ]
@@ -83,7 +83,7 @@ def print_result(directory: SearchDirectory, search: Search, metric: str, report
     run = directory.run_directory(best.assignment.trial)
     report(
         f"best: trial {best.assignment.trial}, {metric} {best.best.number(metric):.6g} after "
-        f"{best.best.metrics.get('batches', '?')} batches: " + ", ".join(f"{name}={hparams[name]}" for name in varied)
+        f"{best.best.batches} batches: " + ", ".join(f"{name}={hparams[name]}" for name in varied)
     )
     report(f"its newest checkpoint: {shown_path(Path(newest_of_run(run) or run))}")
     words = [word for name in varied for word in ("--hparam", f"{name}={hparams[name]}")]
