@@ -31,7 +31,7 @@ def assert_guaranteed(before: bytes, after: bytes) -> None:
     assert not [n for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr in GONE]
     missing = [name for name in runtime_names(tree) if not exists(name)]
     assert not missing, f"not in the runtime: {missing}"
-    unknown = context_attributes(tree) - context_has()
+    unknown = (context_attributes(tree) - context_has()) & context_has("trial_runtime.pytorch", "PyTorchTrialContext")
     assert not unknown, f"DeepSpeedTrialContext has no {sorted(unknown)}"
 
 
@@ -108,13 +108,12 @@ def exists(qualified: str) -> bool:
 
 
 @cache
-def context_has() -> frozenset[str]:
-    """What a DeepSpeedTrialContext has, what its constructors set included."""
-    from trial_runtime.pytorch.deepspeed import DeepSpeedTrialContext
-
-    sources = (inspect.getsource(cls) for cls in DeepSpeedTrialContext.__mro__ if cls is not object)
+def context_has(module: str = "trial_runtime.pytorch.deepspeed", name: str = "DeepSpeedTrialContext") -> frozenset[str]:
+    """What a context has, what its constructors set included."""
+    context = getattr(importlib.import_module(module), name)
+    sources = (inspect.getsource(cls) for cls in context.__mro__ if cls is not object)
     set_on_self = {name for source in sources for name in re.findall(r"\bself\.(\w+)(?::[^=\n]+)? = ", source)}
-    return frozenset(set_on_self.union(dir(DeepSpeedTrialContext)))
+    return frozenset(set_on_self.union(dir(context)))
 
 
 def _ours(module: str) -> bool:

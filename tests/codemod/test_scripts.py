@@ -151,6 +151,60 @@ def main(periods):
     assert len([f for f in result.findings if f.severity is Severity.REVIEW]) == reviews
 
 
+WITHOUT_HPARAMS = """\
+import torch
+from determined import pytorch
+
+
+class MyTrial(pytorch.PyTorchTrial):
+    def __init__(self, context{extra}):
+        self.context = context
+        self.model = self.context.wrap_model(torch.nn.Linear(2, 1))
+        self.optimizer = self.context.wrap_optimizer(torch.optim.Adam(self.model.parameters(), lr=0.1))
+
+    def train_batch(self, batch, epoch_idx, batch_idx):
+        loss = self.model(batch).mean()
+        self.context.backward(loss)
+        self.context.step_optimizer(self.optimizer)
+        return {{"loss": loss}}
+
+    def evaluate_batch(self, batch):
+        return {{"loss": self.model(batch).mean()}}
+
+    def build_training_data_loader(self):
+        return pytorch.DataLoader(data, batch_size=4)
+
+    def build_validation_data_loader(self):
+        return pytorch.DataLoader(data, batch_size=4)
+
+
+if __name__ == "__main__":
+    with pytorch.init({arguments}) as context:
+        pytorch.Trainer(MyTrial(context{given}), context).fit(max_length=pytorch.Batch(8))
+"""
+
+
+@pytest.mark.parametrize(
+    ("extra", "given", "arguments", "hparams"),
+    [
+        ("", "", "aggregation_frequency=2", "{**}"),
+        (", hparams", ", {'lr': 1}", "aggregation_frequency=2", "{**}"),
+        (", hparams", ", h", "hparams=h, aggregation_frequency=2", "{**h, **}"),
+    ],
+)
+def test_accumulation_reaches_the_engine_of_a_trial_whose_context_had_no_hyperparameters(
+    extra: str, given: str, arguments: str, hparams: str, tmp_path: Path
+) -> None:
+    text = WITHOUT_HPARAMS.format(extra=extra, given=given, arguments=arguments)
+    after = (examples.convert(tmp_path, text).after or b"").decode()
+    assert "hparams = self.context.get_hparams()" in after
+    assert '**{}.get("overwrite_deepspeed_args", {{}})'.format("ds_hparams" if extra else "hparams") in after
+    steps = '"overwrite_deepspeed_args": {"gradient_accumulation_steps": 2}'
+    where = "" if "**h" in hparams else f', "deepspeed_config": {PATH}'
+    assert f"init(hparams={hparams.replace('**}', steps + where + '}')})" in after
+    assert "max_length=pytorch.Batch(4)" in after
+
+
 GIVEN_HPARAMS = """\
 import yaml
 from determined import pytorch

@@ -70,7 +70,9 @@ def _compile_error(data: bytes) -> SyntaxError | None:
 
 
 def _attributes(data: bytes) -> Iterator[ast.Attribute]:
-    return (node for node in ast.walk(ast.parse(data)) if isinstance(node, ast.Attribute))
+    """Yield the attributes that are read; one that is set belongs to a stand-in for the context."""
+    nodes = ast.walk(ast.parse(data))
+    return (node for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load))
 
 
 def _line_ends(data: bytes) -> Counter[bytes]:

@@ -45,7 +45,8 @@ def has_one_backward_and_step(trial: Trial) -> bool:
     function = backward.use.function
     if not all(runs_once(use.file, use.node, function) for use in (backward.use, step.use)):
         return False
-    return all(call.runs_once for call in BatchCalls(trial) if call.method == "train_batch")
+    running = {function for _, function in trial.training_functions}
+    return all(call.runs_once for call in BatchCalls(trial) if call.method == "train_batch" and call.caller in running)
 
 
 def _is_irregular(trial: Trial) -> bool:

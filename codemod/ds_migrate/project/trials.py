@@ -32,8 +32,10 @@ _CONTEXT_CALLS = re.compile(
     rb"\.(wrap_model|wrap_optimizer|step_optimizer|wrap_scaler|configure_apex_amp|autocast_forward_pass)\("
     rb"|(?i:context|ctx)\.(backward\(|experimental\.)"
 )
-# A batch given by hand to a method that takes an iterator once its trial is converted.
-_BATCH_CALLS = re.compile(rb"\.(train_batch|evaluate_batch)\(")
+# A batch given to a method that takes an iterator once its trial is converted; a stand-in for the context.
+_HAND_RUN = re.compile(
+    rb"\.(train_batch|evaluate_batch)\(|\bdef (wrap_model|wrap_optimizer|step_optimizer)\(|\.wrap_model ="
+)
 _STAYING = ("old-api", "foreign-base", "skipped", "skipped-base")
 _CLIENTS = ("determined.experimental", "determined.common", "determined.cli", "determined.cluster")
 
@@ -313,18 +315,14 @@ class Project:
         return _CONTEXT_CALLS.search(self._read(path) or b"") is not None
 
     def _scripts_running(self, trial: TrialClass) -> set[Path]:
-        """Return the files that import the trial, and import Determined or call the trial's methods with batches."""
+        """Return the files that import the trial, and import Determined or run the trial without it."""
         return {
             p
             for p in self.importers(trial)
             if (f := self.facts(p)) is not None
             and not self.is_cluster_client(p)
-            and (f.imports_from("determined") or self.gives_batches(p))
+            and (f.imports_from("determined") or _HAND_RUN.search(self._read(p) or b""))
         }
-
-    def gives_batches(self, path: Path) -> bool:
-        """Return whether a file calls some ``train_batch`` or ``evaluate_batch``."""
-        return _BATCH_CALLS.search(self._read(path) or b"") is not None
 
     def is_cluster_client(self, path: Path) -> bool:
         """Return whether a file has nothing of Determined but its client: it submits to a cluster."""

@@ -10,6 +10,7 @@ from ds_migrate.decisions.engine_location import EngineLocation
 from ds_migrate.decisions.micro_batch import micro_batch_size
 from ds_migrate.rules.codes import Code
 from ds_migrate.rules.dsm204_gradient_clipping import config_entries, engine_config
+from ds_migrate.rules.dsm330_launch import aggregations_of
 from ds_migrate.rules.generated_helpers import engine_module
 from ds_migrate.rules.wrap_edits import children_of
 from ds_migrate.syntax.nodes import dotted, parameters, walk
@@ -77,7 +78,10 @@ class _Names:
         if file.path.suffix != ".ipynb":
             beside = f"str({file.imports.name('pathlib', 'Path')}(__file__).with_name({beside}))"
         always = ctx.configured.always if ctx.configured is not None else ()
-        given = None if known else _given_hparams(ctx.plan.location)
+        # Where a script accumulates, init() is given hyperparameters; another context may have none, and get_hparams()
+        # would raise.
+        by_script = any(aggregations_of(each) - {1} for each in ctx.context_names)
+        given = None if known or by_script else _given_hparams(ctx.plan.location)
         size = micro_batch_size(ctx.trial, self.context, asked, always if given is None else ())
         if given is not None and "global_batch_size" in always:
             size = f'{self.hparams}["global_batch_size"] // {self.context}.distributed.get_size()'
@@ -92,7 +96,7 @@ class _Names:
             computed = ", ".join(f'"{name}": {value}' for name, value in made.computed.items())
             values.append(f'"optimizer": {{"params": {{{computed}}}}},')
         values.append(f'**{self.hparams}.get("overwrite_deepspeed_args", {{}}),')
-        if not known and not configured:  # such a context may have no hyperparameters: get_hparams() would raise
+        if not (known or configured or by_script):
             return [
                 f"{self.config} = {overwrite}(",
                 f"    {beside},",

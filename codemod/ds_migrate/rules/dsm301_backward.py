@@ -42,6 +42,7 @@ def apply(ctx: RuleContext) -> None:
                 file.change(call, _given_to(engine))
             else:
                 file.replace(call.func, f"{engine}.backward")
+            _refuse_create_graph(ctx, backward)
             _name_arguments(backward)
             if _keeps_sums(ctx, backward):
                 file.change(call, _unscaled)
@@ -135,7 +136,7 @@ def _problem(backward: Backward) -> tuple[str, str] | None:
             + (", or, if that is the trial's context, call it as self.context.backward" if backward.is_manual else ""),
         )
     create = argument(call, first + 2, "create_graph")
-    if create is not None and not is_literal(create.value, "False"):
+    if create is not None and is_literal(create.value, "True"):
         return (
             "backward(create_graph=True) has no engine form",
             "take the second-order term with torch.autograd.grad and add it to the loss",
@@ -143,6 +144,18 @@ def _problem(backward: Backward) -> tuple[str, str] | None:
     if not call.args and not backward.is_manual:
         return "backward has no loss", "pass the loss"
     return None
+
+
+def _refuse_create_graph(ctx: RuleContext, backward: Backward) -> None:
+    """Let the trial raise where a flag asks for the graph of the gradients: an engine's backward keeps none."""
+    file, call = backward.use.file, backward.call
+    create = argument(call, 2 if backward.is_manual else 3, "create_graph")
+    if create is None or is_literal(create.value, "False"):
+        return
+    flag = expression_text(create.value)
+    raised = 'raise NotImplementedError("an engine\'s backward cannot create a graph of the gradients")'
+    file.before(file.statement(call), f"if {flag}:\n    {raised}")
+    ctx.review(CODE, file, call, f"backward(create_graph={flag}): an engine cannot, so the trial raises where it holds")
 
 
 def _name_arguments(backward: Backward) -> None:

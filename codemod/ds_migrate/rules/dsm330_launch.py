@@ -64,14 +64,22 @@ def _init(ctx: RuleContext, file: SourceFile, call: cst.Call) -> cst.BaseExpress
     given = argument(call, None, "aggregation_frequency")
     value = None if given is None else number(given.value)
     steps = given.value if given is not None and value != 1 else None
-    if steps is not None and (hparams is None or not (isinstance(value, int) or _is_plain(steps))):
+    if steps is not None and not (
+        (hparams is not None or _needs_none(ctx)) and (value is not None or _is_plain(steps))
+    ):
         ctx.blocked(
             CODE, file, steps, f"aggregation_frequency={expression_text(steps)} must move to the hyperparameters",
             'pass init(hparams={..., "overwrite_deepspeed_args": {"gradient_accumulation_steps": K}}), '
             "and divide batch periods by K",
         )  # fmt: skip
         return None
-    if given is not None:
+    if given is not None and steps is not None and hparams is None:
+        made = f'{{"overwrite_deepspeed_args": {{"gradient_accumulation_steps": {expression_text(steps)}}}'
+        path = _beside(ctx, file)
+        file.replace(given.keyword or given, "hparams")
+        file.replace(given.value, f'{made}, "deepspeed_config": {path}}}' if path else f"{made}}}")
+        ctx.converted(CODE, file, steps, f"accumulation over {expression_text(steps)} micro-batches: {_STEPS}")
+    elif given is not None:
         _remove(file, call, given)
     if steps is not None and hparams is not None:
         accumulation = f'{{"gradient_accumulation_steps": {expression_text(steps)}}}'
@@ -90,6 +98,12 @@ def _init(ctx: RuleContext, file: SourceFile, call: cst.Call) -> cst.BaseExpress
     if literal is not None and pairs and file.edits.once(literal, CODE):
         file.change(literal, partial(add_pairs, pairs=pairs, room=_WIDTH - _line_length(file, literal)))
     return steps
+
+
+def _needs_none(ctx: RuleContext) -> bool:
+    """Return whether the trial reads no hyperparameters of its context: it had none."""
+    used = {use.attr for names in ctx.context_names.values() for use in names.uses}
+    return not used & {"get_hparam", "get_hparams", "get_per_slot_batch_size", "get_global_batch_size"}
 
 
 def _is_plain(value: cst.BaseExpression) -> bool:

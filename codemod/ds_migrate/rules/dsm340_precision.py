@@ -80,6 +80,9 @@ def _drop(ctx: RuleContext, use: ContextUse) -> None:
             file.remove(line if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1 else parent)
             _nearest(ctx, use)
             return
+        if _passes_through(ctx, use, parent):
+            _nearest(ctx, use)
+            return
     elif remove_statement(file, call):
         _nearest(ctx, use)
         return
@@ -87,6 +90,27 @@ def _drop(ctx: RuleContext, use: ContextUse) -> None:
         CODE, file, call, f"the value of {use.attr}() is used in a way that ds-migrate cannot follow",
         "assign its result to the wrapped model and optimizer, or call it as a statement",
     )  # fmt: skip
+
+
+def _passes_through(ctx: RuleContext, use: ContextUse, parent: cst.Assign) -> bool:
+    """Assign the models and optimizers themselves to the local names that take what apex made of them.
+
+    Return False where the engine is made between the assignment and the last use of a name: they would be met raw.
+    """
+    call, file, location = use.call, use.file, ctx.plan.location
+    assert call is not None
+    given = [argument(call, 0, "models"), argument(call, 1, "optimizers")]
+    names = {n.value for t in parent.targets for n in walk(t) if isinstance(n, cst.Name)}
+    if use.function is None or any(dotted(n) for t in parent.targets for n in walk(t) if isinstance(n, cst.Attribute)):
+        return False
+    if any(arg is None or any(isinstance(n, cst.Call) for n in walk(arg.value)) for arg in given):
+        return False
+    read = [n for n in file.nodes(cst.Name, below=use.function) if n.value in names]
+    last = max(file.position(file.statement(n)) for n in read)
+    if location.function is use.function and file.position(call) < file.position(location.statement) < last:
+        return False
+    file.replace(call, ", ".join(expression_text(arg.value) for arg in given if arg is not None))
+    return True
 
 
 def _nearest(ctx: RuleContext, use: ContextUse) -> None:

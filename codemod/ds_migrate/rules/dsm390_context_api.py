@@ -8,42 +8,10 @@ from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import code
 from ds_migrate.trial.context import ContextUse
+from ds_migrate.trial.stand_ins import made_with_stand_in
 
 CODE = Code.CONTEXT_API
 
-KEPT = frozenset(
-    [
-        "distributed",
-        "device",
-        "profiler",
-        "to_device",
-        "current_train_epoch",
-        "current_train_batch",
-        "is_epoch_start",
-        "is_epoch_end",
-        "set_profiler",
-        "get_initial_batch",
-        "get_data_config",
-        "get_experiment_id",
-        "get_trial_id",
-        "get_trial_seed",
-        "get_tensorboard_path",
-        "get_tensorboard_writer",
-        "set_enable_tensorboard_logging",
-        "get_enable_tensorboard_logging",
-        "get_global_batch_size",
-        "get_per_slot_batch_size",
-        "get_experiment_config",
-        "get_hparam",
-        "get_hparams",
-        "get_stop_requested",
-        "set_stop_requested",
-        "wrap_reducer",
-        "reset_reducers",
-        "reduce_metrics",
-        "_epoch_len",
-    ]
-)
 # Distinctive enough to be the context's wherever they stand, also in helper classes and callbacks.
 DISTINCTIVE = frozenset(
     [
@@ -82,14 +50,21 @@ def apply(ctx: RuleContext) -> None:
     for file, context_names in ctx.context_names.items():
         for call in context_names.attribute_tests():
             name = call.args[1].value
-            if isinstance(name, cst.SimpleString) and name.evaluated_value not in KEPT | {"wrap_lr_scheduler"}:
+            tested = str(name.evaluated_value) if isinstance(name, cst.SimpleString) else "wrap_lr_scheduler"
+            if tested != "wrap_lr_scheduler" and is_lost(tested):
                 ctx.blocked(
                     CODE, file, call, f"the code tests whether its context has {code(name)}, and the result changes",
                     "decide without a test of the context",
                 )  # fmt: skip
+    for file, call, stand_in in made_with_stand_in(ctx.trial):
+        ctx.review(
+            CODE, file, call,
+            f"{ctx.trial.name} is constructed with {stand_in} in place of a context, which has no engines",
+            "construct it with the context of trial_runtime.pytorch.deepspeed.init(hparams=...)",
+        )  # fmt: skip
     inside = {part.node for part in ctx.trial.parts}
     for use in ctx.trial.uses:
-        if use.node in ctx.handled or use.attr in KEPT:
+        if use.node in ctx.handled or not is_lost(use.attr):
             continue
         if use.owner not in inside and use.attr not in DISTINCTIVE and not use.attr.startswith("experimental."):
             continue
@@ -100,6 +75,12 @@ def apply(ctx: RuleContext) -> None:
             _message(use),
             _way(use),
         )
+
+
+def is_lost(attr: str) -> bool:
+    """Return whether PyTorchTrialContext has the attribute and DeepSpeedTrialContext lacks it; what both lack stays."""
+    own = attr.startswith("_") and attr != "_epoch_len"
+    return own or attr in DISTINCTIVE or attr.split(".")[0] == "experimental"
 
 
 def _feature_test(ctx: RuleContext, use: ContextUse) -> None:

@@ -9,6 +9,7 @@ import libcst as cst
 from ds_migrate.syntax.nodes import code, dotted, parameters, targets, walk
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.model import Trial
+from ds_migrate.trial.stand_ins import stand_in_classes
 
 EVALUATION = ("evaluate_batch", "evaluate_full_dataset")
 _SET_UP = ("__init__", "build_training_data_loader", "build_validation_data_loader")
@@ -30,6 +31,7 @@ def training_functions(trial: Trial) -> Iterator[tuple[SourceFile, cst.FunctionD
     ]
     files = dict.fromkeys([*(part.file for part in trial.parts), *trial.files])
     functions: dict[str, list[tuple[SourceFile, cst.FunctionDef]]] = {}
+    stand_ins = stand_in_classes(files).values()
     for file in files:
         for statement in file.module.body:
             if isinstance(statement, cst.FunctionDef):
@@ -39,7 +41,7 @@ def training_functions(trial: Trial) -> Iterator[tuple[SourceFile, cst.FunctionD
                 if any("Callback" in code(base.value) for base in statement.bases):
                     queue += [(file, m) for m in methods if m.name.value != "__init__"]
                 for method in methods:
-                    if statement not in {part.node for part in trial.parts}:
+                    if statement not in {part.node for part in trial.parts} and statement not in stand_ins:
                         functions.setdefault(method.name.value, []).append((file, method))
     for _, call, _ in made_of_models(trial):
         for file, made in classes_made(trial, call):
