@@ -13,14 +13,16 @@ from ds_migrate.experiment.model import ConfigFacts, TrialFacts
 from ds_migrate.experiment.planning import plan, read_configs
 from ds_migrate.files.discovery import Source
 from ds_migrate.files.naming import merge_results, name_results
+from ds_migrate.files.prefilter import words_of
 from ds_migrate.files.reading import FileReader
 from ds_migrate.findings import FileResult, Report
 from ds_migrate.options import Options
 from ds_migrate.project import recognition
 from ds_migrate.project.comment_effects import results_of_comments
 from ds_migrate.project.control_comments import CommentReader
-from ds_migrate.project.loading import load_project, projects_of
+from ds_migrate.project.loading import ConfigFile, load_project, projects_of
 from ds_migrate.project.trials import ConversionGroup, Project
+from ds_migrate.upgrade.result import Upgrade, may_need_upgrade
 
 if TYPE_CHECKING:
     from ds_migrate.conversion.unit import ConversionUnit, UnitResult
@@ -43,6 +45,8 @@ def migrate(
     skips: set[tuple[Path, int]] = set()
     for root, members in projects_of(sources).items():
         project, config_files = load_project(root, members, files, comments)
+        upgraded = _upgraded(project, config_files, files, comments)
+        project = project.read_anew(upgraded.modules) if upgraded.modules else project
         groups = [g for g in project.conversion_groups() if any(files.is_writable(t.path) for t in g.trials)]
         scripts = project.scripts() if config_files else {}
 
@@ -50,13 +54,13 @@ def migrate(
         expected = [TrialFacts.expected(*trial.key) for group in groups for trial in group.trials]
         configs = read_configs(config_files, [*expected, *earlier], scripts, root)
         config_facts = facts_for(configs)
-        units = _units(project, groups, config_facts, files, comments, options)
+        units = _units(project, groups, config_facts, files, comments, options, upgraded)
         converted = _convert_all(units, jobs, progress)
         trials = [*(trial for result in converted for trial in result.trials), *earlier]
 
         left = [
             *recognition.unparsable_files(project, members, files),
-            *recognition.trials_left_alone(project, files),
+            *recognition.trials_left_alone(project, files, upgraded.problems),
             *recognition.cluster_clients(project, groups, files),
         ]
         known = {result.path for result in left}.union(*(group.files for group in groups))
@@ -76,6 +80,19 @@ def migrate(
     return Report([file for file in named if file.trials or file.findings or file.to_write], accepted=accepted)
 
 
+def _upgraded(project: Project, configs: Sequence[ConfigFile], files: FileReader, comments: CommentReader) -> Upgrade:
+    """Let old trials be read as ones for today's API."""
+    if not may_need_upgrade(project, files.read):
+        return Upgrade()
+    from ds_migrate.upgrade.upgrader import upgrade
+
+    result = upgrade(project, files.read, words_of(config.data for config in configs))
+    for path, module in result.modules.items():
+        files.rewrite(path, module.data, module.origins)
+        comments.forget(path)
+    return result
+
+
 def _units(
     project: Project,
     groups: Iterable[ConversionGroup],
@@ -83,6 +100,7 @@ def _units(
     files: FileReader,
     comments: CommentReader,
     options: Options,
+    upgraded: Upgrade,
 ) -> list[ConversionUnit]:
     """Return what the conversion of each group depends on, as a value."""
     units = []
@@ -99,6 +117,7 @@ def _units(
             accepted={path: comments(path).accepted for path in group.files},
             options=options,
             config_facts=facts,
+            upgraded={path: upgraded.modules[path].notices for path in group.files & upgraded.modules.keys()},
         )
         units.append(unit)
     return units

@@ -21,7 +21,8 @@ BLOCKING = {
     "blocked": (0, 3), "report": (1, 5), "_problem": (1, 2), "_finding": (1, 2), "Finding": (0, 3),
     "RefusedError": (0, 2),
 }  # fmt: skip
-WITHOUT_ENGINES = "Blocked", 3  # the decisions' way to block: the code is always that of the engine
+# Who blocks with one code only: its name, where the message is, the code.
+OF_ONE_CODE = {"Blocked": (3, Code.ENGINE), "UpgradeError": (1, Code.OLD_API)}
 LEFT = "; the config is left as it was"  # what every refused edit of a config ends with
 VALUE = "…"
 
@@ -37,8 +38,8 @@ class Module:
         for call in (node for node in ast.walk(self.tree) if isinstance(node, ast.Call)):
             name = ast.unparse(call.func).rpartition(".")[2]
             code: Code | None
-            if name == WITHOUT_ENGINES[0]:
-                code, at_message = Code.ENGINE, WITHOUT_ENGINES[1]
+            if name in OF_ONE_CODE:
+                at_message, code = OF_ONE_CODE[name]
             elif name in BLOCKING and (name not in ("Finding", "report") or "Severity.BLOCKED" in ast.unparse(call)):
                 at_code, at_message = BLOCKING[name]
                 code = self.code(call.args[at_code]) if len(call.args) > at_code else None
@@ -110,8 +111,9 @@ FOUND = sorted({(code, outline(text)) for module in modules() for code, text in 
 def test_the_messages_are_found() -> None:
     assert len(FOUND) > 50
     assert {code for code, _ in FOUND} >= {Code.IMPORTS, Code.ENGINE, Code.BACKWARD, Code.MOVES_WITH_BLOCKED}
-    # handed on: a trial without engines, by the decisions; a use that only the output shows, by the check of the output
-    assert [code for code, text in FOUND if text == VALUE] == [Code.ENGINE, Code.CONTEXT_API]
+    # handed on: an old trial that stays, by the upgrade; one without engines, by the decisions; a use that only the
+    # output shows, by the check of the output
+    assert [code for code, text in FOUND if text == VALUE] == [Code.OLD_API, Code.ENGINE, Code.CONTEXT_API]
 
 
 @pytest.mark.parametrize(("code", "message"), [(code, text) for code, text in FOUND if text != VALUE])

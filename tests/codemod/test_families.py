@@ -303,7 +303,7 @@ class OldTrial(PyTorchTrial):
     def build_model(self):
         return Net()
 
-    def optimizer(self, model):
+    def optimizer(self, model, rate):
         return make(model)
 
     def train_batch(self, batch, model, epoch_idx, batch_idx):
@@ -341,7 +341,6 @@ class HfTrial(hf.BaseTransformerTrial):
 @pytest.mark.parametrize(
     ("source", "status", "code"),
     [
-        pytest.param(OLD, TrialStatus.UNSUPPORTED_API, "DSM011", id="before 0.13"),
         pytest.param(LIGHTNING, TrialStatus.UNSUPPORTED_API, "DSM012", id="Lightning"),
         pytest.param(DEEPSPEED, TrialStatus.ALREADY_DEEPSPEED, None, id="DeepSpeed"),
         pytest.param(FOREIGN, TrialStatus.BLOCKED, "DSM013", id="a library's base class"),

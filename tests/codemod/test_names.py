@@ -43,7 +43,6 @@ OLDER = {
 PENDING = {
     f"tests/{name}.py"
     for name in [
-        "codemod/test_old_api",
         "runtime/test_client",
         "runtime/test_create",
         "runtime/test_huggingface",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from ds_migrate.syntax.source import SourceFile
 from ds_migrate.targets import DEEPSPEED_MODULE, MOVED, Target
 from ds_migrate.trial.context import ContextNames, ContextUse
 from ds_migrate.trial.model import Trial
+from ds_migrate.upgrade.result import Notice
 
 
 @dataclass
@@ -68,6 +69,7 @@ class RuleContext:
     deepspeed_imports: dict[SourceFile, dict[str, str]] = field(default_factory=dict)
     context_names: Mapping[SourceFile, ContextNames] = field(default_factory=dict)
     written: dict[tuple[SourceFile, str], str] = field(default_factory=dict)  # helper classes written into files
+    upgraded: Mapping[Path, Sequence[Notice]] = field(default_factory=dict)  # files of old trials
 
     @property
     def trial(self) -> Trial:

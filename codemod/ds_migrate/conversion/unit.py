@@ -31,6 +31,7 @@ from ds_migrate.targets import target_named
 from ds_migrate.trial.builder import build_trial, class_node
 from ds_migrate.trial.context import ContextNames, link
 from ds_migrate.trial.model import Trial
+from ds_migrate.upgrade.result import Notice
 
 _SHOWN = 300  # characters of an unexpected error: one that holds a syntax node prints all below it
 
@@ -42,6 +43,7 @@ class ConversionUnit:
     ``sources``: every file of the group, by path. ``writable``: those of them, and the experiment configs, that may be
     written. ``others``: trials in these files that cannot be converted and need the files unchanged. ``accepted``: line
     and code of the findings that comments accept, by file. ``config_facts``: what experiment configs state, by trial.
+    ``upgraded``: what the upgrade of old trials did in the files that are read in their new form.
     """
 
     trials: tuple[TrialClass, ...]
@@ -51,6 +53,7 @@ class ConversionUnit:
     accepted: Mapping[Path, frozenset[tuple[int, str]]]
     options: Options
     config_facts: Mapping[tuple[Path, str], ConfigFacts]
+    upgraded: Mapping[Path, tuple[Notice, ...]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -177,7 +180,7 @@ class _Conversion:
             RuleContext(
                 plan, self.unit.options, target, self.findings,
                 configured=self.unit.config_facts.get(plan.trial.facts.key), deepspeed_imports=imports,
-                context_names=context_names, written=written,
+                context_names=context_names, written=written, upgraded=self.unit.upgraded,
             )
             for plan in plans
         ]  # fmt: skip
@@ -275,7 +278,7 @@ class _Conversion:
                 advice = "please report this file" if problem.code is Code.FAILED_CHECK else None
                 error = Finding(problem.code, Severity.ERROR, problem.line, problem.message, help=advice)
                 self.problems.append((path, error))
-            elif after != before:
+            elif after != before or path in self.unit.upgraded:
                 self.outputs[path] = after
 
     def _configs_that_bind(self, trial: Trial, config: ConfigFacts | None) -> None:

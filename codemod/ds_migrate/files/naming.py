@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ds_migrate.files.discovery import Source
-from ds_migrate.files.reading import FileReader
+from ds_migrate.files.reading import FileReader, Rewritten
 from ds_migrate.findings import FileKind, FileResult, FileStatus
 
 # What a file is when several stages have results for it: the last of these that one of them gives.
@@ -44,6 +44,8 @@ def name_results(results: Iterable[FileResult], sources: Sequence[Source], files
     named = []
     for result in results:
         path = result.path
+        if path in files.rewritten:
+            _to_file(result, files.rewritten[path])
         if path in files.notebooks:
             _to_notebook(result, files)
         elif result.before is None and result.kind is not FileKind.DS_CONFIG:
@@ -55,6 +57,13 @@ def name_results(results: Iterable[FileResult], sources: Sequence[Source], files
             result.path = beside.with_name(path.name)
         named.append(result)
     return named
+
+
+def _to_file(result: FileResult, rewritten: Rewritten) -> None:
+    """Turn the result of another form of a file into the file's own."""
+    result.before = rewritten.before
+    result.findings = [replace(finding, line=rewritten.line(finding.line)) for finding in result.findings]
+    result.trials = [replace(trial, line=rewritten.line(trial.line)) for trial in result.trials]
 
 
 def _to_notebook(result: FileResult, files: FileReader) -> None:

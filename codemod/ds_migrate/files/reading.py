@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,22 @@ if TYPE_CHECKING:
     from ds_migrate.files.notebook import Notebook
 
 
+@dataclass(frozen=True)
+class Rewritten:
+    """A file that the conversion reads in another form.
+
+    ``before``: its bytes, of a notebook its module. ``origins``: for each line of the other form, the line of the file,
+    from 1.
+    """
+
+    before: bytes | None
+    origins: Sequence[int]
+
+    def line(self, line: int) -> int:
+        """Return the line of the file for one of the other form."""
+        return self.origins[min(line, len(self.origins)) - 1]
+
+
 class FileReader:
     """Reads files by their real path. The files of the run were read by the walk that found them.
 
@@ -23,6 +40,7 @@ class FileReader:
     def __init__(self, sources: Sequence[Source]) -> None:
         self.notebooks: dict[Path, Notebook] = {}
         self.broken_notebooks: dict[Path, str] = {}
+        self.rewritten: dict[Path, Rewritten] = {}
         self._sources = {source.real_name: source for source in sources}
         self._known: dict[Path, bytes | None] = {}
         self._kept: set[Path] = set()
@@ -57,6 +75,11 @@ class FileReader:
     def keep(self, path: Path) -> None:
         """Keep the bytes of a file once they are read, whatever they hold."""
         self._kept.add(path)
+
+    def rewrite(self, path: Path, data: bytes, origins: Sequence[int]) -> None:
+        """Read another form of a file from now on."""
+        self.rewritten[path] = Rewritten(self.read(path), origins)
+        self._known[path] = data
 
     def raw(self, path: Path) -> bytes | None:
         """Return the bytes of the file itself, whatever its kind."""

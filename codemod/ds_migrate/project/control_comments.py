@@ -95,6 +95,10 @@ class CommentReader:
             self._known[path] = read_comments(self._read(path) or b"", path.suffix not in CONFIG_SUFFIXES)
         return self._known[path]
 
+    def forget(self, path: Path) -> None:
+        """Read the comments of a file anew when they are asked for next."""
+        self._known.pop(path, None)
+
 
 _Place = tuple[int, int, str]  # line from 1, column from 0, text
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from ds_migrate.project.control_comments import Comment
 
 PYTORCH_TRIAL = "determined.pytorch.PyTorchTrial"
+OLD_PYTORCH = "pedl.frameworks.pytorch"  # what determined.pytorch was called in 2019
 LIGHTNING_ADAPTER = "determined.pytorch.lightning.LightningAdapter"
 DEEPSPEED_TRIALS = (
     "determined.pytorch.deepspeed.DeepSpeedTrial",

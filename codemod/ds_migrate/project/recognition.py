@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ds_migrate.files.discovery import PYTHON_SUFFIXES, Source
@@ -18,7 +18,7 @@ _LISTED = 5  # files that still need determined are named one by one up to here
 _BATCH_CALL = re.compile(rb"\b\w*(?i:trial)\.(?:train_batch|evaluate_batch)\((?!\s*(?:iter\(|\w*iter\b|self\b))")
 _STATUS = {
     "deepspeed": TrialStatus.ALREADY_DEEPSPEED,
-    "old-api": TrialStatus.UNSUPPORTED_API,
+    "old-api": TrialStatus.BLOCKED,
     "lightning": TrialStatus.UNSUPPORTED_API,
     "foreign-base": TrialStatus.BLOCKED,
     "skipped": TrialStatus.SKIPPED,
@@ -41,13 +41,18 @@ def unparsable_files(project: Project, members: Iterable[Source], files: FileRea
             yield FileResult(path, kind, FileStatus.ERROR, findings=[finding])
 
 
-def trials_left_alone(project: Project, files: FileReader) -> Iterator[FileResult]:
-    """Yield the trials in named files that are of another kind than those that are converted."""
+def trials_left_alone(
+    project: Project, files: FileReader, problems: Mapping[tuple[Path, str], Finding]
+) -> Iterator[FileResult]:
+    """Yield the trials in named files that are of another kind than those that are converted.
+
+    ``problems``: why trials of the API before 0.13 cannot be rewritten for today's.
+    """
     for (path, name), trial in project.trials.items():
         status = _STATUS.get(trial.kind)
         if status is not None and files.is_writable(path):
             trials = [TrialResult(name, trial.facts.line, status)]
-            yield FileResult(path, trials=trials, findings=list(_findings(trial)))
+            yield FileResult(path, trials=trials, findings=list(_findings(trial, problems)))
 
 
 def cluster_clients(project: Project, groups: Iterable[ConversionGroup], files: FileReader) -> Iterator[FileResult]:
@@ -119,7 +124,7 @@ def _reason(data: bytes) -> tuple[int, str]:
     return 1, "does not parse"
 
 
-def _findings(trial: TrialClass) -> Iterator[Finding]:
+def _findings(trial: TrialClass, problems: Mapping[tuple[Path, str], Finding]) -> Iterator[Finding]:
     name, line = trial.facts.name, trial.facts.line
     if trial.kind == "skipped-base":
         yield Finding(
@@ -127,11 +132,7 @@ def _findings(trial: TrialClass) -> Iterator[Finding]:
             help="skip it too, or take the skip comment off the class that it is built on",
         )  # fmt: skip
     elif trial.kind == "old-api":
-        yield Finding(
-            Code.OLD_API, Severity.REVIEW, line, f"{name} is written for the API before 0.13 (build_model, optimizer)",
-            trial=name,
-            help="wrap model, optimizer and scheduler in __init__ through the context, then run again",
-        )  # fmt: skip
+        yield problems[trial.key]
     elif trial.kind == "lightning":
         yield Finding(
             Code.LIGHTNING_ADAPTER, Severity.REVIEW, line, f"{name} is a LightningAdapter", trial=name,

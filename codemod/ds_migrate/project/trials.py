@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from ds_migrate.project.import_resolver import ImportResolver
 from ds_migrate.project.module_index import (
     DEEPSPEED_TRIALS,
     LIGHTNING_ADAPTER,
+    OLD_PYTORCH,
     PYTORCH_TRIAL,
     TRIAL_METHODS,
     ClassFacts,
@@ -67,6 +68,13 @@ def _merged(lines: list[list[tuple[Path, str]]]) -> list[tuple[Path, str]]:
     return found
 
 
+def _is_old(line: Sequence[ClassFacts]) -> bool:
+    """Return whether a class with these base classes is written for the API before 0.13: it returns its model and
+    optimizer and wraps none."""
+    methods = frozenset[str]().union(*(cls.methods for cls in line))
+    return {"build_model", "optimizer", "train_batch"} <= methods and not any(cls.wraps for cls in line)
+
+
 @dataclass
 class ConversionGroup:
     """Trials and files that are converted together: all of them or none."""
@@ -79,7 +87,8 @@ class Project:
     """The modules and trials of a project.
 
     ``files`` are the names of its Python files, ``concerned`` those of them that ``may_hold_trial`` or may run one.
-    ``read`` gives a file's bytes, None when it cannot be read, ``comments`` its control comments.
+    ``read`` gives a file's bytes, None when it cannot be read, ``comments`` its control comments. ``facts`` are
+    known of some files.
     """
 
     def __init__(
@@ -89,13 +98,14 @@ class Project:
         concerned: Sequence[Path],
         read: Callable[[Path], bytes | None],
         comments: Callable[[Path], Comments],
+        facts: Mapping[Path, ModuleFacts | None] | None = None,
     ) -> None:
         self.root = root
         self._files = files
         self._concerned = concerned
         self._read = read
         self._comments = comments
-        self._facts: dict[Path, ModuleFacts | None] = {}
+        self._facts = dict(facts or {})
         self._imports = ImportResolver(str(root), files.__contains__)
         self._importers: dict[Path, set[Path]] | None = None
         self.trials: dict[tuple[Path, str], TrialClass] = {}
@@ -110,6 +120,11 @@ class Project:
             except (SyntaxError, ValueError, RecursionError, MemoryError):
                 self._facts[path] = None
         return self._facts[path]
+
+    def read_anew(self, changed: Collection[Path]) -> Project:
+        """Return the project with other contents of some files."""
+        known = {path: facts for path, facts in self._facts.items() if path not in changed}
+        return Project(self.root, self._files, self._concerned, self._read, self._comments, known)
 
     def resolve(self, importer: Path, module: str, level: int = 0) -> Path | None:
         """Return the project file that ``import module`` means in ``importer``; None for a library."""
@@ -177,9 +192,8 @@ class Project:
 
     def _recognised(self, path: Path, facts: ModuleFacts, cls: ClassFacts) -> TrialClass | None:
         for base in cls.bases:
-            if base == PYTORCH_TRIAL or (base.startswith("determined.") and base.endswith(".PyTorchTrial")):
-                old = {"build_model", "optimizer"} <= cls.methods and not cls.wraps
-                return TrialClass(path, cls, "old-api" if old else "pytorch")
+            if base.endswith(".PyTorchTrial") and base.startswith(("determined.", f"{OLD_PYTORCH}.")):
+                return TrialClass(path, cls, "old-api" if _is_old([cls]) else "pytorch")
             if base in DEEPSPEED_TRIALS:
                 return TrialClass(path, cls, "deepspeed")
             if base == LIGHTNING_ADAPTER or (base.startswith("determined.") and base.endswith("LightningAdapter")):
@@ -189,7 +203,10 @@ class Project:
             parent = self.parent_class(path, base)
             if parent is not None and parent in self.trials:
                 above = self.trials[parent]
-                return TrialClass(path, cls, above.kind, (parent, *above.bases))
+                bases = (parent, *above.bases)
+                line = [cls, *(self.trials[key].facts for key in bases if key in self.trials)]
+                kind = "old-api" if above.kind == "pytorch" and _is_old(line) else above.kind
+                return TrialClass(path, cls, kind, bases)
         has_methods = len(TRIAL_METHODS & cls.methods) >= 2 and cls.methods & {
             "build_training_data_loader",
             "train_batch",

@@ -42,7 +42,7 @@ class Code(str, Enum):
     CONTROL_COMMENT = "DSM006", "A `# ds-migrate:` comment has no effect, or another one than it seems to have."
     PYTORCH_TRIAL = "DSM009", "The trial is a PyTorchTrial that can be converted."
     ALREADY_DEEPSPEED = "DSM010", "The trial is a DeepSpeedTrial already."
-    OLD_API = "DSM011", "The trial is written for the API before 0.13 (build_model, optimizer)."
+    OLD_API = "DSM011", "A trial for the API before 0.13 (`build_model`, `optimizer`) becomes one for today's."
     LIGHTNING_ADAPTER = "DSM012", "The trial is a LightningAdapter."
     FOREIGN_BASE = "DSM013", "The trial's base class is not in this project."
     FILE_NOT_NAMED = "DSM014", "The conversion needs a file that was not named."

@@ -50,6 +50,18 @@ class PyTorchExperimentalContext:
         """Allow other loaders; see :meth:`TrialContext.disable_dataset_reproducibility_checks`."""
         self._parent.disable_dataset_reproducibility_checks()
 
+    def wrap_reducer(self, *args: Any, **kwargs: Any) -> Any:
+        """Register a reducer; see :meth:`PyTorchTrialContext.wrap_reducer`, its name since 0.15."""
+        return self._parent.wrap_reducer(*args, **kwargs)
+
+    def reset_reducers(self) -> None:
+        """Make every reducer forget its values."""
+        self._parent.reset_reducers()
+
+    def reduce_metrics(self, for_training: bool) -> dict[str, Any]:
+        """Return the reducers' metrics; see :meth:`PyTorchTrialContext.reduce_metrics`."""
+        return self._parent.reduce_metrics(for_training)
+
     def disable_auto_to_device(self) -> None:
         """Give batches to the trial as the loader made them; it moves them itself."""
         self._auto_to_device = False
@@ -305,6 +317,15 @@ class PyTorchTrialContext(TrialContext):
             optimizer.step()
         if auto_zero_grads:
             optimizer.zero_grad()
+
+    # The names that some of these had in 0.12.11 and 0.12.12.
+    _Model = Model = wrap_model
+    _Optimizer = Optimizer = wrap_optimizer
+    _LRScheduler = wrap_lr_scheduler
+    _configure_apex_amp = configure_apex_amp
+    _backward = backward
+    _step_optimizer = step_optimizer
+    _to_device = TrialContext.to_device
 
     def _should_step(self) -> bool:
         """Return whether optimizers step on the current batch."""

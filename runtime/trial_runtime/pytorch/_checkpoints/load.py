@@ -113,8 +113,10 @@ def _load(folder: Path, trial_class: type | None, trial_kwargs: dict[str, Any], 
 
         hparams = _with_own_config(folder / "code", hparams)
         return load(folder, kind, hparams, exp_conf, trial_kwargs)
+    from trial_runtime.pytorch._old_api import for_todays_loop
+
     context = CheckpointLoadContext(hparams, exp_conf)
-    trial = kind(context, **trial_kwargs)
+    trial = for_todays_loop(kind)(context, **trial_kwargs)
     checkpoint = restricted_load.read_checkpoint(
         folder, lambda: restricted_load.read(folder / STATE_FILE, **load_kwargs)
     )

@@ -154,12 +154,13 @@ def train_class(info: ClusterInfo, trial_class: Any) -> None:
         ConfigError: it is neither a PyTorchTrial nor a DeepSpeedTrial.
     """
     from trial_runtime import pytorch
+    from trial_runtime.pytorch._old_api import for_todays_loop
 
     is_class = isinstance(trial_class, type)
     settings: dict[str, Any] = {"hparams": info.trial.hparams, "exp_conf": info.trial._config}
     if is_class and issubclass(trial_class, pytorch.PyTorchTrial):
         with pytorch.init(**settings, aggregation_frequency=info.run.aggregation_frequency) as context:
-            pytorch.Trainer(trial_class(context), context).fit()
+            pytorch.Trainer(for_todays_loop(trial_class)(context), context).fit()
         return
     from trial_runtime.pytorch import deepspeed
 
