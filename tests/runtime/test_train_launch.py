@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -321,6 +322,38 @@ def test_a_signal_reaches_every_rank_once(slots: int, number: signal.Signals, tm
     assert f"stopped by {number.name}" in err
     assert "death signal" not in err  # torch's launcher says so in its own way
     assert experiment.status() == "stopped"
+
+
+BUSY = """
+import ctypes, signal, sys
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # Python runs it once the call below has returned
+mutex = ctypes.create_string_buffer(64)
+library = ctypes.CDLL(None)
+library.pthread_mutex_lock(mutex)
+print("ready", flush=True)
+library.pthread_mutex_lock(mutex)  # for ever, whatever signals come
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the library and its call are Linux's")
+@pytest.mark.parametrize("slots", [1, 2])
+def test_a_second_signal_ends_ranks_that_are_inside_a_long_call(slots: int, tmp_path: Path) -> None:
+    experiment = Experiment(tmp_path, BUSY)
+    child = experiment.start("--slots", str(slots))
+    assert child.stdout is not None
+    for _ in range(slots):
+        assert "ready" in child.stdout.readline()
+
+    child.send_signal(signal.SIGTERM)
+    with pytest.raises(subprocess.TimeoutExpired):
+        child.wait(2)
+    second = time.monotonic()
+    child.send_signal(signal.SIGTERM)
+    _, err = child.communicate(timeout=100)  # ends when no rank holds the pipe any more
+
+    assert time.monotonic() - second < 10
+    assert child.returncode == 128 + signal.SIGTERM, err
+    assert "stopped by SIGTERM" in err
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel tells a child of its parent's end on Linux only")

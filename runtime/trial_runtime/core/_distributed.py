@@ -22,6 +22,13 @@ from trial_runtime.core._object_collectives import (
 )
 
 _count = itertools.count()  # of contexts that use the launcher's store; the same on all ranks
+MANUAL_INIT = "DET_MANUAL_INIT_DISTRIBUTED"
+"""Environment variable with which a DeepSpeedTrial asks to start torch.distributed itself, in its ``__init__``."""
+
+
+def is_init_manual() -> bool:
+    """Return whether torch.distributed is left alone until the trial starts it."""
+    return bool(os.environ.get(MANUAL_INIT)) and not dist.is_initialized()
 
 
 class DistributedContext:
@@ -184,6 +191,11 @@ class DistributedContext:
         """Release the groups. Further collectives create new ones."""
         self._collectives = self._store = None
 
+    def _use_torch_distributed(self) -> None:
+        """Leave the store that a trial was made with which started torch.distributed itself. Collective."""
+        if os.environ.get(MANUAL_INIT) and dist.is_initialized():
+            self.close()
+
     def __enter__(self) -> DistributedContext:
         return self
 
@@ -274,7 +286,7 @@ class DistributedContext:
         env, own = os.environ, (self.rank, self.size)
         if not dist.is_initialized():
             described = (env.get("RANK"), env.get("WORLD_SIZE")) == (str(self.rank), str(self.size))
-            if not described or "MASTER_ADDR" not in env:
+            if not described or "MASTER_ADDR" not in env or is_init_manual():
                 return False
             dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
         others = (dist.get_rank(), dist.get_world_size())

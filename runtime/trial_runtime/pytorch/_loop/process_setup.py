@@ -18,12 +18,21 @@ from trial_runtime.pytorch._loop.settings import RunSettings
 
 @contextlib.contextmanager
 def run_session(
-    distributed: core.DistributedContext | None, settings: RunSettings
+    distributed: core.DistributedContext | None, settings: RunSettings, is_init_manual: bool = False
 ) -> Iterator[core.DistributedContext]:
     """Provide the ranks of this run, seeded.
 
     A process group that was made here stays for the next session of this process, and goes at the process's end.
+
+    Args:
+        distributed: the ranks; None: those that the environment describes.
+        settings: of the run.
+        is_init_manual: make no process group; the trial does.
     """
+    if distributed is None and is_init_manual:
+        several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+        distributed = core.DistributedContext.from_deepspeed() if several else core.DummyDistributedContext()
+        distributed._use_launcher_store()
     if distributed is None:
         if not dist.is_initialized() and int(os.environ.get("WORLD_SIZE", "1")) > 1:
             dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trial_runtime import core
+from trial_runtime.core._distributed import is_init_manual
 from trial_runtime.pytorch._loop import process_setup
 from trial_runtime.pytorch._loop.settings import RunSettings
 from trial_runtime.pytorch._trainer import BaseTrainer, closing
@@ -30,6 +31,7 @@ class Trainer(BaseTrainer):
 
     def __init__(self, trial: DeepSpeedTrial, context: DeepSpeedTrialContext) -> None:
         super().__init__(trial, context)
+        context.distributed._use_torch_distributed()
 
 
 @contextlib.contextmanager
@@ -53,9 +55,16 @@ def init(
         enable_tensorboard_logging: write reported metrics to TensorBoard when there is a run directory.
         run_dir: where metrics, TensorBoard files and checkpoints go. By default checkpoints go to ``checkpoints`` (or
             the directory that the experiment config names), and nothing else is written.
+
+    With ``DET_MANUAL_INIT_DISTRIBUTED`` in the environment the trial starts torch.distributed itself, in its
+    ``__init__``.
     """
     settings = RunSettings.collect(hparams, exp_conf, run_dir)
-    with process_setup.run_session(distributed, settings) as ranks, engine_setup.started(ranks):
+    manual = is_init_manual()
+    with (
+        process_setup.run_session(distributed, settings, manual) as ranks,
+        engine_setup.started(ranks, manual),
+    ):
         initialize.check_named(settings.hparams, ranks.size)
         run = core.Context(ranks, settings)
         context = DeepSpeedTrialContext._make(

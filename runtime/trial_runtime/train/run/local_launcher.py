@@ -6,20 +6,24 @@ launcher, the engine of ``torchrun``.
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
+from weakref import WeakSet
 
 from trial_runtime.train.config.errors import ConfigError
 
 USAGE_EXIT = 2
 _FORWARDED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
-_GRACE_SECONDS = 600  # a save of large models takes minutes; a second signal ends it at once
+_GRACE_SECONDS = 600  # a save of large models takes minutes; a second signal cuts it short
+_SECOND_GRACE_SECONDS = 5  # a rank inside a long call of C++ reacts to no signal but SIGKILL
 
 
 class Stopped(Exception):  # noqa: N818 - the end of a run, not an error
@@ -83,12 +87,17 @@ def _start_one(arguments: Sequence[str], environment: Mapping[str, str], report:
 
 @contextmanager
 def _forwarding(child: subprocess.Popen[bytes]) -> Iterator[list[int]]:
-    """Forward signals to ``child``; provide the list of those that end a run."""
+    """Forward signals to ``child``, and kill it some seconds after the second one; provide the list of those that end a
+    run."""
     received: list[int] = []
+    killer = threading.Timer(_SECOND_GRACE_SECONDS, _kill, [child])
+    killer.daemon = True
 
     def forward(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
         if number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             received.append(number)
+            if len(received) == 2:
+                killer.start()
         child.send_signal(number)
 
     previous = {name: signal.signal(getattr(signal, name), forward) for name in _FORWARDED}
@@ -97,6 +106,13 @@ def _forwarding(child: subprocess.Popen[bytes]) -> Iterator[list[int]]:
     finally:
         for name, handler in previous.items():
             signal.signal(getattr(signal, name), handler)
+        killer.cancel()
+
+
+def _kill(child: subprocess.Popen[bytes]) -> None:
+    """Kill a rank that still runs, with everything it started."""
+    if child.poll() is None:
+        os.killpg(child.pid, signal.SIGKILL)
 
 
 def _start_many(
@@ -127,6 +143,7 @@ def _start_many(
         logging.getLogger(name).setLevel(logging.CRITICAL)
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     loopback_rendezvous.register()
+    _kill_after_second_signal()
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -150,3 +167,25 @@ def _start_many(
         report(f"rank {rank} ended with exit code {code}; the other ranks were stopped")
         return code
     return 0
+
+
+@functools.cache
+def _kill_after_second_signal() -> None:
+    """Have torch's launcher kill the ranks some seconds after a second signal.
+
+    It closes the processes at each signal, and would wait as long after the second one as after the first.
+    """
+    from torch.distributed.elastic.multiprocessing.api import SubprocessContext
+
+    close = SubprocessContext.close
+    closed: WeakSet[SubprocessContext] = WeakSet()
+
+    def close_or_kill(self: SubprocessContext, death_sig: signal.Signals | None = None, timeout: int = 30) -> None:
+        if self in closed and any(handler.proc.poll() is None for handler in self.subprocess_handlers.values()):
+            for name in _FORWARDED:  # a third one would end this process before the ranks
+                signal.signal(getattr(signal, name), signal.SIG_IGN)
+            timeout = _SECOND_GRACE_SECONDS
+        closed.add(self)
+        close(self, death_sig, timeout)
+
+    SubprocessContext.close = close_or_kill  # type: ignore[assignment, method-assign]

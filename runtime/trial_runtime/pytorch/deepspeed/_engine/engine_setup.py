@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,19 +17,27 @@ from trial_runtime.pytorch.deepspeed._patches import applied_to_run
 
 
 @contextlib.contextmanager
-def started(distributed: core.DistributedContext) -> Iterator[None]:
+def started(distributed: core.DistributedContext, is_init_manual: bool = False) -> Iterator[None]:
     """Set DeepSpeed up for these ranks: communication started, patches applied. Collective.
+
+    With `is_init_manual` communication is left to the trial, whose ``deepspeed.init_distributed()`` or
+    ``torch.distributed.init_process_group()`` finds all variables that it reads.
 
     The variables that engines read (``RANK`` and the like) are set inside, where no launcher set them, and removed
     afterwards: a process started later must not take itself for a rank. The process group stays.
     """
-    own = {
+    own: dict[str, int | str] = {
         "RANK": distributed.rank,
         "WORLD_SIZE": distributed.size,
         "LOCAL_RANK": distributed.local_rank,
         "LOCAL_SIZE": distributed.local_size,
     }
+    if is_init_manual and distributed.size == 1:
+        own |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": _free_port()}
     with applied_to_run(), _environment({name: str(value) for name, value in own.items()}):
+        if is_init_manual:
+            yield
+            return
         backend = "nccl" if torch.cuda.is_available() else "gloo"
         if not dist.is_initialized():
             if distributed.size == 1:
@@ -38,6 +47,12 @@ def started(distributed: core.DistributedContext) -> Iterator[None]:
                 dist.init_process_group(backend)
         deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False, verbose=False)
         yield
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 @contextlib.contextmanager
