@@ -33,7 +33,7 @@ LOWER = {
     "bf16": ("guide", 1, Options(precision="bf16")),
     "autocast": ("guide", 1, Options(precision="autocast")),
 }
-LAYOUTS = [(1, 1), (2, 2)]  # ranks, accumulation
+LAYOUTS = [pytest.param((1, 1), id="1rank", marks=pytest.mark.slow), pytest.param((2, 2), id="2ranks-accumulate")]
 
 
 @pytest.fixture(scope="session")
@@ -52,7 +52,7 @@ def sides(runs: Runs, converted: Path, name: str, ranks: int, accumulation: int)
     return runs.get(case.reference), runs.get(case.candidate.of(converted / name))
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids=["1rank", "2ranks-accumulate"])
+@pytest.mark.parametrize("layout", LAYOUTS)  # ranks, accumulation
 @pytest.mark.parametrize("name", EXACT)
 def test_the_numbers_stay(name: str, layout: tuple[int, int], runs: Runs, converted: Path) -> None:
     options = EXACT[name][2]
@@ -71,7 +71,7 @@ def metrics_of(record: Record) -> Record:
     )
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids=["1rank", "2ranks-accumulate"])
+@pytest.mark.parametrize("layout", LAYOUTS)  # ranks, accumulation
 @pytest.mark.parametrize("name", LOWER)
 def test_lower_precision_trains_nearly_the_same(
     name: str, layout: tuple[int, int], runs: Runs, converted: Path

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,21 +49,21 @@ def with_callback(kind: type) -> type:
     return Trial
 
 
-def interrupted(kind: type, at: int, until: int, folder: Path, **hparams: Any) -> None:
-    """Compare a run of ``until`` batches with one that is ended and resumed after ``at`` batches."""
+def interrupted(kind: type, places: Sequence[int], until: int, folder: Path, **hparams: Any) -> None:
+    """Compare a run of ``until`` batches with those that are ended and resumed after so many batches."""
     kind = with_callback(kind)
     periods = {"validation_period": pytorch.Batch(3), "reporting_period": pytorch.Batch(1)}
     whole = toys.fit(kind, hparams, folder / "whole", max_length=pytorch.Batch(until), **periods)
-    stopping = {**periods, "checkpoint_period": pytorch.Batch([at])}
-    toys.fit(kind, hparams, folder / "parts", max_length=pytorch.Batch(at), **stopping)
-    rest = toys.fit(
-        kind, hparams, folder / "parts", max_length=pytorch.Batch(until), latest_checkpoint="latest", **periods
-    )
-    label = f"{kind.__mro__[1].__name__} at {at} {hparams}"
-    assert toys.difference(whole.state, rest.state) == 0.0, f"{label}: {toys.difference(whole.state, rest.state)}"
-    if rest.training:
-        assert toys.metric_difference(whole.training[-len(rest.training) :], rest.training) == 0.0, label
-        assert rest.validation[-1] == whole.validation[-1], label
+    for at in places:
+        parts = folder / f"parts{at}"
+        stopping = {**periods, "checkpoint_period": pytorch.Batch([at])}
+        toys.fit(kind, hparams, parts, max_length=pytorch.Batch(at), **stopping)
+        rest = toys.fit(kind, hparams, parts, max_length=pytorch.Batch(until), latest_checkpoint="latest", **periods)
+        label = f"{kind.__mro__[1].__name__} at {at} {hparams}"
+        assert toys.difference(whole.state, rest.state) == 0.0, f"{label}: {toys.difference(whole.state, rest.state)}"
+        if rest.training:
+            assert toys.metric_difference(whole.training[-len(rest.training) :], rest.training) == 0.0, label
+            assert rest.validation[-1] == whole.validation[-1], label
 
 
 KINDS = [toys.SimplePT, toys.SimpleDS, toys.GanPT, toys.GanDS, toys.PartsPT, toys.PartsDS]
@@ -72,14 +73,14 @@ KINDS = [toys.SimplePT, toys.SimpleDS, toys.GanPT, toys.GanDS, toys.PartsPT, toy
 def test_one_rank(kind: type, tmp_path: Path) -> None:
     # Epochs have 8 micro-batches: within an epoch, at its end, and (k = 2, PyTorchTrial) within an accumulation.
     for index, (at, until, hparams) in enumerate([(3, 12, {}), (8, 11, {"stage": 1}), (5, 9, {"k": 2})]):
-        interrupted(kind, at, until, tmp_path / str(index), **hparams)
+        interrupted(kind, [at], until, tmp_path / str(index), **hparams)
 
 
 def on_this_rank(name: str, folder: Path) -> None:
     kind = getattr(toys, name)
     stages = [0, 1, 2, 3] if name == "SimpleDS" else [0, 1] if name.endswith("DS") else [0]
     for stage in stages:
-        interrupted(kind, 3, 7, folder / str(stage), stage=stage, k=2)
+        interrupted(kind, [3], 7, folder / str(stage), stage=stage, k=2)
 
 
 @pytest.mark.parametrize("name", [kind.__name__ for kind in KINDS])
@@ -99,7 +100,7 @@ def test_workers_and_own_samplers_continue_in_order(tmp_path: Path) -> None:
             return pytorch.DataLoader(toys.dataset(32), batch_size=4, shuffle=True, num_workers=1)
 
     for index, kind in enumerate((Sampled, Workers)):
-        interrupted(kind, 7, 20, tmp_path / str(index))
+        interrupted(kind, [7], 20, tmp_path / str(index))
 
 
 @pytest.mark.parametrize("kind", [toys.SimplePT, toys.SimpleDS])
@@ -215,8 +216,8 @@ LOADING: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", LOADING)
 def test_augmenting_workers_draw_what_they_would_have_drawn(name: str, tmp_path: Path) -> None:
     # An epoch has 10 batches: at every place among three workers, before each had one, and at an epoch's end.
-    for at in (1, 2, 5, 6, 10):
-        interrupted(augmenting(toys.SimplePT, **LOADING[name]), at, 14, tmp_path / str(at))
+    places = (1, 2, 5, 6, 10) if name == "three" else (1, 6, 10)
+    interrupted(augmenting(toys.SimplePT, **LOADING[name]), places, 14, tmp_path)
 
 
 def test_a_run_that_is_resumed_again_and_again_draws_the_same(tmp_path: Path) -> None:
@@ -256,11 +257,11 @@ def test_a_loader_of_the_trials_own_that_has_state_goes_on_where_it_was(tmp_path
         def build_training_data_loader(self) -> Any:
             return Streaming()
 
-    interrupted(Trial, 3, 8, tmp_path)
+    interrupted(Trial, [3], 8, tmp_path)
 
 
 def workers_on_this_rank(folder: Path) -> None:
-    interrupted(augmenting(toys.SimpleDS, num_workers=2), 3, 9, folder, k=2, stage=1)
+    interrupted(augmenting(toys.SimpleDS, num_workers=2), [3], 9, folder, k=2, stage=1)
 
 
 def test_workers_of_two_ranks(tmp_path: Path) -> None:

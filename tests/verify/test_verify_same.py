@@ -120,7 +120,9 @@ def processes_with(variable: str) -> list[int]:
     ("number", "code", "reported"),
     [
         (signal.SIGINT, 130, "ds-verify: interrupted; both sides are stopped"),
-        (signal.SIGTERM, 143, "ds-verify: terminated; both sides are stopped"),
+        pytest.param(
+            signal.SIGTERM, 143, "ds-verify: terminated; both sides are stopped", marks=pytest.mark.slow
+        ),  # SIGINT's way
         (signal.SIGKILL, -9, ""),
     ],
 )
