@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from ds_migrate.report.html_parts import code, document, table
+from trial_runtime._curves import Points, curves
 
 from ds_verify.compare import gap_between
-from ds_verify.curves import Points, curves
 from ds_verify.record import Kind, Record
 from ds_verify.report import Verification, memory, speed
 from ds_verify.runs import Round

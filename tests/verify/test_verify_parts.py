@@ -12,7 +12,6 @@ from ds_migrate.options import Options
 from ds_verify import host_batches, weights
 from ds_verify.compare import compare
 from ds_verify.cuda_stand_in import cuda_on_cpu
-from ds_verify.curves import curves
 from ds_verify.failure import Failure
 from ds_verify.record import Key, Record
 from ds_verify.runs import Round, Settings, Training
@@ -23,6 +22,7 @@ from ds_verify.verdict import explanations, outcome
 from ds_verify.working_copies import open_sides, working_copy
 from hypothesis import given
 from hypothesis import strategies as st
+from trial_runtime._curves import curves
 from trial_runtime.train.config.errors import ConfigError
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"

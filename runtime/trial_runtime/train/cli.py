@@ -18,6 +18,7 @@ from trial_runtime.train.config.errors import ConfigError
 from trial_runtime.train.config.run_plan import RunPlan
 from trial_runtime.train.run import external_launcher
 from trial_runtime.train.run.local_launcher import USAGE_EXIT, Stopped, run_ranks
+from trial_runtime.train.run.paths import relative_path
 from trial_runtime.train.run.prepare import open_directory, plan_from, write_info
 from trial_runtime.train.run.run_directory import SUPERVISED, SUPERVISED_SEARCH, RunDirectory
 from trial_runtime.train.run.supervision import terminate_with
@@ -27,6 +28,7 @@ _EPILOG = """\
 several machines: torchrun --nnodes=2 --nproc-per-node=8 --rdzv-backend=c10d --rdzv-endpoint=HOST:29400 \\
                       -m trial_runtime.train CONFIG.yaml
 continue a run:   ds-train CONFIG.yaml --run-dir runs/NAME-1
+see earlier runs: ds-train runs list (also show, best, compare, export, prune)
 exit codes:       0 trained; 1 the trial failed; 2 the config or an option cannot be run; 128+N stopped by signal N
 """
 
@@ -102,6 +104,10 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``ds-train``; the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["runs"]:
+        from trial_runtime.train.runs.cli import main as runs
+
+        return runs(words[1:])
     if "--check" in words:
         from trial_runtime.doctor.cli import main as check
 
@@ -149,14 +155,14 @@ def _launch(options: argparse.Namespace) -> int:
         run.record("stopped")
         _print_line(f"stopped by {stopped}; continue with: {_resume_command(options, run)}")
         return 128 + stopped.number
-    log, metrics = _relative_path(run.path / "log"), _relative_path(run.path / "metrics.jsonl")
+    log, metrics = relative_path(run.path / "log"), relative_path(run.path / "metrics.jsonl")
     if code not in (0, USAGE_EXIT):
         run.record("failed")  # a killed rank could not
         _print_line(f"failed with exit code {code}; log: {log}; continue with: {_resume_command(options, run)}")
     if code == 0 and not metrics.is_file():
         _print_line(f"finished; nothing was trained: no metrics were reported; log: {log}")
     elif code == 0:
-        _print_line(f"finished; metrics: {metrics}; curves: tensorboard --logdir {_relative_path(run.path)}")
+        _print_line(f"finished; metrics: {metrics}; curves: tensorboard --logdir {relative_path(run.path)}")
     return code
 
 
@@ -233,7 +239,7 @@ def _print_plan(plan: RunPlan, run: RunDirectory | None = None) -> None:
     processes = "1 process" if plan.slots == 1 else f"{plan.slots} processes"
     _print_line(
         f"{what} in {plan.context} on {processes}"
-        + (f"; run directory {_relative_path(run.path)}, seed {run.seed}" if run else "")
+        + (f"; run directory {relative_path(run.path)}, seed {run.seed}" if run else "")
     )
     if plan.fit.test_mode:
         _print_line("test: one batch is trained and one validated")
@@ -257,13 +263,7 @@ def _resume_command(options: argparse.Namespace, run: RunDirectory) -> str:
         if word.startswith("--run-dir="):
             del words[index]
             break
-    return shlex.join(["ds-train", *words, "--run-dir", str(_relative_path(run.path))])
-
-
-def _relative_path(path: Path) -> Path:
-    """Return ``path`` relative to the working directory, where it lies below."""
-    here = Path.cwd()
-    return path.relative_to(here) if path.is_relative_to(here) else path
+    return shlex.join(["ds-train", *words, "--run-dir", str(relative_path(run.path))])
 
 
 def _print_line(line: str) -> None:

@@ -25,6 +25,7 @@ from trial_runtime.train.config.errors import ConfigError, Problems, Section
 from trial_runtime.train.config.run_plan import RunPlan, make_plan
 from trial_runtime.train.config.searcher import is_search, read_search
 from trial_runtime.train.requirements import missing_runtime
+from trial_runtime.train.run.paths import relative_path
 from trial_runtime.train.run.prepare import context_directory
 from trial_runtime.train.run.run_directory import SUPERVISED_SEARCH, make_directory
 from trial_runtime.train.search.assignment import Assignment
@@ -32,7 +33,7 @@ from trial_runtime.train.search.directory import SearchDirectory, SearchRecord
 from trial_runtime.train.search.leader import Leader
 from trial_runtime.train.search.ledger import LedgerError
 from trial_runtime.train.search.places import Places, places_of_machine
-from trial_runtime.train.search.result import print_result, shown_path
+from trial_runtime.train.search.result import print_result
 from trial_runtime.train.search.retention import remove_superseded_of_trials
 from trial_runtime.train.search.runner import Runner, ds_train_command
 
@@ -119,7 +120,7 @@ class SearchCommand:
             raise ConfigError(missing)
         places = places_of_machine(self._options.slots, self._plan.slots)
         directory, record = self._open()
-        self._report(f"run directory {shown_path(directory.path)}, seed {record.seed}; {places}")
+        self._report(f"run directory {relative_path(directory.path)}, seed {record.seed}; {places}")
         runner = self._runner(directory, places)
         with _signals() as received:
             status = self._loop(directory, record, runner, received)
@@ -227,7 +228,7 @@ class SearchCommand:
         return {self._search.unit: self._search.length}
 
     def _continue_command(self, directory: SearchDirectory) -> str:
-        return f"ds-train {self._options.config} --run-dir {shown_path(directory.path)}"
+        return f"ds-train {self._options.config} --run-dir {relative_path(directory.path)}"
 
 
 @contextmanager

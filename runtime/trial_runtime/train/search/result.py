@@ -12,6 +12,8 @@ from typing import Any
 from trial_runtime._cluster_info import newest_of_run
 from trial_runtime._run_metrics import Report, read_reports
 from trial_runtime.search.config import Search
+from trial_runtime.train.run.paths import relative_path
+from trial_runtime.train.runs.records import flattened
 from trial_runtime.train.search.assignment import Assignment
 from trial_runtime.train.search.directory import SearchDirectory
 
@@ -73,10 +75,10 @@ def print_result(directory: SearchDirectory, search: Search, metric: str, report
     if not found:
         return
     write_csv(directory.path / "table.csv", [each.row(metric) for each in found])
-    report(f"all trials: {shown_path(directory.path / 'table.csv')}")
+    report(f"all trials: {relative_path(directory.path / 'table.csv')}")
     best = best_of(found, search, metric)
     if best is None or best.best is None:
-        report(f"no trial reported {metric}; what they printed: {shown_path(directory.trials)}/*.log")
+        report(f"no trial reported {metric}; what they printed: {relative_path(directory.trials)}/*.log")
         return
     hparams = flattened(best.assignment.hparams)
     varied = differing(found) or list(hparams)
@@ -85,9 +87,9 @@ def print_result(directory: SearchDirectory, search: Search, metric: str, report
         f"best: trial {best.assignment.trial}, {metric} {best.best.number(metric):.6g} after "
         f"{best.best.batches} batches: " + ", ".join(f"{name}={hparams[name]}" for name in varied)
     )
-    report(f"its newest checkpoint: {shown_path(Path(newest_of_run(run) or run))}")
+    report(f"its newest checkpoint: {relative_path(Path(newest_of_run(run) or run))}")
     words = [word for name in varied for word in ("--hparam", f"{name}={hparams[name]}")]
-    config = str(shown_path(directory.path / "config.yaml"))
+    config = str(relative_path(directory.path / "config.yaml"))
     report(f"train it on: {shlex.join(['ds-train', config, '--config', 'searcher.name=single', *words])}")
 
 
@@ -98,20 +100,3 @@ def write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
         writer = csv.DictWriter(file, names)
         writer.writeheader()
         writer.writerows(rows)
-
-
-def flattened(hparams: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return hyperparameters by dotted name."""
-    flat: dict[str, Any] = {}
-    for name, value in hparams.items():
-        if isinstance(value, dict):
-            flat.update(flattened(value, f"{prefix}{name}."))
-        else:
-            flat[prefix + name] = value
-    return flat
-
-
-def shown_path(path: Path) -> Path:
-    """Return ``path`` relative to the working directory, where it lies below."""
-    here = Path.cwd()
-    return path.relative_to(here) if path.is_relative_to(here) else path
