@@ -89,7 +89,11 @@ def declared(*extras: str) -> set[str]:
     ("package", "extras", "brought_along"),
     [
         ("codemod/ds_migrate", ("completion",), {"pygments"}),  # by rich
-        ("runtime/trial_runtime", ("runtime",), {"typing_extensions"}),  # by torch
+        (
+            "runtime/trial_runtime",
+            ("runtime",),
+            {"typing_extensions", "google"},
+        ),  # by torch, and by gcsfs of the extra gcs
         ("runtime/ds_verify", ("runtime",), set()),
     ],
 )

@@ -74,7 +74,7 @@ def test_show_marks_the_checkpoint_of_the_best_validation(capsys: pytest.Capture
     out = run(capsys, "show", "runs/a-1")[1]
     marked = [line.split()[0] for line in out.splitlines() if line.endswith("best")]
     assert marked == ["runs/a-1/checkpoints/00000020-01234562"]
-    assert "validation_loss 0.3 after 20 batches" in out and "net.depth" in out
+    assert "validation_loss 0.3 at 20 batches" in out and "net.depth" in out
 
 
 @pytest.mark.usefixtures("runs")

@@ -105,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``ds-train``; the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["runs"]:
-        from trial_runtime.train.runs.cli import main as runs
+        from trial_runtime.train.history.cli import main as runs
 
         return runs(words[1:])
     if "--check" in words:

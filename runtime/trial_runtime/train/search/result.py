@@ -12,8 +12,8 @@ from typing import Any
 from trial_runtime._cluster_info import newest_of_run
 from trial_runtime._run_metrics import Report, read_reports
 from trial_runtime.search.config import Search
+from trial_runtime.train.history.records import flattened
 from trial_runtime.train.run.paths import relative_path
-from trial_runtime.train.runs.records import flattened
 from trial_runtime.train.search.assignment import Assignment
 from trial_runtime.train.search.directory import SearchDirectory
 

@@ -1,0 +1,1 @@
+"""``ds-train runs``: the run directories that were left, listed, compared, exported and removed."""
