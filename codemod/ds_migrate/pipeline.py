@@ -20,6 +20,7 @@ from ds_migrate.options import Options
 from ds_migrate.project import recognition
 from ds_migrate.project.comment_effects import results_of_comments
 from ds_migrate.project.control_comments import CommentReader
+from ds_migrate.project.library_bases import LIBRARY_BASE, LIBRARY_PATH, LIBRARY_SOURCE
 from ds_migrate.project.loading import ConfigFile, load_project, projects_of
 from ds_migrate.project.trials import ConversionGroup, Project
 from ds_migrate.upgrade.result import Upgrade, may_need_upgrade
@@ -109,10 +110,12 @@ def _units(
 
         facts = {trial.key: config_facts[trial.key] for trial in group.trials if trial.key in config_facts}
         concerned = group.files.union(*(known.configs for known in facts.values()))
+        library = any(LIBRARY_BASE in trial.bases for trial in group.trials)
         unit = ConversionUnit(
             trials=tuple(group.trials),
             others=tuple(project.staying_in(group.files)),
             sources={path: files.read(path) or b"" for path in group.files},
+            library={LIBRARY_PATH: LIBRARY_SOURCE} if library else {},
             writable=frozenset(filter(files.is_writable, concerned)),
             accepted={path: comments(path).accepted for path in group.files},
             options=options,

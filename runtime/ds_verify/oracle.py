@@ -9,11 +9,14 @@ import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from trial_runtime import model_hub
 from trial_runtime._cluster_info import ClusterInfo, get_cluster_info
+from trial_runtime.train.determined_alias import is_importable
 
 
 def prepare(is_deepspeed_trial: bool = False) -> None:
@@ -34,6 +37,27 @@ def prepare(is_deepspeed_trial: bool = False) -> None:
         _prepare_deepspeed()
     else:
         _connect_ranks(importlib.import_module("determined.pytorch"))
+        if not is_importable("model_hub"):
+            _serve_model_hub(importlib.import_module("determined.pytorch"))
+
+
+def _serve_model_hub(package: Any) -> None:
+    """Let ``import model_hub`` find the runtime's modules, their base class built on the package's PyTorchTrial.
+
+    The package ``model_hub`` itself was removed in 2024 and does not run with current versions of transformers.
+    """
+    huggingface = importlib.import_module("trial_runtime.model_hub.huggingface")
+    form = importlib.import_module("trial_runtime.model_hub.huggingface._pytorch_trial").PyTorchForm
+    served: Any = ModuleType("model_hub.huggingface")
+    vars(served).update(vars(huggingface), __name__="model_hub.huggingface")
+    step_mode = package.LRScheduler.StepMode.STEP_EVERY_BATCH
+    served.BaseTransformerTrial = type(
+        "BaseTransformerTrial", (form, package.PyTorchTrial), {"step_every_batch": step_mode}
+    )
+    top: Any = ModuleType("model_hub")
+    vars(top).update(vars(model_hub), __name__="model_hub", huggingface=served)
+    utils = importlib.import_module("trial_runtime.model_hub.utils")
+    sys.modules.update({"model_hub": top, "model_hub.huggingface": served, "model_hub.utils": utils})
 
 
 def _connect_ranks(package: Any) -> None:

@@ -326,10 +326,11 @@ class DoneTrial(DeepSpeedTrial):
         return {}
 """
 FOREIGN = """\
-import model_hub.huggingface as hf
+import some_library as lib
+from determined.pytorch import DataLoader
 
 
-class HfTrial(hf.BaseTransformerTrial):
+class LibraryTrial(lib.BaseTrial):
     def build_training_data_loader(self):
         return None
 

@@ -67,6 +67,34 @@ def test_attrdict_is_the_runtimes_where_there_is_no_other(tmp_path: Path) -> Non
     assert out == "True\nown\nTrue\n"
 
 
+def test_model_hub_is_the_runtimes_where_the_project_has_none(tmp_path: Path) -> None:
+    out = python(f"""
+        import sys
+        import model_hub.huggingface as hf
+        from model_hub import utils
+        import trial_runtime.model_hub.huggingface
+        print(hf is trial_runtime.model_hub.huggingface, utils is trial_runtime.model_hub.utils)
+        try:
+            import model_hub.mmdetection
+        except ImportError as error:
+            print(error)
+        determined_alias.uninstall()
+        print([name for name in sys.modules if name.startswith("model_hub")])
+        determined_alias.install()
+        import pathlib
+        pathlib.Path({str(tmp_path)!r}, "model_hub.py").write_text("NAME = 'own'")
+        sys.path.insert(0, {str(tmp_path)!r})
+        import model_hub
+        print(model_hub.NAME)
+    """)
+
+    same, refused, gone, own = out.splitlines()
+    assert (same, gone, own) == ("True True", "[]", "own")
+    assert refused.startswith(
+        "model_hub.mmdetection has no counterpart: mmdetection's last release is from January 2024"
+    )
+
+
 def test_spawned_children_have_it_too(tmp_path: Path) -> None:
     script = tmp_path / "main.py"
     script.write_text(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from ds_migrate.decisions.static_config import static_config
 from ds_migrate.experiment import ConfigFacts, TrialFacts
 from ds_migrate.findings import FileResult, FileStatus, Finding, Severity, TrialResult, TrialStatus
 from ds_migrate.options import Options
+from ds_migrate.project.library_bases import LIBRARY_BASE
 from ds_migrate.project.trials import TrialClass
 from ds_migrate.rules.codes import Code
 from ds_migrate.rules.dsm330_launch import aggregations_of
@@ -44,6 +45,7 @@ class ConversionUnit:
     written. ``others``: trials in these files that cannot be converted and need the files unchanged. ``accepted``: line
     and code of the findings that comments accept, by file. ``config_facts``: what experiment configs state, by trial.
     ``upgraded``: what the upgrade of old trials did in the files that are read in their new form.
+    ``library``: files with base classes of libraries, which are read along and not written.
     """
 
     trials: tuple[TrialClass, ...]
@@ -54,6 +56,7 @@ class ConversionUnit:
     options: Options
     config_facts: Mapping[tuple[Path, str], ConfigFacts]
     upgraded: Mapping[Path, tuple[Notice, ...]] = field(default_factory=dict)
+    library: Mapping[Path, bytes] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -136,9 +139,9 @@ class _Conversion:
     def model(self) -> None:
         """Parse the files, model the trials and decide on them; nothing is changed."""
         self._check_whole()
-        for path, data in sorted(self.unit.sources.items()):
+        for path, data in sorted({**self.unit.sources, **self.unit.library}.items()):
             try:
-                self.files[path] = SourceFile(path, data, self.unit.accepted[path])
+                self.files[path] = SourceFile(path, data, self.unit.accepted.get(path, frozenset()))
             except SourceError as error:
                 self.problems.append((path, Finding(error.code, Severity.ERROR, error.line, str(error), error.column)))
         if self.problems:
@@ -266,7 +269,8 @@ class _Conversion:
                     rule.apply_file(file, self.contexts)
         if self.blocked:
             return
-        for path, file in self.files.items():
+        for path in self.unit.sources:
+            file = self.files[path]
             before, after = file.data, file.render()
             problem = check(before, after)
             if problem is not None and problem.code is Code.CONTEXT_API:
@@ -319,7 +323,7 @@ class _Conversion:
         return UnitResult(self.unit.name, tuple(self._file_results()), tuple(self._trial_facts(paths)))
 
     def _file_results(self) -> Iterator[FileResult]:
-        by_path = self.findings.by_file
+        by_path = self._findings_in_the_project()
         status = TrialStatus.BLOCKED if self.blocked else TrialStatus.CONVERTED
         own_problem = {f.trial for found in by_path.values() for f in found if f.severity is Severity.BLOCKED}
         for path in sorted(self.unit.sources):
@@ -341,6 +345,16 @@ class _Conversion:
                 if own_problem and not self.problems:
                     file.findings += [_moves_with(t, own_problem) for t in trials if t.facts.name not in own_problem]
             yield file
+
+    def _findings_in_the_project(self) -> dict[Path, list[Finding]]:
+        """Return the findings by file, those in a library's base class at the classes that are built on it."""
+        found = {path: [*listed] for path, listed in self.findings.by_file.items() if path not in self.unit.library}
+        for finding in (f for path in self.unit.library for f in self.findings.by_file.get(path, ())):
+            for trial in self.unit.trials if finding.severity is not Severity.CONVERTED else ():
+                if trial.facts.name == finding.trial:
+                    here = replace(finding, line=trial.facts.line, column=0)
+                    found.setdefault(trial.path, []).append(here)
+        return found
 
     def _trial_facts(self, paths: Mapping[tuple[Path, str], Path]) -> Iterator[TrialFacts]:
         status = TrialStatus.BLOCKED if self.blocked else TrialStatus.CONVERTED
@@ -365,6 +379,8 @@ class _Conversion:
 def _made_below(base: TrialClass, plans: Sequence[EnginePlan]) -> EnginePlan | None:
     """Return the plan of a class built on ``base`` that makes its engines elsewhere: made in the base too, there would
     be two."""
+    if LIBRARY_BASE in base.bases:
+        return None  # the library's class makes them where the base class does not
     for plan in plans:
         if base.key in plan.trial.facts.bases:
             own = next((p for p in plan.trial.parts if p.node.name.value == base.facts.name), None)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import libcst as cst
 
 from ds_migrate.decisions.autocast import choose_autocast
-from ds_migrate.decisions.engine_layout import Form, choose_form, has_one_backward_and_step
+from ds_migrate.decisions.engine_layout import Form, choose_form, has_one_backward_and_step, is_on_library_base
 from ds_migrate.decisions.engine_location import after_names
 from ds_migrate.decisions.engine_names import name_engines, raw_name
 from ds_migrate.decisions.engine_options import choose_options
@@ -17,6 +17,7 @@ from ds_migrate.decisions.gradient_clipping import Clipping, choose_clipping
 from ds_migrate.decisions.location_search import EngineLocationError, locate_engine
 from ds_migrate.decisions.zero_stage import choose_stage
 from ds_migrate.options import Options
+from ds_migrate.project.library_bases import LIBRARY_PATH, TRANSFORMER_TRIAL
 from ds_migrate.syntax.nodes import code, dotted_names
 from ds_migrate.targets import Target
 from ds_migrate.trial.gradient_access import handles_gradients, hooks_gradients
@@ -37,6 +38,8 @@ def decide(trial: Trial, options: Options, target: Target, accumulation: Accumul
         return _incomplete(trial, "wrap_model")
     if not trial.wraps_optimizer:
         return _incomplete(trial, "wrap_optimizer")
+    if (blocked := _refused_by_library(trial, target, accumulation)) is not None:
+        return blocked
     try:
         location = locate_engine(trial)
     except EngineLocationError as error:
@@ -103,6 +106,39 @@ def _engine_code(plan: EnginePlan) -> tuple[object, ...]:
     names = plan.engine_names
     norms = {names[o]: code(c.max_norm) for o, c in plan.clipping.items() if c.max_norm is not None}
     return plan.form, [*names.values()], norms, (plan.autocast.condition, plan.autocast.dtype)
+
+
+def _refused_by_library(trial: Trial, target: Target, accumulation: Accumulation) -> Blocked | None:
+    """Return why a trial on a library's base class gets no engines: the runtime's class makes them in its ``__init__``,
+    for what is wrapped there, and averages gradients."""
+    if not is_on_library_base(trial):
+        return None
+    part = trial.parts[0]
+    if not target.ships_helpers:
+        return Blocked(
+            trial, part.file, part.node.name,
+            f"{trial.name} is built on {TRANSFORMER_TRIAL}, and {target.package} has none for DeepSpeed",
+            "convert for the bundled runtime (--target runtime)",
+        )  # fmt: skip
+    sums = accumulation.is_used and not accumulation.averages
+    if sums and any(backward.use.file.path == LIBRARY_PATH for backward in trial.backwards):
+        return Blocked(
+            trial, part.file, part.node.name,
+            f"{TRANSFORMER_TRIAL}.train_batch averages the gradients of the micro-batches, and a config has "
+            "average_aggregated_gradients: false",
+            f"write train_batch in {trial.name}, or average and divide max_grad_norm by aggregation_frequency",
+        )  # fmt: skip
+    in_library = [wrap for wrap in trial.wraps if wrap.file.path == LIBRARY_PATH]
+    own = [wrap for wrap in trial.wraps if wrap.file.path != LIBRARY_PATH]
+    file, node = (own[0].file, own[0].call) if own else (part.file, part.node.name)
+    if not in_library or not (own or trial.helpers):
+        return None
+    return Blocked(
+        trial, file, node,
+        f"{TRANSFORMER_TRIAL}.__init__ makes the engine of the model that it wraps, and {trial.name} wraps another "
+        "model or optimizer beside it",
+        "wrap everything in the trial's own __init__, without super().__init__(), as the base class does it",
+    )  # fmt: skip
 
 
 def _differing(trial: Trial, first: Trial) -> Blocked:

@@ -8,6 +8,7 @@ import libcst as cst
 
 from ds_migrate.decisions.engine_location import EngineLocation
 from ds_migrate.decisions.init_order import raw_and_engine
+from ds_migrate.project.library_bases import LIBRARY_BASE
 from ds_migrate.syntax.nodes import dotted, targets
 from ds_migrate.trial.batch_calls import BatchCalls
 from ds_migrate.trial.control_flow import runs_once
@@ -33,6 +34,11 @@ def choose_form(trial: Trial, location: EngineLocation, clips: bool) -> Form:
     return Form.SIMPLE if _is_simple(trial, location, clips) else Form.PER_OPTIMIZER
 
 
+def is_on_library_base(trial: Trial) -> bool:
+    """Return whether the trial is built on a base class of a library, which the runtime has with an engine."""
+    return LIBRARY_BASE in trial.facts.bases
+
+
 def has_one_backward_and_step(trial: Trial) -> bool:
     """Return whether one backward and one step are made whenever ``train_batch`` is: DeepSpeed may count for itself."""
     if len(trial.backwards) != 1 or len(trial.steps) != 1:
@@ -51,7 +57,7 @@ def has_one_backward_and_step(trial: Trial) -> bool:
 
 def _is_irregular(trial: Trial) -> bool:
     """Return whether some model or optimizer has no separate name that is always there."""
-    if trial.helpers:
+    if trial.helpers or is_on_library_base(trial):  # the library's class looks its engine up, too
         return True
     owners: list[Model | Optimizer] = [*trial.models, *trial.optimizers]
     return (

@@ -7,7 +7,10 @@ import re
 from collections.abc import Iterable
 
 # What stands in every file with a trial but those that are built on a class of another file of the project.
-TRIAL_SIGNS = (b"PyTorchTrial", b"LightningAdapter", b"DeepSpeedTrial", b"build_training_data_loader")
+TRIAL_SIGNS = (
+    *(b"PyTorchTrial", b"LightningAdapter", b"DeepSpeedTrial", b"BaseTransformerTrial", b"MMDetTrial"),
+    b"build_training_data_loader",
+)
 
 # An import, or a string that may be given to importlib; the English word stands in many files.
 _DETERMINED = re.compile(rb"""(?:(?:\bimport|\bfrom|,)[\s\\]*|["'])determined\b""")

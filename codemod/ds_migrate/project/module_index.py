@@ -15,6 +15,7 @@ LIGHTNING_ADAPTER = "determined.pytorch.lightning.LightningAdapter"
 DEEPSPEED_TRIALS = (
     "determined.pytorch.deepspeed.DeepSpeedTrial",
     "trial_runtime.pytorch.deepspeed.DeepSpeedTrial",
+    "trial_runtime.model_hub.huggingface.BaseTransformerDeepSpeedTrial",
 )
 TRIAL_METHODS = frozenset(
     {

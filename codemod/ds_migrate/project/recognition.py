@@ -10,6 +10,7 @@ from pathlib import Path
 from ds_migrate.files.discovery import PYTHON_SUFFIXES, Source
 from ds_migrate.files.reading import FileReader
 from ds_migrate.findings import FileKind, FileResult, FileStatus, Finding, Severity, TrialResult, TrialStatus
+from ds_migrate.project.library_bases import UNMAINTAINED
 from ds_migrate.project.trials import ConversionGroup, Project, TrialClass
 from ds_migrate.rules.codes import Code
 
@@ -140,7 +141,13 @@ def _findings(trial: TrialClass, problems: Mapping[tuple[Path, str], Finding]) -
         )  # fmt: skip
     elif trial.kind == "foreign-base":
         bases = ", ".join(base for base in trial.facts.bases if base)
-        if "PyTorchTrial" in {base.rpartition(".")[2] for base in trial.facts.bases}:
+        if any(base.startswith(UNMAINTAINED) for base in trial.facts.bases):
+            yield Finding(
+                Code.FOREIGN_BASE, Severity.BLOCKED, line,
+                f"{name} is built on {bases}, and mmdetection is no longer maintained", trial=name,
+                help="mmdetection's last release is from January 2024: port the trial to another detection library",
+            )  # fmt: skip
+        elif "PyTorchTrial" in {base.rpartition(".")[2] for base in trial.facts.bases}:
             yield Finding(
                 Code.FOREIGN_BASE, Severity.BLOCKED, line, f"{name} does not take PyTorchTrial from determined itself",
                 trial=name,

@@ -16,6 +16,13 @@ from ds_migrate.files.discovery import by_parts
 from ds_migrate.files.prefilter import TRIAL_SIGNS, may_hold_trial
 from ds_migrate.project.control_comments import Comments
 from ds_migrate.project.import_resolver import ImportResolver
+from ds_migrate.project.library_bases import (
+    LIBRARY_BASE,
+    LIBRARY_PATH,
+    LIBRARY_SOURCE,
+    TRANSFORMER_TRIALS,
+    UNMAINTAINED,
+)
 from ds_migrate.project.module_index import (
     DEEPSPEED_TRIALS,
     LIGHTNING_ADAPTER,
@@ -44,7 +51,8 @@ _CLIENTS = ("determined.experimental", "determined.common", "determined.cli", "d
 @dataclass(frozen=True)
 class TrialClass:
     """A class that is a PyTorchTrial. ``bases`` are its base classes in this project, mixins included, in the order in
-    which Python looks into them. ``again``: the line where its file gives its name to another class, else 0."""
+    which Python looks into them; ``LIBRARY_BASE`` is one of them where the trial is built on it. ``again``: the line
+    where its file gives its name to another class, else 0."""
 
     path: Path
     facts: ClassFacts
@@ -105,7 +113,7 @@ class Project:
         self._concerned = concerned
         self._read = read
         self._comments = comments
-        self._facts = dict(facts or {})
+        self._facts: dict[Path, ModuleFacts | None] = {LIBRARY_PATH: module_facts(LIBRARY_SOURCE), **(facts or {})}
         self._imports = ImportResolver(str(root), files.__contains__)
         self._importers: dict[Path, set[Path]] | None = None
         self.trials: dict[tuple[Path, str], TrialClass] = {}
@@ -198,9 +206,11 @@ class Project:
                 return TrialClass(path, cls, "deepspeed")
             if base == LIGHTNING_ADAPTER or (base.startswith("determined.") and base.endswith("LightningAdapter")):
                 return TrialClass(path, cls, "lightning")
-            if self._passed_on(path, base) == PYTORCH_TRIAL:
+            if self._passed_on(path, base) == PYTORCH_TRIAL or self._is_unmaintained(path, base):
                 return TrialClass(path, cls, "foreign-base")
             parent = self.parent_class(path, base)
+            if parent == LIBRARY_BASE:
+                return TrialClass(path, cls, "pytorch", (parent,))
             if parent is not None and parent in self.trials:
                 above = self.trials[parent]
                 bases = (parent, *above.bases)
@@ -223,6 +233,9 @@ class Project:
                 return TrialClass(path, cls, "foreign-base")
         return None
 
+    def _is_unmaintained(self, path: Path, base: str) -> bool:
+        return base.startswith(UNMAINTAINED) and self.parent_class(path, base) is None
+
     def parent_class(self, path: Path, base: str) -> tuple[Path, str] | None:
         """Return the file and name under which a base class is defined in this project; None for others."""
         if not base:
@@ -233,7 +246,7 @@ class Project:
         module, _, name = base[level:].rpartition(".")
         target = self.resolve(path, module, level) if (module or level) else None
         if target is None:
-            return None
+            return LIBRARY_BASE if base in TRANSFORMER_TRIALS else None
         if self._defines(target, name):
             return target, name
         facts = self.facts(target)  # re-exported by a package's __init__
@@ -271,7 +284,7 @@ class Project:
         for trial in self.trials.values():
             if trial.kind != "pytorch":
                 continue
-            files = {trial.path, *(path for path, _ in trial.bases)}
+            files = {trial.path, *(path for path, _ in trial.bases)} - {LIBRARY_PATH}
             files |= self._determined_files_imported_by(files)
             files |= self._scripts_running(trial)
             merged = ConversionGroup([trial], files)
@@ -310,7 +323,8 @@ class Project:
             facts = self.facts(path)
             if facts is None:
                 continue
-            if facts.imports_from("determined") or self._uses_context(path):
+            library = facts.imports_from("model_hub") and self.resolve(path, "model_hub") is None
+            if facts.imports_from("determined") or library or self._uses_context(path):
                 found.add(path)
             reached = [self.imported_file(path, imported) for imported in facts.imports]
             for target in (*reached, *self._packages_of(path)):

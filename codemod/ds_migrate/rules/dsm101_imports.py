@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import libcst as cst
 
 from ds_migrate.conversion.rule_context import RuleContext
+from ds_migrate.decisions.engine_layout import is_on_library_base
 from ds_migrate.rules.codes import Code
+from ds_migrate.rules.model_hub_imports import convert_model_hub
 from ds_migrate.syntax.nodes import code, dotted, walk
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.targets import DEEPSPEED_MODULE, MOVED
@@ -25,6 +27,8 @@ def apply_file(file: SourceFile, context_names: Sequence[RuleContext]) -> None:
         else:
             _from_import(ctx, file, node)
     _deepspeed_import(ctx, file)
+    if any(is_on_library_base(other.trial) for other in context_names):
+        convert_model_hub(ctx, file)
 
 
 def _references(ctx: RuleContext, file: SourceFile) -> None:

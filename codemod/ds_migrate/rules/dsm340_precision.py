@@ -5,7 +5,8 @@ from __future__ import annotations
 import libcst as cst
 
 from ds_migrate.conversion.rule_context import RuleContext
-from ds_migrate.decisions.engine_layout import Form
+from ds_migrate.decisions.engine_layout import Form, is_on_library_base
+from ds_migrate.project.library_bases import LIBRARY_PATH
 from ds_migrate.rules.codes import Code
 from ds_migrate.rules.wrap_edits import remove_statement
 from ds_migrate.syntax.nodes import argument, dotted, expression_text, walk
@@ -35,6 +36,7 @@ def apply(ctx: RuleContext) -> None:
         if scaler is not None:
             ctx.review(CODE, step.use.file, scaler, "the engine scales and unscales, the scaler is not needed", None)
     _evaluation(ctx)
+    _library(ctx)
     for block in ctx.plan.autocast.blocks:
         asked = ctx.plan.options.precision
         text = (
@@ -58,6 +60,17 @@ def _evaluation(ctx: RuleContext) -> None:
             CODE, part.file, function.name,
             "evaluation was float32 here; the engine is autocast in every forward where it is in training",
         )  # fmt: skip
+
+
+def _library(ctx: RuleContext) -> None:
+    """Report the mixed precision that a library's base class requests where a config sets ``use_apex_amp``."""
+    known = ctx.configured.hparams if ctx.configured is not None else {}
+    wraps = [wrap for model in ctx.trial.models for wrap in model.wraps]
+    if "use_apex_amp" not in known or set(known["use_apex_amp"]) == {False}:
+        return
+    if any(wrap.file.path == LIBRARY_PATH for wrap in wraps):
+        part = ctx.trial.parts[0]
+        ctx.review(CODE, part.file, part.node.name, f"use_apex_amp: {_NEAREST}")
 
 
 def _drop(ctx: RuleContext, use: ContextUse) -> None:
@@ -139,7 +152,7 @@ def _autocast(ctx: RuleContext, file: SourceFile, module: str, context: str, con
 def _wrap_forwards(ctx: RuleContext) -> bool:
     """Put autocast around forwards that bypass the engines, as PyTorchTrial did; return False where none is known."""
     location = ctx.plan.location
-    if ctx.plan.form is Form.COLLECTED or not ctx.trial.models:
+    if not ctx.trial.models or (ctx.plan.form is Form.COLLECTED and not is_on_library_base(ctx.trial)):
         return False
     context, condition = expression_text(ctx.trial.models[0].wraps[0].use.receiver), ctx.plan.autocast_condition
     for model in ctx.trial.models:

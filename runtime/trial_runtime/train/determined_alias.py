@@ -4,6 +4,9 @@ Each ``determined[.x.y]`` becomes *the same module object* as ``trial_runtime[.x
 one class, and ``isinstance`` holds across both. A module that the runtime lacks is an ImportError with a reason, never
 the installed ``determined`` package by accident.
 
+``model_hub``, Determined's package of trials for other libraries, is :mod:`trial_runtime.model_hub`, where the project
+has no folder of that name.
+
 Determined's DeepSpeed examples take their ``AttrDict`` from the package ``attrdict``, which cannot be imported since
 Python 3.10. The runtime's stands in where there is no other.
 """
@@ -22,6 +25,7 @@ from types import ModuleType
 
 ALIAS = "determined"
 TARGET = "trial_runtime"
+_MODEL_HUB = "model_hub"
 _ATTR_DICT = "trial_runtime.pytorch.deepspeed._attr_dict"
 _SHIM = str(Path(__file__).parent / "shim")
 
@@ -50,11 +54,15 @@ class _Finder(importlib.abc.MetaPathFinder):
         path: Sequence[str] | None = None,  # noqa: ARG002
         target: ModuleType | None = None,  # noqa: ARG002
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname == "attrdict" and not _is_importable(fullname):
+        if fullname == "attrdict" and not is_importable(fullname):
             return importlib.machinery.ModuleSpec(fullname, _SameModule(_ATTR_DICT))
-        if fullname != ALIAS and not fullname.startswith(ALIAS + "."):
+        package, _, rest = fullname.partition(".")
+        if package == _MODEL_HUB and not is_importable(package):
+            name = f"{TARGET}.{fullname}"
+        elif package == ALIAS:
+            name = f"{TARGET}.{rest}" if rest else TARGET
+        else:
             return None
-        name = TARGET + fullname[len(ALIAS) :]
         found = importlib.util.find_spec(name)
         if found is None:
             raise ModuleNotFoundError(
@@ -67,7 +75,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         )
 
 
-def _is_importable(name: str) -> bool:
+def is_importable(name: str) -> bool:
     """Return whether a module of this name exists that is not the distribution of this name."""
     try:
         importlib.metadata.distribution(name)
@@ -105,5 +113,7 @@ def uninstall() -> None:
     sys.meta_path.remove(_finder)
     if _SHIM in sys.path:
         sys.path.remove(_SHIM)
-    for name in [name for name in sys.modules if name == ALIAS or name.startswith(ALIAS + ".")]:
-        del sys.modules[name]
+    for name in list(sys.modules):
+        package = name.partition(".")[0]
+        if package == ALIAS or (package == _MODEL_HUB and sys.modules[name].__name__.startswith(TARGET)):
+            del sys.modules[name]

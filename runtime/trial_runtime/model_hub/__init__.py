@@ -1,0 +1,1 @@
+"""Counterparts of ``model_hub``, Determined's trials for other libraries."""
