@@ -13,6 +13,9 @@ from typing import Any
 from ds_verify.failure import Failure
 from ds_verify.fork_server import Launcher, Process
 
+VARIABLES = "DS_VERIFY_VARIABLES"
+"""Environment variable with those of the experiment config (JSON); set where a rank begins to train."""
+
 _POLL_SECONDS = 0.1
 _TAIL = 4000
 
@@ -131,7 +134,9 @@ class _Running:
         directory = folder / "jobs" / job.name
         directory.mkdir(parents=True)
         order = directory / "job.json"
-        order.write_text(json.dumps({**dataclasses.asdict(job), "records": str(records)}), encoding="utf-8")
+        order.write_text(
+            json.dumps({**dataclasses.asdict(job), "environment": {}, "records": str(records)}), encoding="utf-8"
+        )
         self._logs = [directory / f"rank{rank}.log" for rank in range(job.ranks)]
         try:
             for rank, log in enumerate(self._logs):
@@ -187,6 +192,7 @@ def _environment(job: Job, rank: int, directory: Path) -> dict[str, str]:
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
         "XDG_DATA_HOME": str(directory),  # where determined puts checkpoints off-cluster
     }
+    environment[VARIABLES] = json.dumps(dict(job.environment))  # not in a file: they may be secrets
     environment.setdefault("OMP_NUM_THREADS", str(job.threads))
     if job.device == "cpu":
         environment["CUDA_VISIBLE_DEVICES"] = ""

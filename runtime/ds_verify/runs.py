@@ -248,7 +248,7 @@ def make_job(
         target=entry.target,
         args=list(entry.args),
         info=json.loads(info_of(plan, directory, seed).to_json()),
-        environment=plan.environment,
+        environment={**plan.environment, **plan.secret_environment},
         ranks=ranks,
         seed=seed,
     )

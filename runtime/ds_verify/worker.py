@@ -19,12 +19,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from trial_runtime._cluster_info import ENV_VAR, ClusterInfo
+from trial_runtime._cluster_info import ENV_VAR, get_cluster_info
 from trial_runtime.train import determined_alias
 from trial_runtime.train.run import rank as train_rank
 
 from ds_verify import host_batches, oracle
 from ds_verify.cuda_stand_in import cuda_on_cpu
+from ds_verify.job import VARIABLES
 from ds_verify.recorder import RANK, Observation, Observed, observed, seed_everything
 
 WORLD_SIZE = int(os.environ.get("WORLD_SIZE", "1"))
@@ -99,9 +100,10 @@ def _run(job: dict[str, Any], progress: Path) -> Observation:
 
 
 def _train(job: dict[str, Any], observation: Observation) -> None:
-    os.environ |= job["environment"]
+    os.environ |= json.loads(os.environ.get(VARIABLES, "{}"))
     os.environ[ENV_VAR] = json.dumps(job["info"])
-    info = ClusterInfo.from_json(os.environ[ENV_VAR])
+    info = get_cluster_info()
+    assert info is not None
     package = importlib.import_module("determined.pytorch" if job["oracle"] else "trial_runtime.pytorch")
     hook = torch.nn.modules.module.register_module_forward_pre_hook(host_batches.refuse_in_forward)
     if not observation.host_batches:

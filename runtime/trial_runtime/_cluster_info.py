@@ -18,6 +18,8 @@ import re
 from pathlib import Path
 from typing import Any, Literal
 
+from trial_runtime._redaction import SECRETS_VARIABLE, restored
+
 ENV_VAR = "DS_TRAIN_CLUSTER_INFO"
 CLUSTER_INFO_FILE = "cluster_info.json"
 """File in a run directory: the description that its ranks were given."""
@@ -209,9 +211,15 @@ def newest_of_run(path: Path) -> str | None:
 
 
 @functools.lru_cache(maxsize=1)
-def _from_environment(value: str) -> ClusterInfo:
+def _from_environment(value: str, secrets: str) -> ClusterInfo:
     text = value if value.lstrip().startswith("{") else Path(value).read_text(encoding="utf-8")
-    return ClusterInfo.from_json(text)
+    info = ClusterInfo.from_json(text)
+    if not secrets:
+        return info
+    known = json.loads(secrets)
+    config = restored(info.trial._config, known["config"])
+    hparams = restored(info.trial.hparams, known["hparams"])
+    return dataclasses.replace(info, trial=dataclasses.replace(info.trial, _config=config, hparams=hparams))
 
 
 def get_cluster_info() -> ClusterInfo | None:
@@ -220,4 +228,4 @@ def get_cluster_info() -> ClusterInfo | None:
     The same object is returned each time while the environment stays the same.
     """
     value = os.environ.get(ENV_VAR)
-    return _from_environment(value) if value else None
+    return _from_environment(value, os.environ.get(SECRETS_VARIABLE, "")) if value else None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from trial_runtime._redaction import masked
+
 
 class InternalException(Exception):  # noqa: N818 - the names that code catches
     """A call that the runtime cannot answer in its present state."""
@@ -38,7 +40,7 @@ class InvalidConfigurationException(InvalidExperimentException):
     """The experiment config holds something that the runtime cannot use."""
 
     def __init__(self, config: dict[str, Any], message: str) -> None:
-        super().__init__(f"Invalid configuration ({config}): {message}.")
+        super().__init__(f"Invalid configuration ({masked(config)}): {message}.")
 
 
 class InvalidDeepSpeedConfigException(InvalidExperimentException):

@@ -210,7 +210,7 @@ def test_an_unknown_pick_is_refused_with_a_near_name() -> None:
         ("hyperparameters: {n: {type: const}}", "hyperparameters.n.val: None is not allowed"),
         (
             "environment: {environment_variables: {cdua: [A=1]}}",
-            "environment.environment_variables.cdua: ['A=1'] is not allowed: write a list of NAME=value "
+            "environment.environment_variables.cdua: ['A=<masked>'] is not allowed: write a list of NAME=value "
             "strings, or such lists under cpu, cuda, rocm (did",
         ),
         ("searcher: {max_length: true}", "searcher.max_length: True is not allowed"),
@@ -239,8 +239,11 @@ def test_an_unknown_pick_is_refused_with_a_near_name() -> None:
         ("resources: 2", "resources: 2 is not allowed: write a mapping"),
         ("optimizations: {aggregation_frequency: 0}", "optimizations.aggregation_frequency: 0 is not allowed"),
         ("optimizations: {mixed_precision: O1}", "optimizations.mixed_precision: 'O1' is not allowed: apex"),
-        ("environment: {environment_variables: {cpu: [A]}}", "environment.environment_variables: 'A' is not allowed"),
-        ("environment: {environment_variables: A=1}", "environment.environment_variables: 'A=1' is not allowed"),
+        (
+            "environment: {environment_variables: {cpu: [A]}}",
+            "environment.environment_variables: '<masked>' is not allowed",
+        ),
+        ("environment: {environment_variables: A=1}", "environment.environment_variables: 'A=<masked>' is not allowed"),
         ("checkpoint_storage: {type: s3}", "checkpoint_storage.bucket: is missing"),
         ("checkpoint_storage: {type: s3, bucket: b, access_key: a}", "access_key and secret_key go together"),
         ("checkpoint_storage: {type: gcs, bucket: b, prefix: ../a}", "checkpoint_storage.prefix: '../a'"),

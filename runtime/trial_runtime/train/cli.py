@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from trial_runtime._cluster_info import CLUSTER_INFO_FILE, ENV_VAR, TRUST_VARIABLE, ClusterInfo
-from trial_runtime._redaction import masked_words
+from trial_runtime._redaction import masked_command, masked_hparams, masked_words
 from trial_runtime._storage.remote import OPTIONS_VARIABLE
 from trial_runtime.train.config.errors import ConfigError
 from trial_runtime.train.config.run_plan import RunPlan
@@ -229,13 +229,13 @@ def _joined_plan(options: argparse.Namespace, size: int) -> RunPlan:
 
 def _rank_environment(plan: RunPlan) -> dict[str, str]:
     keys = {} if plan.storage.remote is None else {OPTIONS_VARIABLE: json.dumps(dict(plan.storage.remote.options))}
-    return {**plan.environment, **dict(plan.entrypoint.environment), **keys}
+    return {**plan.environment, **dict(plan.entrypoint.environment), **keys, **plan.secret_environment}
 
 
 def _print_plan(plan: RunPlan, run: RunDirectory | None = None) -> None:
     """Print what is going to run, and each field that is not acted on."""
     entry = plan.entrypoint
-    what = " ".join([entry.target, *entry.args])
+    what = " ".join(masked_command([entry.target, *entry.args]))
     processes = "1 process" if plan.slots == 1 else f"{plan.slots} processes"
     _print_line(
         f"{what} in {plan.context} on {processes}"
@@ -250,7 +250,7 @@ def _print_plan(plan: RunPlan, run: RunDirectory | None = None) -> None:
             "startup-hook.sh: not run, a cluster did in its containers: run 'source startup-hook.sh' before ds-train"
         )
     if run is None:
-        print(json.dumps({"hparams": plan.hparams}, indent=2, default=str))
+        print(json.dumps({"hparams": masked_hparams(plan.hparams)}, indent=2, default=str))
 
 
 def _resume_command(options: argparse.Namespace, run: RunDirectory) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from trial_runtime._redaction import masked
+from trial_runtime._redaction import masked, masked_hparams
 from trial_runtime.errors import InvalidCheckpointException, InvalidExperimentException
 from trial_runtime.pytorch._callback import PyTorchCallback
 from trial_runtime.pytorch._checkpoints import determined_format, restricted_load
@@ -226,7 +226,7 @@ class RunCheckpointer:
         return {
             "trial_type": type(self.strategy).__name__.replace("Strategy", "Trial"),
             "experiment_config": None if settings.exp_conf is None else jsonable(masked(settings.exp_conf)),
-            "hparams": jsonable(settings.hparams),
+            "hparams": None if settings.hparams is None else jsonable(masked_hparams(settings.hparams)),
             "trial_cls_spec": class_spec(kind),
             "is_trainer": True,
         }

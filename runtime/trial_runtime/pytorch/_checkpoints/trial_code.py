@@ -81,8 +81,8 @@ def save_code(trial_class: type, folder: Path, also: Iterable[Path] = ()) -> Non
 
 
 def _copy(path: Path, target: Path) -> None:
-    if path.suffix in _CONFIGS and b"checkpoint_storage" in (content := path.read_bytes()):
-        target.write_bytes(masked_file(content))  # an experiment config, with keys maybe
+    if path.suffix in _CONFIGS and path.stat().st_size <= _LARGEST_CONFIG:
+        target.write_bytes(masked_file(path.read_bytes()))  # an experiment config, with keys maybe
     else:
         shutil.copyfile(path, target)
 

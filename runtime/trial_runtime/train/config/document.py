@@ -11,6 +11,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.composer import ComposerError
 from ruamel.yaml.error import MantissaNoDotYAML1_1Warning, MarkedYAMLError, YAMLError
 
+from trial_runtime._redaction import masked_at
 from trial_runtime.train.config.errors import ConfigError
 
 
@@ -72,7 +73,7 @@ def split_assignment(option: str, text: str) -> tuple[str, Any]:
     try:
         return name.strip(), parse_yaml(value)
     except YAMLError as error:
-        raise ConfigError(f"{option} {text!r}: the value is not valid YAML: {_what(error)}") from error
+        raise ConfigError(f"{option} {name.strip()}=...: the value is not valid YAML: {_what(error)}") from error
 
 
 def assign(document: dict[str, Any], path: str, value: Any) -> None:
@@ -88,7 +89,8 @@ def assign(document: dict[str, Any], path: str, value: Any) -> None:
             node[name] = {}
         node = node[name]
         if not isinstance(node, dict):
-            raise ConfigError(f"--config {path}: {'.'.join(parents[:depth])!r} is {node!r}, which has no fields")
+            name = ".".join(parents[:depth])
+            raise ConfigError(f"--config {path}: {name!r} is {masked_at(name, node)!r}, which has no fields")
     node[last] = value
 
 
@@ -99,5 +101,5 @@ def _where(error: YAMLError) -> str:
 
 def _what(error: YAMLError) -> str:
     if isinstance(error, MarkedYAMLError) and error.problem:
-        return str(error.problem)
+        return str(error.problem).partition(" with value ")[0]  # of a field that is there twice: maybe a secret
     return str(error).splitlines()[0]

@@ -7,6 +7,8 @@ from typing import Any
 
 from ds_migrate.suggestions import closest
 
+from trial_runtime._redaction import masked_at
+
 
 class ConfigError(Exception):
     """The experiment config, or an option that changes it, cannot be run as it stands. The message is for the user."""
@@ -20,7 +22,7 @@ class Problems:
 
     def add(self, path: str, value: object, allowed: str) -> None:
         """Record that the field ``path`` holds ``value`` while only ``allowed`` is."""
-        self._lines.append(f"{path}: {shown(value)} is not allowed: {allowed}")
+        self._lines.append(f"{path}: {shown(masked_at(path, value))} is not allowed: {allowed}")
 
     def report(self, line: str) -> None:
         """Record a problem that is not about one value; start with the field it is about."""

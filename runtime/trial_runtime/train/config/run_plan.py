@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trial_runtime._cluster_info import FitDefaults, Length
-from trial_runtime._redaction import masked
+from trial_runtime._redaction import SECRETS_VARIABLE, masked, secrets_of
 from trial_runtime._storage.urls import CheckpointStorage, read_storage, section_of
 from trial_runtime.train.config import entrypoint, hparams, unsupported_fields
 from trial_runtime.train.config.errors import ConfigError, Problems, Section, as_integer, did_you_mean
@@ -60,6 +60,7 @@ class RunPlan:
         seed: None when the config names none; then one is drawn.
         storage: where checkpoints go; None: into the run directory.
         environment: variables for the ranks.
+        secrets: what is masked in ``document``, of the fields that a trial reads.
         notices: ``(field, what happens to it)`` for each field that is not acted on.
         assignment: the trial of a search that this is; None: a single run.
     """
@@ -79,9 +80,16 @@ class RunPlan:
     average_aggregated_gradients: bool
     max_restarts: int
     environment: dict[str, str]
+    secrets: list[list[Any]]
     debug: bool
     notices: list[tuple[str, str]]
     assignment: Assignment | None = None
+
+    @property
+    def secret_environment(self) -> dict[str, str]:
+        """Return the variable that gives ranks what is masked in the run's description."""
+        known = {"config": self.secrets, "hparams": secrets_of(self.hparams)}
+        return {SECRETS_VARIABLE: json.dumps(known)} if any(known.values()) else {}
 
 
 def make_plan(
@@ -165,6 +173,7 @@ def make_plan(
         average_aggregated_gradients=optimizations.average_aggregated_gradients,
         max_restarts=root.integer("max_restarts", 0),
         environment=_environment(root.section("environment"), accelerator),
+        secrets=secrets_of(document),
         debug=root.boolean("debug", False),
         notices=[] if assignment is not None else list(unsupported_fields.notices(document)),
         assignment=assignment,

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import IO
 
 from trial_runtime._cluster_info import ClusterInfo, RunInfo, TrialInfo, newest_checkpoint
+from trial_runtime._redaction import masked_hparams
 from trial_runtime._whole_file import write_whole
 from trial_runtime.train.config.errors import ConfigError
 from trial_runtime.train.config.run_plan import RunPlan
@@ -133,7 +134,7 @@ def describe(plan: RunPlan, run: RunDirectory, given_checkpoint: str | None) -> 
             trial_id=run.number if assigned is None else assigned.trial,
             experiment_id=run.number if assigned is None else assigned.experiment,
             trial_seed=run.seed,
-            hparams=plan.hparams,
+            hparams=masked_hparams(plan.hparams),
             _config=plan.document,
             _debug=plan.debug,
         ),
