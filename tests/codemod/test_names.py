@@ -43,7 +43,6 @@ OLDER = {
 PENDING = {
     f"tests/{name}.py"
     for name in [
-        "runtime/test_client",
         "runtime/test_create",
         "runtime/test_torch_batch_process",
         "runtime/test_transformers_callback",
@@ -154,6 +153,16 @@ def test_what_the_table_provides_was_determined_s_or_that_of_an_older_release() 
 
 def cannot_import(name: str) -> bool:
     return any(name == module or name.startswith(f"{module}.") for module in CANNOT_IMPORT)
+
+
+def test_the_page_of_differences_has_the_table() -> None:
+    found = importlib.util.spec_from_file_location("docs_names", ROOT / "docs/names.py")
+    assert found is not None and found.loader is not None
+    names = importlib.util.module_from_spec(found)
+    found.loader.exec_module(names)
+    page = names.PAGE.read_text(encoding="utf-8")
+    assert page == names.with_table(page), "run: python docs/names.py"
+    assert "`download_gcs_blob_with_backoff`" in page
 
 
 def test_names_that_wait_for_their_counterpart_have_no_tests_yet() -> None:

@@ -179,3 +179,83 @@ def test_a_program_that_is_stopped_saves_and_resumes(slots: int, tmp_path: Path)
     mean = 0.1 * (1 + slots) / 2
     assert program.reports("training")[-1][1]["weight"] == pytest.approx((last + 3) * mean, rel=1e-4)
     assert program.status() == "completed"
+
+
+TRIAL = """
+import torch
+from determined.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext
+
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 16
+    def __getitem__(self, index):
+        return torch.full((2,), float(index % 4)), torch.tensor([float(index % 4)])
+
+class LineTrial(PyTorchTrial):
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        self.context = context
+        self.model = context.wrap_model(torch.nn.Linear(2, 1))
+        self.optimizer = context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=context.get_hparam("lr")))
+    def build_training_data_loader(self):
+        return DataLoader(Data(), batch_size=self.context.get_per_slot_batch_size())
+    build_validation_data_loader = build_training_data_loader
+    def train_batch(self, batch, epoch_idx, batch_idx):
+        loss = torch.nn.functional.mse_loss(self.model(batch[0]), batch[1])
+        self.context.backward(loss)
+        self.context.step_optimizer(self.optimizer)
+        return {"loss": loss}
+    def evaluate_batch(self, batch):
+        return {"val_loss": torch.nn.functional.mse_loss(self.model(batch[0]), batch[1])}
+"""
+TRAINING = """
+name: line
+entrypoint: model_def:LineTrial
+hyperparameters: {lr: 0.05, global_batch_size: 4}
+searcher: {name: single, metric: val_loss, max_length: {batches: 6}}
+min_validation_period: {batches: 2}
+min_checkpoint_period: {batches: 2}
+checkpoint_policy: all
+reproducibility: {experiment_seed: 7}
+"""
+# What scripts for inference call, in both spellings that are met: a client's functions, and a Determined object.
+INFERENCE = """
+import os
+import sys
+import torch
+from determined.experimental import Determined, client
+from determined.pytorch import load_trial_from_checkpoint_path
+
+client.login(master=os.getenv("DET_MASTER", "localhost"))
+best = client.get_experiment(os.getenv("EXPERIMENT_ID", "1")).top_checkpoint()
+trial = Determined().get_trial(1).top_checkpoint(sort_by="val_loss", smaller_is_better=True).load()
+path = best.download("best")
+again = load_trial_from_checkpoint_path(path)
+inputs = torch.ones(1, 2)
+assert torch.equal(trial.model(inputs), again.model(inputs))
+metrics = best.training.validation_metrics["avgMetrics"]
+print("RESULT", best.uuid, best.metadata["steps_completed"], metrics["val_loss"], trial.model(inputs).item())
+"""
+
+
+def test_an_inference_script_loads_the_best_checkpoint_unchanged(tmp_path: Path) -> None:
+    (tmp_path / "model_def.py").write_text(textwrap.dedent(TRIAL))
+    (tmp_path / "train.yaml").write_text(TRAINING)
+    (tmp_path / "infer.py").write_text(textwrap.dedent(INFERENCE))
+    (tmp_path / "infer.yaml").write_text("name: infer\nentrypoint: python3 infer.py\n")
+    kept = {name: value for name, value in os.environ.items() if name not in (ENV_VAR, "RANK", "WORLD_SIZE")}
+    outputs = []
+    for config in ("train.yaml", "infer.yaml", "infer.yaml"):  # the second start finds the copy of the first
+        done = subprocess.run(
+            [forked_python(), "-m", "trial_runtime.train", config],
+            cwd=tmp_path, env={**kept, "CUDA_VISIBLE_DEVICES": ""}, capture_output=True, text=True, timeout=200,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        outputs.append(done.stdout + done.stderr)
+    reports = [json.loads(line) for line in (tmp_path / "runs/line-1/metrics.jsonl").read_text().splitlines()]
+    values = {one["steps_completed"]: one["metrics"]["val_loss"] for one in reports if one["group"] == "validation"}
+    best = min(values, key=values.__getitem__)
+    results = [next(line for line in output.splitlines() if "RESULT" in line) for output in outputs[1:]]
+    words = results[0].split("RESULT ")[1].split()
+    assert words[0].startswith(f"{best:08d}-")
+    assert (int(words[1]), float(words[2])) == (best, values[best])
+    assert results[0].split("RESULT")[1] == results[1].split("RESULT")[1]

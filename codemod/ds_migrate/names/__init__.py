@@ -1,4 +1,4 @@
-"""The one table of the names of Determined's library, and what becomes of each.
+"""The one table of the names of Determined's library, with a verdict for each.
 
 The codemod decides by it, the runtime takes its messages from it, and ``docs/differences.md`` and the tests are made
 from it. It imports neither torch nor determined::

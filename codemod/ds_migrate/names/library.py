@@ -95,6 +95,32 @@ ROWS: list[Row] = [
         "list_users list_workspaces remove_oauth_client whoami",
         _CLIENT, _USERS,
     ),
+    *refused(
+        "determined.experimental.client",
+        " ".join(
+            f"Determined.{name}"
+            for name in [
+                *("add_oauth_client", "create_user", "create_workspace", "delete_workspace", "get_session_username"),
+                *("get_user_by_id", "get_user_by_name", "get_workspace", "list_oauth_clients", "list_users"),
+                *("list_workspaces", "remove_oauth_client", "whoami"),
+            ]
+        ),
+        _CLIENT, _USERS,
+    ),
+    *refused(
+        "determined.experimental.client",
+        "Experiment.activate Experiment.cancel Experiment.kill Experiment.pause Trial.kill",
+        _CLIENT, "stop a run with Ctrl-C or SIGTERM, and resume it with ds-train --run-dir",
+    ),
+    *refused(
+        "determined.experimental.client",
+        "Checkpoint.get_pachyderm_commit Checkpoint.remove_files Experiment.add_label Experiment.archive "
+        "Experiment.delete Experiment.delete_tensorboard_files Experiment.download_code "
+        "Experiment.get_pachyderm_config Experiment.move_to_project Experiment.remove_label "
+        "Experiment.set_description Experiment.set_labels Experiment.set_name Experiment.set_notes "
+        "Experiment.unarchive",
+        _CLIENT, "there is no master that keeps it; change or read the files of the run directory",
+    ),
     *provided(
         "determined.common.experimental",
         "Checkpoint Determined Experiment ExperimentReference OrderBy TrainingMetrics Trial TrialMetrics TrialOrderBy "

@@ -1,1 +1,37 @@
-"""The part of ``determined.experimental`` that needs no cluster: :mod:`trial_runtime.experimental.client`."""
+"""Determined's client over the runs on this machine: :mod:`trial_runtime.experimental.client`."""
+
+from trial_runtime.experimental import client
+from trial_runtime.experimental._experiment import ExperimentReference
+from trial_runtime.experimental._trial import TrialReference
+from trial_runtime.experimental.client import (
+    Checkpoint,
+    Determined,
+    Experiment,
+    Model,
+    ModelOrderBy,
+    ModelSortBy,
+    ModelVersion,
+    OrderBy,
+    Project,
+    Trial,
+    TrialOrderBy,
+    TrialSortBy,
+)
+
+__all__ = [
+    "Checkpoint",
+    "Determined",
+    "Experiment",
+    "ExperimentReference",
+    "Model",
+    "ModelOrderBy",
+    "ModelSortBy",
+    "ModelVersion",
+    "OrderBy",
+    "Project",
+    "Trial",
+    "TrialOrderBy",
+    "TrialReference",
+    "TrialSortBy",
+    "client",
+]

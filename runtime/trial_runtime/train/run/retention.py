@@ -13,7 +13,7 @@ from pathlib import Path
 
 from trial_runtime._cluster_info import ClusterInfo, newest_checkpoint
 from trial_runtime._run_metrics import validation_values
-from trial_runtime._storage.remote import Location, call, with_environment_options
+from trial_runtime._storage.remote import call, with_environment_options
 
 _MANIFEST = "manifest.json"
 logger = logging.getLogger("trial_runtime.train")
@@ -46,7 +46,9 @@ def remove_superseded(info: ClusterInfo, protected: Collection[str] = ()) -> lis
         )
         return []
     directory = Path(info.run.checkpoint_directory)
-    storage, there, batches = _checkpoints(info)
+    batches = checkpoints_in(directory, info.run.storage)
+    storage = None if info.run.storage is None else with_environment_options(info.run.storage)
+    there: dict[str, int] = {} if storage is None else call(storage, "batches")
     found = sorted(batches, key=batches.__getitem__)
     judged = [name for _, name in judged_checkpoints(info)]
     kept = {*protected, *judged[: best or 0], *found[len(found) - (latest or 0) :], _newest(directory, found)}
@@ -66,24 +68,30 @@ def judged_checkpoints(info: ClusterInfo) -> list[tuple[float, str]]:
     Of equally good ones the earlier, as the policy "best" keeps the first.
     """
     metrics = validation_values(info.run.metrics_path, info.run.searcher_metric)
-    _, _, batches = _checkpoints(info)
+    batches = checkpoints_in(Path(info.run.checkpoint_directory), info.run.storage)
     sign = 1 if info.run.smaller_is_better else -1
     validated = [name for name in sorted(batches, key=batches.__getitem__) if batches[name] in metrics]
     return sorted(((sign * metrics[batches[name]], name) for name in validated), key=lambda pair: pair[0])
 
 
-def _checkpoints(info: ClusterInfo) -> tuple[Location | None, Collection[str], dict[str, int]]:
-    """Return the remote storage, the names of the checkpoints there, and the batches of each that is here or there.
+def checkpoints_in(directory: Path, storage: str | None) -> dict[str, int]:
+    """Return the batches of each checkpoint that is in a directory or in a remote storage, by name.
 
     They are in the order of writing; of those at the same batch (after a restart) those that are here are later.
+
+    Args:
+        directory: the checkpoint directory of a run.
+        storage: URL of the remote storage; None without one.
+
+    Raises:
+        CheckpointStorageError: the remote storage does not answer.
     """
-    storage = None if info.run.storage is None else with_environment_options(info.run.storage)
-    there: dict[str, int] = {} if storage is None else call(storage, "batches")
-    here = [folder for folder in Path(info.run.checkpoint_directory).iterdir() if (folder / _MANIFEST).is_file()]
+    there: dict[str, int] = {} if storage is None else call(with_environment_options(storage), "batches")
+    here = [file.parent for file in directory.glob(f"*/{_MANIFEST}") if not file.parent.name.startswith(".")]
     here.sort(key=lambda folder: folder.stat().st_mtime)
     names = [*sorted(set(there) - {folder.name for folder in here}), *(folder.name for folder in here)]
     batches = {**there, **{folder.name: _batches(folder) for folder in here}}
-    return storage, there, {name: batches[name] for name in names}
+    return {name: batches[name] for name in names}
 
 
 def _newest(directory: Path, found: list[str]) -> str | None:
