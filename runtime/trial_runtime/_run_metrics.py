@@ -19,11 +19,13 @@ class Report:
         group: ``training`` or ``validation``, or as a Core API program names it.
         batches: trained until then.
         metrics: by name.
+        batch_metrics: for training, those of each batch since the report before; None where they were not reported.
     """
 
     group: str
     batches: int
     metrics: dict[str, Any]
+    batch_metrics: list[dict[str, Any]] | None = None
 
     def number(self, name: str) -> float | None:
         """Return a metric as a number, NaN and infinities included; None where it is none."""
@@ -46,11 +48,11 @@ def read_reports(path: Path, group: str | None = None) -> list[Report]:
     for line in lines:
         try:
             report = json.loads(line)
-            made = Report(str(report["group"]), int(report["steps_completed"]), dict(report["metrics"]))
+            group_of, batches, metrics = str(report["group"]), int(report["steps_completed"]), dict(report["metrics"])
         except (ValueError, KeyError, TypeError):  # the last line of a run that was killed
             continue
-        if group in (None, made.group):
-            found.append(made)
+        if group in (None, group_of):
+            found.append(Report(group_of, batches, metrics, report.get("batch_metrics")))
     return found
 
 

@@ -65,6 +65,9 @@ DIFFERENCES = {
     "Lengths of an experiment config that the conversion divided": [
         "pytorch.deepspeed: DeepSpeedTrialContext.get_experiment_config",
     ],
+    "`load_trial_from_checkpoint_path(trust_checkpoint=True)`": [
+        "pytorch: load_trial_from_checkpoint_path",
+    ],
     "explains what is wrong with the checkpoint": [
         "errors: InvalidCheckpointException.__init__, CheckpointNotFound.__init__",
     ],

@@ -55,16 +55,14 @@ class ValidationMetrics(TrialMetrics):
 
 def metrics_of(path: Path, trial_id: int, group: str) -> Iterator[TrialMetrics]:
     """Yield the reports of a group in a run's ``metrics.jsonl``, in the order of writing."""
-    for report in read_reports(path):
-        if report["group"] != group:
-            continue
+    for report in read_reports(path, group):
         facts: dict[str, Any] = {
             "trial_id": trial_id,
             "trial_run_id": 1,
-            "steps_completed": report["steps_completed"],
+            "steps_completed": report.batches,
             "end_time": None,
-            "metrics": report["metrics"],
-            "batch_metrics": report.get("batch_metrics"),
+            "metrics": report.metrics,
+            "batch_metrics": report.batch_metrics,
         }
         if group == "training":
             yield TrainingMetrics(**facts)

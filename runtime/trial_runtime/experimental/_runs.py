@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from trial_runtime._cluster_info import CLUSTER_INFO_FILE, ClusterInfo, get_cluster_info
-
-_RUN, _SEARCH = "run.json", "search.json"
+from trial_runtime._cluster_info import ClusterInfo, get_cluster_info
+from trial_runtime.train.history.records import RUN_FILE, SEARCH_FILE, read_run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Run:
     @property
     def status(self) -> str:
         """Return ``running``, ``completed``, ``failed`` or ``stopped``; ``failed`` for one that was killed."""
-        status = str(_read(self.path / _RUN).get("status", "failed"))
+        status = str(_read(self.path / RUN_FILE).get("status", "failed"))
         return "failed" if status == "running" and not self._is_locked() else status
 
     def _is_locked(self) -> bool:
@@ -76,7 +75,7 @@ class Group:
         """Return the number of the experiment."""
         if self.runs:
             return self.runs[0].info.trial.experiment_id
-        return int(_read(self.path / _SEARCH).get("number", 0))
+        return int(_read(self.path / SEARCH_FILE).get("number", 0))
 
     @property
     def has_checkpoints(self) -> bool:
@@ -86,8 +85,8 @@ class Group:
     @property
     def status(self) -> str:
         """Return the status of the search, or of its only run."""
-        if (self.path / _SEARCH).is_file():
-            return str(_read(self.path / _SEARCH).get("status", "failed"))
+        if (self.path / SEARCH_FILE).is_file():
+            return str(_read(self.path / SEARCH_FILE).get("status", "failed"))
         return self.runs[0].status
 
 
@@ -154,7 +153,7 @@ def _only(matching: list[_Found], kind: str, given: object, all_paths: list[Path
 
 
 def _group(path: Path) -> Group | None:
-    if (path / _SEARCH).is_file():
+    if (path / SEARCH_FILE).is_file():
         runs = [run_in(trial) for trial in sorted((path / "trials").glob("*")) if trial.is_dir()]
         return Group(path, tuple(run for run in runs if run is not None))
     run = run_in(path)
@@ -163,12 +162,8 @@ def _group(path: Path) -> Group | None:
 
 def run_in(path: Path) -> Run | None:
     """Return the run in a directory; None when there is none, or it has not started."""
-    if not (path / _RUN).is_file():
-        return None
-    try:
-        return Run(path, ClusterInfo.from_json((path / CLUSTER_INFO_FILE).read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    record = read_run(path)
+    return None if record is None or record.info is None else Run(path, record.info)
 
 
 def _read(path: Path) -> dict[str, Any]:

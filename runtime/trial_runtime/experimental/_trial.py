@@ -59,8 +59,8 @@ class Trial:
         groups = {"training": "avg_metrics", "validation": "validation_metrics"}
         found: dict[str, Any] = {}
         for report in read_reports(self._run.metrics_path):
-            group = found.setdefault(groups.get(report["group"], report["group"]), {})
-            group.update({name: {"last": value} for name, value in report["metrics"].items()})
+            group = found.setdefault(groups.get(report.group, report.group), {})
+            group.update({name: {"last": value} for name, value in report.metrics.items()})
         return found
 
     def list_checkpoints(
@@ -203,8 +203,7 @@ class Trial:
 
     def _validations(self) -> dict[int, dict[str, Any]]:
         """Return the validation metrics by batches trained; a later report at the same batch counts."""
-        reports = [report for report in read_reports(self._run.metrics_path) if report["group"] == "validation"]
-        return {int(report["steps_completed"]): report["metrics"] for report in reports}
+        return {report.batches: report.metrics for report in read_reports(self._run.metrics_path, "validation")}
 
     def __repr__(self) -> str:
         return f"Trial(id={self.id}, path={str(self._run.path)!r})"
