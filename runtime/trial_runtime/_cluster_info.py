@@ -51,7 +51,8 @@ class Length:
 class FitDefaults:
     """Defaults of ``Trainer.fit()`` from the experiment config, for arguments that its caller left unset.
 
-    The names are those of ``fit()``'s parameters. None: not in the config.
+    The names are those of ``fit()``'s parameters, but for the last two, which Determined had not: whether to end a run
+    that diverged, and after how many validations without improvement to end one. None: not in the config.
     """
 
     max_length: Length | None = None
@@ -62,6 +63,8 @@ class FitDefaults:
     step_zero_validation: bool | None = None
     profiling_enabled: bool | None = None
     test_mode: bool = False
+    stop_on_nan: bool = False
+    early_stopping: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)

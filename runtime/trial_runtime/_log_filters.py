@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,6 +34,13 @@ def expect_cpu(devices: Path = Path("/dev")) -> None:
     """
     if not _has_visible_accelerator(devices):
         logging.getLogger(_LOGGER).addFilter(_no_accelerator_filter)
+
+
+def log_to_stderr() -> None:
+    """Have DeepSpeed log to stderr, as every logger does by default; stdout is for what the trial prints."""
+    for handler in logging.getLogger(_LOGGER).handlers:
+        if isinstance(handler, logging.StreamHandler) and handler.stream in (sys.stdout, sys.__stdout__):
+            handler.setStream(sys.stderr)
 
 
 @contextlib.contextmanager

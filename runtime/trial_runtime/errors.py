@@ -70,6 +70,10 @@ class CheckpointStorageError(RuntimeError):
     """The remote storage of checkpoints could not be used; the message has the reason, without secrets."""
 
 
+class TrainingDivergedError(RuntimeError):
+    """Training was ended because its loss was NaN or infinite, as ``ds-train --stop-on-nan`` asks."""
+
+
 class InvalidHP(Exception):  # noqa: N818 - the name that trials raise
     """Raised by a trial: this combination of hyperparameters cannot be trained."""
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from trial_runtime.commands import train, verify
+from trial_runtime.train.cli import main
 
 CONFIG = """
 entrypoint: model_def:Trial
@@ -99,3 +100,19 @@ def test_wrong_usage_is_exit_code_2(
     if message is not None:
         assert message in capsys.readouterr().err
     assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ("sercher.max_length.batches=2", "--config sercher: there is no such field (did you mean 'searcher'?)"),
+        ("searcher.max_lenght=2", "--config searcher.max_lenght: there is no such field (did you mean 'max_length'?)"),
+        ("bf16=1", "--config bf16: there is no such field"),
+    ],
+)
+def test_field_that_is_typed_and_unknown_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: str, message: str
+) -> None:
+    (tmp_path / "c.yaml").write_text("entrypoint: model_def:T\nsearcher: {name: single, max_length: 1}\n")
+    assert main([str(tmp_path / "c.yaml"), "--dry-run", "--config", change]) == 2
+    assert message in capsys.readouterr().err

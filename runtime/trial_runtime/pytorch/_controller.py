@@ -15,6 +15,8 @@ from trial_runtime.pytorch._loop.pytorch_strategy import PyTorchStrategy
 from trial_runtime.pytorch._loop.strategy import Strategy
 from trial_runtime.pytorch._loop.throughput import Throughput
 from trial_runtime.pytorch._loop.training_loop import FitPlan, TrainingLoop
+from trial_runtime.pytorch._reporting.divergence import DivergenceSink
+from trial_runtime.pytorch._reporting.early_stopping import EarlyStoppingSink
 from trial_runtime.pytorch._reporting.progress_bar import ProgressBar, find_bar_terminal
 from trial_runtime.pytorch._reporting.sinks import JsonLinesSink, LoggingSink, MetricsSink, TensorBoardSink
 from trial_runtime.pytorch._train_units import Batch, TrainUnit
@@ -73,7 +75,9 @@ class TrialController:
         self._throughput = Throughput(self.context._progress, plan.length, self._samples)
         terminal = find_bar_terminal() if self.context.distributed.rank == 0 else None
         self._bar = None if terminal is None else ProgressBar(self._throughput, terminal)
-        checkpointer = RunCheckpointer(self._strategy, store, policy, self._sinks())
+        stop_on_nan = bool(settings.info and settings.info.run.fit.stop_on_nan)
+        self._divergence = DivergenceSink(self._throughput, self._request_stop if stop_on_nan else None)
+        checkpointer = RunCheckpointer(self._strategy, store, policy, self._sinks(policy))
         self._loop = TrainingLoop(self._strategy, plan, checkpointer, self._throughput)
 
     @classmethod
@@ -91,17 +95,25 @@ class TrialController:
         """Train until the length is reached, or a stop is requested."""
         with self._bar.shown() if self._bar is not None else contextlib.nullcontext():
             self._loop.run()
+        self._divergence.finish()
+
+    def _request_stop(self) -> None:
+        self.context.set_stop_requested(True)
 
     def _samples(self) -> int | None:
         """Return the samples that all ranks have trained in this process; None when the trial cannot count them."""
         data = self._loop.data
         return None if data is None or data.samples is None else data.samples * self._strategy.shard.size
 
-    def _sinks(self) -> list[MetricsSink]:
+    def _sinks(self, policy: CheckpointPolicy) -> list[MetricsSink]:
         context = self.context
         if context.distributed.rank != 0:
             return []
-        sinks: list[MetricsSink] = [*context._sinks, LoggingSink(self._throughput)]
+        sinks: list[MetricsSink] = [*context._sinks, LoggingSink(self._throughput), self._divergence]
+        info, path = context._settings.info, context._settings.metrics_path
+        if info is not None and (patience := info.run.fit.early_stopping) and policy.metric is not None:
+            stop = self._request_stop
+            sinks.append(EarlyStoppingSink(patience, policy.metric, policy.smaller_is_better, stop, path))
         if self._bar is not None:
             sinks.append(self._bar)
         if context._settings.metrics_path is not None:

@@ -89,6 +89,15 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--assignment", type=Path, help=argparse.SUPPRESS)  # the trial of a search, by its ds-train
     made.add_argument("--test", action="store_true", help="train and validate one batch")
+    made.add_argument(
+        "--stop-on-nan", action="store_true", help="end with exit code 1 once the loss is NaN or infinite"
+    )
+    made.add_argument(
+        "--stop-after-no-better",
+        type=_positive,
+        metavar="N",
+        help="end after N validations in a row without a better searcher.metric (in the config: early_stopping: N)",
+    )
     made.add_argument("--dry-run", action="store_true", help="check the config and show the plan; run nothing")
     made.add_argument(
         "--check",
@@ -99,6 +108,13 @@ def parser() -> argparse.ArgumentParser:
     # The deepspeed launcher appends it; the environment has it too.
     made.add_argument("--local_rank", "--local-rank", help=argparse.SUPPRESS)
     return made
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number}: write a number of at least 1")
+    return number
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -24,6 +24,7 @@ from trial_runtime.pytorch.deepspeed._trainer import Trainer, init
 from trial_runtime.pytorch.deepspeed._trial import DeepSpeedTrial
 
 apply_to_process()
+_log_filters.log_to_stderr()
 
 __all__ = [
     "AttrDict",

@@ -99,6 +99,7 @@ def make_plan(
     *,
     picks: Mapping[str, Any] | None = None,
     test_mode: bool = False,
+    stop_on_nan: bool = False,
     accelerator: str = "cpu",
     assignment: Assignment | None = None,
 ) -> RunPlan:
@@ -110,6 +111,7 @@ def make_plan(
         context: the context directory.
         picks: hyperparameters given on the command line, by dotted name.
         test_mode: train and validate one batch; no length is needed then.
+        stop_on_nan: end a run whose loss is NaN or infinite.
         accelerator: ``"cpu"`` or ``"cuda"``: which of the ``environment_variables`` hold.
         assignment: the trial of a search that is run: its hyperparameters, seed and length.
 
@@ -154,7 +156,11 @@ def make_plan(
         else None,
         step_zero_validation=_optional_boolean(root, "perform_initial_validation"),
         test_mode=test_mode,
+        stop_on_nan=stop_on_nan,
+        early_stopping=root.optional_integer("early_stopping", minimum=1),
     )
+    if fit.early_stopping is not None and searcher.text("metric") is None:
+        problems.report("early_stopping: needs searcher.metric, the validation metric that it compares")
     plan = RunPlan(
         name=root.text("name") or _name_from(entry),
         context=context,

@@ -19,7 +19,7 @@ USED = frozenset(
         "name", "entrypoint", "hyperparameters", "data", "searcher", "resources", "records_per_epoch",
         "min_validation_period", "min_checkpoint_period", "scheduling_unit", "perform_initial_validation",
         "checkpoint_policy", "checkpoint_storage", "reproducibility", "max_restarts", "environment", "optimizations",
-        "debug",
+        "debug", "early_stopping",
     }
 )  # fmt: skip
 
@@ -125,13 +125,23 @@ _SECTIONS: Mapping[str, frozenset[str]] = {
 }
 
 
+_UNKNOWN = "unknown field, ignored"
+
+
+def unknown(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield ``(field, did you mean)`` for each field that no experiment config has."""
+    for field, note in notices(document):
+        if note.startswith(_UNKNOWN):
+            yield field, note.removeprefix(_UNKNOWN)
+
+
 def notices(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield ``(field, notice)`` for each field of the config that is not acted on, in the config's order."""
     for name, value in document.items():
         if name in IGNORED and value is not None:
             yield name, IGNORED[name]
         elif name not in USED:
-            yield str(name), f"unknown field, ignored{did_you_mean(str(name), USED | IGNORED.keys())}"
+            yield str(name), _UNKNOWN + did_you_mean(str(name), USED | IGNORED.keys())
         elif name in _SECTIONS and isinstance(value, Mapping):
             yield from _section(name, value)
 
@@ -145,4 +155,4 @@ def _section(section: str, values: Mapping[str, Any]) -> Iterator[tuple[str, str
         if path in IGNORED and value is not None:
             yield path, IGNORED[path]
         elif name not in known:
-            yield path, f"unknown field, ignored{did_you_mean(str(name), known)}"
+            yield path, _UNKNOWN + did_you_mean(str(name), known)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib.util
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from trial_runtime._cluster_info import CLUSTER_INFO_FILE, ClusterInfo, newest_c
 from trial_runtime._redaction import masked_text
 from trial_runtime._storage.remote import Location, call, is_url
 from trial_runtime.errors import CheckpointStorageError
+from trial_runtime.train.config import unsupported_fields
 from trial_runtime.train.config.context_directory import context_of
 from trial_runtime.train.config.document import assign, load, split_assignment
 from trial_runtime.train.config.errors import ConfigError
@@ -38,6 +40,9 @@ def plan_from(options: argparse.Namespace) -> RunPlan:
     document = load(options.config)
     for text in options.settings:
         assign(document, *split_assignment("--config", text))
+    check_changes(options.settings)
+    if options.stop_after_no_better is not None:
+        assign(document, "early_stopping", options.stop_after_no_better)
     if options.slots is not None:
         assign(document, "resources.slots_per_trial", options.slots)
     context = context_directory(options, document)
@@ -48,9 +53,23 @@ def plan_from(options: argparse.Namespace) -> RunPlan:
         context,
         picks=picks,
         test_mode=options.test,
+        stop_on_nan=options.stop_on_nan,
         accelerator=_accelerator(document),
         assignment=None if options.assignment is None else Assignment.read(options.assignment),
     )
+
+
+def check_changes(settings: Sequence[str]) -> None:
+    """Refuse fields of ``--config`` that do not exist: a misspelt one would train something else.
+
+    Raises:
+        ConfigError: one does not exist.
+    """
+    changes: dict[str, Any] = {}
+    for text in settings:
+        assign(changes, *split_assignment("--config", text))
+    for field, note in unsupported_fields.unknown(changes):
+        raise ConfigError(f"--config {field}: there is no such field{note}")
 
 
 def context_directory(options: argparse.Namespace, document: dict[str, Any]) -> Path:

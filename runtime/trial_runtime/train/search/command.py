@@ -26,7 +26,7 @@ from trial_runtime.train.config.run_plan import RunPlan, make_plan
 from trial_runtime.train.config.searcher import is_search, read_search
 from trial_runtime.train.requirements import missing_runtime
 from trial_runtime.train.run.paths import relative_path
-from trial_runtime.train.run.prepare import context_directory
+from trial_runtime.train.run.prepare import check_changes, context_directory
 from trial_runtime.train.run.run_directory import SUPERVISED_SEARCH, make_directory
 from trial_runtime.train.search.assignment import Assignment
 from trial_runtime.train.search.directory import SearchDirectory, SearchRecord
@@ -50,7 +50,10 @@ def search_document(options: argparse.Namespace) -> dict[str, Any] | None:
     """
     if options.assignment is not None:
         return None
+    check_changes(options.settings)
     document = load(options.config)
+    if options.stop_after_no_better is not None:
+        assign(document, "early_stopping", options.stop_after_no_better)
     for text in options.settings:
         assign(document, *split_assignment("--config", text))
     searcher = document.get("searcher")
@@ -218,7 +221,11 @@ class SearchCommand:
         changes = list(self._options.settings)
         if "max_restarts" not in self._document:
             changes.append(f"max_restarts={_DEFAULT_RESTARTS}")
+        if "early_stopping" in self._document:
+            changes.append(f"early_stopping={self._document['early_stopping']}")
         command = ds_train_command(str(self._options.config.resolve()), str(self._context), changes)
+        if self._options.stop_on_nan:
+            command.append("--stop-on-nan")
         environment = {SUPERVISED_SEARCH: str(os.getpid()), **places.environment}
         return Runner(directory, command, places.count, places.devices, environment)
 
