@@ -16,6 +16,15 @@ MOVED = {
 }
 
 
+# Packages of Determined's library, and where the runtime has what is in them.
+LIBRARY = {"determined": "", "determined_common": "common"}
+
+
+def in_library(name: str) -> bool:
+    """Return whether a dotted name is one of Determined's library."""
+    return name.split(".")[0] in LIBRARY
+
+
 @dataclass(frozen=True)
 class Target:
     """``package`` replaces the prefix ``determined``; ``ships_helpers``: whether the runtime's own extras exist."""
@@ -26,7 +35,9 @@ class Target:
     def module(self, name: str) -> str:
         """``determined.pytorch`` in this target's spelling."""
         head, dot, rest = name.partition(".")
-        return f"{self.package}{dot}{rest}" if head == "determined" else name
+        if head == "determined":
+            return f"{self.package}{dot}{rest}"
+        return f"{self.package}.{LIBRARY[head]}{dot}{rest}" if self.ships_helpers and head in LIBRARY else name
 
     def has(self, qualified: str) -> bool:
         """Return whether the target has a name of Determined's library."""

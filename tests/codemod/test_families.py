@@ -246,6 +246,28 @@ def test_a_script_that_only_submits_to_a_cluster_is_left_alone(tmp_path: Path) -
     assert_converted(report, before, tmp_path, {"model_def.py"})
 
 
+USERS = {
+    "inference": "import torch\nfrom determined.experimental import client\nfrom model_def import Net\n\n"
+    "path = client.get_experiment(1).top_checkpoint().download()\n",
+    "a Core API program": "import determined as det\nfrom model_def import Net\n\nwith det.core.init() as context:\n"
+    "    context.train.report_progress(1.0)\n",
+    "a trial that is loaded": "from determined.pytorch import load_trial_from_checkpoint_path\n"
+    "from model_def import Net\n\nload_trial_from_checkpoint_path('c')\n",
+}
+
+
+@pytest.mark.parametrize("source", USERS.values(), ids=list(USERS))
+def test_a_file_that_only_uses_the_trials_module_stays_and_need_not_be_named(source: str, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    before = tree(folder, {"model_def.py": WHOLE, "use.py": source, "net.py": NET})
+    assert_converted(examples.run(folder / "model_def.py", folder / "net.py"), before, folder, {"model_def.py"})
+    (folder / "model_def.py").write_text(WHOLE)
+    report = examples.run(folder)
+    (used,) = (file for file in report.files if file.path.name == "use.py")
+    assert {finding.code for finding in used.findings} <= {"DSM016", "DSM017"}
+    assert not used.to_write
+
+
 SPLIT = {
     "base.py": BASE.format(net="net"),
     "derived.py": DERIVED.format(imports="from base import BaseTrial", base="BaseTrial"),

@@ -180,15 +180,10 @@ IMPORTS = {
               "from determined.experimental import core_v2\nimport determined.common.api\n"),
         ("class MyTrial(DeepSpeedTrial):",), ("determined.experimental", "determined.common"),
     ),
-    "a name that is not there, used": Idiom(
+    "the other packages of the library": Idiom(
         trial("from determined.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext\n"
-              "from determined.experimental import core_v2\n\ncore_v2.init()\n"),
-        blocked=("DSM101", "determined.experimental.core_v2"),
-    ),
-    "a module that is not there, used": Idiom(
-        trial("from determined.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext\n"
-              "import determined.common.api\n\ndetermined.common.api.login()\n"),
-        blocked=("DSM101", "determined.common.api"),
+              "from determined_common import check\n\ncheck.true(1 == 1)\n"),
+        ("from trial_runtime.common import check",),
     ),
     "cluster information": Idiom(
         trial("import determined as det\nfrom determined.pytorch import DataLoader, PyTorchTrial, "

@@ -17,6 +17,7 @@ from ds_migrate.rules.codes import Code
 _LISTED = 5  # files that still need determined are named one by one up to here
 # A trial by its name, outside of its own methods; a batch that is wrapped already is none.
 _BATCH_CALL = re.compile(rb"\b\w*(?i:trial)\.(?:train_batch|evaluate_batch)\((?!\s*(?:iter\(|\w*iter\b|self\b))")
+_SUBMITS = re.compile(rb"\bcreate(_experiment)?\(")
 _STATUS = {
     "deepspeed": TrialStatus.ALREADY_DEEPSPEED,
     "old-api": TrialStatus.BLOCKED,
@@ -57,12 +58,14 @@ def trials_left_alone(
 
 
 def cluster_clients(project: Project, groups: Iterable[ConversionGroup], files: FileReader) -> Iterator[FileResult]:
-    """Yield the scripts that submit a trial to a cluster: they stay as they are."""
+    """Yield the scripts that use a trial through Determined's client: they stay as they are."""
     for trial in (trial for group in groups for trial in group.trials):
         for path in project.importers(trial):
             if files.is_writable(path) and project.is_cluster_client(path):
                 name = trial.facts.name
-                message = f"it hands {name} to a Determined cluster; ds-train CONFIG.yaml runs it without one"
+                message = f"it uses {name} and Determined's client, which ds-train serves; it stays as it is"
+                if _SUBMITS.search(files.read(path) or b""):
+                    message = f"it hands {name} to a Determined cluster; ds-train CONFIG.yaml runs it without one"
                 yield FileResult(path, findings=[Finding(Code.CLUSTER_CLIENT, Severity.REVIEW, 1, message, trial=name)])
 
 

@@ -34,6 +34,7 @@ from ds_migrate.project.module_index import (
     ModuleFacts,
     module_facts,
 )
+from ds_migrate.targets import LIBRARY, MOVED
 
 # Calls that only a PyTorchTrialContext has, spelled so that prose about it does not count.
 _CONTEXT_CALLS = re.compile(
@@ -44,6 +45,7 @@ _CONTEXT_CALLS = re.compile(
 _HAND_RUN = re.compile(
     rb"\.(train_batch|evaluate_batch)\(|\bdef (wrap_model|wrap_optimizer|step_optimizer)\(|\.wrap_model ="
 )
+_PYTORCH = "determined.pytorch"
 _STAYING = ("old-api", "foreign-base", "skipped", "skipped-base")
 _CLIENTS = ("determined.experimental", "determined.common", "determined.cli", "determined.cluster")
 
@@ -324,7 +326,7 @@ class Project:
             if facts is None:
                 continue
             library = facts.imports_from("model_hub") and self.resolve(path, "model_hub") is None
-            if facts.imports_from("determined") or library or self._uses_context(path):
+            if any(map(facts.imports_from, LIBRARY)) or library or self._uses_context(path):
                 found.add(path)
             reached = [self.imported_file(path, imported) for imported in facts.imports]
             for target in (*reached, *self._packages_of(path)):
@@ -346,14 +348,24 @@ class Project:
         return _CONTEXT_CALLS.search(self._read(path) or b"") is not None
 
     def _scripts_running(self, trial: TrialClass) -> set[Path]:
-        """Return the files that import the trial, and import Determined or run the trial without it."""
+        """Return the files that import the trial and run it, with Determined's trainer or without it. One that only
+        uses the module, for inference or in a Core API program, stays as it is: ds-train serves what it imports."""
         return {
             p
             for p in self.importers(trial)
             if (f := self.facts(p)) is not None
             and not self.is_cluster_client(p)
-            and (f.imports_from("determined") or _HAND_RUN.search(self._read(p) or b""))
+            and (self._uses_trainer(p, f) or _HAND_RUN.search(self._read(p) or b""))
         }
+
+    def _uses_trainer(self, path: Path, facts: ModuleFacts) -> bool:
+        """Return whether a file has a name of the trial API that the conversion changes."""
+        if any(meaning in MOVED for meaning in facts.aliases.values()):
+            return True
+        packages = [(bound, name) for bound, name in facts.aliases.items() if name in ("determined", _PYTORCH)]
+        names = [bound + new.removeprefix(name) for bound, name in packages for new in MOVED]
+        data = self._read(path) or b""
+        return any(re.search(rb"\b%b\b" % re.escape(name.encode()), data) for name in names)
 
     def is_cluster_client(self, path: Path) -> bool:
         """Return whether a file has nothing of Determined but its client: it submits to a cluster."""

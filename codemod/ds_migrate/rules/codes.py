@@ -47,7 +47,7 @@ class Code(str, Enum):
     FOREIGN_BASE = "DSM013", "The trial's base class is not in this project."
     FILE_NOT_NAMED = "DSM014", "The conversion needs a file that was not named."
     MOVES_WITH_BLOCKED = "DSM015", "The trial shares files with one that is blocked."
-    CLUSTER_CLIENT = "DSM016", "The script talks to a Determined cluster."
+    CLUSTER_CLIENT = "DSM016", "The script talks to Determined's client."
     STILL_DETERMINED = "DSM017", "The file imports determined and belongs to no trial."
 
     # imports

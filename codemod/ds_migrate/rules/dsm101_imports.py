@@ -1,4 +1,4 @@
-"""Rename imports and names of ``determined`` to those of the target."""
+"""Rename imports and names of Determined's library to those of the target."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import libcst as cst
 
 from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.decisions.engine_layout import is_on_library_base
+from ds_migrate.rules import unserved_names
 from ds_migrate.rules.codes import Code
 from ds_migrate.rules.model_hub_imports import convert_model_hub
 from ds_migrate.syntax.nodes import code, dotted, walk
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.targets import DEEPSPEED_MODULE, MOVED
+from ds_migrate.targets import DEEPSPEED_MODULE, MOVED, in_library
 
 CODE = Code.IMPORTS
 
@@ -32,15 +33,15 @@ def apply_file(file: SourceFile, context_names: Sequence[RuleContext]) -> None:
 
 
 def _references(ctx: RuleContext, file: SourceFile) -> None:
-    """Rename every use of a moved name, and block every use of a name that the target lacks."""
+    """Rename every use of a moved name, and report every use of a name that the target lacks or refuses."""
     imported = {inner for n in file.names.import_nodes for inner in walk(n)}
     bindings = file.names.bindings
     for name in file.nodes(cst.Name):
-        if bindings.get(name.value, name.value).split(".")[0] != "determined" or name in imported:
+        if not in_library(bindings.get(name.value, name.value)) or name in imported:
             continue
         node = _whole_chain(file, name)
         qualified = file.names.qualified(node)
-        if node is None or qualified is None or not qualified.startswith("determined."):
+        if node is None or qualified is None or "." not in qualified:
             continue
         known, rest = _split(qualified)
         if known in MOVED:
@@ -48,10 +49,9 @@ def _references(ctx: RuleContext, file: SourceFile) -> None:
             if new != dotted(node):
                 file.replace(node, new)
         elif not ctx.target.has(qualified):
-            ctx.blocked(
-                CODE, file, node, f"{qualified} has no counterpart in {ctx.target.package}",
-                "remove the use, or move it to a separate file that still imports determined",
-            )  # fmt: skip
+            unserved_names.keep(ctx, file, name, node, qualified)
+        else:
+            unserved_names.review_refused(ctx, file, node, qualified)
 
 
 def _whole_chain(file: SourceFile, name: cst.Name) -> cst.CSTNode | None:
@@ -66,6 +66,8 @@ def _whole_chain(file: SourceFile, name: cst.Name) -> cst.CSTNode | None:
         return None if parent.keyword is node else node
     if isinstance(parent, (cst.Param, cst.ClassDef, cst.FunctionDef)):
         return None if parent.name is node else node
+    if isinstance(parent, cst.AssignTarget) and node is name:
+        return None
     return node
 
 
@@ -108,10 +110,10 @@ def node_replaced(tree: cst.BaseExpression, old: cst.CSTNode, new: cst.BaseExpre
 def _module_import(ctx: RuleContext, file: SourceFile, node: cst.Import) -> None:
     for alias in node.names:
         name = dotted(alias.name) or ""
-        if name.split(".")[0] != "determined":
+        if not in_library(name):
             continue
         if not ctx.target.has(name):
-            _drop_or_block(ctx, file, alias, name, name.split(".")[0] if alias.asname is None else _bound(alias))
+            _drop(ctx, file, node, alias, name)
             continue
         new = ctx.target.module(name)
         if new == name:
@@ -146,7 +148,7 @@ def _inside_moved(file: SourceFile, node: cst.CSTNode) -> bool:
 
 def _from_import(ctx: RuleContext, file: SourceFile, node: cst.ImportFrom) -> None:
     module = dotted(node.module) or ""
-    if node.relative or module.split(".")[0] != "determined":
+    if node.relative or not in_library(module) or unserved_names.is_left(ctx, file, node):
         return
     if isinstance(node.names, cst.ImportStar):
         ctx.blocked(
@@ -158,14 +160,10 @@ def _from_import(ctx: RuleContext, file: SourceFile, node: cst.ImportFrom) -> No
         qualified = f"{module}.{dotted(alias.name)}"
         if qualified in MOVED:
             gone.add(alias)
-        elif not ctx.target.has(qualified) and not _used(file, _bound(alias)):
-            gone.add(alias)
-            ctx.converted(CODE, file, alias, f"{qualified} was not used")
-        elif not ctx.target.has(module) and not ctx.target.has(qualified):
-            ctx.blocked(
-                CODE, file, alias, f"{qualified} has no counterpart in {ctx.target.package}",
-                "remove the use, or move it to a separate file that still imports determined",
-            )  # fmt: skip
+        elif not ctx.target.has(qualified):
+            gone.add(alias)  # a use imports it, see unserved_names
+            if not _used(file, _bound(alias)):
+                ctx.converted(CODE, file, alias, f"{qualified} was not used")
     new = ctx.target.module(module)
     line = file.statement(node)
     if len(gone) == len(node.names):
@@ -189,17 +187,15 @@ def _without(updated: cst.CSTNode, indices: set[int]) -> cst.CSTNode:
     return updated.with_changes(names=kept)
 
 
-def _drop_or_block(ctx: RuleContext, file: SourceFile, alias: cst.ImportAlias, name: str, bound: str) -> None:
-    node = file.parent(alias)
-    if isinstance(node, cst.Import) and len(node.names) == 1 and not _used(file, bound):
-        line = file.statement(node)
-        file.remove(line if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1 else node)
-        ctx.converted(CODE, file, node, f"{name} was not used")
+def _drop(ctx: RuleContext, file: SourceFile, node: cst.Import, alias: cst.ImportAlias, name: str) -> None:
+    """Remove the import of a module that the target lacks; a use imports it, see ``unserved_names``."""
+    if len(node.names) > 1 or unserved_names.is_left(ctx, file, node):
         return
-    ctx.blocked(
-        CODE, file, alias, f"{name} has no counterpart in {ctx.target.package}",
-        "remove the use, or move it to a separate file that still imports determined",
-    )  # fmt: skip
+    bound = name.split(".")[0] if alias.asname is None else _bound(alias)
+    line = file.statement(node)
+    file.remove(line if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1 else node)
+    if not _used(file, bound):
+        ctx.converted(CODE, file, node, f"{name} was not used")
 
 
 def _bound(alias: cst.ImportAlias) -> str:
@@ -240,8 +236,9 @@ def _deepspeed_import(ctx: RuleContext, file: SourceFile) -> None:
         if (isinstance(n, cst.ImportFrom) and not n.relative and (dotted(n.module) or "").split(".")[0] == "determined")
         or (isinstance(n, cst.Import) and (dotted(n.names[0].name) or "").split(".")[0] == "determined")
     ]
-    tops = set(file.module.body)
-    lines = [s for n in anchors if (s := file.statement(n)) in tops]
+    body = file.module.body
+    classes = next((index for index, s in enumerate(body) if isinstance(s, cst.ClassDef)), len(body))
+    lines = [s for n in anchors if (s := file.statement(n)) in body[:classes]]
     if lines:
         file.after(lines[-1], text)
     else:
