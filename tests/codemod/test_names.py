@@ -44,8 +44,6 @@ PENDING = {
     f"tests/{name}.py"
     for name in [
         "runtime/test_create",
-        "runtime/test_torch_batch_process",
-        "runtime/test_transformers_callback",
     ]
 }
 
