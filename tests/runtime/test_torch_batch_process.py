@@ -206,7 +206,7 @@ def test_the_context_serves_what_a_processor_asks_for(tmp_path: Path) -> None:
 )
 def test_arguments_that_break_sharding_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        torch_batch_process(TorchBatchProcessor, Numbers(1), **options)
+        torch_batch_process(processor(TorchBatchProcessor, []), Numbers(1), **options)
 
 
 def test_a_data_set_without_a_length_is_refused() -> None:
@@ -215,7 +215,7 @@ def test_a_data_set_without_a_length_is_refused() -> None:
             return iter(range(3))
 
     with pytest.raises(TypeError, match=r"must implement __len__\(\): Stream does not"):
-        torch_batch_process(TorchBatchProcessor, Stream())
+        torch_batch_process(processor(TorchBatchProcessor, []), Stream())
 
 
 @pytest.mark.parametrize("limit", [0, -1, 9])
