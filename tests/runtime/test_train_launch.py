@@ -221,8 +221,10 @@ def test_a_config_error_under_a_launcher_is_told_once_and_ends_all_ranks(tmp_pat
 
 @pytest.mark.parametrize("slots", ["1", "2"])
 def test_a_failing_rank_ends_the_run_with_its_code(slots: str, tmp_path: Path) -> None:
+    trained = "json.load(open(os.environ['DS_TRAIN_CLUSTER_INFO']))['run']['directory'] + '/metrics.jsonl'"
     experiment = Experiment(
-        tmp_path, "import os, sys\nif os.environ.get('RANK', '0') == '0': raise ValueError('no data')"
+        tmp_path,
+        f"import json, os\nif os.environ.get('RANK', '0') == '0': open({trained}, 'a'); raise ValueError('no data')",
     )
 
     code, _, err = experiment.run("--slots", slots)

@@ -13,6 +13,11 @@ from ds_migrate.files.writer import apply
 from ds_migrate.options import Options
 from ds_migrate.pipeline import migrate
 from forked_python import forked_python
+from trial_runtime.train.cli import parser
+from trial_runtime.train.config.errors import ConfigError
+from trial_runtime.train.run.end_of_run import end_of_run
+from trial_runtime.train.run.prepare import given_directory
+from trial_runtime.train.run.run_directory import open_run
 
 pytestmark = pytest.mark.skipif(find_spec("deepspeed") is None, reason="needs the extra runtime")
 
@@ -299,3 +304,42 @@ def test_an_entrypoint_that_is_not_there_is_one_line(
     assert code == 2
     assert message in err
     assert "Traceback" not in err
+
+
+def test_end_of_a_run_names_the_best_checkpoint_and_what_to_do_next(whole: Path) -> None:
+    lines = list(end_of_run(whole))
+    values = {line["at"]: line["validation_loss"] for line in reported(whole, "validation")}
+    best = min(values, key=lambda at: values[at])
+    assert lines[0].startswith("finished: 12 batches; metrics: ")
+    assert lines[1] == f"best: validation_loss {values[best]:.6g} at {best} batches"
+    assert "checkpoints/000000" in lines[2] and "weights: ds-train runs export" in lines[2]
+    assert lines[3].startswith("curves: tensorboard --logdir ")
+
+
+def test_newest_run_is_resumed(experiment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(experiment)
+    for number in (1, 2, 10):
+        open_run(experiment / f"runs/line-{number}", "line", 3)
+    open_run(experiment / "runs/linear-11", "linear", 3)
+    (experiment / "runs/line-12").mkdir()
+    options = parser().parse_args(["c.yaml", "--resume"])
+    assert given_directory(options, "line") == Path("runs/line-10")
+    with pytest.raises(ConfigError, match="there is no run of 'other'"):
+        given_directory(options, "other")
+    with pytest.raises(ConfigError, match="leave it out beside --run-dir"):
+        given_directory(parser().parse_args(["c.yaml", "--resume", "--run-dir", "x"]), "line")
+
+
+def test_start_that_cannot_be_run_leaves_no_directory(experiment: Path) -> None:
+    command = [forked_python(), "-m", "trial_runtime.train", "c.yaml", "--config", "entrypoint=model_def:Nothing"]
+    done = subprocess.run(command, cwd=experiment, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 2 and "has no 'Nothing'" in done.stderr
+    assert not list((experiment / "runs").glob("*/"))
+
+
+def test_start_that_fails_does_not_offer_to_continue(experiment: Path) -> None:
+    (experiment / "model_def.py").write_text(TRIAL.replace('context.get_hparam("lr")', "1 / 0"))
+    command = [forked_python(), "-m", "trial_runtime.train", "c.yaml"]
+    done = subprocess.run(command, cwd=experiment, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 1
+    assert "nothing was trained" in done.stderr and "continue with" not in done.stderr

@@ -6,17 +6,20 @@ import argparse
 import json
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from trial_runtime import __version__
 from trial_runtime._cluster_info import CLUSTER_INFO_FILE, ENV_VAR, TRUST_VARIABLE, ClusterInfo
 from trial_runtime._redaction import masked_command, masked_hparams, masked_words
 from trial_runtime._storage.remote import OPTIONS_VARIABLE
 from trial_runtime.train.config.errors import ConfigError
 from trial_runtime.train.config.run_plan import RunPlan
 from trial_runtime.train.run import external_launcher
+from trial_runtime.train.run.end_of_run import end_of_run
 from trial_runtime.train.run.local_launcher import USAGE_EXIT, Stopped, run_ranks
 from trial_runtime.train.run.paths import relative_path
 from trial_runtime.train.run.prepare import open_directory, plan_from, write_info
@@ -71,6 +74,8 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help="change resources.slots_per_trial: processes on this machine; a search: slots that its trials share",
     )
+    made.add_argument("--seed", type=int, metavar="N", help="change reproducibility.experiment_seed")
+    made.add_argument("--resume", action="store_true", help="continue the newest run of this config's name below runs/")
     made.add_argument("--run-dir", type=Path, metavar="DIR", help="a new run directory, or one to continue from")
     made.add_argument(
         "--latest-checkpoint",
@@ -105,6 +110,7 @@ def parser() -> argparse.ArgumentParser:
         help="show this machine, the patches of DeepSpeed in force, and what a DeepSpeed config needs; run nothing. "
         "CONFIG is optional then: `ds-train --check --help`",
     )
+    made.add_argument("--version", action="version", version=f"ds-train {__version__}")
     # The deepspeed launcher appends it; the environment has it too.
     made.add_argument("--local_rank", "--local-rank", help=argparse.SUPPRESS)
     return made
@@ -154,6 +160,7 @@ def _launch(options: argparse.Namespace) -> int:
     if options.dry_run:
         _print_plan(plan)
         return 0
+    is_new = options.run_dir is None and not options.resume
     run = open_directory(options, plan)
     environment = {
         **_rank_environment(plan),
@@ -169,17 +176,30 @@ def _launch(options: argparse.Namespace) -> int:
         )
     except Stopped as stopped:
         run.record("stopped")
-        _print_line(f"stopped by {stopped}; continue with: {_resume_command(options, run)}")
+        _print_line(f"stopped by {stopped}; {_how_to_continue(options, run)}")
         return 128 + stopped.number
     log, metrics = relative_path(run.path / "log"), relative_path(run.path / "metrics.jsonl")
-    if code not in (0, USAGE_EXIT):
+    if code == USAGE_EXIT and is_new and not _has_trained(run):
+        shutil.rmtree(run.path, ignore_errors=True)  # nothing to resume, and the error was printed
+    elif code not in (0, USAGE_EXIT):
         run.record("failed")  # a killed rank could not
-        _print_line(f"failed with exit code {code}; log: {log}; continue with: {_resume_command(options, run)}")
+        _print_line(f"failed with exit code {code}; log: {log}; {_how_to_continue(options, run)}")
     if code == 0 and not metrics.is_file():
         _print_line(f"finished; nothing was trained: no metrics were reported; log: {log}")
     elif code == 0:
-        _print_line(f"finished; metrics: {metrics}; curves: tensorboard --logdir {relative_path(run.path)}")
+        for line in end_of_run(run.path):
+            _print_line(line)
     return code
+
+
+def _has_trained(run: RunDirectory) -> bool:
+    return (run.path / "metrics.jsonl").is_file() or any((run.path / "checkpoints").glob("*/manifest.json"))
+
+
+def _how_to_continue(options: argparse.Namespace, run: RunDirectory) -> str:
+    if _has_trained(run):
+        return f"continue with: {_resume_command(options, run)}"
+    return "nothing was trained"
 
 
 def _run_joined_rank(options: argparse.Namespace, is_chief: bool) -> int:

@@ -20,9 +20,11 @@ from trial_runtime.train.config.errors import ConfigError
 from trial_runtime.train.config.run_plan import RunPlan, make_plan
 from trial_runtime.train.requirements import missing_runtime
 from trial_runtime.train.run.run_directory import (
+    DEFAULT_BASE,
     RunDirectory,
     describe,
     make_checkpoint_directory,
+    newest_directory,
     open_run,
 )
 from trial_runtime.train.search.assignment import Assignment
@@ -41,6 +43,8 @@ def plan_from(options: argparse.Namespace) -> RunPlan:
     for text in options.settings:
         assign(document, *split_assignment("--config", text))
     check_changes(options.settings)
+    if options.seed is not None:
+        assign(document, "reproducibility.experiment_seed", options.seed)
     if options.stop_after_no_better is not None:
         assign(document, "early_stopping", options.stop_after_no_better)
     if options.slots is not None:
@@ -84,6 +88,23 @@ def context_directory(options: argparse.Namespace, document: dict[str, Any]) -> 
     return context.resolve()
 
 
+def given_directory(options: argparse.Namespace, name: str) -> Path | None:
+    """Return the run directory that ``--run-dir`` or ``--resume`` names; None: a new one.
+
+    Raises:
+        ConfigError: both are given, or there is no run to resume.
+    """
+    given: Path | None = options.run_dir
+    if not options.resume:
+        return given
+    if given is not None:
+        raise ConfigError("--resume: continues the newest run; leave it out beside --run-dir, which names one")
+    newest = newest_directory(name)
+    if newest is None:
+        raise ConfigError(f"--resume: there is no run of {name!r} in {DEFAULT_BASE}/; start one without it")
+    return newest
+
+
 def open_directory(options: argparse.Namespace, plan: RunPlan) -> RunDirectory:
     """Create or open the run directory, after everything that a rank needs has been checked.
 
@@ -93,7 +114,7 @@ def open_directory(options: argparse.Namespace, plan: RunPlan) -> RunDirectory:
     _checkpoint(options.latest_checkpoint)
     if missing := missing_runtime():
         raise ConfigError(missing)
-    run, continued = open_run(options.run_dir, plan.name, plan.seed)
+    run, continued = open_run(given_directory(options, plan.name), plan.name, plan.seed)
     if not continued:
         text = options.config.read_text(encoding="utf-8-sig")
         (run.path / "config.yaml").write_text(masked_text(text, load(options.config)), encoding="utf-8")

@@ -103,7 +103,7 @@ def make_directory(directory: Path | None, name: str) -> tuple[Path, int]:
     """
     try:
         if directory is None:
-            path, number = _new(DEFAULT_BASE.resolve(), re.sub(r"[^\w.-]+", "-", name).strip("-.") or "run")
+            path, number = _new(DEFAULT_BASE.resolve(), _folder_name(name))
         else:
             directory.mkdir(parents=True, exist_ok=True)
             path, number = directory.resolve(), 1
@@ -193,6 +193,20 @@ def lock(path: Path) -> IO[str]:
     held.write(str(os.getpid()))
     held.flush()
     return held
+
+
+def newest_directory(name: str) -> Path | None:
+    """Return the newest run or search of the name below ``runs/``; None without any."""
+    pattern = re.compile(re.escape(_folder_name(name)) + r"-(\d+)")
+    found = (
+        (int(match[1]), path) for path in DEFAULT_BASE.glob("*") if (match := pattern.fullmatch(path.name)) is not None
+    )
+    sound = [(n, path) for n, path in found if (path / _RECORD).is_file() or (path / "search.json").is_file()]
+    return max(sound)[1] if sound else None
+
+
+def _folder_name(name: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "run"
 
 
 def _new(base: Path, name: str) -> tuple[Path, int]:

@@ -26,7 +26,7 @@ from trial_runtime.train.config.run_plan import RunPlan, make_plan
 from trial_runtime.train.config.searcher import is_search, read_search
 from trial_runtime.train.requirements import missing_runtime
 from trial_runtime.train.run.paths import relative_path
-from trial_runtime.train.run.prepare import check_changes, context_directory
+from trial_runtime.train.run.prepare import check_changes, context_directory, given_directory
 from trial_runtime.train.run.run_directory import SUPERVISED_SEARCH, make_directory
 from trial_runtime.train.search.assignment import Assignment
 from trial_runtime.train.search.directory import SearchDirectory, SearchRecord
@@ -52,6 +52,8 @@ def search_document(options: argparse.Namespace) -> dict[str, Any] | None:
         return None
     check_changes(options.settings)
     document = load(options.config)
+    if options.seed is not None:
+        assign(document, "reproducibility.experiment_seed", options.seed)
     if options.stop_after_no_better is not None:
         assign(document, "early_stopping", options.stop_after_no_better)
     for text in options.settings:
@@ -186,7 +188,7 @@ class SearchCommand:
 
     def _open(self) -> tuple[SearchDirectory, SearchRecord]:
         """Make the directory of a new search, or open the one of a search to continue or to join."""
-        given: Path | None = self._options.run_dir
+        given = given_directory(self._options, self._plan.name)
         directory = SearchDirectory((given or Path()).resolve())
         if given is not None and directory.exists:
             try:
