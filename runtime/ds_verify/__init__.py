@@ -10,8 +10,8 @@ From the command line to the report::
     launchers         what starts ranks: forks of one process that has imported torch (fork_server), or fresh processes
     worker            one rank: runs the entrypoint under an observer of ``Trainer.fit()`` (recorder)
     record            what a run gave: metrics, learning rates, weights, buffers, by step
-    tolerance         how far two runs of the same training part by rounding alone
-    compare           where two records part by more
+    tolerance         how far two runs of the same training differ by rounding alone
+    compare           where two records differ by more
     verdict           same or different, the first step, and the finding that may explain it
     report            everything found, for the terminal (console) and the HTML page (html, curves)
 """

@@ -55,8 +55,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--against",
         choices=("converted", "working-tree"),
-        help="what the original is compared with: a copy that is converted now, or the files as they are (the default "
-        "when they are converted; the original is then git HEAD's)",
+        help="compare the original with a fresh conversion, or with the files on disk (default if they are converted "
+        "already; the original then comes from git HEAD)",
     )
     made.add_argument("--original", metavar="DIR|REV", help="the original: a folder or a git revision (default: HEAD)")
     made.add_argument("--zero", type=int, choices=range(4), help="convert to this ZeRO stage")

@@ -79,8 +79,8 @@ def show(console: Console, found: Verification) -> None:
     if noise:
         most = ", ".join(sorted(noise, key=lambda name: -noise[name])[:_SHOWN])
         more = f" and {len(noise) - _SHOWN} more" if len(noise) > _SHOWN else ""
-        moved = f"one ulp more in the initial weights moves them by up to {max(noise.values()):.1e}"
-        console.print(Text(f"driven by noise ({moved}): {most}{more}", style="dim"), soft_wrap=True)
+        moved = f"one rounding step in the initial weights changes them by up to {max(noise.values()):.1e}"
+        console.print(Text(f"sensitive to rounding ({moved}): {most}{more}", style="dim"), soft_wrap=True)
     for file, finding in found.explanations:
         console.print(Text(f"may explain it: {file}:{finding.line} {finding.code} {finding.message}", style="yellow"))
     for outcome in found.outcomes:

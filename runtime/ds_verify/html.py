@@ -111,8 +111,8 @@ def _comparisons(found: Verification) -> Iterator[str]:
     rule = (
         f"the tolerance given, {settings.tolerance:g}"
         if settings.tolerance is not None
-        else "ten times what a control run parts by (the original against itself, each initial weight moved by one "
-        f"ulp), and at least {found.rounds[0].limits(found.rounds[0].converted).floor:g} (relative to values above 1)"
+        else f"{found.rounds[0].limits(found.rounds[0].converted).floor:g} (relative to values above 1) and 10 times "
+        "the gap of a control run: the original, with each initial weight changed by one rounding step"
     )
     yield (
         f'<p class="soft">Compared: every training metric of each batch, learning rates, norms of weights and buffers '

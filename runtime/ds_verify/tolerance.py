@@ -1,4 +1,4 @@
-"""Limits of what counts as a difference, from how far two runs of the same training part by rounding alone.
+"""Limits of what counts as a difference, from how far two runs of the same training differ by rounding alone.
 
 A control run trains the original again with every initial weight moved by one ulp. What parts by no more than ten
 times as far as the control, or by no more than the floor of the precision, is rounding. A metric that counts samples

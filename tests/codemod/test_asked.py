@@ -83,13 +83,13 @@ def test_precision_replaces_what_the_trial_asked_for(
 @pytest.mark.parametrize(
     ("block", "options", "reason"),
     [
-        (GAN, Options(precision="bf16"), "go past the engines"),
-        (GAN, Options(precision="autocast"), "go past the engines"),
+        (GAN, Options(precision="bf16"), "calls its models directly"),
+        (GAN, Options(precision="autocast"), "calls its models directly"),
         (PAST, Options(precision="autocast"), "self.model.embed() goes past the engine's forward (model_def.py, line"),
         (PAST, Options(precision="fp16"), "self.model.embed() goes past the engine's forward (model_def.py, line"),
         (UNSHARDED, Options(precision="bf16"), "float32 copies of the weights then, and "),
         ("", Options(precision="bf16", target="determined"), "determined has nothing that casts"),
-        (GAN, Options(offload="optimizer"), "its forwards go past the engines"),
+        (GAN, Options(offload="optimizer"), "it calls its models directly"),
         (UNSHARDED, Options(offload="optimizer"), "stages 1 to 3 can, and this is 0 ("),
         ("", Options(offload="parameters"), "only stage 3 can, and this is 1"),
         ("", Options(offload="parameters", zero=2), "only stage 3 can, and this is 2"),

@@ -490,7 +490,7 @@ def test_mixed_precision(idiom: Idiom, tmp_path: Path) -> None:
 def test_evaluation_without_autocast_is_said_to_have_it_now(tmp_path: Path) -> None:
     block = train(AUTOCAST, f"    {LOSS}", BACKWARD, STEP)
     result = examples.convert(tmp_path, examples.module(block))
-    assert [f.code for f in result.findings if "evaluation was float32 here" in f.message] == ["DSM340"]
+    assert [f.code for f in result.findings if "evaluation used float32 before" in f.message] == ["DSM340"]
 
 
 HELPED = {

@@ -50,7 +50,7 @@ def test_trials_that_clip_differently_cannot_share_an_engine(tmp_path: Path) -> 
     assert family(tmp_path, f"self.context.step_optimizer(self.optimizer, {clip})") == ""
     (result,) = [f for f in examples.run(tmp_path).files if f.trials]
     assert {trial.status for trial in result.trials} == {TrialStatus.BLOCKED}
-    assert any("share their __init__" in problem for problem in examples.problems(result))
+    assert any("inherit the same __init__" in problem for problem in examples.problems(result))
 
 
 def test_what_a_derived_init_does_to_the_model_it_does_to_the_engines_module(tmp_path: Path) -> None:

@@ -292,7 +292,7 @@ def test_test_mode_trains_and_validates_one_batch(experiment: Path, tmp_path: Pa
     [
         ("modeldef:LineTrial", "entrypoint: no module named 'modeldef' in "),
         ("model_def:LinTrial", "entrypoint: 'model_def' has no 'LinTrial' (did you mean 'LineTrial'?)"),
-        ("model_def:NotATrial", "entrypoint: 'NotATrial' is no trial class: it must derive from PyTorchTrial or"),
+        ("model_def:NotATrial", "entrypoint: 'NotATrial' is not a trial class: it must derive from PyTorchTrial or"),
         ("python3 -m modeldef", "entrypoint: no module named 'modeldef' in "),
     ],
 )

@@ -122,13 +122,13 @@ OPTIONS: Mapping[str, Sequence[Option]] = {
         _how(
             "--optimizer-in-config",
             action=argparse.BooleanOptionalAction,
-            help="let DeepSpeed make the optimizer, where it makes the same one",
+            help="define the optimizer in ds_config.json where DeepSpeed's is identical",
         ),
     ),
     "which files": (
         _how("--include", metavar="PATTERN", action="append", help="only files that match, as in .gitignore"),
         _how("--exclude", metavar="PATTERN", action="append", help="no file that matches, as in .gitignore"),
-        _option("--stdin-filename", metavar="FILE", help="the file that - reads, to know its project"),
+        _option("--stdin-filename", metavar="FILE", help="path to assume for standard input, to find its project"),
         _option(
             "--jobs",
             type=number,
@@ -141,7 +141,7 @@ OPTIONS: Mapping[str, Sequence[Option]] = {
         _option(
             "--format",
             choices=("text", "json", "sarif", "github", "html"),
-            help="text (default); the others are for machines, html for readers",
+            help="output format (default: text)",
         ),
         _option(
             "--view",

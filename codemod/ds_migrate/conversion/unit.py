@@ -395,8 +395,8 @@ def _finding(trial: TrialClass, code: str, message: str, help: str) -> Finding: 
 
 def _moves_with(trial: TrialClass, blocked: set[str | None]) -> Finding:
     names = ", ".join(sorted(n for n in blocked if n))
-    message = f"{trial.facts.name} moves together with {names}, which is blocked"
-    return _finding(trial, Code.MOVES_WITH_BLOCKED, message, f"unblock {names} first")
+    message = f"{trial.facts.name} shares code with {names}, which is blocked"
+    return _finding(trial, Code.MOVES_WITH_BLOCKED, message, f"fix {names} first")
 
 
 def _only(values: set[int | float | None]) -> list[int | float | None]:

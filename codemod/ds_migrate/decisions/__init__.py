@@ -145,7 +145,7 @@ def _differing(trial: Trial, first: Trial) -> Blocked:
     part = trial.parts[0]
     return Blocked(
         trial, part.file, part.node.name,
-        f"{trial.name} and {first.name} share their __init__ and need its engines made differently",
+        f"{trial.name} and {first.name} inherit the same __init__ but need different engines",
         "give each trial its own __init__, or let both clip and step alike",
     )  # fmt: skip
 

@@ -41,17 +41,19 @@ def choose_stage(
         highest = ZeroStage(0, "backward and step are not called exactly once per micro-batch")
     elif form is Form.SIMPLE:
         highest = _sharded(trial, location, keeps_clip, options.target)
+    elif form is Form.COLLECTED:
+        highest = ZeroStage(0, "its models and optimizers are known only when it runs")
     else:
-        highest = ZeroStage(0, "engines per optimizer share models")
+        highest = ZeroStage(0, "it calls its models directly, not through an engine")
     if options.zero is None:
         return highest
     tested, refused = highest.has_tested_optimizer, ""
     if options.zero <= highest.stage:
         refused = ""
     elif form is Form.COLLECTED:
-        refused = "its models and optimizers are known only when it runs"
+        refused = highest.reason
     elif form is Form.PER_OPTIMIZER and options.zero > 1:
-        refused = "forwards go past its engines, which stages 0 and 1 allow only"
+        refused = "it calls its models directly, not through an engine, which works at stages 0 and 1 only"
     elif form is Form.PER_OPTIMIZER:
         sharded = _sharded(trial, location, keeps_clip, options.target)
         tested, refused = sharded.has_tested_optimizer, sharded.reason

@@ -26,7 +26,7 @@ _REASONS: dict[str, str] = {
     "managed_gradient_accumulation": "the trial says when to step; gradients are reduced then (DeepSpeed >= 0.19.4)",
     "gradient_clipping": "largest L2 norm of the gradients, 0.0 for no limit; DeepSpeed's default became 1.0 in 0.19.3",
     "zero_optimization": "which training state is spread over the ranks",
-    "zero_optimization.stage": "0 nothing, 1 optimizer state, 2 gradients too, 3 parameters too",
+    "zero_optimization.stage": "sharded over ranks: 0 nothing, 1 optimizer state, 2 also gradients, 3 also parameters",
     "zero_optimization.offload_optimizer": "optimizer state lives in host memory",
     "zero_optimization.offload_param": "parameters live in host memory (stage 3)",
     "zero_allow_untested_optimizer": "the optimizer works elementwise, as ZeRO needs, but is not on DeepSpeed's list",

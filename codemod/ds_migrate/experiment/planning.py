@@ -208,7 +208,7 @@ def _unreadable(config: ConfigFile, result: FileResult, error: UnreadableError, 
     severity = Severity.ERROR if config.named else Severity.REVIEW
     result.status = FileStatus.ERROR if config.named else FileStatus.UNCHANGED
     message = f"cannot be read as an experiment config: {error.reason}"
-    advice = "repair it and run again; it seems to name a converted trial"
+    advice = "fix it and run again; the file appears to configure a trial that is being converted"
     result.findings = [Finding(Code.CONFIG_UNREADABLE, severity, error.line, message, error.column, help=advice)]
     return True
 

@@ -98,7 +98,10 @@ class Code(str, Enum):
     GRADIENT_ACCUMULATION = "DSM403", "`aggregation_frequency` becomes `gradient_accumulation_steps`."
     LENGTHS_IN_BATCHES = "DSM404", "Lengths and periods in batches divide by the accumulation steps."
     OPTIMIZATIONS = "DSM405", "Settings of `optimizations` that DeepSpeed does not use are removed."
-    REDUCED_PRECISION_OPTIONS = "DSM406", "`mixed_precision` and `gradient_compression` have to be decided again."
+    REDUCED_PRECISION_OPTIONS = (
+        "DSM406",
+        "`mixed_precision` and `gradient_compression` have no equivalent: choose a DeepSpeed setting.",
+    )
     AVERAGE_AGGREGATED_GRADIENTS = "DSM407", "Averaging over accumulated batches belongs to the trial's source."
     GLOBAL_BATCH_SIZE_MISSING = "DSM408", "The config gives no `global_batch_size`."
     IMAGE_WITHOUT_DEEPSPEED = "DSM409", "The container image may lack DeepSpeed (`--target determined`)."

@@ -119,7 +119,7 @@ def _module_import(ctx: RuleContext, file: SourceFile, node: cst.Import) -> None
         if new == name:
             continue
         file.replace(alias.name, new)
-        ctx.converted(CODE, file, node, f"{new} has what the trial needs, under the names it knows")
+        ctx.converted(CODE, file, node, f"the import comes from {new}, which has the same names")
         if alias.asname is None:
             _rename_package(file, ctx.target.package)
 
@@ -174,7 +174,7 @@ def _from_import(ctx: RuleContext, file: SourceFile, node: cst.ImportFrom) -> No
         file.replace(node.module, new)
     if gone:
         file.change(node, lambda updated: _without(updated, {i for i, a in enumerate(node.names) if a in gone}))  # type: ignore[arg-type]
-    ctx.converted(CODE, file, node, f"{new} has what the trial needs, under the names it knows")
+    ctx.converted(CODE, file, node, f"the import comes from {new}, which has the same names")
 
 
 def _without(updated: cst.CSTNode, indices: set[int]) -> cst.CSTNode:

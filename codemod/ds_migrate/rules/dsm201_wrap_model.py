@@ -30,7 +30,12 @@ def apply(ctx: RuleContext) -> None:
                 continue
             suffix = f".to({_context(wrap.use.receiver)}.device)" if _used_before_engine(ctx, model) else ""
             unwrap(wrap, CODE, suffix, bare=model in ctx.plan.raw_names and not suffix)
-            ctx.converted(CODE, wrap.file, wrap.call, f"{model.target} is the module itself until its engine is made")
+            ctx.converted(
+                CODE,
+                wrap.file,
+                wrap.call,
+                f"wrap_model() removed: {model.target} stays a plain module until its engine is created",
+            )
 
 
 def _context(receiver: cst.BaseExpression) -> str:

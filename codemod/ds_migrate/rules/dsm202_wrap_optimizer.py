@@ -30,7 +30,7 @@ def apply(ctx: RuleContext) -> None:
                         remove_small(file, statement)
             else:
                 unwrap(wrap, CODE, bare=optimizer in ctx.plan.raw_names)
-                ctx.converted(CODE, file, call, f"{optimizer.target} is the optimizer itself, its engine takes it")
+                ctx.converted(CODE, file, call, f"wrap_optimizer() removed: the engine takes {optimizer.target}")
             if ctx.plan.form is not Form.SIMPLE and has_bare_parameters(optimizer):
                 ctx.review(
                     CODE, file, call,

@@ -61,7 +61,7 @@ def _problem(ctx: RuleContext, step: Step) -> tuple[str, str] | None:
     zero = argument(step.call, 2, "auto_zero_grads")
     if zero is not None and not is_literal(zero.value, "True"):
         return (
-            "auto_zero_grads=False keeps gradients over a step; an engine always clears them",
+            "auto_zero_grads=False keeps gradients across steps, but a DeepSpeed engine always clears them",
             "drop auto_zero_grads=False if the trial clears the gradients itself before each backward",
         )
     if not isinstance(step.use.file.parent(step.call), cst.Expr):

@@ -15,10 +15,7 @@ from ds_migrate.trial.context import ContextUse
 from ds_migrate.trial.precision import AMP_CALLS
 
 CODE = Code.PRECISION
-_NEAREST = (
-    "DeepSpeed's torch_autocast with its own loss scaling is the nearest; on a GPU the loss scale and skipped steps "
-    "will differ"
-)
+_NEAREST = "replaced by DeepSpeed's torch_autocast; on a GPU, loss scaling and skipped steps will differ from before"
 
 
 def apply(ctx: RuleContext) -> None:
@@ -58,7 +55,7 @@ def _evaluation(ctx: RuleContext) -> None:
     for part, function in trial.methods("evaluate_batch", "evaluate_full_dataset"):
         ctx.review(
             CODE, part.file, function.name,
-            "evaluation was float32 here; the engine is autocast in every forward where it is in training",
+            "evaluation used float32 before; the DeepSpeed engine also autocasts during evaluation",
         )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from ds_migrate.syntax.source import SourceFile
 
 CODE = Code.CALLBACKS
 
-_EVERYWHERE = "this hook runs on every rank, it ran on the chief alone"
+_EVERYWHERE = "this hook now runs on every rank; before, it ran on rank 0 only"
 _STATE = frozenset(
     ["models_state_dict", "optimizers_state_dict", "lr_schedulers_state_dict", "scaler_state_dict", "amp_state"]
 )

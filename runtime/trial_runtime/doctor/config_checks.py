@@ -128,7 +128,7 @@ def drives(config: dict[str, Any]) -> Section | None:
         path = value_at(config, f"zero_optimization.{what}.nvme_path")
         if offload_device(config, what) == "nvme" and path:
             there = Path(path).is_dir() and os.access(path, os.W_OK)
-            text = "can be written to" if there else "is no folder that can be written to on this machine"
+            text = "can be written to" if there else "is not a folder that can be written to on this machine"
             rows.append(Row(what, f"{path} {text}", "good" if there else "bad"))
     return Section("Drives", rows) if rows else None
 

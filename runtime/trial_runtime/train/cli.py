@@ -80,7 +80,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--latest-checkpoint",
         metavar="PATH",
-        help="a checkpoint to start from, or a run directory: its newest; a path or a URL of a storage",
+        help="checkpoint to start from, or a run directory, of which the newest is used; path or URL of a storage",
     )
     made.add_argument(
         "--trust-checkpoint",

@@ -95,7 +95,9 @@ class CheckpointPolicy:
             )
         now = self.latest
         if now is None:
-            raise RuntimeError(f"The metric {self.metric!r} (searcher.metric) is no number: {metrics[self.metric]!r}.")
+            raise RuntimeError(
+                f"The metric {self.metric!r} (searcher.metric) is not a number: {metrics[self.metric]!r}."
+            )
         better = self.best is None or (now < self.best if self.smaller_is_better else now > self.best)
         if better:
             self.best = now

@@ -43,7 +43,7 @@ IGNORED: Mapping[str, str] = {
     "preemption_timeout": _CLUSTER,
     "integrations": _CLUSTER,
     "profiling": "not run here; use context.set_profiler() in the trial",
-    "records_per_epoch": "not needed: an epoch is one pass over the training loader",
+    "records_per_epoch": "ignored: an epoch is one pass over the training data",
     "searcher.source_trial_id": "trials of a cluster are not reachable",
     "resources.agent_label": _CLUSTER,
     "resources.devices": _CLUSTER,

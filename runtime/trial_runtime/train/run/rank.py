@@ -176,7 +176,7 @@ def train_class(info: ClusterInfo, trial_class: Any) -> None:
         return
     bases = ", ".join(base.__name__ for base in getattr(trial_class, "__mro__", ())[1:-1]) or "none"
     raise ConfigError(
-        f"entrypoint: {getattr(trial_class, '__qualname__', trial_class)!r} is no trial class: it must derive from "
+        f"entrypoint: {getattr(trial_class, '__qualname__', trial_class)!r} is not a trial class: it must derive from "
         f"PyTorchTrial or DeepSpeedTrial; its bases: {bases}"
     )
 

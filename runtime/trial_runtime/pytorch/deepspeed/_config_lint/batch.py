@@ -14,7 +14,7 @@ def check_batch_sizes(config: dict[str, Any], setup: Setup) -> Problems:
     given = {key: config[key] for key in (TRAIN, MICRO, STEPS) if config.get(key) is not None}
     for key, value in given.items():
         if value != "auto" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            yield Problem(key, f"{shown(value)} is not possible: write a whole number, 1 or more")
+            yield Problem(key, f"invalid value {shown(value)}: write a whole number, 1 or more")
     if any(isinstance(value, bool) or not isinstance(value, int) or value < 1 for value in given.values()):
         return
     if not setup.complete:

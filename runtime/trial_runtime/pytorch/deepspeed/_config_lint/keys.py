@@ -32,7 +32,7 @@ def _check(config: dict[str, Any], block: Block, prefix: str, setup: Setup) -> P
         elif key in block.blocks:
             yield from _check_inner(value, block.blocks[key], path, setup)
         elif block.model is None and (expected := _expected(block.defaults[key], value)):
-            yield Problem(path, f"{shown(value)} is no {expected}: {_default(block.defaults[key])}")
+            yield Problem(path, f"{shown(value)} is not {expected}: {_default(block.defaults[key])}")
     if block.model is not None:
         yield from _model(config, block.model, prefix)
 
@@ -42,7 +42,7 @@ def _check_inner(value: Any, block: Block, path: str, setup: Setup) -> Problems:
         yield from _check(value, block, f"{path}.", setup)
     elif value is not None and not (path == "zero_optimization" and isinstance(value, bool)):
         keys = ", ".join(list(block.defaults)[:3])
-        yield Problem(path, f"{shown(value)} is no object: write {{...}} with keys such as {keys}")
+        yield Problem(path, f"{shown(value)} is not an object: write {{...}} with keys such as {keys}")
 
 
 def _removed(value: Any, why: str) -> str:
@@ -89,11 +89,11 @@ def _expected(default: Any, value: Any) -> str:
     if isinstance(default, bool):
         return "" if value in (True, False) else "true or false"
     if isinstance(default, int) and not (number and value == int(value)):
-        return "whole number"
+        return "a whole number"
     if isinstance(default, float) and not number:
-        return "number"
+        return "a number"
     if isinstance(default, str) and not isinstance(value, str):
-        return "string"
+        return "a string"
     return ""
 
 
@@ -110,7 +110,7 @@ def _model(config: dict[str, Any], model: type[pydantic.BaseModel], prefix: str)
             where = ".".join(str(part) for part in problem["loc"])
             path = f"{prefix}{where}".rstrip(".")
             text = _message_of(model, problem)
-            yield Problem(path, f"{shown(problem['input'])} is not possible: {text}" if where else text)
+            yield Problem(path, f"invalid value {shown(problem['input'])}: {text}" if where else text)
     except (AssertionError, ValueError, TypeError) as error:  # models that check in their own way
         yield Problem(prefix.rstrip("."), str(error))
 

@@ -159,7 +159,7 @@ def _parameters(block: str, params: Any, names: set[str]) -> Problems:
     if params is None:
         return
     if not isinstance(params, dict):
-        yield Problem(f"{block}.params", f"{shown(params)} is no object: write {{...}} with the arguments by name")
+        yield Problem(f"{block}.params", f"{shown(params)} is not an object: write {{...}} with the arguments by name")
         return
     for name, value in params.items():
         path = f"{block}.params.{name}"

@@ -63,7 +63,7 @@ def _dtypes(config: dict[str, Any], half: list[str]) -> Problems:
     ):
         value = value_at(config, path)
         if value is not None and _dtype(value) is None:
-            yield Problem(path, f"{shown(value)} is no number format: write one of {names}")
+            yield Problem(path, f"{shown(value)} is not a number format: write one of {names}")
     model = half[0] if half else "fp32"
     parameters = _dtype(value_at(config, "data_types.param_dtype", model))
     if len(half) < 2 and parameters not in (None, model):

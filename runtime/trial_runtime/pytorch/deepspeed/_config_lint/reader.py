@@ -20,9 +20,9 @@ def check_reading(config: dict[str, Any], found: Iterable[Problem]) -> Problems:
         if error := _refusal({key: value}):
             wrong.add(key)
             if value is None:
-                yield Problem(key, "null is not possible: remove the key")
+                yield Problem(key, "invalid value null: remove the key")
             else:
-                yield Problem(key, f"{shown(value)} is not possible: DeepSpeed reports: {error}")
+                yield Problem(key, f"invalid value {shown(value)}: DeepSpeed reports: {error}")
     sound = {key: value for key, value in config.items() if key not in wrong | _BATCH and value != "auto"}
     if error := _refusal(sound):
         yield Problem("all together", f"DeepSpeed reports: {error}")

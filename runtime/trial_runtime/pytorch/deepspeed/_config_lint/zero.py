@@ -79,7 +79,7 @@ def _unmanaged_accumulation(config: dict[str, Any], setup: Setup) -> Problems:
 def _reduction(config: dict[str, Any]) -> Problems:
     operation = value_at(config, "gradient_allreduce_op", "mean")
     if not isinstance(operation, str) or operation.lower() not in ("mean", "sum"):
-        yield Problem("gradient_allreduce_op", f'{shown(operation)} is not possible: write "mean" or "sum"')
+        yield Problem("gradient_allreduce_op", f'invalid value {shown(operation)}: write "mean" or "sum"')
     elif operation.lower() == "sum":
         for excluded, what in (
             (stage_of(config) == 3, "ZeRO stage 3"),
