@@ -149,7 +149,10 @@ def _verify(options: argparse.Namespace) -> int:
         conversion = Options(zero=options.zero, precision=options.precision, offload=options.offload)
         sides = open_sides(context, work, options.against, options.original, conversion)
         picks = dict(split_assignment("--hparam", text) for text in options.hparam)
-        found = Verification(sides, choose(sides.original, config, options.trial, picks), settings)
+        choice = choose(sides.original, config, options.trial, picks)
+        if reason := sides.left.get(choice.trial.partition(":")[2]):
+            raise ConfigError(reason)
+        found = Verification(sides, choice, settings)
         with console.progress_bar(talk) as bar:
             trainings = Trainings(sides, found.choice, settings, work, console.progress_reporter(bar), launcher)
             found.replaces_cuda = trainings.replaces_cuda

@@ -6,6 +6,10 @@ import re
 from dataclasses import dataclass
 
 _LENGTH = 400
+_CAUSES = {
+    "Application timeout caused pair closure": "a rank waited in a collective that another one never joined",
+    "Connection closed by peer": "another rank ended while this one waited for it",
+}
 _ERROR = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt|HP|Raised|Warning)(:|$)")
 
 
@@ -30,6 +34,7 @@ class Failure:
         if not errors:
             return next((line for line in reversed(lines) if line), "ended without output")
         words = " ".join(lines[errors[-1] :])
+        words += "".join(f": {cause}" for shown, cause in _CAUSES.items() if shown in words)
         return words if len(words) <= _LENGTH else f"{words[:_LENGTH]}..."
 
     @property

@@ -48,7 +48,7 @@ class Observation:
         report_progress: called with the number of micro-batches trained.
         times: seconds that each micro-batch after the first took, without validations and reports.
         samples: in a micro-batch of all ranks. precision: the coarsest that a weight has.
-        zero_stages: the ZeRO stage of each engine.
+        is_deepspeed_trial: whether a DeepSpeedTrial was trained. zero_stages: the ZeRO stage of each engine.
         training_samples: the sizes of this rank's training batches. validation_samples: of the batches of its last
             validation. Only of a PyTorchTrial.
     """
@@ -68,6 +68,7 @@ class Observation:
     times: list[float] = field(default_factory=list)
     samples: int | None = None
     precision: str = "float32"
+    is_deepspeed_trial: bool = False
     zero_stages: list[int] = field(default_factory=list)
     training_samples: set[int] = field(default_factory=set)
     validation_samples: list[int] = field(default_factory=list)
@@ -124,10 +125,11 @@ def _fit(fit: Callable[..., None], trial: Any, context: Any, units: ModuleType, 
     end, validation, window = observation.lengths(accumulation)
     batch = accumulation if engines else 1  # micro-batches in what this trainer calls a batch
     observation.samples = _samples(context)
+    observation.is_deepspeed_trial = engines
     observation.zero_stages = [engine.zero_optimization_stage() for engine in context.models] if engines else []
     if observation.nudge:
         weights.move_by_one_ulp(weights.tensors_of(trial, observation.home)[0])
-    if observation.host_batches:
+    if observation.host_batches and engines:
         _mark_batches(trial)
     if observation.part != 2 and RANK == 0:
         observation.record.add(Key("setup", 0, "micro-batches in an optimizer step"), accumulation)

@@ -170,6 +170,8 @@ class Trainings:
         jobs = [original, converted, control, *swept.values()]
         failures = runner.run(jobs, _jobs_at_once(settings, ranks), self._report, required=original.name)
         trained = {job.name: collect(runner, job, failures.get(job.name)) for job in jobs}
+        for job in (converted, *swept.values()):
+            _refuse_unconverted(trained[job.name])
         return Round(
             ranks,
             trained[original.name],
@@ -267,6 +269,12 @@ def collect(runner: JobRunner, job: Job, failure: Failure | None = None) -> Trai
         "validation_samples": [count for each in figures for count in each["validation_samples"]],
     }
     return Training(job.name, Record.load(records), worst)
+
+
+def _refuse_unconverted(training: Training) -> None:
+    """Fail the run of the converted side where a script trains a trial that is not converted."""
+    if training.figures and not training.figures["is_deepspeed_trial"]:
+        training.failure = Failure(0, "the converted side still trains a PyTorchTrial: ds-migrate left it as it is")
 
 
 def _cores() -> int:

@@ -166,6 +166,7 @@ def _figures(observation: Observation) -> dict[str, Any]:
         "device": torch.cuda.get_device_name() if gpu else "cpu",
         "precision": observation.precision,
         "zero_stages": observation.zero_stages,
+        "is_deepspeed_trial": observation.is_deepspeed_trial,
         "training_samples": max(observation.training_samples) if len(observation.training_samples) == 1 else 0,
         "validation_samples": observation.validation_samples if all(observation.validation_samples) else [],
     }

@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -45,6 +45,7 @@ class Sides:
         how: where they come from, in words. waiting: whether the user's own files are not converted yet.
         findings: those of the conversion, each with its file's name relative to the context directory.
         changes: the files that differ.
+        left: the trials that are not converted between the two sides, each with the reason.
     """
 
     original: Path
@@ -53,6 +54,7 @@ class Sides:
     waiting: bool = False
     findings: list[tuple[str, Finding]] = field(default_factory=list)
     changes: list[FileChange] = field(default_factory=list)
+    left: dict[str, str] = field(default_factory=dict)
 
 
 def open_sides(context: Path, work: Path, against: str | None, reference: str | None, options: Options) -> Sides:
@@ -68,7 +70,8 @@ def open_sides(context: Path, work: Path, against: str | None, reference: str | 
     Raises:
         ConfigError: there is no trial, it does not convert, or there is no original to compare with.
     """
-    waiting, converted = _trials(migrate(discover([context]), options))
+    report = migrate(discover([context]), options)
+    waiting, converted = _trials(report)
     if not waiting and not converted and reference is None:
         raise ConfigError(f"{context}: holds neither a PyTorchTrial nor a DeepSpeedTrial")
     if against is None:
@@ -85,8 +88,9 @@ def open_sides(context: Path, work: Path, against: str | None, reference: str | 
         original = _reference(context, reference, work / "original")
         named = reference or "HEAD"
         sides = Sides(original, working_copy(context, work / "converted"), f"{named}, and {context} as it is")
-        report = migrate(discover([original]), options)
-        sides.findings = _findings(report, original)
+        still = [trial.name for _, trial in report.trials() if trial.status is not TrialStatus.ALREADY_DEEPSPEED]
+        sides.left = {name: f"{context}: {name} is not converted there" for name in still}
+        sides.findings = _findings(migrate(discover([original]), options), original)
     sides.changes = list(_changes(sides.original, sides.converted))
     return sides
 
@@ -138,16 +142,36 @@ def _convert(sides: Sides, options: Options) -> None:
     report = migrate(discover([sides.converted]), options)
     sides.findings = _findings(report, sides.converted)
     if not any(report.trials(TrialStatus.CONVERTED)):
-        reasons = [
-            f"{name}:{finding.line}: {finding.code} {finding.message}"
-            for name, finding in sides.findings
-            if finding.severity in (Severity.BLOCKED, Severity.ERROR)
-        ]
+        reasons = _reasons(sides.findings)
         raise ConfigError("ds-migrate cannot convert it:\n    " + "\n    ".join(reasons[:10]))
+    sides.left = dict(_left(report, sides.findings))
     for file in report.files:
         if file.to_write and file.after is not None:
             file.path.parent.mkdir(parents=True, exist_ok=True)
             file.path.write_bytes(file.after)
+
+
+def _reasons(findings: Sequence[tuple[str, Finding]]) -> list[str]:
+    """Return the findings that block a conversion, one a line, each with its way out."""
+    return [
+        f"{name}:{finding.line}: {finding.code} {finding.message}"
+        + (f"\n        {finding.help}" if finding.help else "")
+        for name, finding in findings
+        if finding.severity in (Severity.BLOCKED, Severity.ERROR)
+    ]
+
+
+def _left(report: Report, findings: Sequence[tuple[str, Finding]]) -> Iterator[tuple[str, str]]:
+    """Yield the trials that a conversion leaves as they are, with the reason."""
+    converted = {trial.name for _, trial in report.trials(TrialStatus.CONVERTED)}
+    for _, trial in report.trials():
+        if trial.name in converted:
+            continue
+        if trial.status is TrialStatus.ALREADY_DEEPSPEED:
+            yield trial.name, f"{trial.name} is converted already: compare it with git HEAD by --against working-tree"
+        else:
+            reasons = _reasons([(name, each) for name, each in findings if each.trial in (trial.name, None)])
+            yield trial.name, "\n    ".join([f"ds-migrate does not convert {trial.name}:", *reasons[:10]])
 
 
 def _findings(report: Report, folder: Path) -> list[tuple[str, Finding]]:

@@ -180,6 +180,11 @@ class TestCudaOnCpu:
         ("Traceback:\n  File x\nValueError: one\n  two\n", "ValueError: one two"),
         ("Traceback:\n  File x\na.b.FirstError: no\n\nDuring:\n  File y\nRuntimeError", "RuntimeError"),
         ("loading\nKilled\n", "Killed"),
+        (
+            "Traceback:\n  File x\nRuntimeError: Application timeout caused pair closure\n",
+            "RuntimeError: Application timeout caused pair closure: "
+            "a rank waited in a collective that another one never joined",
+        ),
         ("", "ended without output"),
     ],
 )

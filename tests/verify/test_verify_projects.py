@@ -143,3 +143,33 @@ def test_a_conversion_that_raises_is_reported_with_the_users_own_traceback(
     assert first == "the converted trial does not train with 1 rank:"
     assert second == "Traceback (most recent call last):"
     assert third.startswith('  File "model_def.py", line ') and third.endswith(", in train_batch")
+
+
+SECOND = """
+
+class Second(Reader):
+    def train_batch(self, batch, epoch_idx, batch_idx):
+        self.context.backward(self.model(batch[0]).sum(), create_graph=True)
+        self.context.step_optimizer(self.opt)
+        return {}
+"""
+
+
+@pytest.mark.parametrize(("entrypoint", "name"), [("model_def:Second", "Second"), ("python3 train.py", "")])
+def test_a_trial_that_stays_as_it_is_while_another_is_converted_is_not_the_same(
+    entrypoint: str, name: str, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "second.py").write_text((TRIAL.replace(".to(device)", "") + SECOND).replace("Reader", "Base"))
+    (project / "train.py").write_text(
+        "from determined import pytorch\nfrom second import Second\n"
+        "with pytorch.init() as context:\n    pytorch.Trainer(Second(context), context).fit()\n"
+    )
+    (project / "const.yaml").write_text(CONFIG.replace("model_def:Reader", entrypoint.replace("model_def", "second")))
+    code = verify(project, "--ranks", "1")
+    printed = capsys.readouterr()
+    if name:
+        assert code == NOT_RUN, printed.out
+        assert "ds-migrate does not convert Second:\n    second.py:" in printed.err and "create_graph" in printed.err
+    else:
+        assert code == DIFFERENT, printed.out
+        assert "the converted side still trains a PyTorchTrial" in printed.out.splitlines()[-1]
