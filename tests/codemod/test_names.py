@@ -39,14 +39,6 @@ OLDER = {
     "determined.pytorch.reset_parameters",
 }
 
-# Test files of names whose counterparts are not there yet.
-PENDING = {
-    f"tests/{name}.py"
-    for name in [
-        "runtime/test_create",
-    ]
-}
-
 
 def public_modules() -> Iterator[ModuleType]:
     determined = pytest.importorskip("determined")
@@ -138,7 +130,7 @@ def rows_of(module: str) -> list[Row]:
 
 def test_what_the_table_calls_served_is_served() -> None:
     pytest.importorskip("torch")
-    rows = [row for row in ROWS.values() if row.test not in PENDING]
+    rows = ROWS.values()
     assert [row.name for row in rows if row.served is not None and not is_served(row.served)] == []
     assert {row.test for row in rows if not (ROOT / row.test).is_file()} == set()
 
@@ -161,10 +153,6 @@ def test_the_page_of_differences_has_the_table() -> None:
     page = names.PAGE.read_text(encoding="utf-8")
     assert page == names.with_table(page), "run: python docs/names.py"
     assert "`download_gcs_blob_with_backoff`" in page
-
-
-def test_names_that_wait_for_their_counterpart_have_no_tests_yet() -> None:
-    assert not [test for test in PENDING if (ROOT / test).is_file()]
 
 
 def is_served(path: str) -> bool:

@@ -1,6 +1,7 @@
-"""Determined's client over the runs on this machine: :mod:`trial_runtime.experimental.client`."""
+"""Determined's client over the runs on this machine (:mod:`trial_runtime.experimental.client`), and the Native API."""
 
 from trial_runtime.experimental import client
+from trial_runtime.experimental._create import create, create_trial_instance, test_one_batch
 from trial_runtime.experimental._experiment import ExperimentReference
 from trial_runtime.experimental._trial import TrialReference
 from trial_runtime.experimental.client import (
@@ -34,4 +35,7 @@ __all__ = [
     "TrialReference",
     "TrialSortBy",
     "client",
+    "create",
+    "create_trial_instance",
+    "test_one_batch",
 ]

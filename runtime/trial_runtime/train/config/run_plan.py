@@ -24,7 +24,7 @@ _SEARCHERS = (
     "random", "grid", "adaptive_asha", "async_halving", "custom", "adaptive", "adaptive_simple", "sync_halving", "pbt"
 )  # fmt: skip
 _DEVICES = ("cpu", "cuda", "rocm", "gpu")
-_DEFAULTS: Mapping[str, Any] = {
+DEFAULTS: Mapping[str, Any] = {
     "data": {},
     "debug": False,
     "max_restarts": 0,
@@ -165,7 +165,7 @@ def make_plan(
         name=root.text("name") or _name_from(entry),
         context=context,
         entrypoint=entry or entrypoint.Entrypoint("module", ""),
-        document=masked(_with_defaults(document, _DEFAULTS)),
+        document=masked(_with_defaults(document, DEFAULTS)),
         hparams=values,
         fit=fit,
         slots=slots,
