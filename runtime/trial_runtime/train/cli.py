@@ -18,8 +18,9 @@ from trial_runtime._redaction import masked_command, masked_hparams, masked_word
 from trial_runtime._storage.remote import OPTIONS_VARIABLE
 from trial_runtime.train.config.errors import ConfigError
 from trial_runtime.train.config.run_plan import RunPlan
-from trial_runtime.train.run import external_launcher
+from trial_runtime.train.run import external_launcher, hang_watch
 from trial_runtime.train.run.end_of_run import end_of_run
+from trial_runtime.train.run.failure import clear_failures, first_failure, is_consequence
 from trial_runtime.train.run.local_launcher import USAGE_EXIT, Stopped, run_ranks
 from trial_runtime.train.run.paths import relative_path
 from trial_runtime.train.run.prepare import open_directory, plan_from, write_info
@@ -93,6 +94,12 @@ def parser() -> argparse.ArgumentParser:
         help="which of Determined's ASHA searches is meant, if not the one that the config's fields name",
     )
     made.add_argument("--assignment", type=Path, help=argparse.SUPPRESS)  # the trial of a search, by its ds-train
+    made.add_argument(
+        "--hang-timeout",
+        type=_seconds,
+        metavar="S",
+        help="end the run when no rank has moved for S seconds, and report which rank waits where, and for whom",
+    )
     made.add_argument("--test", action="store_true", help="train and validate one batch")
     made.add_argument(
         "--stop-on-nan", action="store_true", help="end with exit code 1 once the loss is NaN or infinite"
@@ -170,20 +177,30 @@ def _launch(options: argparse.Namespace) -> int:
     entry = plan.entrypoint
     arguments = ["-u", "-m", "trial_runtime.train.run.rank", str(plan.context), entry.kind, entry.target, *entry.args]
     _print_plan(plan, run)
+    if options.hang_timeout is not None:
+        environment[hang_watch.VARIABLE] = str(options.hang_timeout)
+
+    def prepare_start() -> None:
+        clear_failures(run.path)
+        write_info(options, plan, run)
+
     try:
-        code = run_ranks(
-            arguments, plan.slots, environment, plan.max_restarts, lambda: write_info(options, plan, run), _print_line
-        )
+        code = run_ranks(arguments, plan.slots, environment, plan.max_restarts, prepare_start, _print_line)
     except Stopped as stopped:
         run.record("stopped")
         _print_line(f"stopped by {stopped}; {_how_to_continue(options, run)}")
         return 128 + stopped.number
+    failure = None if code == 0 else first_failure(run.path)
     log, metrics = relative_path(run.path / "log"), relative_path(run.path / "metrics.jsonl")
     if code == USAGE_EXIT and is_new and not _has_trained(run):
         shutil.rmtree(run.path, ignore_errors=True)  # nothing to resume, and the error was printed
     elif code not in (0, USAGE_EXIT):
         run.record("failed")  # a killed rank could not
         _print_line(f"failed with exit code {code}; log: {log}; {_how_to_continue(options, run)}")
+    if failure is not None and plan.slots > 1 and not (code == USAGE_EXIT and failure[0] == 0):
+        rank, error = failure  # of one rank, and of the chief's usage, it stands there already
+        if not is_consequence(error):
+            _print_line(f"rank {rank} failed first: {error}")
     if code == 0 and not metrics.is_file():
         _print_line(f"finished; nothing was trained: no metrics were reported; log: {log}")
     elif code == 0:
@@ -300,6 +317,14 @@ def _resume_command(options: argparse.Namespace, run: RunDirectory) -> str:
             del words[index]
             break
     return shlex.join(["ds-train", *words, "--run-dir", str(relative_path(run.path))])
+
+
+def _seconds(text: str) -> float:
+    """Return a number of seconds above 0."""
+    seconds = float(text)
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text}: write a number of seconds above 0")
+    return seconds
 
 
 def _print_line(line: str) -> None:

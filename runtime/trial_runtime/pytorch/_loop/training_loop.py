@@ -19,7 +19,12 @@ from trial_runtime.pytorch._loop.interruption import Interruption
 from trial_runtime.pytorch._loop.strategy import Strategy
 from trial_runtime.pytorch._loop.throughput import Throughput
 from trial_runtime.pytorch._loop.validation import Validation
-from trial_runtime.pytorch._reporting.aggregation import average_over_batches, average_over_ranks, to_numpy
+from trial_runtime.pytorch._reporting.aggregation import (
+    average_over_batches,
+    average_over_ranks,
+    to_numpy,
+    without_mean,
+)
 from trial_runtime.pytorch._train_units import Batch, TrainUnit
 
 logger = logging.getLogger("trial_runtime.pytorch")
@@ -66,6 +71,7 @@ class TrainingLoop:
         self._periods = (plan.reporting_period, plan.validation_period, plan.checkpoint_period)
         self._batch_metrics: list[dict[str, Any]] = []
         self._starts_interval = True
+        self._without_mean: set[str] = set()  # metrics that were warned of
 
     def run(self) -> None:
         """Train until the length is reached or a stop is requested.
@@ -237,6 +243,7 @@ class TrainingLoop:
         self.throughput.report(self.strategy.skipped_steps())
         batch_metrics = average_over_ranks([metrics for reports, metrics in gathered if reports])
         averages: dict[str, Any] = dict(average_over_batches(batch_metrics))
+        self._warn_of_no_numbers(batch_metrics, averages)
         averages.update(to_numpy(context.reduce_metrics(for_training=True)))
         averages.setdefault("batches", progress.batches)
         averages.setdefault("epochs", progress.epochs)
@@ -246,6 +253,18 @@ class TrainingLoop:
         for callback in self.strategy.callbacks.values():
             callback.on_training_workload_end(avg_metrics=averages, batch_metrics=batch_metrics)
         progress.last_report = progress.batches
+
+    def _warn_of_no_numbers(self, batch_metrics: list[dict[str, Any]], averages: dict[str, Any]) -> None:
+        """Warn once of each training metric that has values but no mean."""
+        if self.context.distributed.rank > 0 or None not in averages.values():
+            return
+        for name, kind in without_mean(batch_metrics).items():
+            if name not in self._without_mean:
+                self._without_mean.add(name)
+                logger.warning(
+                    f"The training metric {name!r} is of the type {kind}, no number: its mean is reported as null. "
+                    "Return numbers or tensors from train_batch()."
+                )
 
     def _validate(self, first: bool = False) -> None:
         progress = self.progress

@@ -85,6 +85,17 @@ def average_over_batches(batch_metrics: list[dict[str, Any]]) -> dict[str, float
     return {name: mean(values) for name, values in series.items()}
 
 
+def without_mean(batch_metrics: list[dict[str, Any]]) -> dict[str, str]:
+    """Return the types of the metrics that have no mean because their values are no numbers, by name."""
+    averages = average_over_batches(batch_metrics)
+    return {
+        name: type(value).__name__
+        for metrics in batch_metrics
+        for name, value in metrics.items()
+        if averages[name] is None and value is not None
+    }
+
+
 def reducers_for(reducer: Reducer | dict[str, Reducer], names: Sequence[str]) -> dict[str, Reducer]:
     """Return the reducer of each validation metric.
 
@@ -115,10 +126,18 @@ def reduce_validation(
     """
     batches = [metrics for rank in per_rank for metrics in rank]
     # Batch by batch first: pipeline stages give the same loss in different shapes.
-    return {
-        name: reduce_values(reducers[name], [reduce_values(reducers[name], batch[name]) for batch in batches])
-        for name in names
-    }
+    return {name: _reduced(name, reducers[name], [batch[name] for batch in batches]) for name in names}
+
+
+def _reduced(name: str, reducer: Reducer, values: list[Any]) -> Any:
+    try:
+        return reduce_values(reducer, [reduce_values(reducer, value) for value in values])
+    except TypeError as error:
+        types = ", ".join(sorted({type(value).__name__ for value in values}))
+        raise InvalidExperimentException(
+            f"The validation metric {name!r} cannot be reduced over the batches ({reducer.name}): its values are of "
+            f"the type {types}. Return numbers or tensors, or use context.wrap_reducer()."
+        ) from error
 
 
 def reduce_values(reducer: Reducer, metrics: Any, num_batches: Sequence[int] | None = None) -> Any:

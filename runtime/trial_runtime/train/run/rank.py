@@ -28,6 +28,8 @@ from trial_runtime.errors import (
 )
 from trial_runtime.train import determined_alias
 from trial_runtime.train.config.errors import ConfigError, did_you_mean
+from trial_runtime.train.run import hang_watch
+from trial_runtime.train.run.failure import record_failure
 from trial_runtime.train.run.local_launcher import USAGE_EXIT
 from trial_runtime.train.run.log_tee import configure_logging, record_output
 from trial_runtime.train.run.retention import remove_superseded
@@ -66,6 +68,8 @@ def run(info: ClusterInfo, context: Path, kind: str, target: str, args: Sequence
     _import_from(context)
     determined_alias.install()
     _log_filters.expect_cpu()
+    if timeout := os.environ.get(hang_watch.VARIABLE):
+        hang_watch.watch(directory, rank, size, float(timeout))
     with ExitStack() as stack:
         status, reason, holds_lock = "failed", None, False
         try:
@@ -79,6 +83,7 @@ def run(info: ClusterInfo, context: Path, kind: str, target: str, args: Sequence
                 return 128 + number
             status = "completed"
         except (ConfigError, InvalidDeepSpeedConfigException, InvalidCheckpointException) as error:
+            record_failure(directory, rank, str(error))
             if rank == 0:
                 print(f"ds-train: {error}", file=sys.stderr)
             return USAGE_EXIT
@@ -92,7 +97,8 @@ def run(info: ClusterInfo, context: Path, kind: str, target: str, args: Sequence
         except KeyboardInterrupt:
             status = "stopped"
             return 128 + signal.SIGINT
-        except (Exception, InvalidExperimentException):
+        except (Exception, InvalidExperimentException) as error:
+            record_failure(directory, rank, error)
             _print_exception()
             return 1
         finally:
@@ -101,6 +107,7 @@ def run(info: ClusterInfo, context: Path, kind: str, target: str, args: Sequence
             if holds_lock and status == "completed" and (removed := remove_superseded(info)):
                 count = f"{len(removed)} checkpoint{'' if len(removed) == 1 else 's'}"
                 print(f"ds-train: {count} removed, as checkpoint_storage says", file=sys.stderr)
+            hang_watch.leave(directory, rank)
             sys.stdout.flush()
             sys.stderr.flush()
     return 0
