@@ -246,6 +246,24 @@ def test_a_script_that_only_submits_to_a_cluster_is_left_alone(tmp_path: Path) -
     assert_converted(report, before, tmp_path, {"model_def.py"})
 
 
+def test_a_copy_of_determined_in_the_project_is_no_trial(tmp_path: Path) -> None:
+    harness = "import determined as det\n\n\nclass PyTorchTrial(det.LegacyTrial):\n" + "".join(
+        f"    def {name}(self):\n        pass\n"
+        for name in ("train_batch", "evaluate_batch", "build_training_data_loader")
+    )
+    adapter = "from determined.pytorch import PyTorchTrial\n\n\nclass LightningAdapter(PyTorchTrial):\n    pass\n"
+    vendored = {
+        "determined/__init__.py": "from determined import pytorch\n",
+        "determined/pytorch/__init__.py": "from determined.pytorch._trial import PyTorchTrial\n",
+        "determined/pytorch/_trial.py": harness,
+        "determined/pytorch/_lightning.py": adapter,
+    }
+    before = tree(tmp_path, {"model_def.py": WHOLE, "net.py": NET, **vendored})
+    report = examples.run(tmp_path)
+    assert not [file.path for file in report.files if "determined" in file.path.parts]
+    assert_converted(report, before, tmp_path, {"model_def.py"})
+
+
 USERS = {
     "inference": "import torch\nfrom determined.experimental import client\nfrom model_def import Net\n\n"
     "path = client.get_experiment(1).top_checkpoint().download()\n",
@@ -347,6 +365,37 @@ class DoneTrial(DeepSpeedTrial):
     def train_batch(self, dataloader_iter, epoch_idx, batch_idx):
         return {}
 """
+KERAS = """\
+from determined.keras import TFKerasTrial
+
+
+class KerasTrial(TFKerasTrial):
+    def build_model(self):
+        return None
+"""
+ESTIMATOR = """\
+from determined import estimator
+
+
+class ClassifierTrial(estimator.EstimatorTrial):
+    def build_estimator(self):
+        return None
+"""
+NOT_IMPORTED = """\
+class BareTrial(PyTorchTrial):
+    def train_batch(self, batch, epoch_idx, batch_idx):
+        return {}
+"""
+UNKNOWN = """\
+from company.training import Base
+
+
+class Classifier(Base):
+    def train_batch(self, batch, epoch_idx, batch_idx):
+        loss = self.net(batch)
+        self.context.backward(loss)
+        return {"loss": loss}
+"""
 FOREIGN = """\
 import some_library as lib
 from determined.pytorch import DataLoader
@@ -367,6 +416,10 @@ class LibraryTrial(lib.BaseTrial):
         pytest.param(LIGHTNING, TrialStatus.UNSUPPORTED_API, "DSM012", id="Lightning"),
         pytest.param(DEEPSPEED, TrialStatus.ALREADY_DEEPSPEED, None, id="DeepSpeed"),
         pytest.param(FOREIGN, TrialStatus.BLOCKED, "DSM013", id="a library's base class"),
+        pytest.param(KERAS, TrialStatus.UNSUPPORTED_API, "DSM018", id="Keras"),
+        pytest.param(ESTIMATOR, TrialStatus.UNSUPPORTED_API, "DSM018", id="an estimator"),
+        pytest.param(NOT_IMPORTED, TrialStatus.BLOCKED, "DSM013", id="PyTorchTrial that is not imported"),
+        pytest.param(UNKNOWN, TrialStatus.BLOCKED, "DSM013", id="a base class that cannot be found"),
     ],
 )
 def test_what_cannot_or_need_not_be_converted_is_recognised(
@@ -379,7 +432,7 @@ def test_what_cannot_or_need_not_be_converted_is_recognised(
     assert not result.to_write
 
 
-@pytest.mark.parametrize("source", [OLD, LIGHTNING, DEEPSPEED, FOREIGN])
+@pytest.mark.parametrize("source", [OLD, LIGHTNING, DEEPSPEED, FOREIGN, KERAS, UNKNOWN])
 def test_what_is_not_converted_does_not_stop_its_neighbour(source: str, tmp_path: Path) -> None:
     tree(tmp_path, {"other.py": source, "model_def.py": WHOLE, "net.py": NET})
     report = examples.run(tmp_path)

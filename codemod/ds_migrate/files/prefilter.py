@@ -9,7 +9,8 @@ from collections.abc import Iterable
 # What stands in every file with a trial but those that are built on a class of another file of the project.
 TRIAL_SIGNS = (
     *(b"PyTorchTrial", b"LightningAdapter", b"DeepSpeedTrial", b"BaseTransformerTrial", b"MMDetTrial"),
-    b"build_training_data_loader",
+    *(b"TFKerasTrial", b"EstimatorTrial", b"TensorpackTrial"),
+    *(b"build_training_data_loader", b".wrap_model(", b"context.backward("),
 )
 
 # An import, or a string that may be given to importlib; the English word stands in many files.

@@ -6,7 +6,10 @@ The runtime's class has the same attributes and methods, with an engine (``trial
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
+
+from ds_migrate.project.module_index import ModuleFacts, module_facts
 
 TRANSFORMER_TRIAL = "BaseTransformerTrial"
 TRANSFORMER_TRIALS = tuple(
@@ -47,3 +50,9 @@ class BaseTransformerTrial(det_torch.PyTorchTrial):
         self.context.step_optimizer(self.optimizer, self.grad_clip_fn)
         return loss
 """
+
+
+@cache
+def library_facts() -> ModuleFacts:
+    """Return what is known of the class's module."""
+    return module_facts(LIBRARY_SOURCE)

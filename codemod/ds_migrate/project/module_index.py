@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from ds_migrate.project.control_comments import Comment
 
 PYTORCH_TRIAL = "determined.pytorch.PyTorchTrial"
 OLD_PYTORCH = "pedl.frameworks.pytorch"  # what determined.pytorch was called in 2019
+TENSORFLOW_TRIALS = (".TFKerasTrial", ".EstimatorTrial", ".TFEstimatorTrial", ".TensorpackTrial")
 LIGHTNING_ADAPTER = "determined.pytorch.lightning.LightningAdapter"
 DEEPSPEED_TRIALS = (
     "determined.pytorch.deepspeed.DeepSpeedTrial",
@@ -28,6 +30,7 @@ TRIAL_METHODS = frozenset(
 )
 
 _WRAPS = (b"wrap_model", b"wrap_optimizer")
+_TRAINS = re.compile(rb"\.wrap_(model|optimizer)\(|context\.backward\(")
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,7 @@ class ClassFacts:
     bases: tuple[str, ...]
     methods: frozenset[str]
     wraps: bool = False  # it calls wrap_model or wrap_optimizer somewhere
+    trains: bool = False  # it calls what only the context of a PyTorchTrial has
     skip: int = 0  # the line of the `# ds-migrate: skip` that stands on it
 
 
@@ -76,7 +80,7 @@ def module_facts(data: bytes, skips: Sequence[Comment] = ()) -> ModuleFacts:
         warnings.simplefilter("ignore")  # invalid escapes in other people's strings
         tree = ast.parse(data)
     facts = ModuleFacts()
-    classes: list[tuple[ast.ClassDef, bool]] = []
+    classes: list[tuple[ast.ClassDef, bytes]] = []
     lines = data.split(b"\n")
     for statement in _statements(tree):
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
@@ -85,16 +89,17 @@ def module_facts(data: bytes, skips: Sequence[Comment] = ()) -> ModuleFacts:
             _add_alias(facts, statement)
         elif isinstance(statement, ast.ClassDef):
             text = b"\n".join(lines[statement.lineno - 1 : statement.end_lineno])
-            classes.append((statement, any(word in text for word in _WRAPS)))
+            classes.append((statement, text))
     local = {node.name for node, _ in classes}
-    for node, wraps in sorted(classes, key=lambda c: c[0].lineno):
+    for node, text in sorted(classes, key=lambda c: c[0].lineno):
         facts.classes.append(
             ClassFacts(
                 name=node.name,
                 line=node.lineno,
                 bases=tuple(_qualified(base, facts.aliases, local) for base in _plain_bases(node)),
                 methods=frozenset(s.name for s in node.body if isinstance(s, ast.FunctionDef)),
-                wraps=wraps,
+                wraps=any(word in text for word in _WRAPS),
+                trains=_TRAINS.search(text) is not None,
                 skip=next((c.line for c in skips if {c.line, c.target} & set(_head(node))), 0),
             )
         )

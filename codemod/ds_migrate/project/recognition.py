@@ -22,6 +22,7 @@ _STATUS = {
     "deepspeed": TrialStatus.ALREADY_DEEPSPEED,
     "old-api": TrialStatus.BLOCKED,
     "lightning": TrialStatus.UNSUPPORTED_API,
+    "tensorflow": TrialStatus.UNSUPPORTED_API,
     "foreign-base": TrialStatus.BLOCKED,
     "skipped": TrialStatus.SKIPPED,
     "skipped-base": TrialStatus.BLOCKED,
@@ -80,7 +81,7 @@ def files_still_determined(
         path = source.real
         if source.data is None or path.suffix not in PYTHON_SUFFIXES or path in trials or path in known:
             continue
-        facts = project.facts(path) if b"determined" in source.data else None
+        facts = project.facts(path) if b"determined" in source.data and not project.is_vendored(path) else None
         imports = facts.imports if facts is not None else []
         line = next((i.line for i in imports if i.level == 0 and i.module.split(".")[0] == "determined"), 0)
         if line:
@@ -140,7 +141,13 @@ def _findings(trial: TrialClass, problems: Mapping[tuple[Path, str], Finding]) -
     elif trial.kind == "lightning":
         yield Finding(
             Code.LIGHTNING_ADAPTER, Severity.REVIEW, line, f"{name} is a LightningAdapter", trial=name,
-            help="drop the adapter: lightning.Trainer(strategy='deepspeed') drives DeepSpeed itself",
+            help='drop the adapter: lightning.Trainer(strategy="deepspeed_stage_2") drives DeepSpeed itself',
+        )  # fmt: skip
+    elif trial.kind == "tensorflow":
+        base = next((base for base in trial.facts.bases if base), "").rpartition(".")[2]
+        yield Finding(
+            Code.TENSORFLOW_TRIAL, Severity.REVIEW, line, f"{name} is built on {base}, which trains with TensorFlow",
+            trial=name, help="train it with TensorFlow itself, or write it in PyTorch first: DeepSpeed is for PyTorch",
         )  # fmt: skip
     elif trial.kind == "foreign-base":
         bases = ", ".join(base for base in trial.facts.bases if base)

@@ -6,8 +6,10 @@ the scripts that run it: a ``ConversionGroup``.
 
 from __future__ import annotations
 
+import builtins
 import os
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,15 +21,16 @@ from ds_migrate.project.import_resolver import ImportResolver
 from ds_migrate.project.library_bases import (
     LIBRARY_BASE,
     LIBRARY_PATH,
-    LIBRARY_SOURCE,
     TRANSFORMER_TRIALS,
     UNMAINTAINED,
+    library_facts,
 )
 from ds_migrate.project.module_index import (
     DEEPSPEED_TRIALS,
     LIGHTNING_ADAPTER,
     OLD_PYTORCH,
     PYTORCH_TRIAL,
+    TENSORFLOW_TRIALS,
     TRIAL_METHODS,
     ClassFacts,
     ImportFacts,
@@ -46,7 +49,9 @@ _HAND_RUN = re.compile(
     rb"\.(train_batch|evaluate_batch)\(|\bdef (wrap_model|wrap_optimizer|step_optimizer)\(|\.wrap_model ="
 )
 _PYTORCH = "determined.pytorch"
-_STAYING = ("old-api", "foreign-base", "skipped", "skipped-base")
+_STAYING = ("old-api", "foreign-base", "tensorflow", "skipped", "skipped-base")
+_SOURCES = ("determined", "pedl")  # packages that a project may hold a copy of
+_NO_TRIALS = ("torch", "lightning", "pytorch_lightning", "transformers", "determined", "trial_runtime", "abc", "typing")
 _CLIENTS = ("determined.experimental", "determined.common", "determined.cli", "determined.cluster")
 
 
@@ -58,7 +63,7 @@ class TrialClass:
 
     path: Path
     facts: ClassFacts
-    kind: str  # "pytorch", "deepspeed", "lightning", "old-api", "foreign-base", "skipped", "skipped-base"
+    kind: str  # "pytorch", "deepspeed", "lightning", "tensorflow", "old-api", "foreign-base", "skipped", "skipped-base"
     bases: tuple[tuple[Path, str], ...] = ()
     again: int = 0
 
@@ -115,7 +120,7 @@ class Project:
         self._concerned = concerned
         self._read = read
         self._comments = comments
-        self._facts: dict[Path, ModuleFacts | None] = {LIBRARY_PATH: module_facts(LIBRARY_SOURCE), **(facts or {})}
+        self._facts = dict(facts or {})
         self._imports = ImportResolver(str(root), files.__contains__)
         self._importers: dict[Path, set[Path]] | None = None
         self.trials: dict[tuple[Path, str], TrialClass] = {}
@@ -123,6 +128,8 @@ class Project:
 
     def facts(self, path: Path) -> ModuleFacts | None:
         """Return the module's facts; None when it does not parse."""
+        if path == LIBRARY_PATH:
+            return library_facts()
         if path not in self._facts:
             data = self._read(path)
             try:
@@ -138,13 +145,16 @@ class Project:
 
     def resolve(self, importer: Path, module: str, level: int = 0) -> Path | None:
         """Return the project file that ``import module`` means in ``importer``; None for a library."""
-        found = self._imports.resolve(str(importer), module, level)
-        return None if found is None else Path(found)
+        return self._own(self._imports.resolve(str(importer), module, level))
 
     def imported_file(self, importer: Path, imported: ImportFacts) -> Path | None:
         """Return the project file that an import statement reaches."""
         found = self._imports.resolve_name(str(importer), imported.module, imported.name, imported.level)
-        return None if found is None else Path(found)
+        return self._own(found)
+
+    def _own(self, found: str | None) -> Path | None:
+        """Return the path of a file of the project's own; None for a copy of Determined's source: a library."""
+        return None if found is None or self.is_vendored(Path(found)) else Path(found)
 
     def _find_trials(self) -> None:
         """Find direct subclasses first, then, round by round, the classes of other files built on those."""
@@ -201,6 +211,8 @@ class Project:
         return replace(trial, kind="skipped-base") if trial.kind == "skipped" else trial
 
     def _recognised(self, path: Path, facts: ModuleFacts, cls: ClassFacts) -> TrialClass | None:
+        if self.is_vendored(path):
+            return None
         for base in cls.bases:
             if base.endswith(".PyTorchTrial") and base.startswith(("determined.", f"{OLD_PYTORCH}.")):
                 return TrialClass(path, cls, "old-api" if _is_old([cls]) else "pytorch")
@@ -208,9 +220,13 @@ class Project:
                 return TrialClass(path, cls, "deepspeed")
             if base == LIGHTNING_ADAPTER or (base.startswith("determined.") and base.endswith("LightningAdapter")):
                 return TrialClass(path, cls, "lightning")
+            if base.endswith(TENSORFLOW_TRIALS) and base.startswith("determined."):
+                return TrialClass(path, cls, "tensorflow")
             if self._passed_on(path, base) == PYTORCH_TRIAL or self._is_unmaintained(path, base):
                 return TrialClass(path, cls, "foreign-base")
             parent = self.parent_class(path, base)
+            if base.rpartition(".")[2] == "PyTorchTrial" and parent is None:
+                return TrialClass(path, cls, "foreign-base")
             if parent == LIBRARY_BASE:
                 return TrialClass(path, cls, "pytorch", (parent,))
             if parent is not None and parent in self.trials:
@@ -233,7 +249,23 @@ class Project:
             foreign = [b for b in cls.bases if self.parent_class(path, b) is None]
             if foreign and not any(b.startswith("torch.") for b in cls.bases):
                 return TrialClass(path, cls, "foreign-base")
+        if cls.trains and any(self._is_unknown(path, base) for base in cls.bases):
+            return TrialClass(path, cls, "foreign-base")
         return None
+
+    def _is_unknown(self, path: Path, base: str) -> bool:
+        """Return whether a base class is neither in this project nor in a library that knows no trials."""
+        head = base.partition(".")[0]
+        known = head in _NO_TRIALS or hasattr(builtins, base) or head in sys.stdlib_module_names
+        return bool(base.strip(".")) and not known and self.parent_class(path, base) is None
+
+    def is_vendored(self, path: Path) -> bool:
+        """Return whether a file is of a copy of Determined's own source in the project."""
+        return any(
+            folder.name in _SOURCES and str(folder / "pytorch" / "__init__.py") in self._files
+            for folder in path.parents
+            if len(folder.parts) >= len(self.root.parts)
+        )
 
     def _is_unmaintained(self, path: Path, base: str) -> bool:
         return base.startswith(UNMAINTAINED) and self.parent_class(path, base) is None

@@ -49,6 +49,7 @@ class Code(str, Enum):
     MOVES_WITH_BLOCKED = "DSM015", "The trial shares files with one that is blocked."
     CLUSTER_CLIENT = "DSM016", "The script talks to Determined's client."
     STILL_DETERMINED = "DSM017", "The file imports determined and belongs to no trial."
+    TENSORFLOW_TRIAL = "DSM018", "The trial is one of Keras or of TensorFlow's estimators."
 
     # imports
     IMPORTS = "DSM101", "Imports and names of `determined` become those of the target."
