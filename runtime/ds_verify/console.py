@@ -59,8 +59,8 @@ def show(console: Console, found: Verification) -> None:
         console.print(Text(f"hparams  {visible(values)} (first values of search spaces; --hparam picks others)"))
     if found.replaces_cuda:
         console.print(Text("device   cpu; what the code sends to CUDA stays on the CPU, on both sides"))
-    if choice.others:
-        names = visible(", ".join(choice.others))
+    if found.not_verified:
+        names = visible(", ".join(found.not_verified))
         console.print(Text(f"others   not verified: {names} (--trial or --config)"), soft_wrap=True)
     console.print()
     if found.outcomes:

@@ -48,7 +48,8 @@ class Observation:
         report_progress: called with the number of micro-batches trained.
         times: seconds that each micro-batch after the first took, without validations and reports.
         samples: in a micro-batch of all ranks. precision: the coarsest that a weight has.
-        is_deepspeed_trial: whether a DeepSpeedTrial was trained. zero_stages: the ZeRO stage of each engine.
+        is_deepspeed_trial: whether a DeepSpeedTrial was trained. trial_classes: names of its class and base classes.
+        zero_stages: the ZeRO stage of each engine.
         training_samples: the sizes of this rank's training batches. validation_samples: of the batches of its last
             validation. Only of a PyTorchTrial.
     """
@@ -69,6 +70,7 @@ class Observation:
     samples: int | None = None
     precision: str = "float32"
     is_deepspeed_trial: bool = False
+    trial_classes: list[str] = field(default_factory=list)
     zero_stages: list[int] = field(default_factory=list)
     training_samples: set[int] = field(default_factory=set)
     validation_samples: list[int] = field(default_factory=list)
@@ -126,6 +128,7 @@ def _fit(fit: Callable[..., None], trial: Any, context: Any, units: ModuleType, 
     batch = accumulation if engines else 1  # micro-batches in what this trainer calls a batch
     observation.samples = _samples(context)
     observation.is_deepspeed_trial = engines
+    observation.trial_classes = [base.__name__ for base in type(trial).__mro__]
     observation.zero_stages = [engine.zero_optimization_stage() for engine in context.models] if engines else []
     if observation.nudge:
         weights.move_by_one_ulp(weights.tensors_of(trial, observation.home)[0])

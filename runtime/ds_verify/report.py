@@ -69,6 +69,13 @@ class Verification:
         return f"{compared}; {label}: the original itself does not train{failure.occasion} ({failure.reason})"
 
     @property
+    def not_verified(self) -> list[str]:
+        """Trials of the project, and scripts of other configs, that were not run."""
+        run: list[str] = next((figures["trial_classes"] for _, figures, _ in self.costs() if figures), [])
+        known = {name.rpartition(":")[2] for name in self.choice.others} | {*run}
+        return sorted({*self.choice.others, *(self.sides.trials - known)}) if run else list(self.choice.others)
+
+    @property
     def tracebacks(self) -> Iterator[tuple[str, str]]:
         """Yield each error that ended a run, as the user's own Python would show it, with the name of the run."""
         if self.failure is not None:

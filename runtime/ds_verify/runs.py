@@ -58,8 +58,8 @@ class Training:
     """One run: its record and figures, or the reason why it has none.
 
     figures: ``seconds_a_batch``, ``samples`` of a batch on all ranks, ``peak_bytes`` of the rank that needs most,
-    ``precision`` of the weights; ``training_samples`` and ``validation_samples``, see
-    :class:`ds_verify.sample_metrics.SampleCounts`.
+    ``precision`` of the weights; ``trial_classes``: names of the trial's class and base classes; ``training_samples``
+    and ``validation_samples``, see :class:`ds_verify.sample_metrics.SampleCounts`.
     """
 
     name: str

@@ -167,6 +167,7 @@ def _figures(observation: Observation) -> dict[str, Any]:
         "precision": observation.precision,
         "zero_stages": observation.zero_stages,
         "is_deepspeed_trial": observation.is_deepspeed_trial,
+        "trial_classes": observation.trial_classes,
         "training_samples": max(observation.training_samples) if len(observation.training_samples) == 1 else 0,
         "validation_samples": observation.validation_samples if all(observation.validation_samples) else [],
     }

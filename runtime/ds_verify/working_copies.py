@@ -45,7 +45,7 @@ class Sides:
         how: where they come from, in words. waiting: whether the user's own files are not converted yet.
         findings: those of the conversion, each with its file's name relative to the context directory.
         changes: the files that differ.
-        left: the trials that are not converted between the two sides, each with the reason.
+        trials: names of all trials. left: those that are not converted between the two sides, each with the reason.
     """
 
     original: Path
@@ -54,6 +54,7 @@ class Sides:
     waiting: bool = False
     findings: list[tuple[str, Finding]] = field(default_factory=list)
     changes: list[FileChange] = field(default_factory=list)
+    trials: frozenset[str] = frozenset()
     left: dict[str, str] = field(default_factory=dict)
 
 
@@ -91,6 +92,7 @@ def open_sides(context: Path, work: Path, against: str | None, reference: str | 
         still = [trial.name for _, trial in report.trials() if trial.status is not TrialStatus.ALREADY_DEEPSPEED]
         sides.left = {name: f"{context}: {name} is not converted there" for name in still}
         sides.findings = _findings(migrate(discover([original]), options), original)
+    sides.trials = frozenset(trial.name for _, trial in report.trials())
     sides.changes = list(_changes(sides.original, sides.converted))
     return sides
 

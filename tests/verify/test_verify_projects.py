@@ -95,12 +95,15 @@ def test_cuda_by_name_and_a_length_that_the_trial_reads(project: Path, capsys: p
     source = project / "model_def.py"
     change(source, "nn.Linear(4, 2)", "nn.Linear(4, 2).cuda()")
     change(source, "self.context.to_device(batch)", "(part.cuda(non_blocking=True) for part in batch)")
+    with source.open("a") as stream:
+        stream.write("\n\nclass Another(Reader):\n    pass\n")
     (project / "const.yaml").write_text(CONFIG + "optimizations: {aggregation_frequency: 2}\n")
     code = verify(project, "--ranks", "1")
     printed = capsys.readouterr()
     assert code == SAME, printed.out
     assert "what the code sends to CUDA stays on the CPU, on both sides" in printed.out
     assert "run 1 of 3: original, 1 rank" in printed.err
+    assert "not verified: Another (--trial or --config)" in printed.out
 
 
 @pytest.mark.parametrize(("slots", "code"), [(1, SAME), (2, NOT_RUN)])
