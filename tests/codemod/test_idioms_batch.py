@@ -337,7 +337,7 @@ SIZES = {
     "a sampler": Idiom(
         BUILD + f"    sampler = torch.utils.data.BatchSampler(self.order, {SLOT}, drop_last=True)\n"
         "    return DataLoader(self.data, batch_sampler=sampler, collate_fn=stack)\n",
-        (f"sampler = torch.utils.data.BatchSampler(self.order, {MICRO}, drop_last=True)",),
+        ("sampler = torch.utils.data.BatchSampler(", f"self.order, {MICRO}, drop_last=True", ")"),
     ),
     "consumed by hand": Idiom(
         with_init("loader = self.build_training_data_loader()", "self.first = next(iter(loader.get_data_loader()))")
@@ -535,8 +535,8 @@ LAUNCH = {
         script("hparams=hparams, aggregation_frequency=K"),
         ('with init(hparams={**hparams, "overwrite_deepspeed_args": {"gradient_accumulation_steps": K}}) '
          "as train_context:",
-         'trainer.fit(max_length=pytorch.Batch(max(100 // K, 1)), validation_period=pytorch.Batch(max(10 // K, 1)), '
-         'checkpoint_policy="none")'),
+         "trainer.fit(", "max_length=pytorch.Batch(max(100 // K, 1)),",
+         "validation_period=pytorch.Batch(max(10 // K, 1)),", 'checkpoint_policy="none",', ")"),
     ),
     "aggregation_frequency that is computed": Idiom(
         script("hparams=hparams, aggregation_frequency=read()"), blocked=("DSM330", "aggregation_frequency=read()")

@@ -97,8 +97,8 @@ IMPORTS = {
     "import determined": Idiom(
         trial("import determined\nimport determined.pytorch\n", "determined.pytorch."),
         ("import trial_runtime", "import trial_runtime.pytorch", "class MyTrial(det_ds.DeepSpeedTrial):",
-         "return trial_runtime.pytorch.DataLoader(make_data(), "
-         "batch_size=self.context.get_train_micro_batch_size_per_gpu())"),
+         "return trial_runtime.pytorch.DataLoader(",
+         "make_data(), batch_size=self.context.get_train_micro_batch_size_per_gpu()", ")"),
     ),
     "import determined.pytorch": Idiom(
         trial("import determined.pytorch\n", "determined.pytorch."),

@@ -473,7 +473,7 @@ def test_an_l2_norm_is_the_engines_gradient_clipping(
     (tmp_path / "model_def.py").write_text(source)
     created = next(f for f in examples.run(tmp_path).files if f.path.name == "ds_config.json")
     assert created.after is not None
-    assert json.loads(created.after)["gradient_clipping"] == static
+    assert json.loads(created.after).get("gradient_clipping") == (None if merged else static)  # the code has it
     Idiom(source, ((merged,) if merged else ()) + ("self.model.backward(loss)", "self.model.step()")).check(tmp_path)
 
 

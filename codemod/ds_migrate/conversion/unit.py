@@ -27,6 +27,8 @@ from ds_migrate.project.trials import TrialClass
 from ds_migrate.rules.codes import Code
 from ds_migrate.rules.dsm330_launch import aggregations_of
 from ds_migrate.rules.registry import conversion_rules
+from ds_migrate.syntax.import_order import sort_like
+from ds_migrate.syntax.line_folding import fold_new
 from ds_migrate.syntax.source import SourceError, SourceFile
 from ds_migrate.targets import target_named
 from ds_migrate.trial.builder import build_trial, class_node
@@ -273,6 +275,8 @@ class _Conversion:
             file = self.files[path]
             before, after = file.data, file.render()
             problem = check(before, after)
+            if problem is None and path.suffix != ".ipynb":  # a block of imports may span two cells
+                after = fold_new(before, sort_like(before, after), file.module.default_indent)
             if problem is not None and problem.code is Code.CONTEXT_API:
                 help_text = "call it on the context itself, where the context is in sight"
                 self.problems.append(

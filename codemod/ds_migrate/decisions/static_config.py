@@ -12,11 +12,15 @@ def static_config(decision: EnginePlan | Blocked, target: Target) -> dict[str, o
     if isinstance(decision, Blocked):
         return {"gradient_clipping": 0.0, "zero_optimization": {"stage": 0}}
     plan = decision
+    optimizers = plan.trial.optimizers
     config: dict[str, object] = {
-        "gradient_clipping": float(shared_literal(plan.clipping, plan.trial.optimizers) or 0.0),
+        "gradient_clipping": float(shared_literal(plan.clipping, optimizers) or 0.0),
         "zero_optimization": {"stage": plan.zero.stage, **plan.options.zero_config()},
         **plan.options.config(),
     }
+    norms = [plan.clipping[owner] for owner in optimizers if owner in plan.clipping]
+    if len(norms) == len(optimizers) > 0 and all(c.max_norm is not None and c.literal is None for c in norms):
+        del config["gradient_clipping"]  # the trial's own code gives every engine its norm
     if plan.zero.stage > 0 and not plan.zero.has_tested_optimizer:
         config["zero_allow_untested_optimizer"] = True
     if not plan.managed and target.ships_helpers:

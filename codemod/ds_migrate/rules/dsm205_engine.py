@@ -82,6 +82,9 @@ class _Names:
         # would raise.
         by_script = any(aggregations_of(each) - {1} for each in ctx.context_names)
         given = None if known or by_script else _given_hparams(ctx.plan.location)
+        by_name = given is not None and given.default is None
+        if given is not None and by_name:
+            self.hparams = given.name.value
         size = micro_batch_size(ctx.trial, self.context, asked, always if given is None else ())
         if given is not None and "global_batch_size" in always:
             size = f'{self.hparams}["global_batch_size"] // {self.context}.distributed.get_size()'
@@ -104,7 +107,7 @@ class _Names:
                 ")",
             ]
         return [
-            f"{self.hparams} = {self._hparams(given)}",
+            *([] if by_name else [f"{self.hparams} = {self._hparams(given)}"]),
             f"{self.config} = {overwrite}(",
             f'    {self.hparams}.get("deepspeed_config", {beside}),',
             "    {",
@@ -118,7 +121,7 @@ class _Names:
         asked = f"{self.context}.get_hparams()"
         if given is None:
             return asked
-        return given.name.value if given.default is None else f"{given.name.value} or {asked}"
+        return f"{given.name.value} or {asked}"
 
     def initialize(self, model: str, optimizer: str, config: str, target: str = "") -> list[str]:
         deepspeed = self.file.imports.module("deepspeed")

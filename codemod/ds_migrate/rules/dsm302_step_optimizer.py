@@ -11,6 +11,8 @@ from ds_migrate.decisions.engine_layout import Form
 from ds_migrate.rules.codes import Code
 from ds_migrate.rules.dsm204_gradient_clipping import clip_in, keeps_function, kept_clip
 from ds_migrate.syntax.nodes import argument, dotted, expression_text, has_star, is_literal, walk
+from ds_migrate.trial.control_flow import runs_once
+from ds_migrate.trial.gradient_access import handles_gradients
 from ds_migrate.trial.model import Step
 
 CODE = Code.STEP_OPTIMIZER
@@ -59,7 +61,7 @@ def _problem(ctx: RuleContext, step: Step) -> tuple[str, str] | None:
     if has_star(step.call):
         return "step_optimizer's arguments are hidden behind * or **", "write the arguments out"
     zero = argument(step.call, 2, "auto_zero_grads")
-    if zero is not None and not is_literal(zero.value, "True"):
+    if zero is not None and not is_literal(zero.value, "True") and not _clears_first(ctx, step):
         return (
             "auto_zero_grads=False keeps gradients across steps, but a DeepSpeed engine always clears them",
             "drop auto_zero_grads=False if the trial clears the gradients itself before each backward",
@@ -81,6 +83,23 @@ def _problem_by_hand(step: Step) -> tuple[str, str] | None:
             "call zero_grad() before the backward, or step through the context",
         )
     return None
+
+
+def _clears_first(ctx: RuleContext, step: Step) -> bool:
+    """Return whether the trial clears the optimizer's gradients itself whenever the method runs, before any backward in
+    it: then nobody meets the gradients that a step leaves."""
+    owner, file, function = step.owner, step.use.file, step.use.function
+    if owner is None or function is None or ctx.plan.accumulation.is_used or handles_gradients(ctx.trial):
+        return False
+    backwards = [b.call for b in ctx.trial.backwards if b.use.function is function]
+    return bool(backwards) and any(
+        isinstance(node.func, cst.Attribute)
+        and node.func.attr.value == "zero_grad"
+        and dotted(node.func.value) in owner.names
+        and runs_once(file, node, function)
+        and file.position(node) < min(map(file.position, backwards))
+        for node in file.nodes(cst.Call, below=function)
+    )
 
 
 def _clears_gradients(step: Step) -> bool:

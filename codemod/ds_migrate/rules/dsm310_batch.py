@@ -8,7 +8,6 @@ import libcst as cst
 
 from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.line_folding import WIDTH
 from ds_migrate.syntax.nodes import code, dotted, has_star, parameters, walk
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.batch import Consumption, batch_use, first_statement
@@ -185,7 +184,7 @@ def _fold_head(file: SourceFile, function: cst.FunctionDef) -> None:
     def fits(function: cst.FunctionDef) -> bool:
         bare = function.with_changes(leading_lines=[], lines_after_decorators=[], decorators=[])
         head = code(bare.with_changes(body=cst.SimpleStatementSuite([]))).strip()
-        return "\n" in head or "\r" in head or column + len(head) <= WIDTH
+        return "\n" in head or "\r" in head or column + len(head) <= file.width
 
     def fold(updated: cst.CSTNode) -> cst.CSTNode:
         assert isinstance(updated, cst.FunctionDef)

@@ -15,31 +15,46 @@ from ds_migrate.trial.context import ContextUse
 from ds_migrate.trial.precision import AMP_CALLS
 
 CODE = Code.PRECISION
+Asks = list[tuple[SourceFile, cst.CSTNode, str]]
 _NEAREST = "replaced by DeepSpeed's torch_autocast; on a GPU, loss scaling and skipped steps will differ from before"
 
 
 def apply(ctx: RuleContext) -> None:
+    asks: Asks = []  # what DeepSpeed's own autocast and loss scaling replace
     for use in ctx.trial.uses:
         if use.call is None:
             continue
         if use.attr in AMP_CALLS:
-            _drop(ctx, use)
+            _drop(ctx, use, asks)
         elif use.attr == "wrap_scaler":
-            _scaler(ctx, use)
+            _scaler(ctx, use, asks)
         elif use.attr == "autocast_forward_pass":
-            _forward(ctx, use)
-    for step in ctx.trial.steps:
-        scaler = argument(step.call, 3, "scaler") if not step.is_manual else None
-        if scaler is not None:
-            ctx.review(CODE, step.use.file, scaler, "the engine scales and unscales, the scaler is not needed", None)
+            _forward(ctx, use, asks)
     _evaluation(ctx)
     _library(ctx)
-    for block in ctx.plan.autocast.blocks:
-        asked = ctx.plan.options.precision
-        text = (
-            _NEAREST if asked is None else f"the engine's forward is --precision {asked}, this is for what is around it"
+    asked = ctx.plan.options.precision
+    for file, block in ctx.plan.autocast.blocks:
+        if asked is None:
+            asks.append((file, block, "autocast"))
+        else:
+            text = f"autocast: the engine's forward is --precision {asked}, this is for what is around it"
+            ctx.review(CODE, file, block, text)
+    _report(ctx, asks)
+
+
+def _report(ctx: RuleContext, asks: Asks) -> None:
+    """Report what asked for mixed precision in each file as one finding, at the first place."""
+    for file in dict.fromkeys(file for file, _, _ in asks):
+        found = [(file.position(node)[0], what, node) for each, node, what in asks if each is file]
+        places = sorted(found, key=lambda place: place[:2])
+        lines: dict[str, list[str]] = {}
+        for line, what, _ in places:
+            lines.setdefault(what, []).append(str(line))
+        first, *others = (
+            f"{what} (line{'s' * (len(at) > 1)} {', '.join(at)})" if len(places) > 1 else what
+            for what, at in lines.items()
         )
-        ctx.review(CODE, block[0], block[1], f"autocast: {text}")
+        ctx.review(CODE, file, places[0][2], f"{', '.join([first, *others])}: {_NEAREST}")
 
 
 def _evaluation(ctx: RuleContext) -> None:
@@ -70,7 +85,7 @@ def _library(ctx: RuleContext) -> None:
         ctx.review(CODE, part.file, part.node.name, f"use_apex_amp: {_NEAREST}")
 
 
-def _drop(ctx: RuleContext, use: ContextUse) -> None:
+def _drop(ctx: RuleContext, use: ContextUse, asks: Asks) -> None:
     """Remove ``use_amp()`` and ``configure_apex_amp(...)``."""
     call = use.call
     assert call is not None
@@ -88,13 +103,13 @@ def _drop(ctx: RuleContext, use: ContextUse) -> None:
         foreign = {w for w in written if w.startswith("self.") or "." not in w} - names
         if not foreign - {name.split(".")[-1] for name in names}:
             file.remove(line if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1 else parent)
-            _nearest(ctx, use)
+            _nearest(ctx, use, asks)
             return
         if _passes_through(ctx, use, parent):
-            _nearest(ctx, use)
+            _nearest(ctx, use, asks)
             return
     elif remove_statement(file, call):
-        _nearest(ctx, use)
+        _nearest(ctx, use, asks)
         return
     ctx.blocked(
         CODE, file, call, f"the value of {use.attr}() is used in a way that ds-migrate cannot follow",
@@ -123,14 +138,14 @@ def _passes_through(ctx: RuleContext, use: ContextUse, parent: cst.Assign) -> bo
     return True
 
 
-def _nearest(ctx: RuleContext, use: ContextUse) -> None:
+def _nearest(ctx: RuleContext, use: ContextUse, asks: Asks) -> None:
     """Report the replacement; put autocast around forwards that go past the engines."""
     if ctx.plan.options.precision is not None:
         what = f"{use.attr.rpartition('.')[2]} is removed: --precision {ctx.plan.options.precision} replaces it"
         ctx.review(CODE, use.file, use.node, what)
         return
     if ctx.plan.form is Form.SIMPLE or _wrap_forwards(ctx):
-        ctx.review(CODE, use.file, use.node, f"{use.attr.rpartition('.')[2]}: {_NEAREST}")
+        asks.append((use.file, use.node, use.attr.rpartition(".")[2]))
         return
     ctx.blocked(
         CODE, use.file, use.node, f"{use.attr.rpartition('.')[2]} concerns models that are known only at run time",
@@ -160,7 +175,7 @@ def _wrap_forwards(ctx: RuleContext) -> bool:
     return True
 
 
-def _scaler(ctx: RuleContext, use: ContextUse) -> None:
+def _scaler(ctx: RuleContext, use: ContextUse, asks: Asks) -> None:
     """Convert ``wrap_scaler(GradScaler(...))`` to ``GradScaler(enabled=False)``."""
     call = use.call
     assert call is not None
@@ -183,8 +198,12 @@ def _scaler(ctx: RuleContext, use: ContextUse) -> None:
         file.change(call, lambda updated: updated.args[position].value)  # type: ignore[attr-defined]
         _disable(ctx, use, dotted(made))
     asked = ctx.plan.options.precision
-    text = _NEAREST if asked is None else f"it has no effect now, --precision {asked} sets the engine's precision"
-    ctx.review(CODE, file, call, f"GradScaler: {text}")
+    if asked is None:
+        asks.append((file, call, "GradScaler"))
+    else:
+        ctx.review(
+            CODE, file, call, f"GradScaler: it has no effect now, --precision {asked} sets the engine's precision"
+        )
 
 
 def _disable(ctx: RuleContext, use: ContextUse, name: str | None) -> None:
@@ -211,7 +230,7 @@ def _unseen(ctx: RuleContext, use: ContextUse) -> None:
     )  # fmt: skip
 
 
-def _forward(ctx: RuleContext, use: ContextUse) -> None:
+def _forward(ctx: RuleContext, use: ContextUse, asks: Asks) -> None:
     """Replace ``autocast_forward_pass(module)`` by torch's autocast around the module's forward."""
     call = use.call
     assert call is not None
@@ -231,4 +250,4 @@ def _forward(ctx: RuleContext, use: ContextUse) -> None:
     else:
         file.replace(call, name)
         file.before(file.statement(call), line)
-    ctx.review(CODE, file, call, f"autocast_forward_pass: {_NEAREST}")
+    asks.append((file, call, "autocast_forward_pass"))

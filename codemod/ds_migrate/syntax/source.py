@@ -14,9 +14,9 @@ from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.codegen import ModuleText
 from ds_migrate.syntax.edits import Change, Edits, Text
 from ds_migrate.syntax.imports import Imports
-from ds_migrate.syntax.line_folding import fold
+from ds_migrate.syntax.line_folding import WIDTH, fold
 from ds_migrate.syntax.names import Names
-from ds_migrate.syntax.nodes import NodeIndex, comments, dotted, targets
+from ds_migrate.syntax.nodes import NodeIndex, code, comments, dotted, targets
 
 # libcst recurses once per nesting level; a 500-term sum needs more than Python's default.
 _RECURSION_LIMIT = 20_000
@@ -91,6 +91,17 @@ class SourceFile:
     def nodes(self, *kinds: type[cst.CSTNode], below: cst.CSTNode | None = None) -> list[Any]:
         """Return every node of exactly these classes in source order, of the file or of a part of it."""
         return self._index.below(self.module if below is None else below, kinds)
+
+    @cached_property
+    def width(self) -> int:
+        """The columns that a line may have: those at which the file itself wraps a function's head, else 120."""
+        lines = self._text.text.splitlines()
+        longest = max(map(len, lines), default=0)
+        width = next((w for w in (79, 88, 100) if longest <= w), WIDTH)
+        bare = {"body": cst.SimpleStatementSuite([]), "leading_lines": [], "decorators": []}
+        heads = [code(function.with_changes(**bare)).strip() for function in self.nodes(cst.FunctionDef)]
+        wrapped = (" ".join(head.split()).replace("( ", "(").replace(", )", ")") for head in heads if "\n" in head)
+        return width if any(longest < len(head) + 4 for head in wrapped) else WIDTH
 
     def values_of(self, names: set[str], scope: cst.CSTNode) -> list[cst.BaseExpression]:
         """Return everything that is assigned to one of the dotted names below ``scope``, in source order."""

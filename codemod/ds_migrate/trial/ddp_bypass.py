@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from ds_migrate.syntax.nodes import dotted
+from ds_migrate.syntax.nodes import dotted, parameters, targets
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.model import Model, Trial
 from ds_migrate.trial.training_functions import EVALUATION, NO_FORWARD
@@ -52,12 +52,13 @@ def _calls(trial: Trial, model: Model) -> list[tuple[SourceFile, cst.Call]] | No
 
 
 def thawed_late(trial: Trial) -> tuple[SourceFile, cst.CSTNode] | None:
-    """Return where training lets parameters learn that the set-up froze; None where it does not do both.
+    """Return where training lets parameters learn that the set-up froze; None where it does not do both to one model.
 
     DistributedDataParallel averages only what required gradients when it was made.
     """
     runs = {function for _, function in trial.training_functions}
-    frozen, thawed = False, None
+    frozen: set[str] = set()
+    thawed: list[tuple[SourceFile, cst.CSTNode, set[str]]] = []
     for file in trial.files:
         for node in file.nodes(cst.Call, cst.Assign):
             value = _requires_grad(node)
@@ -65,10 +66,83 @@ def thawed_late(trial: Trial) -> tuple[SourceFile, cst.CSTNode] | None:
                 continue
             function = file.function(node)
             if isinstance(value, cst.Name) and value.value == "False":
-                frozen |= function not in runs
+                frozen |= _owners(trial, file, node) if function not in runs else set()
             elif function in runs or (function is not None and function.name.value != "__init__"):
-                thawed = thawed or (file, node)
-    return thawed if frozen else None
+                thawed.append((file, node, _owners(trial, file, node)))
+    return next(
+        ((file, node) for file, node, owners in thawed if any(_may_share(trial, frozen, o) for o in owners)), None
+    )
+
+
+def _owners(trial: Trial, file: SourceFile, node: cst.CSTNode) -> set[str]:
+    """Return the dotted names whose parameters an assignment or call is about; none for a tensor that the function
+    makes itself, or is given and no model is passed for."""
+    receiver = node.func if isinstance(node, cst.Call) else next(iter(targets(node)), None)
+    owner = receiver.value if isinstance(receiver, cst.Attribute) else None
+    function = file.function(node)
+    while isinstance(owner, (cst.Attribute, cst.Subscript)) and dotted(owner) is None:
+        owner = owner.value
+    name = dotted(owner) if owner is not None else None
+    if name is None:  # what an expression makes: a tensor, unless it is taken from a model
+        return {n for n in _names_in(owner) if n.startswith("self.")} if isinstance(owner, cst.Call) else set()
+    loops = [a for a in file.ancestors(node) if isinstance(a, cst.For) and name in _names_in(a.target)]
+    if loops:
+        return _names_in(loops[0].iter) - {"itertools", "self"}
+    if name.startswith("self.") or function is None:
+        return {name}
+    given = [p.name.value for p in parameters(function)]
+    if name not in given:
+        values = file.values_of({name}, function)
+        return {n for value in values for n in _names_in(value) if _model_of(trial, n) is not None}
+    calls = [
+        call
+        for each in trial.files
+        for call in each.nodes(cst.Call)
+        if (dotted(call.func) or "").rpartition(".")[2] == function.name.value
+    ]
+    passed = {n for call in calls for arg in call.args for n in _names_in(arg.value)}
+    return {n for n in passed if _model_of(trial, n) is not None}
+
+
+def _names_in(node: cst.CSTNode | None) -> set[str]:
+    """Return the dotted names in an expression, without the methods that are called on them."""
+    found: set[str] = set()
+    stack = [node] if node is not None else []
+    while stack:
+        part = stack.pop()
+        name = dotted(part)
+        if isinstance(part, cst.Call) and isinstance(part.func, cst.Attribute):
+            stack += [part.func.value, *(arg.value for arg in part.args)]
+        elif name is not None:
+            found.add(name)
+        else:
+            stack += part.children
+    return found
+
+
+def _model_of(trial: Trial, name: str) -> Model | None:
+    """Return the wrapped model that a name is, or is below of."""
+    return next((m for m in trial.models if any(name == n or name.startswith(f"{n}.") for n in m.names)), None)
+
+
+def _may_share(trial: Trial, frozen: set[str], thawed: str) -> bool:
+    """Return whether what was frozen may be a part of what is thawed: of the same model, or of none that is known."""
+    model = _model_of(trial, thawed)
+    for name in frozen:
+        other = _model_of(trial, name)
+        if other is None and any(_is_copy(file, value) for file in trial.files for value in _values(file, name)):
+            continue  # a teacher or an average: its parameters are not the model's
+        if other is None or model is None or other is model:
+            return True
+    return False
+
+
+def _values(file: SourceFile, name: str) -> list[cst.BaseExpression]:
+    return file.values_of({name}, file.module)
+
+
+def _is_copy(file: SourceFile, value: cst.BaseExpression) -> bool:
+    return isinstance(value, cst.Call) and (file.names.qualified(value.func) or "").startswith("copy.")
 
 
 def _requires_grad(node: cst.CSTNode) -> cst.BaseExpression | None:

@@ -1,0 +1,68 @@
+"""Keep sorted imports sorted: a renamed package stands in another place of the alphabet."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+
+Statement = ast.Import | ast.ImportFrom
+Order = Callable[[Statement], tuple[bool, int, str]]
+
+
+def sort_like(before: bytes, after: bytes) -> bytes:
+    """Return the converted file with each block of imports sorted as every block of the original was, where it was.
+
+    A block is what stands on consecutive lines at the top level. Both files must parse.
+    """
+    order = _order_of(before)
+    if order is None:
+        return after
+    lines = after.splitlines(keepends=True)
+    for block in _blocks(after):
+        texts = [b"".join(lines[s.lineno - 1 : s.end_lineno]) for s in sorted(block, key=order)]
+        first, last = block[0].lineno - 1, block[-1].end_lineno
+        if all(text.endswith((b"\n", b"\r")) for text in texts):
+            lines[first:last] = [b"".join(texts), *[b""] * ((last or 0) - first - 1)]
+    return b"".join(lines)
+
+
+def _order_of(data: bytes) -> Order | None:
+    """Return the order of every block: plain imports first, or by module alone; None where some block has neither."""
+    blocks = list(_blocks(data))
+    if not any(len(block) > 1 for block in blocks):
+        return None
+    orders: tuple[Order, ...] = (_plain_first, _by_module)
+    return next((o for o in orders if all(o(a) <= o(b) for block in blocks for a, b in pairwise(block))), None)
+
+
+def _plain_first(statement: Statement) -> tuple[bool, int, str]:
+    return isinstance(statement, ast.ImportFrom), *_by_module(statement)[1:]
+
+
+def _by_module(statement: Statement) -> tuple[bool, int, str]:
+    if isinstance(statement, ast.Import):
+        return False, 0, statement.names[0].name.lower()
+    return False, -statement.level, (statement.module or "").lower()
+
+
+def _blocks(data: bytes) -> Iterator[Sequence[Statement]]:
+    """Yield the imports that stand on consecutive lines, each alone on its lines."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # invalid escapes in other people's strings
+        body = ast.parse(data).body
+    block: list[Statement] = []
+    last = 0
+    for statement in body:
+        joins = bool(block) and statement.lineno == last + 1
+        if not joins and block:
+            yield block
+            block = []
+        if isinstance(statement, Statement) and statement.lineno != last:
+            block.append(statement)
+        else:
+            block = []
+        last = statement.end_lineno or statement.lineno
+    if block:
+        yield block

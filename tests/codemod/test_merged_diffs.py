@@ -1,0 +1,220 @@
+"""What a maintainer looks at in a diff: the order of imports, the width of lines, needless lines and findings."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from pathlib import Path
+
+import examples
+import pytest
+from ds_migrate.findings import Severity
+from idiom_case import Idiom
+
+ALPHABETICAL = """\
+import logging
+
+import determined.pytorch as det_torch
+import torch
+from torch import nn
+
+
+class MyTrial(det_torch.PyTorchTrial):
+"""
+BY_MODULE = ALPHABETICAL.replace("import torch\nfrom", "from attr import define\nimport torch\nfrom").replace(
+    "import determined.pytorch as det_torch\nfrom attr import define",
+    "from attr import define\nimport determined.pytorch as det_torch",
+)
+UNSORTED = ALPHABETICAL.replace("import torch\n", "import yaml\nimport torch\n")
+
+
+def trial(header: str) -> str:
+    text = examples.module(header=header)
+    for name in ("PyTorchTrialContext", "TorchData", "DataLoader("):
+        text = text.replace(name, f"det_torch.{name}")
+    return text
+
+
+@pytest.mark.parametrize(("header", "wanted"), [
+    (ALPHABETICAL, ["import deepspeed", "import torch", "import trial_runtime.pytorch as det_torch",
+                    "from torch import nn", "from trial_runtime.pytorch import deepspeed as det_ds"]),
+    (BY_MODULE, ["from attr import define", "import deepspeed", "import torch", "from torch import nn",
+                 "import trial_runtime.pytorch as det_torch", "from trial_runtime.pytorch import deepspeed as det_ds"]),
+    (UNSORTED, ["import deepspeed", "import trial_runtime.pytorch as det_torch",
+                "from trial_runtime.pytorch import deepspeed as det_ds", "import yaml", "import torch",
+                "from torch import nn"]),
+], ids=["plain imports first", "by module", "not sorted"])  # fmt: skip
+def test_imports_are_in_the_order_that_their_block_had(header: str, wanted: list[str], tmp_path: Path) -> None:
+    after = (examples.convert(tmp_path, trial(header)).after or b"").decode()
+    [block] = [part for part in after.split("\n\n") if "import torch" in part]
+    assert block.strip().split("\n") == wanted
+
+
+LOADER = (
+    "return DataLoader(make(), batch_size=self.context.get_per_slot_batch_size(), shuffle=True, num_workers=4{more})"
+)
+FOLDED = """\
+        return DataLoader(
+            make(), batch_size=self.context.get_train_micro_batch_size_per_gpu(), shuffle=True, num_workers=4{more}
+        )
+"""
+
+
+def test_a_line_that_became_too_long_is_folded(tmp_path: Path) -> None:
+    block = f"def build_training_data_loader(self):\n    {LOADER.format(more='')}\n"
+    after = (examples.convert(tmp_path, examples.module(block)).after or b"").decode()
+    assert FOLDED.format(more="") in after
+
+
+def test_a_line_of_a_file_with_longer_ones_stays_a_line(tmp_path: Path) -> None:
+    block = f"def build_training_data_loader(self):\n    {LOADER.format(more='')}\n"
+    text = examples.module(block) + f"\n\n# {'long ' * 40}\n"
+    assert FOLDED.format(more="") not in (examples.convert(tmp_path, text).after or b"").decode()
+
+
+HEAD = """\
+def train_batch(
+    self, batch: TorchData, epoch_idx: int, batch_idx: int
+) -> Dict[str, Any]:
+    inputs, targets = batch
+    loss = self.criterion(self.model(inputs), targets)
+    self.context.backward(loss)
+    self.context.step_optimizer(self.optimizer)
+    return {"loss": loss}
+
+def evaluate_batch(self, batch: TorchData, batch_idx: int) -> Dict[str, Any]:
+    inputs, targets = batch
+    return {"loss": self.criterion(self.model(inputs), targets)}
+"""
+
+
+def test_heads_of_functions_are_wrapped_where_the_file_wraps_them(tmp_path: Path) -> None:
+    header = examples.HEADER.replace(
+        "from determined.pytorch import DataLoader, LRScheduler, PyTorchTrial, PyTorchTrialContext, TorchData",
+        "from determined.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext, TorchData",
+    )
+    init = examples.METHODS["__init__"].replace(
+        "    self.optimizer = self.context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=0.1))",
+        "    sgd = torch.optim.SGD(self.model.parameters(), lr=0.1)\n"
+        "    self.optimizer = self.context.wrap_optimizer(sgd)",
+    )
+    loaders = "".join(
+        examples.METHODS[name].replace("self.context.get_per_slot_batch_size()", "4")
+        for name in ("build_training_data_loader", "build_validation_data_loader")
+    )
+    text = examples.module(init + HEAD + loaders, header=header)
+    assert max(map(len, text.splitlines())) <= 88
+    after = (examples.convert(tmp_path, text).after or b"").decode()
+    wrapped = (
+        "    def evaluate_batch(\n        self, dataloader_iter: Iterator[TorchData], batch_idx: int\n    ) -> Dict"
+    )
+    assert wrapped in after
+
+
+CLIPPED = """\
+def train_batch(self, batch, epoch_idx, batch_idx):
+    inputs, targets = batch
+    loss = self.criterion(self.model(inputs), targets)
+    self.context.backward(loss)
+    self.context.step_optimizer(self.optimizer, clip_grads=lambda p: torch.nn.utils.clip_grad_norm_(p, {norm}))
+    return {{"loss": loss}}
+"""
+
+
+@pytest.mark.parametrize(("norm", "written"), [("0.5", 0.5), ("self.context.get_hparam('clip')", None)])
+def test_a_norm_that_the_code_gives_is_not_in_the_config_too(norm: str, written: float | None, tmp_path: Path) -> None:
+    (tmp_path / "model_def.py").write_text(examples.module(CLIPPED.format(norm=norm)))
+    report = examples.run(tmp_path)
+    after = {file.path.name: file.after or b"" for file in report.files}
+    assert json.loads(after["ds_config.json"]).get("gradient_clipping") == written
+    assert (b'"gradient_clipping": self.context' in after["model_def.py"]) == (written is None)
+
+
+def test_mixed_precision_is_one_finding_that_names_its_lines(tmp_path: Path) -> None:
+    text = examples.module(
+        textwrap.dedent("""\
+        def __init__(self, context: PyTorchTrialContext) -> None:
+            self.context = context
+            self.scaler = self.context.wrap_scaler(torch.cuda.amp.GradScaler())
+            self.model = self.context.wrap_model(Net())
+            self.optimizer = self.context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=0.1))
+            self.criterion = nn.MSELoss()
+
+        def train_batch(self, batch, epoch_idx, batch_idx):
+            inputs, targets = batch
+            with torch.cuda.amp.autocast():
+                loss = self.criterion(self.model(inputs), targets)
+            self.context.backward(self.scaler.scale(loss))
+            self.context.step_optimizer(self.optimizer, scaler=self.scaler)
+            self.scaler.update()
+            return {"loss": loss}
+
+        def evaluate_batch(self, batch):
+            inputs, targets = batch
+            with torch.cuda.amp.autocast():
+                return {"loss": self.criterion(self.model(inputs), targets)}
+        """)
+    )
+    [found] = [f for f in examples.convert(tmp_path, text).findings if f.severity is Severity.REVIEW]
+    lines = [n for n, line in enumerate(text.split("\n"), 1) if "autocast()" in line]
+    assert found.message.startswith(f"GradScaler (line {found.line}), autocast (lines {lines[0]}, {lines[1]}): ")
+
+
+FROZEN = """\
+def __init__(self, context: PyTorchTrialContext) -> None:
+    self.context = context
+    self.model = self.context.wrap_model(Net())
+    {setup}
+    self.optimizer = self.context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=0.1))
+    self.criterion = nn.MSELoss()
+
+def train_batch(self, batch, epoch_idx, batch_idx):
+    inputs, targets = batch
+    {training}
+    loss = self.criterion(self.model(inputs), targets)
+    self.context.backward(loss)
+    self.context.step_optimizer(self.optimizer)
+    return {{"loss": loss}}
+"""
+TEACHER = "self.teacher = copy.deepcopy(self.model)\n    self.teacher.requires_grad_(False)"
+
+
+@pytest.mark.parametrize(("setup", "training", "reviews"), [
+    ("self.model.encoder.requires_grad_(False)", "self.model.encoder.requires_grad_(True)", 1),
+    ("for p in self.model.parameters():\n        p.requires_grad = False",
+     "for p in self.model.head.parameters():\n        p.requires_grad = True", 1),
+    ("self.model.encoder.requires_grad_(False)", "inputs.requires_grad_(True)", 0),
+    ("self.model.encoder.requires_grad_(False)", "mixed = (inputs + targets).requires_grad_(True)", 0),
+    (TEACHER, "for p in self.model.parameters():\n        p.requires_grad = True", 0),
+], ids=["a part", "a loop", "an input", "an expression", "a teacher"])  # fmt: skip
+def test_a_thawed_model_is_reported_for_the_model_that_was_frozen(
+    setup: str, training: str, reviews: int, tmp_path: Path
+) -> None:
+    text = examples.module(FROZEN.format(setup=setup, training=training))
+    found = [f for f in examples.convert(tmp_path, text).findings if "learn later" in f.message]
+    assert len(found) == reviews
+    assert all("requires_grad" in text.split("\n")[f.line - 1] for f in found)
+
+
+MANUAL = """\
+def train_batch(self, batch, epoch_idx, batch_idx):
+    inputs, targets = batch
+    {before}
+    loss = self.criterion(self.model(inputs), targets)
+    {between}
+    self.context.backward(loss)
+    self.context.step_optimizer(self.optimizer, auto_zero_grads=False)
+    return {{"loss": loss}}
+"""
+CLEAR = "self.optimizer.zero_grad()"
+REFUSED = ("DSM302", "auto_zero_grads=False keeps gradients over a step")
+
+
+@pytest.mark.parametrize("idiom", [
+    Idiom(MANUAL.format(before=CLEAR, between="pass"), has=("self.model.backward(loss)", "self.model.step()")),
+    Idiom(MANUAL.format(before="pass", between=CLEAR), has=("self.model.backward(loss)", "self.model.step()")),
+    Idiom(MANUAL.format(before=f"if batch_idx:\n        {CLEAR}", between="pass"), blocked=REFUSED),
+    Idiom(MANUAL.format(before="pass", between="pass"), blocked=REFUSED),
+], ids=["first", "before the backward", "sometimes", "never"])  # fmt: skip
+def test_gradients_that_the_trial_clears_itself_are_cleared_by_the_engine(idiom: Idiom, tmp_path: Path) -> None:
+    idiom.check(tmp_path)
