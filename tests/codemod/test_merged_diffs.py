@@ -207,7 +207,7 @@ def train_batch(self, batch, epoch_idx, batch_idx):
     return {{"loss": loss}}
 """
 CLEAR = "self.optimizer.zero_grad()"
-REFUSED = ("DSM302", "auto_zero_grads=False keeps gradients over a step")
+REFUSED = ("DSM302", "auto_zero_grads=False keeps gradients across steps")
 
 
 @pytest.mark.parametrize("idiom", [
