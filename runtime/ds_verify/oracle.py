@@ -37,6 +37,8 @@ def prepare(is_deepspeed_trial: bool = False) -> None:
         _prepare_deepspeed()
     else:
         _connect_ranks(importlib.import_module("determined.pytorch"))
+        if not is_importable("attrdict"):  # of no use since Python 3.10, and met in trials on model_hub
+            sys.modules["attrdict"] = importlib.import_module("trial_runtime.pytorch.deepspeed._attr_dict")
         if not is_importable("model_hub"):
             _serve_model_hub(importlib.import_module("determined.pytorch"))
 
