@@ -92,8 +92,8 @@ def declared(*extras: str) -> set[str]:
         (
             "runtime/trial_runtime",
             ("runtime",),
-            {"typing_extensions", "google"},
-        ),  # by torch, and by gcsfs of the extra gcs
+            {"typing_extensions", "google", "transformers"},
+        ),  # by torch, by gcsfs of the extra gcs, and by the extra huggingface
         ("runtime/ds_verify", ("runtime",), set()),
     ],
 )
