@@ -187,8 +187,9 @@ def test_an_op_that_was_compiled_or_whose_lock_was_left_is_told(
     assert (told().state, f"remove {folder / 'lock'}" in told().text) == ("bad", True)
 
 
-def test_an_op_without_a_compiler_is_in_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_op_without_a_compiler_is_in_the_way(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
     (row,) = config_checks.ops({"optimizer": {"type": "AdamW"}}).rows
     assert row.state == "bad"

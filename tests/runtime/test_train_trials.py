@@ -266,7 +266,8 @@ def test_another_run_starts_from_a_checkpoint_and_saves_to_shared_storage(
 def test_a_damaged_checkpoint_is_one_line_and_no_restart(experiment: Path, tmp_path: Path) -> None:
     broken = tmp_path / "00000003-abcdef01"
     broken.mkdir()
-    (broken / "manifest.json").write_text('{"files": {"rank_0.pt": {"size": 3, "sha256": ""}}}')
+    manifest = {"files": {"rank_0.pt": {"size": 3, "sha256": "0" * 64}}, "progress": {"batches": 3}}
+    (broken / "manifest.json").write_text(json.dumps(manifest))
 
     code, err = ds_train(
         experiment / "c.yaml", tmp_path / "run", "--latest-checkpoint", str(broken), "--config", "max_restarts=3"

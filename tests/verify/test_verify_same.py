@@ -25,7 +25,11 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("name", NAMES)
+# A trial of two models and a script; every fixture is trained by the equivalence tests as well.
+DEFAULT = ("gan", "mnist_script")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in DEFAULT else pytest.mark.slow) for n in NAMES])
 def test_a_fixture_and_its_conversion_are_the_same(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     before = sorted(FIXTURES.glob(f"{name}/before/*"))
 
