@@ -57,11 +57,8 @@ def show(console: Console, found: Verification) -> None:
     if choice.picked:
         values = ", ".join(f"{name}={value}" for name, value in choice.picked.items())
         console.print(Text(f"hparams  {visible(values)} (first values of search spaces; --hparam picks others)"))
-    if found.replaces_cuda:
-        console.print(Text("device   cpu; what the code sends to CUDA stays on the CPU, on both sides"))
-    if found.not_verified:
-        names = visible(", ".join(found.not_verified))
-        console.print(Text(f"others   not verified: {names} (--trial or --config)"), soft_wrap=True)
+    for note in found.notes:
+        console.print(Text(f"note     {visible(note)}"), soft_wrap=True)
     console.print()
     if found.outcomes:
         console.print(_comparisons(found))
@@ -83,12 +80,6 @@ def show(console: Console, found: Verification) -> None:
         console.print(Text(f"sensitive to rounding ({moved}): {most}{more}", style="dim"), soft_wrap=True)
     for file, finding in found.explanations:
         console.print(Text(f"may explain it: {file}:{finding.line} {finding.code} {finding.message}", style="yellow"))
-    for outcome in found.outcomes:
-        for name, key in outcome.moved.items():
-            note = (
-                f"{name} counts samples; with {outcome.label}, from {key.kind} batch {key.step} on, one falls otherwise"
-            )
-            console.print(Text(f"{visible(note)}, as rounding may have it", style="dim"), soft_wrap=True)
     style = "bold red" if not found.same else "bold green" if found.is_complete else "bold yellow"
     console.print(Text(visible(found.headline), style=style), soft_wrap=True)
 

@@ -60,6 +60,7 @@ def render(found: Verification) -> str:
         + (f"; config {escape(str(found.choice.config))}" if found.choice.config else "")
         + "</p>",
         f'<div class="verdict {state}">{escape(found.headline)}</div>',
+        *(f'<p class="soft">{escape(note)}</p>' for note in found.notes),
         *(f'<p>{escape(title)}:</p><pre class="log">{escape(text)}</pre>' for title, text in found.tracebacks),
         *_explanations(found),
         *_comparisons(found),

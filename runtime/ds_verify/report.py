@@ -76,6 +76,18 @@ class Verification:
         return sorted({*self.choice.others, *(self.sides.trials - known)}) if run else list(self.choice.others)
 
     @property
+    def notes(self) -> Iterator[str]:
+        """Yield what a reader of the verdict has to know besides."""
+        if self.replaces_cuda:
+            yield "what the code sends to CUDA stays on the CPU, on both sides"
+        if self.not_verified:
+            yield f"not verified: {', '.join(self.not_verified)} (--trial or --config)"
+        for each in self.outcomes:
+            for name, key in each.moved.items():
+                where = f"with {each.label}, from {key.kind} batch {key.step} on"
+                yield f"{name} counts samples; {where}, one falls otherwise, as rounding may have it"
+
+    @property
     def tracebacks(self) -> Iterator[tuple[str, str]]:
         """Yield each error that ended a run, as the user's own Python would show it, with the name of the run."""
         if self.failure is not None:

@@ -98,9 +98,10 @@ def test_cuda_by_name_and_a_length_that_the_trial_reads(project: Path, capsys: p
     with source.open("a") as stream:
         stream.write("\n\nclass Another(Reader):\n    pass\n")
     (project / "const.yaml").write_text(CONFIG + "optimizations: {aggregation_frequency: 2}\n")
-    code = verify(project, "--ranks", "1")
+    code = main([str(project), "--steps", "4", "--device", "cpu", "--ranks", "1", "--report", "page.html"])
     printed = capsys.readouterr()
     assert code == SAME, printed.out
+    assert "what the code sends to CUDA stays on the CPU, on both sides" in Path("page.html").read_text()
     assert "what the code sends to CUDA stays on the CPU, on both sides" in printed.out
     assert "run 1 of 3: original, 1 rank" in printed.err
     assert "not verified: Another (--trial or --config)" in printed.out
