@@ -87,7 +87,9 @@ class Limits:
             step
             for (kind, name, rank), points in self.spread.items()
             for step, gap in points
-            if kind == "training" and FACTOR * gap > _WEAK * magnitude(original.values[Key(kind, step, name, rank)])
+            if kind == "training"
+            and (kind, name) not in self.jumps
+            and FACTOR * gap > _WEAK * magnitude(original.values[Key(kind, step, name, rank)])
         ]
         return min(steps, default=None) if self.given is None else None
 

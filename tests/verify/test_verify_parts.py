@@ -102,6 +102,12 @@ class TestSampleMetrics:
         assert self.differences(original, self.training(0.625, 0.625, 0.75, losses=parted)) == ["accuracy 1"]
         assert self.differences(original, self.training(0.5, 0.625, 0.875, losses=losses)) == ["accuracy 3"]
 
+    def test_a_sample_that_the_control_moves_does_not_make_the_proof_weak(self) -> None:
+        losses = [0.5, 0.4, 0.3]
+        original, control = (self.training(0.5, 0.625, last, losses=losses) for last in (0.75, 0.625))
+        found = outcome(Round(1, original, control, original, Settings()))
+        assert found.same and found.weak_from is None
+
     @pytest.mark.parametrize(
         ("values", "step"),
         [
