@@ -27,6 +27,9 @@ CLUSTER_INFO_FILE = "cluster_info.json"
 LATEST_FILE = "latest"
 """File in the checkpoint directory that names the newest committed checkpoint, one line, relative to the directory."""
 
+SECRET_VARIABLE = "TRIAL_RUNTIME_SECRET"
+"""Environment variable with a secret that all ranks share; the objects that they exchange are signed with it."""
+
 TRUST_VARIABLE = "DS_TRAIN_TRUST_CHECKPOINT"
 """Environment variable: ``1`` trusts the checkpoints that are given, whoever wrote them (``--trust-checkpoint``)."""
 

@@ -16,7 +16,8 @@ import torch.distributed as dist
 from distributed import run_ranks
 from ports import free_port
 from trial_runtime import core
-from trial_runtime.core._object_collectives import SECRET_VARIABLE, StoreCollectives
+from trial_runtime._cluster_info import SECRET_VARIABLE
+from trial_runtime.core._object_collectives import StoreCollectives
 
 
 def in_threads(size: int, work: Callable[[int], Any]) -> list[Any]:
@@ -197,15 +198,15 @@ def test_an_object_that_a_stranger_puts_into_the_store_is_never_loaded(
     ranks = [StoreCollectives(store, "own", rank, 2) for rank in range(2)]
     content = pickle.dumps(Hostile(tmp_path / "ran"))
     monkeypatch.setenv(SECRET_VARIABLE, "another secret")
-    guessed = StoreCollectives(store, "own", 1, 2)._signed(content, 0, 1)
-    replayed = ranks[1]._signed(content, 1, 1)  # of another round
+    guessed = StoreCollectives(store, "own", 1, 2)._seal.signed(content, 0, 1)
+    replayed = ranks[1]._seal.signed(content, 1, 1)  # of another round
     for planted in (content, guessed, replayed, b""):
         store.set("own/0/1", planted)
         ranks[0]._round = 0
         with pytest.raises(RuntimeError, match="A message from rank 1 has a wrong signature"):
             ranks[0].allgather(0)
     assert not (tmp_path / "ran").exists()
-    store.set("own/0/1", ranks[1]._signed(content, 0, 1))
+    store.set("own/0/1", ranks[1]._seal.signed(content, 0, 1))
     store.set("own/0/left/1", b"")
     ranks[0]._round = 0
     ranks[0].allgather(0)
@@ -236,3 +237,31 @@ def test_the_store_of_one_machine_listens_on_loopback_only(monkeypatch: pytest.M
 
     with mock.patch("torch.distributed.is_initialized", return_value=False):
         assert in_threads(2, work) == [{"127.0.0.1"}] * 2
+
+
+def with_another_secret(folder: Path) -> str:
+    rank = dist.get_rank()
+    os.environ[SECRET_VARIABLE] = f"secret {rank}"
+    context = core.DistributedContext.from_torch_distributed()
+    with pytest.raises(RuntimeError) as error:
+        context.allgather(Hostile(folder / f"ran {rank}"))
+    return str(error.value)
+
+
+def test_objects_over_a_process_group_are_signed(tmp_path: Path) -> None:
+    first, second = run_ranks(with_another_secret, tmp_path)
+    assert "A message from rank 1 has a wrong signature" in first
+    assert "A message from rank 0 has a wrong signature" in second
+    assert [path.name for path in tmp_path.iterdir() if path.name in ("ran 0", "ran 1")] == []
+
+
+def shared_objects() -> list[Any]:
+    os.environ[SECRET_VARIABLE] = "the same"
+    rank = dist.get_rank()
+    context = core.DistributedContext.from_torch_distributed()
+    return [context.allgather("x" * 10**rank), context.broadcast({"rank": rank}), context.allgather(None)]
+
+
+def test_objects_of_any_size_arrive_with_the_same_secret() -> None:
+    wanted = [["x", "x" * 10, "x" * 100], {"rank": 0}, [None] * 3]
+    assert run_ranks(shared_objects, size=3) == [wanted] * 3

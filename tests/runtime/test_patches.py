@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import importlib
+import inspect
 import logging
 import sys
 import warnings
@@ -266,6 +267,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", [patch.name for patch in _patches.PATCHES])
 def test_a_patch_removes_a_fault_that_deepspeed_still_has(name: str) -> None:
+    if name == "future_warnings" and "deprecated" not in inspect.getsource(torch.distributed.all_gather_into_tensor):
+        pytest.skip(f"torch {torch.__version__} does not warn of what DeepSpeed calls; 2.13 does")
     with _patches.switched_off(name):
         assert FAULTS[name](), f"DeepSpeed {deepspeed.__version__} has no need of the patch {name}: remove it"
     assert not FAULTS[name]()

@@ -32,8 +32,7 @@ StepMode = pytorch.LRScheduler.StepMode
 def test_the_rule_is_that_of_the_determined_package(
     mode: StepMode, frequency: int, k: int, epoch_length: int, micro_idx: int
 ) -> None:
-    import determined.pytorch as det_pytorch
-
+    det_pytorch = pytest.importorskip("determined.pytorch")
     controller: Any = det_pytorch._PyTorchTrialController
     context = SimpleNamespace(
         _epoch_len=epoch_length,

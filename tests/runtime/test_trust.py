@@ -147,7 +147,7 @@ def test_a_checkpoint_that_passes_for_one_of_determined_runs_no_code(saved: dict
     torch.save({"callbacks": Bomb(tmp_path / "ran")}, checkpoint / "state_dict.pth")
     (checkpoint / "trial_state.pkl").unlink()
     (checkpoint / "metadata.json").write_text("{}")
-    with pytest.raises(UntrustedCheckpointError, match=r"it holds io\.open"):
+    with pytest.raises(UntrustedCheckpointError, match=r"it holds _?io\.open"):
         toys.fit(toys.SimplePT, {}, tmp_path, max_length=pytorch.Batch(2), latest_checkpoint=checkpoint)
     assert not (tmp_path / "ran").exists()
 
@@ -180,7 +180,7 @@ def test_a_shard_of_one_rank_is_refused_on_all(tmp_path: Path) -> None:
     rewrite_manifest(checkpoint)
     first, second = run_ranks(refused_on_rank, checkpoint, tmp_path / "resumed")
     assert first == second
-    assert "rank_1.pt: it holds io.open" in first
+    assert "rank_1.pt: it holds io.open" in first.replace("_io", "io")
     assert not (tmp_path / "ran").exists()
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from trial_runtime._cluster_info import SECRET_VARIABLE
 from trial_runtime.core._loopback_store import LOOPBACK
 from trial_runtime.core._object_collectives import (
-    SECRET_VARIABLE,
     TIMEOUT,
     ObjectCollectives,
     StoreCollectives,

@@ -8,16 +8,16 @@ import os
 import pickle
 from typing import Any, Protocol
 
+import torch
 import torch.distributed as dist
 
+from trial_runtime._cluster_info import SECRET_VARIABLE
 from trial_runtime.core._loopback_store import LOOPBACK, serve_on_loopback
 
 # Ranks may wait while the chief evaluates a whole dataset or writes a checkpoint: that is no failure.
 TIMEOUT = datetime.timedelta(days=30)
 _CONNECT_TIMEOUT = datetime.timedelta(minutes=5)
 _SIGNATURE_BYTES = 32
-SECRET_VARIABLE = "TRIAL_RUNTIME_SECRET"
-"""Environment variable with a secret that all ranks share; what they exchange through a store is signed with it."""
 
 
 class ObjectCollectives(Protocol):
@@ -41,16 +41,71 @@ class TorchCollectives:
     def __init__(self, group: Any, first: int = 0) -> None:
         self.group = group
         self._first = first
+        self._seal = Seal("group")
+        self._round = 0
 
     def allgather(self, stuff: Any) -> list[Any]:
-        gathered: list[Any] = [None] * dist.get_world_size(self.group)
-        dist.all_gather_object(gathered, stuff, group=self.group)
-        return gathered
+        size, rank, now = dist.get_world_size(self.group), dist.get_rank() - self._first, self._round
+        self._round += 1
+        mine = _as_tensor(self._seal.signed(pickle.dumps(stuff), now, rank))
+        lengths = [torch.zeros(1, dtype=torch.long) for _ in range(size)]
+        dist.all_gather(lengths, torch.tensor([len(mine)]), group=self.group)
+        longest = int(max(lengths))
+        padded = torch.zeros(longest, dtype=torch.uint8)
+        padded[: len(mine)] = mine
+        messages = [torch.empty(longest, dtype=torch.uint8) for _ in range(size)]
+        dist.all_gather(messages, padded, group=self.group)
+        contents = [self._content(messages[rank][: int(lengths[rank])], now, rank) for rank in range(size)]
+        return [pickle.loads(content) for content in contents]
 
     def broadcast(self, stuff: Any) -> Any:
-        box = [stuff if dist.get_rank() == self._first else None]
-        dist.broadcast_object_list(box, src=self._first, group=self.group)
-        return box[0]
+        now, is_source = self._round, dist.get_rank() == self._first
+        self._round += 1
+        message = _as_tensor(self._seal.signed(pickle.dumps(stuff), now, 0)) if is_source else None
+        length = torch.tensor([0 if message is None else len(message)])
+        dist.broadcast(length, src=self._first, group=self.group)
+        if message is None:
+            message = torch.empty(int(length), dtype=torch.uint8)
+        dist.broadcast(message, src=self._first, group=self.group)
+        return stuff if is_source else pickle.loads(self._content(message, now, 0))
+
+    def _content(self, message: torch.Tensor, now: int, rank: int) -> bytes:
+        return self._seal.verified(message.numpy().tobytes(), now, rank)
+
+
+def _as_tensor(content: bytes) -> torch.Tensor:
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8)
+
+
+class Seal:
+    """Signatures of messages among the ranks of a run: objects are unpickled only from those that have the secret.
+
+    Args:
+        name: of the collectives, part of what is signed.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._secret = os.environ.get(SECRET_VARIABLE, "").encode()
+
+    def signed(self, content: bytes, now: int, rank: int) -> bytes:
+        """Return a message with its signature, as this rank's of round ``now``."""
+        place = f"{self._name}/{now}/{rank}/".encode()
+        return hmac.digest(self._secret, place + content, "sha256") + content
+
+    def verified(self, message: bytes, now: int, rank: int) -> bytes:
+        """Return the content of a message.
+
+        Raises:
+            RuntimeError: the signature is not that of this rank's message of round ``now``.
+        """
+        content = message[_SIGNATURE_BYTES:]
+        if not hmac.compare_digest(self.signed(content, now, rank), message):
+            raise RuntimeError(
+                f"A message from rank {rank} has a wrong signature, and was not read: it is not from this run, or the "
+                f"ranks have different values of {SECRET_VARIABLE}."
+            )
+        return content
 
 
 class StoreCollectives:
@@ -65,8 +120,7 @@ class StoreCollectives:
     def __init__(self, store: Any, name: str, rank: int, size: int) -> None:
         stores: Any = dist  # torch does not list its stores among its exports
         self._store = stores.PrefixStore(name, store)
-        self._name = name
-        self._secret = os.environ.get(SECRET_VARIABLE, "").encode()
+        self._seal = Seal(name)
         self._rank = rank
         self._size = size
         self._round = 0
@@ -74,8 +128,10 @@ class StoreCollectives:
     def allgather(self, stuff: Any) -> list[Any]:
         store, now = self._store, self._round
         self._round += 1
-        store.set(f"{now}/{self._rank}", self._signed(pickle.dumps(stuff), now, self._rank))
-        gathered = [pickle.loads(self._verified(store.get(f"{now}/{rank}"), now, rank)) for rank in range(self._size)]
+        store.set(f"{now}/{self._rank}", self._seal.signed(pickle.dumps(stuff), now, self._rank))
+        gathered = [
+            pickle.loads(self._seal.verified(store.get(f"{now}/{rank}"), now, rank)) for rank in range(self._size)
+        ]
         if now > 0:  # a round that all have left, as all came to this one
             store.delete_key(f"{now - 1}/{self._rank}")
             store.delete_key(f"{now - 1}/left/{self._rank}")
@@ -89,19 +145,6 @@ class StoreCollectives:
 
     def broadcast(self, stuff: Any) -> Any:
         return self.allgather(stuff if self._rank == 0 else None)[0]
-
-    def _signed(self, content: bytes, now: int, rank: int) -> bytes:
-        place = f"{self._name}/{now}/{rank}/".encode()
-        return hmac.digest(self._secret, place + content, "sha256") + content
-
-    def _verified(self, message: bytes, now: int, rank: int) -> bytes:
-        content = message[_SIGNATURE_BYTES:]
-        if not hmac.compare_digest(self._signed(content, now, rank), message):
-            raise RuntimeError(
-                f"A message from rank {rank} has a wrong signature, and was not read: it is not from this run, or the "
-                f"ranks have different values of {SECRET_VARIABLE}."
-            )
-        return content
 
 
 def connect_store(address: str, port: int, rank: int, size: int) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import secrets
 import shlex
 import shutil
 import sys
@@ -13,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from trial_runtime import __version__
-from trial_runtime._cluster_info import CLUSTER_INFO_FILE, ENV_VAR, TRUST_VARIABLE, ClusterInfo
+from trial_runtime._cluster_info import CLUSTER_INFO_FILE, ENV_VAR, SECRET_VARIABLE, TRUST_VARIABLE, ClusterInfo
 from trial_runtime._redaction import masked_command, masked_hparams, masked_words
 from trial_runtime._storage.remote import OPTIONS_VARIABLE
 from trial_runtime.train.config.errors import ConfigError
@@ -173,6 +174,7 @@ def _launch(options: argparse.Namespace) -> int:
         **_rank_environment(plan),
         ENV_VAR: str(run.path / CLUSTER_INFO_FILE),
         SUPERVISED: str(os.getpid()),
+        SECRET_VARIABLE: os.environ.get(SECRET_VARIABLE) or secrets.token_hex(32),
     }
     entry = plan.entrypoint
     arguments = ["-u", "-m", "trial_runtime.train.run.rank", str(plan.context), entry.kind, entry.target, *entry.args]
