@@ -132,6 +132,16 @@ def _foreign(random: Random) -> bytes:
         return data.rstrip() + b"\n\n\n"
 
 
+def foreign_source(size: int) -> str:
+    """Return modules of the standard library, one after the other, of about so many bytes."""
+    parts: list[str] = []
+    seed = 0
+    while sum(map(len, parts)) < size:
+        parts.append(_foreign(Random(seed)).decode())
+        seed += 1
+    return "".join(parts)
+
+
 @cache
 def _foreign_files() -> list[Path]:
     library = Path(sysconfig.get_paths()["stdlib"])

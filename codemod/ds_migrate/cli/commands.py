@@ -157,8 +157,12 @@ def _selection(arguments: Arguments) -> Callable[[str], bool]:
     """Return a function that states whether a file (absolute, links resolved) belongs to the run."""
     if not arguments.patterns:
         return lambda _name: True
-    from ds_migrate.files.patterns import Selection
+    from ds_migrate.files.patterns import Selection, slow_patterns
 
+    for _, include, exclude in arguments.patterns:
+        for pattern in slow_patterns([*(include or ()), *(exclude or ())]):
+            warn(f"ds-migrate: the pattern {visible(pattern)} has too many wildcards: use three * in a name at most")
+            raise SystemExit(2)
     parts = [
         Selection(os.path.realpath(base), include or (), exclude or ()) for base, include, exclude in arguments.patterns
     ]

@@ -20,6 +20,7 @@ from ds_migrate.decisions import decide, reconcile
 from ds_migrate.decisions.engine_plan import Accumulation, Blocked, EnginePlan
 from ds_migrate.decisions.static_config import static_config
 from ds_migrate.experiment import ConfigFacts, TrialFacts
+from ds_migrate.files import limits
 from ds_migrate.findings import FileResult, FileStatus, Finding, Severity, TrialResult, TrialStatus
 from ds_migrate.options import Options
 from ds_migrate.project.library_bases import LIBRARY_BASE
@@ -218,10 +219,22 @@ class _Conversion:
     def _check_whole(self) -> None:
         """Check that every file may be written, no other trial needs one unchanged, and a name means one class."""
         missing = sorted(self.unit.sources.keys() - self.unit.writable)
+        large = sorted(path for path, data in self.unit.sources.items() if len(data) > limits.LARGEST_MODULE)
         for trial in self.unit.trials:
             if trial.path not in self.unit.writable:
                 continue
             name = trial.facts.name
+            for path in large:
+                size, largest = map(limits.shown, (len(self.unit.sources[path]), limits.LARGEST_MODULE))
+                message = f"{path.name} has {size}, and modules of up to {largest} are converted"
+                self._problem(
+                    trial, Code.TOO_LARGE, message, "move what is no part of the trial, such as tables, to another one"
+                )
+            count = len(self.unit.trials)
+            if not large and (count > limits.MOST_TRIALS or self.unit.size * count > limits.MOST_WORK):
+                size = limits.shown(self.unit.size)
+                message = f"{count} trials share {size} of modules, which is too much to convert together"
+                self._problem(trial, Code.TOO_LARGE, message, "give the trials separate modules")
             if trial.again:
                 message = (
                     f"line {trial.again} gives the name {name} to another class: "

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from ds_migrate.deepspeed_facts import REMOVED_CONFIG_KEYS
 from ds_migrate.ds_config.json_edits import add_pairs, keys_on_lines
 from ds_migrate.experiment.model import TrialFacts
+from ds_migrate.files import limits
 from ds_migrate.findings import FileKind, FileResult, FileStatus, Finding, Severity, TrialStatus
 from ds_migrate.rules.codes import Code
 
@@ -143,6 +144,9 @@ def _complete(
     result: FileResult, before: bytes, wanted: Mapping[str, object], users: Sequence[TrialFacts]
 ) -> FileResult:
     """An existing file keeps every key and byte; what the trial's numbers depend on is added where it is missing."""
+    if len(before) > limits.LARGEST_JSON:
+        largest = limits.shown(limits.LARGEST_JSON)
+        return _unreadable(result, f"has {limits.shown(len(before))}, and files of up to {largest} are read", users)
     try:
         text = before.decode("utf-8")
         existing = json.loads(text.removeprefix("\ufeff"))

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ds_migrate.files.limits import LARGEST_CONFIG
+
 MAX_DEPTH = 100
 MAX_SIZE = 1_000_000  # nodes after aliases are followed: a bound for "billion laughs" files
 
@@ -92,13 +94,10 @@ class YamlSource:
         return self.bom + text.encode("utf-8")
 
 
-_MOST_BYTES = 1 << 18  # ruamel.yaml takes about 30 s a MB
-
-
 def read_yaml(content: bytes) -> YamlSource:
     """Parse a file. Raises UnreadableError for anything but YAML in UTF-8, and for more than 256 KiB."""
-    if len(content) > _MOST_BYTES:
-        raise UnreadableError(f"larger than {_MOST_BYTES >> 10} KiB", 1)
+    if len(content) > LARGEST_CONFIG:
+        raise UnreadableError(f"larger than {LARGEST_CONFIG >> 10} KiB", 1)
     bom = codecs.BOM_UTF8 if content.startswith(codecs.BOM_UTF8) else b""
     try:
         text = content[len(bom) :].decode("utf-8")

@@ -299,6 +299,8 @@ def _scanned(folder: str, fail: _Fail, training_output: TrainingOutput) -> Itera
             from ds_migrate.files.patterns import Ignored
 
             ignored = Ignored(ignored, here)
+            if ignored.problem is not None:
+                fail(os.path.join(here, ".gitignore"), OSError(errno.E2BIG, ignored.problem))
         folders = [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
         for entry in entries:
             left_out = ignored is not None and ignored(entry.path, False)

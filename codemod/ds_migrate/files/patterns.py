@@ -5,12 +5,17 @@ Patterns are those of ``.gitignore``. They are matched by ``pathspec``, which is
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ds_migrate.files.limits import MOST_PATTERNS
+
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
+
+_STARS = re.compile(r"\*+")
 
 
 class Selection:
@@ -31,12 +36,20 @@ class Selection:
 
 
 class Ignored:
-    """The ``.gitignore`` files on the way down to a folder, the deepest deciding first, as git has it."""
+    """The ``.gitignore`` files on the way down to a folder, the deepest deciding first, as git has it.
+
+    ``problem`` states why a part of the deepest one is not applied; None where all of it is.
+    """
 
     def __init__(self, above: Ignored | None, folder: str) -> None:
         self._above = above
         self._folder = folder.rstrip("/") + "/"
-        self._spec = _spec(_lines(self._folder + ".gitignore"))
+        lines = _lines(self._folder + ".gitignore")
+        slow = slow_patterns(lines)
+        self._spec = _spec([line for line in lines[:MOST_PATTERNS] if line not in slow])
+        self.problem = f"its pattern {slow[0]} has too many wildcards to be matched" if slow else None
+        if len(lines) > MOST_PATTERNS:
+            self.problem = f"it has {len(lines)} lines, and {MOST_PATTERNS} are applied"
 
     def __call__(self, name: str, is_folder: bool) -> bool:
         inside = name.removeprefix(self._folder) + ("/" if is_folder else "")
@@ -44,6 +57,19 @@ class Ignored:
         if ignored is None:
             return self._above is not None and self._above(name, is_folder)
         return ignored
+
+
+def slow_patterns(patterns: Iterable[str]) -> list[str]:
+    """Return the patterns that may take minutes to match one name.
+
+    A regular expression tries every way to divide a name among the wildcards, so there is a most of them: three ``*``
+    in one part of a path, two ``**`` in the path.
+    """
+    return [
+        pattern
+        for pattern in patterns
+        if any(len(_STARS.findall(part)) > 3 for part in pattern.split("/")) or pattern.count("**") > 2
+    ]
 
 
 def _spec(patterns: Iterable[str]) -> GitIgnoreSpec:

@@ -12,6 +12,8 @@ from ds_migrate.suggestions import did_you_mean
 
 _KINDS = {".yaml": FileKind.EXPERIMENT, ".yml": FileKind.EXPERIMENT}
 
+_Places = dict[tuple[int, str], list[Finding]]  # by line and code
+
 
 def results_of_comments(
     results: Iterable[FileResult], comments: Mapping[Path, Comments], skips: Set[tuple[Path, int]]
@@ -25,11 +27,21 @@ def results_of_comments(
     for path, found in comments.items():
         file = by_path.get(path) or FileResult(path, _KINDS.get(path.suffix, FileKind.PYTHON))
         file.findings += map(_marker, found.markers)
+        places: _Places = {}
+        for finding in file.findings:
+            places.setdefault((finding.line, finding.code), []).append(finding)
         useless = [
-            finding for comment in found.controls for finding in _useless(comment, file, (path, comment.line) in skips)
+            finding
+            for comment in found.controls
+            for finding in _useless(comment, places, (path, comment.line) in skips)
         ]
-        taken = [f for f in file.findings if any(comment.accepts(f) for comment in found.controls)]
-        file.findings = [*(f for f in file.findings if f not in taken), *useless]
+        accepts = found.accepted
+        taken: list[Finding] = []
+        stay: list[Finding] = []
+        for finding in file.findings:
+            is_taken = finding.severity is Severity.REVIEW and (finding.line, finding.code) in accepts
+            (taken if is_taken else stay).append(finding)
+        file.findings = [*stay, *useless]
         accepted += [(path, finding) for finding in taken]
         if file.findings:
             by_path[path] = file
@@ -42,7 +54,7 @@ def _marker(marker: Marker) -> Finding:
     return Finding(Code.LEFTOVER_MARKER, Severity.REVIEW, marker.line, message, marker.column, help=advice)
 
 
-def _useless(comment: Comment, file: FileResult, skips_a_trial: bool) -> Iterator[Finding]:
+def _useless(comment: Comment, places: _Places, skips_a_trial: bool) -> Iterator[Finding]:
     """Yield what is wrong with a comment, code by code; nothing when it has its effect."""
 
     def finding(message: str, advice: str) -> Finding:
@@ -59,7 +71,7 @@ def _useless(comment: Comment, file: FileResult, skips_a_trial: bool) -> Iterato
     if not comment.codes:
         yield finding("this ignore names no code", "write ignore[DSM...] with the code of the finding")
     for code in comment.codes:
-        concerned = [f for f in file.findings if comment.concerns(f) and f.code == code]
+        concerned = [f for line in sorted({comment.line, comment.target}) for f in places.get((line, code), ())]
         problem = _problem(code, concerned)
         if problem is not None:
             yield finding(*problem)

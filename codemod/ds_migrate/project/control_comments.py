@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ds_migrate.files.discovery import CONFIG_SUFFIXES
-from ds_migrate.findings import Finding, Severity
 
 _CONTROL = re.compile(r"#\s*ds-migrate:\s*(?P<word>[^\s\[]*)\s*(?:\[(?P<codes>[^\]]*)\]?)?", re.IGNORECASE)
 _MARKER = re.compile(r"#\s*TODO\(ds-migrate DSM\d+\)")
@@ -36,15 +35,6 @@ class Comment:
     @property
     def is_skip(self) -> bool:
         return self.word == "skip"
-
-    def ignores(self, code: str) -> bool:
-        return self.word == "ignore" and code in self.codes
-
-    def concerns(self, finding: Finding) -> bool:
-        return finding.line in (self.line, self.target) and self.ignores(finding.code)
-
-    def accepts(self, finding: Finding) -> bool:
-        return finding.severity is Severity.REVIEW and self.concerns(finding)
 
 
 @dataclass(frozen=True)
@@ -125,6 +115,7 @@ def _yaml_comments(lines: list[str]) -> Iterator[_Place]:
 
 
 def _controls(places: Iterable[_Place], lines: list[str]) -> Iterator[Comment]:
+    next_code = _next_lines_with_code(lines)
     for line, column, text in places:
         found = _CONTROL.search(text)
         if found is None:
@@ -132,9 +123,17 @@ def _controls(places: Iterable[_Place], lines: list[str]) -> Iterator[Comment]:
         codes = tuple(code.strip().upper() for code in (found["codes"] or "").split(",") if code.strip())
         target = line
         if lines[line - 1].lstrip().startswith("#"):
-            below = enumerate(lines[line:], line + 1)
-            target = next((at for at, text in below if text.strip() and not text.lstrip().startswith("#")), line)
+            target = next_code[line] or line
         yield Comment(found["word"].lower(), codes, line, column + found.start() + 1, target)
+
+
+def _next_lines_with_code(lines: list[str]) -> list[int]:
+    """Return, for each line (from 0), the number of the first line from it on that holds code; 0 without one."""
+    found = [0] * (len(lines) + 1)
+    for index in range(len(lines) - 1, -1, -1):
+        text = lines[index].strip()
+        found[index] = index + 1 if text and not text.startswith("#") else found[index + 1]
+    return found
 
 
 def _markers(places: Iterable[_Place]) -> Iterator[Marker]:

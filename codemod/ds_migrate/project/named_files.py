@@ -17,8 +17,12 @@ from ds_migrate.files.prefilter import TRIAL_SIGNS, may_hold_trial
 from ds_migrate.files.regular_file import read_file
 from ds_migrate.project.import_resolver import ImportResolver
 
-_IMPORT = re.compile(
-    rb"^[ \t]*(?:from[ \t]+(\.*)[ \t]*([\w.]*)[ \t]+import[ \t]*(?:\(([^)]*)\)|([^#\n]*))|import[ \t]+([^#\n]+))", re.M
+_IMPORT = re.compile(  # no two runs of blanks side by side: a long one would be divided in every way
+    rb"""^[ \t]*(?:
+        from[ \t]+(?=[.\w])(\.*)[ \t]*(?=\w)(?:((?!import\b)\w[\w.]*)[ \t]+)?import[ \t]*(?:\(([^)]*)\)|([^\#\n]*))
+        |import[ \t]+([^\#\n]+)
+    )""",
+    re.M | re.X,
 )
 _BOUND = re.compile(rb"([\w.]+|\*)(?:\s+as\s+(\w+))?")
 _BASES = re.compile(rb"^[ \t]*class[ \t]+\w+[ \t]*\(([^)]*)\)", re.M)
@@ -52,13 +56,17 @@ class _Bases:
 
     def __init__(self, data: bytes) -> None:
         self.data = data
-        self.words = frozenset(word for bases in _BASES.findall(data) for word in _WORD.findall(bases))
+        self._closed = data.rfind(b")") + 1  # what is never closed would be searched from each opening to the end
+        closed = data[: self._closed]
+        self.words = frozenset(word for bases in _BASES.findall(closed) for word in _WORD.findall(bases))
 
     @cached_property
     def imports(self) -> dict[bytes, list[tuple[int, str, bytes]]]:
         """(leading dots, module, its name for it) by the name that is bound; ``*`` stands for any name."""
         bound: dict[bytes, list[tuple[int, str, bytes]]] = {}
-        for dots, module, in_brackets, on_line, plain in _IMPORT.findall(self.data):
+        found = _IMPORT.findall(self.data[: self._closed])
+        found += _IMPORT.findall(self.data[self._closed :].replace(b"(", b" "))
+        for dots, module, in_brackets, on_line, plain in found:
             for name, alias in _BOUND.findall(plain or in_brackets or on_line):
                 if plain:
                     bound.setdefault(alias or name.partition(b".")[0], []).append((0, name.decode(), name))

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ds_migrate.files.discovery import PYTHON_SUFFIXES, Source
+from ds_migrate.files.limits import LARGEST_READ, shown
 from ds_migrate.files.reading import FileReader
 from ds_migrate.findings import FileKind, FileResult, FileStatus, Finding, Severity, TrialResult, TrialStatus
 from ds_migrate.project.library_bases import UNMAINTAINED
@@ -120,6 +121,8 @@ def trials_written_by_cells(files: FileReader) -> Iterator[FileResult]:
 
 def _reason(data: bytes) -> tuple[int, str]:
     """Return line and reason of a file that does not parse."""
+    if len(data) > LARGEST_READ:
+        return 1, f"has {shown(len(data))}, and modules of up to {shown(LARGEST_READ)} are read"
     try:
         ast.parse(data)
     except SyntaxError as error:

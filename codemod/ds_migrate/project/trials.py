@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ds_migrate.files.discovery import by_parts
+from ds_migrate.files.limits import DEEPEST_CLASS, LARGEST_READ
 from ds_migrate.files.prefilter import TRIAL_SIGNS, may_hold_trial
 from ds_migrate.project.control_comments import Comments
 from ds_migrate.project.import_resolver import ImportResolver
@@ -123,6 +124,8 @@ class Project:
         self._facts = dict(facts or {})
         self._imports = ImportResolver(str(root), files.__contains__)
         self._importers: dict[Path, set[Path]] | None = None
+        self._lineages: dict[tuple[Path, str], list[tuple[Path, str]]] = {}
+        self._depth = 0
         self.trials: dict[tuple[Path, str], TrialClass] = {}
         self._find_trials()
 
@@ -133,7 +136,8 @@ class Project:
         if path not in self._facts:
             data = self._read(path)
             try:
-                self._facts[path] = None if data is None else module_facts(data, self._comments(path).skips)
+                is_readable = data is not None and len(data) <= LARGEST_READ
+                self._facts[path] = module_facts(data, self._comments(path).skips) if data and is_readable else None
             except (SyntaxError, ValueError, RecursionError, MemoryError):
                 self._facts[path] = None
         return self._facts[path]
@@ -296,15 +300,23 @@ class Project:
         facts = self.facts(target) if target is not None else None
         return facts.aliases.get(name, "") if facts is not None else ""
 
-    def _lineage(
-        self, key: tuple[Path, str], below: frozenset[tuple[Path, str]] = frozenset()
-    ) -> list[tuple[Path, str]]:
+    def _lineage(self, key: tuple[Path, str]) -> list[tuple[Path, str]]:
         """Return a class and its base classes in this project, in the order of Python's method resolution."""
+        if key not in self._lineages and self._depth < DEEPEST_CLASS:
+            self._lineages[key] = [key]  # all that is known of it where it is among its own bases
+            self._depth += 1
+            self._lineages[key] = self._lineage_of(key)
+            self._depth -= 1
+        return self._lineages.get(key, [key])
+
+    def _lineage_of(self, key: tuple[Path, str]) -> list[tuple[Path, str]]:
         path, name = key
         facts = self.facts(path)
         bases = next((c.bases for c in facts.classes if c.name == name), ()) if facts is not None else ()
-        parents = [p for base in bases if (p := self.parent_class(path, base)) is not None and p not in below]
-        return [key, *_merged([*(self._lineage(p, below | {key}) for p in parents), parents])]
+        parents = [p for base in bases if (p := self.parent_class(path, base)) is not None and p != key]
+        if len(parents) == 1:
+            return [key, *(above for above in self._lineage(parents[0]) if above != key)]
+        return [key, *(above for above in _merged([*map(self._lineage, parents), parents]) if above != key)]
 
     def _defines(self, path: Path, name: str) -> bool:
         facts = self.facts(path)
@@ -356,6 +368,8 @@ class Project:
             path = queue.pop()
             facts = self.facts(path)
             if facts is None:
+                if len(self._read(path) or b"") > LARGEST_READ:
+                    found.add(path)  # it may use Determined
                 continue
             library = facts.imports_from("model_hub") and self.resolve(path, "model_hub") is None
             if any(map(facts.imports_from, LIBRARY)) or library or self._uses_context(path):

@@ -50,6 +50,7 @@ class Code(str, Enum):
     CLUSTER_CLIENT = "DSM016", "The script talks to Determined's client."
     STILL_DETERMINED = "DSM017", "The file imports determined and belongs to no trial."
     TENSORFLOW_TRIAL = "DSM018", "The trial is one of Keras or of TensorFlow's estimators."
+    TOO_LARGE = "DSM019", "The file is larger than what is converted."
 
     # imports
     IMPORTS = "DSM101", "Imports and names of `determined` become those of the target."

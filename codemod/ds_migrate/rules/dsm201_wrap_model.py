@@ -49,8 +49,8 @@ def _used_before_engine(ctx: RuleContext, model: Model) -> bool:
         function = wrap.use.function
         if function is None:
             continue
-        for node in wrap.file.nodes(cst.Name, cst.Attribute, below=function):
-            if node in wrapped or dotted(node) not in model.names:
+        for node in wrap.file.spelled(*model.names, below=function):
+            if node in wrapped:
                 continue
             if wrap.file.position(node) <= wrap.file.position(wrap.call):
                 continue

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import libcst as cst
 
@@ -218,6 +218,7 @@ class NodeIndex:
         self._ends: list[int] = []
         self._numbers: dict[int, int] = {}
         self._of_kind: dict[type[cst.CSTNode], list[int]] = {}
+        self._spelled: dict[str, list[int]] | None = None
         self._add(root, -1)
 
     def _add(self, node: cst.CSTNode, parent: int) -> None:
@@ -244,6 +245,22 @@ class NodeIndex:
         if len(kinds) > 1:
             found.sort()
         return [self._nodes[number] for number in found]
+
+    def spelled(self, names: Iterable[str], node: cst.CSTNode) -> list[cst.CSTNode]:
+        """Return the names and attributes at or below the node that are one of the dotted names, in source order."""
+        if self._spelled is None:
+            self._spelled = {}
+            for number in sorted([*self._of_kind.get(cst.Name, ()), *self._of_kind.get(cst.Attribute, ())]):
+                name = dotted(self._nodes[number])
+                if name is not None:
+                    self._spelled.setdefault(name, []).append(number)
+        first = self._numbers[id(node)]
+        end = self._ends[first]
+        found: list[int] = []
+        for name in names:
+            numbers = self._spelled.get(name, [])
+            found += numbers[bisect_left(numbers, first) : bisect_left(numbers, end)]
+        return [self._nodes[number] for number in sorted(found)]
 
     def ancestors(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         """Yield the node's parent and so on up to the root; nothing for a node of another tree."""

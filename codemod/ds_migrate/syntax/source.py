@@ -103,6 +103,18 @@ class SourceFile:
         wrapped = (" ".join(head.split()).replace("( ", "(").replace(", )", ")") for head in heads if "\n" in head)
         return width if any(longest < len(head) + 4 for head in wrapped) else WIDTH
 
+    def spelled(self, *names: str, below: cst.CSTNode | None = None) -> list[Any]:
+        """Return every name and attribute that is one of the dotted names, in source order, in the file or below."""
+        return self._index.spelled(names, self.module if below is None else below)
+
+    @cached_property
+    def attributes_by_name(self) -> dict[str, list[cst.Attribute]]:
+        """Every attribute by the name behind its last dot, in source order."""
+        found: dict[str, list[cst.Attribute]] = {}
+        for node in self.nodes(cst.Attribute):
+            found.setdefault(node.attr.value, []).append(node)
+        return found
+
     def values_of(self, names: set[str], scope: cst.CSTNode) -> list[cst.BaseExpression]:
         """Return everything that is assigned to one of the dotted names below ``scope``, in source order."""
         assignments = self.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign, below=scope)

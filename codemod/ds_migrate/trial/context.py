@@ -61,12 +61,14 @@ class ContextNames:
         self.file = file
         self.classes = set(classes)
         self._locals: dict[cst.CSTNode, set[str]] = {}
+        self._all_locals: set[str] = set()
         self.attributes: set[str] = set()
         self._kept_by: dict[cst.ClassDef | None, set[str]] = {}
         self._functions: list[cst.FunctionDef] = list(file.nodes(cst.FunctionDef))
         self._properties = [f for f in self._functions if any(_is_property(d) for d in f.decorators)]
         for function in self._functions:
             self._locals[function] = self._context_parameters(function)
+            self._all_locals |= self._locals[function]
         self.propagate()
 
     def propagate(self) -> None:
@@ -77,7 +79,7 @@ class ContextNames:
     def is_context(self, node: cst.CSTNode) -> bool:
         """Return whether the expression is the trial context."""
         if isinstance(node, cst.Name):
-            return any(node.value in names for names in self._locals.values()) and any(
+            return node.value in self._all_locals and any(
                 node.value in self._locals.get(a, ())
                 for a in self.file.ancestors(node)
                 if isinstance(a, cst.FunctionDef)
@@ -184,7 +186,7 @@ class ContextNames:
 
     def _learn(self, function: cst.FunctionDef, target: cst.BaseExpression) -> bool:
         if isinstance(target, cst.Name) and target.value not in self._locals[function]:
-            self._locals[function].add(target.value)
+            self._add_local(function, target.value)
             return True
         name = dotted(target) or ""
         return name.startswith("self.") and name.count(".") == 1 and self._keep(function, name[5:])
@@ -206,9 +208,13 @@ class ContextNames:
         for index, param in enumerate(parameters(function)[1:] if bound else parameters(function)):
             arg = argument(call, index, param.name.value)
             if arg is not None and is_context(arg.value) and param.name.value not in self._locals[function]:
-                self._locals[function].add(param.name.value)
+                self._add_local(function, param.name.value)
                 grown = True
         return grown
+
+    def _add_local(self, function: cst.FunctionDef, name: str) -> None:
+        self._locals[function].add(name)
+        self._all_locals.add(name)
 
 
 def pairs(node: cst.Assign | cst.AnnAssign) -> Iterator[tuple[cst.BaseExpression, cst.BaseExpression]]:

@@ -17,15 +17,15 @@ Reference = tuple[SourceFile, cst.Name | cst.Attribute, cst.FunctionDef]
 def references(trial: Trial, target: str) -> Iterator[Reference]:
     """Yield every use of ``target`` (``self.model``) in a function, whatever stands for it there."""
     for part, function in trial.methods():
-        for node in part.file.nodes(cst.Attribute, below=function):
-            if dotted(node) == target:
+        for node in part.file.spelled(target, below=function):
+            if isinstance(node, cst.Attribute):
                 yield part.file, node, function
         if function.name.value != "__init__":
             yield from _under_local_names(part.file, function, target)
     holders = BatchCalls(trial)
     attribute = target.removeprefix("self.")
     for file in trial.files:
-        for node in file.nodes(cst.Attribute):
+        for node in file.attributes_by_name.get(attribute.rpartition(".")[2], ()):
             holder, _, last = (dotted(node) or "").rpartition(".")
             if last != attribute or holder in ("", "self"):
                 continue

@@ -103,9 +103,8 @@ def _is_raw(trial: Trial, model: Model, file: SourceFile, node: cst.BaseExpressi
                 for call in wrap.file.nodes(cst.Call, below=around)
                 if dotted(call.func) in (f"self.{function.name.value}", function.name.value)
             ]
-            elsewhere = sum(
-                n.attr.value == function.name.value for f in trial.files for n in f.nodes(cst.Attribute)
-            ) > len(calls)
+            named = sum(len(f.attributes_by_name.get(function.name.value, ())) for f in trial.files)
+            elsewhere = named > len(calls)
             if calls and not elsewhere:
                 return all(wrap.file.position(call) < wrap.file.position(wrap.call) for call in calls)
     return False
