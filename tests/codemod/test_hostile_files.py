@@ -110,7 +110,7 @@ GAN_INIT = """def __init__(self, context: PyTorchTrialContext) -> None:
 """
 
 
-@pytest.mark.parametrize("around", ["class Outer:", "class Outer:\n    class Inner:", "class Outer(Base):  # why"])
+@pytest.mark.parametrize("around", ["class Outer:", "class Outer:\n    class Inner:", "class Outer(object):  # why"])
 def test_a_nested_trial_sees_the_helpers_that_are_written_for_it(around: str, tmp_path: Path) -> None:
     """A method does not see the names of a class around its own."""
     head, _, trial = examples.module(GAN_INIT).partition("class MyTrial")
