@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import pkgutil
@@ -13,6 +14,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from ds_migrate.names import ROWS, Row, Verdict, advice_of, row_of, served_at, verdict_of
@@ -155,17 +157,36 @@ def test_the_page_of_differences_has_the_table() -> None:
     assert "`download_gcs_blob_with_backoff`" in page
 
 
+def test_each_refused_name_explains_at_the_call_what_to_do_instead() -> None:
+    pytest.importorskip("torch")
+    errors = importlib.import_module("trial_runtime.errors")
+    rows = [row for row in ROWS.values() if row.verdict is Verdict.REFUSE]
+    assert len(rows) > 70
+    for row in rows:
+        assert row.served is not None
+        target = found_at(row.served)
+        if isinstance(target, ModuleType):  # of names that have rows of their own, elsewhere
+            continue
+        with pytest.raises(errors.NotProvidedError, match=re.escape(row.advice)):
+            target("something")
+
+
 def is_served(path: str) -> bool:
     """Return whether there is the module, or the name below one."""
+    try:
+        found_at(path)
+    except AttributeError:
+        return False
+    return True
+
+
+def found_at(path: str) -> Any:
+    """Return the module, or what is below one. Raises AttributeError when there is neither."""
     parts = path.split(".")
     for count in range(len(parts), 0, -1):
         try:
-            value: object = importlib.import_module(".".join(parts[:count]))
+            module = importlib.import_module(".".join(parts[:count]))
         except ModuleNotFoundError:
             continue
-        for name in parts[count:]:
-            if not hasattr(value, name):
-                return False
-            value = getattr(value, name)
-        return True
-    return False
+        return functools.reduce(getattr, parts[count:], module)
+    raise AttributeError(path)

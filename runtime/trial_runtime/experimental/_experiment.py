@@ -28,14 +28,15 @@ class Experiment:
 
     Args:
         group: its directory.
-
-    Attributes:
-        id: its number.
     """
 
     def __init__(self, group: Group) -> None:
         self._group = group
-        self.id = group.number
+
+    @property
+    def id(self) -> int:
+        """Return its number."""
+        return self._group.number
 
     @property
     def name(self) -> str:
