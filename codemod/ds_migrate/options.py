@@ -15,6 +15,7 @@ class Options:
     trial's own.
     ``offload``: what lives in host memory: ``"none"``, ``"optimizer"`` (its state) or ``"parameters"`` (that too).
     ``optimizer_in_config``: let DeepSpeed make the optimizer, where it makes the same one.
+    ``follow``: packages whose base classes are copied beside the trials that are built on them.
     """
 
     target: str = "runtime"
@@ -22,3 +23,4 @@ class Options:
     precision: str | None = None
     offload: str = "none"
     optimizer_in_config: bool = False
+    follow: tuple[str, ...] = ()

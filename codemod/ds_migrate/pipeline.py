@@ -23,6 +23,7 @@ from ds_migrate.project.control_comments import CommentReader
 from ds_migrate.project.library_bases import LIBRARY_BASE, LIBRARY_PATH, LIBRARY_SOURCE
 from ds_migrate.project.loading import ConfigFile, load_project, projects_of
 from ds_migrate.project.trials import ConversionGroup, Project
+from ds_migrate.upgrade.followed_bases import Followed, follow_bases
 from ds_migrate.upgrade.result import Upgrade, may_need_upgrade
 
 if TYPE_CHECKING:
@@ -40,9 +41,14 @@ def migrate(
     ``progress`` gets (done, all) conversion units of a project. ``jobs`` is the number of processes that convert, None
     for as many as pay off. Raises nothing for what a file holds.
     """
+    followed = follow_bases(sources, options.follow) if options.follow else Followed()
+    sources = [*sources, *followed.copies]
     files = FileReader(sources)
+    files.to_create |= {copy.real for copy in followed.copies}
+    for path, module in followed.modules.items():
+        files.rewrite(path, module.data, module.origins)
     comments = CommentReader(files.read)
-    results: list[FileResult] = []
+    results: list[FileResult] = [*followed.results]
     skips: set[tuple[Path, int]] = set()
     for root, members in projects_of(sources).items():
         project, config_files = load_project(root, members, files, comments)
@@ -120,7 +126,11 @@ def _units(
             accepted={path: comments(path).accepted for path in group.files},
             options=options,
             config_facts=facts,
-            upgraded={path: upgraded.modules[path].notices for path in group.files & upgraded.modules.keys()},
+            upgraded={
+                path: upgraded.modules[path].notices if path in upgraded.modules else ()
+                for path in group.files
+                if path in files.rewritten or path in files.to_create
+            },
         )
         units.append(unit)
     return units

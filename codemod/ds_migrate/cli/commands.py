@@ -84,8 +84,9 @@ def convert_stdin(arguments: Arguments) -> int:
 def options_of(arguments: Arguments) -> Options:
     """Return how to convert."""
     return Options(
-        arguments.target, arguments.zero, arguments.precision, arguments.offload, arguments.optimizer_in_config
-    )
+        arguments.target, arguments.zero, arguments.precision, arguments.offload, arguments.optimizer_in_config,
+        tuple(arguments.follow or ()),
+    )  # fmt: skip
 
 
 def _discover(arguments: Arguments, is_chosen: Callable[[str], bool]) -> list[Source]:

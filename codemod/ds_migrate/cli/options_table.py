@@ -128,6 +128,12 @@ OPTIONS: Mapping[str, Sequence[Option]] = {
     "which files": (
         _how("--include", metavar="PATTERN", action="append", help="only files that match, as in .gitignore"),
         _how("--exclude", metavar="PATTERN", action="append", help="no file that matches, as in .gitignore"),
+        _how(
+            "--follow",
+            metavar="PACKAGE",
+            action="append",
+            help="convert a copy of a base class that a trial has in this package, beside the trial",
+        ),
         _option("--stdin-filename", metavar="FILE", help="path to assume for standard input, to find its project"),
         _option(
             "--jobs",
@@ -185,6 +191,7 @@ class Arguments:
     optimizer_in_config: bool = False
     include: list[str] | None = None
     exclude: list[str] | None = None
+    follow: list[str] | None = None
     stdin_filename: str | None = None
     jobs: int | None = None
     format: str = "text"

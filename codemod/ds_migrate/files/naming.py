@@ -48,6 +48,9 @@ def name_results(results: Iterable[FileResult], sources: Sequence[Source], files
             _to_file(result, files.rewritten[path])
         if path in files.notebooks:
             _to_notebook(result, files)
+        elif path in files.to_create:
+            result.before = None
+            result.status = FileStatus.CREATED if result.status is FileStatus.CHANGED else result.status
         elif result.before is None and result.kind is not FileKind.DS_CONFIG:
             result.before = files.read(path)
         source, beside = files.source(path), in_folder.get(path.parent)

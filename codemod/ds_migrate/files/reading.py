@@ -41,6 +41,7 @@ class FileReader:
         self.notebooks: dict[Path, Notebook] = {}
         self.broken_notebooks: dict[Path, str] = {}
         self.rewritten: dict[Path, Rewritten] = {}
+        self.to_create: set[Path] = set()  # files of the run that are not there yet
         self._sources = {source.real_name: source for source in sources}
         self._known: dict[Path, bytes | None] = {}
         self._kept: set[Path] = set()
@@ -78,7 +79,11 @@ class FileReader:
 
     def rewrite(self, path: Path, data: bytes, origins: Sequence[int]) -> None:
         """Read another form of a file from now on."""
-        self.rewritten[path] = Rewritten(self.read(path), origins)
+        earlier = self.rewritten.get(path)
+        if earlier is None:
+            self.rewritten[path] = Rewritten(self.read(path), origins)
+        else:
+            self.rewritten[path] = Rewritten(earlier.before, [earlier.line(line) for line in origins])
         self._known[path] = data
 
     def raw(self, path: Path) -> bytes | None:

@@ -170,5 +170,13 @@ def _findings(trial: TrialClass, problems: Mapping[tuple[Path, str], Finding]) -
             yield Finding(
                 Code.FOREIGN_BASE, Severity.BLOCKED, line, f"{name} is built on {bases}, which is not in this project",
                 trial=name,
-                help="convert the base class where it is, or copy it into the project, and run again on both",
+                help=_way_to_follow(trial.facts.bases),
             )  # fmt: skip
+
+
+def _way_to_follow(bases: Iterable[str]) -> str:
+    """Return how a trial converts whose base class is elsewhere."""
+    package = next((base.partition(".")[0] for base in bases if "." in base.strip(".") and base[:1] != "."), None)
+    if package is None:
+        return "convert the base class where it is, or copy it into the project, and run again on both"
+    return f"convert a copy of it beside the trial: --follow {package}; or copy it into the project by hand"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Set
 
 from ds_migrate.upgrade.functions import receiver
 from ds_migrate.upgrade.module_edits import ModuleEdits
@@ -96,14 +97,21 @@ def _drop(edits: ModuleEdits) -> None:
     for node in edits.tree.body:
         if not isinstance(node, ast.ImportFrom) or (node.module or "").split(".")[0] != "determined":
             continue
-        kept = [alias for alias in node.names if alias.name not in GONE]
-        if not kept:
-            edits.replace(edits.line_start(edits.start(node)), edits.line_end(edits.end(node)), "")
-        elif len(kept) < len(node.names):
-            for index, alias in enumerate(node.names):
-                if alias.name in GONE:
-                    if index + 1 < len(node.names):
-                        edits.replace(edits.start(alias), edits.start(node.names[index + 1]), "")
-                    else:
-                        last = next(i for i in range(index - 1, -1, -1) if node.names[i].name not in GONE)
-                        edits.replace(edits.end(node.names[last]), edits.end(alias), "")
+        remove_names(edits, node, set(GONE))
+
+
+def remove_names(edits: ModuleEdits, node: ast.ImportFrom, gone: Set[str]) -> None:
+    """Take names out of an import, the whole of it where none is left."""
+    names = node.names
+    kept = [alias for alias in names if alias.name not in gone]
+    if not kept:
+        edits.replace(edits.line_start(edits.start(node)), edits.line_end(edits.end(node)), "")
+        return
+    for index, alias in enumerate(names):
+        if alias.name not in gone:
+            continue
+        if index + 1 < len(names):
+            edits.replace(edits.start(alias), edits.start(names[index + 1]), "")
+        else:
+            last = next(i for i in range(index - 1, -1, -1) if names[i].name not in gone)
+            edits.replace(edits.end(names[last]), edits.end(alias), "")
