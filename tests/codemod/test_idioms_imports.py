@@ -15,7 +15,7 @@ from net import Net
 
 
 class MyTrial({base}):
-    """A PyTorchTrial, which wraps its model with wrap_model."""
+    """A PyTorchTrial, which wraps its model."""
 
     def __init__(self, context: {annotation}) -> None:
         self.context = context
@@ -193,7 +193,7 @@ IMPORTS = {
     "under a docstring and a licence": Idiom(
         trial('#!/usr/bin/env python\n# Licence\n"""PyTorchTrial with wrap_model."""\n'
               "from determined.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext\n"),
-        ("#!/usr/bin/env python", "# Licence", '"""PyTorchTrial with wrap_model."""'),
+        ("#!/usr/bin/env python", "# Licence", '"""PyTorchTrial with wrap_model."""'), review=("DSM201",),
     ),
 }  # fmt: skip
 

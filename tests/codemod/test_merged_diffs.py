@@ -218,3 +218,53 @@ REFUSED = ("DSM302", "auto_zero_grads=False keeps gradients across steps")
 ], ids=["first", "before the backward", "sometimes", "never"])  # fmt: skip
 def test_gradients_that_the_trial_clears_itself_are_cleared_by_the_engine(idiom: Idiom, tmp_path: Path) -> None:
     idiom.check(tmp_path)
+
+
+OWN_SIZE = """\
+def __init__(self, context: PyTorchTrialContext) -> None:
+    self.context = context
+    self.hparams = context.get_hparams()
+    self.model = self.context.wrap_model(Net())
+    {set}
+    self.optimizer = self.context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9))
+    {later}
+    self.criterion = nn.MSELoss()
+
+def build_training_data_loader(self):
+    return DataLoader(make(), batch_size={size})
+
+def build_validation_data_loader(self):
+    return DataLoader(make(), batch_size=4)
+"""
+SET = "self.size = self.hparams['size']"
+
+
+@pytest.mark.parametrize(("size", "set_above", "later", "wanted"), [
+    ("16", "pass", "pass", "16"),
+    ("self.size", SET, "pass", "self.size"),
+    ("self.size", "pass", SET, "1"),
+    ("self.size", SET, SET.replace("size = ", "size = 2 * "), "1"),
+    ("self.hparams['size']", "pass", "pass", "self.hparams['size']"),
+    ("self.context.get_hparam('size')", "pass", "pass", "self.context.get_hparam('size')"),
+    ("self.context.get_hparams()['size']", "pass", "pass", "self.context.get_hparams()['size']"),
+    ("self.find_size()", "pass", "pass", "1"),
+    ("size", "pass", "pass", "1"),
+])  # fmt: skip
+def test_the_size_that_the_loader_is_given_is_the_micro_batch_size(
+    size: str, set_above: str, later: str, wanted: str, tmp_path: Path
+) -> None:
+    text = examples.module(OWN_SIZE.format(set=set_above, later=later, size=size))
+    after = (examples.convert(tmp_path, text).after or b"").decode()
+    assert f'"train_micro_batch_size_per_gpu": {wanted},' in after
+
+
+def test_comments_about_calls_that_are_gone_are_one_finding_of_their_file(tmp_path: Path) -> None:
+    block = examples.METHODS["__init__"].replace(
+        "    self.context = context\n",
+        '    """Wrap with ``context.wrap_model``."""\n    self.context = context\n    # wrap_optimizer takes Adam\n',
+    )
+    text = examples.module(block)
+    [found] = [f for f in examples.convert(tmp_path, text).findings if f.severity is Severity.REVIEW]
+    first = next(n for n, line in enumerate(text.split("\n"), 1) if '"""' in line)
+    assert (found.code, found.line) == ("DSM201", first)
+    assert found.message == f"comments still describe wrap_model, wrap_optimizer (lines {first}, {first + 2})"

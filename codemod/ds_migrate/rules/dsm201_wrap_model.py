@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import io
+import re
+import tokenize
+from collections.abc import Sequence
+
 import libcst as cst
 
 from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.decisions.engine_layout import Form
+from ds_migrate.findings import Finding, Severity
 from ds_migrate.rules.codes import Code
 from ds_migrate.rules.wrap_edits import collect, unwrap
 from ds_migrate.syntax.nodes import argument, dotted, walk
+from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.model import Model
 
 CODE = Code.WRAP_MODEL
 
+_GONE = re.compile(r"\b(wrap_model|wrap_optimizer|wrap_scaler|step_optimizer|configure_apex_amp)\b")
 _QUIET = frozenset({"parameters", "named_parameters", "train", "eval", "zero_grad", "requires_grad_"})
 
 
@@ -67,3 +75,21 @@ def _used_before_engine(ctx: RuleContext, model: Model) -> bool:
 def _builds_optimizer(ctx: RuleContext, arg: cst.Arg) -> bool:
     """Return whether the argument goes into a call that makes an optimizer."""
     return any(arg in set(walk(e)) for o in ctx.trial.optimizers for e in o.built_by)
+
+
+def apply_file(file: SourceFile, contexts: Sequence[RuleContext]) -> None:
+    """Report comments and docstrings about calls that are gone: one finding for the file."""
+    if not _GONE.search(file.module.code):
+        return
+    tokens = tokenize.generate_tokens(io.StringIO(file.module.code).readline)
+    prose = [(token.start[0], token.string) for token in tokens if token.type == tokenize.COMMENT]
+    strings = [n for n in file.nodes(cst.SimpleString) if isinstance(file.parent(n), cst.Expr)]
+    prose += [(file.position(node)[0], node.value) for node in strings]
+    found = sorted((line, name) for line, text in prose for name in _GONE.findall(text))
+    if found:
+        lines = sorted({line for line, _ in found})
+        where = f"line{'s' * (len(lines) > 1)} {', '.join(map(str, lines))}"
+        message = f"comments still describe {', '.join(sorted({name for _, name in found}))} ({where})"
+        ctx = contexts[0]
+        finding = Finding(CODE, Severity.REVIEW, lines[0], message, trial=ctx.trial.name)
+        ctx.findings.by_file.setdefault(file.path, []).append(finding)

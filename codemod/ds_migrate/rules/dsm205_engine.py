@@ -85,7 +85,7 @@ class _Names:
         by_name = given is not None and given.default is None
         if given is not None and by_name:
             self.hparams = given.name.value
-        size = micro_batch_size(ctx.trial, self.context, asked, always if given is None else ())
+        size = micro_batch_size(ctx.trial, ctx.plan.location, self.context, asked, always if given is None else ())
         if given is not None and "global_batch_size" in always:
             size = f'{self.hparams}["global_batch_size"] // {self.context}.distributed.get_size()'
         values = [f'"train_micro_batch_size_per_gpu": {size},', *config_entries(ctx.plan)]
