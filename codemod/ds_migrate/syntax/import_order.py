@@ -48,21 +48,22 @@ def _by_module(statement: Statement) -> tuple[bool, int, str]:
 
 
 def _blocks(data: bytes) -> Iterator[Sequence[Statement]]:
-    """Yield the imports that stand on consecutive lines, each alone on its lines."""
+    """Yield the imports at the top of the file that stand on consecutive lines, each alone on its lines."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # invalid escapes in other people's strings
         body = ast.parse(data).body
     block: list[Statement] = []
     last = 0
     for statement in body:
+        is_docstring = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+        if not isinstance(statement, Statement) and not is_docstring:
+            break
         joins = bool(block) and statement.lineno == last + 1
         if not joins and block:
             yield block
             block = []
         if isinstance(statement, Statement) and statement.lineno != last:
             block.append(statement)
-        else:
-            block = []
         last = statement.end_lineno or statement.lineno
     if block:
         yield block
