@@ -9,6 +9,7 @@ from pathlib import Path
 import examples
 import pytest
 from ds_migrate.findings import Severity
+from ds_migrate.syntax.import_order import sort_like
 from idiom_case import Idiom
 
 ALPHABETICAL = """\
@@ -268,3 +269,9 @@ def test_comments_about_calls_that_are_gone_are_one_finding_of_their_file(tmp_pa
     first = next(n for n, line in enumerate(text.split("\n"), 1) if '"""' in line)
     assert (found.code, found.line) == ("DSM201", first)
     assert found.message == f"comments still describe wrap_model, wrap_optimizer (lines {first}, {first + 2})"
+
+
+def test_a_string_between_imports_stays_where_it_is() -> None:
+    before = b'import attr\n"""Between."""\nimport determined\nimport torch\n'
+    after = before.replace(b"determined", b"zarr")
+    assert sort_like(before, after) == b'import attr\n"""Between."""\nimport torch\nimport zarr\n'

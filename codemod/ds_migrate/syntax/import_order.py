@@ -64,6 +64,6 @@ def _blocks(data: bytes) -> Iterator[Sequence[Statement]]:
             block = []
         if isinstance(statement, Statement) and statement.lineno != last:
             block.append(statement)
-        last = statement.end_lineno or statement.lineno
+        last = -1 if is_docstring else statement.end_lineno or statement.lineno
     if block:
         yield block
