@@ -74,6 +74,10 @@ def convert_stdin(arguments: Arguments) -> int:
     report = _report_of(sources, arguments)
     own = next((file for file in report.files if file.path == source.path), None)
     print_bytes(data if own is None or own.after is None else own.after)
+    if own is not None:
+        from ds_migrate.cli.written_places import place_as_written
+
+        place_as_written([own])
     warn(*plain.finding_lines(report, plain.ORDER[:-1]))
     others = [str(file.path) for file in report.files if file is not own and file.to_write]
     if others:
@@ -223,6 +227,10 @@ def _write(report: Report, arguments: Arguments) -> None:
         screen = Screen(terminal_console(sys.stdout, arguments.color), Mode.PREVIEW, arguments.view)
         decide(report, Dialogue(screen.conversion, ask, print, open_editor))
     writer.apply(report, here())
+    if arguments.format != "html":  # its diffs show both versions, with the findings beside the old one
+        from ds_migrate.cli.written_places import place_as_written
+
+        place_as_written(report.files)
 
 
 def is_versioned(folder: str) -> bool:
