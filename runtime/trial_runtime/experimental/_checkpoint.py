@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from trial_runtime._refusal import refused_method
 from trial_runtime._whole_file import write_whole
+from trial_runtime.errors import InvalidCheckpointException
 from trial_runtime.experimental._metrics import TrialMetrics
 from trial_runtime.experimental._sorting import CheckpointState, DownloadMode
 
@@ -68,13 +69,17 @@ class Checkpoint:
 
         For a trial's checkpoint also its manifest: progress, versions, and sizes and hashes of its files. What
         Determined wrote into one of its own.
+
+        Raises:
+            InvalidCheckpointException: one of the files is damaged.
         """
         facts: dict[str, Any] = {} if self._batches is None else {"steps_completed": self._batches}
         for file in (self._path / _MANIFEST, self._path / _METADATA, self._added):
             if file.is_file():
-                facts |= json.loads(file.read_text(encoding="utf-8"))
-                if "progress" in facts:
-                    facts.setdefault("steps_completed", facts["progress"]["batches"])
+                facts |= _read_fields(file)
+                progress = facts.get("progress")
+                if isinstance(progress, dict) and "batches" in progress:
+                    facts.setdefault("steps_completed", progress["batches"])
         return facts
 
     @property
@@ -82,8 +87,9 @@ class Checkpoint:
         """Return the sizes of its files in bytes, by their paths relative to it; empty when it is not here."""
         if not (self._path / _MANIFEST).is_file():
             return {}
-        files = json.loads((self._path / _MANIFEST).read_text(encoding="utf-8"))["files"]
-        return {name: about["size"] for name, about in files.items()}
+        files = _read_fields(self._path / _MANIFEST).get("files")
+        described = files.items() if isinstance(files, dict) else ()
+        return {name: about["size"] for name, about in described if isinstance(about, dict) and "size" in about}
 
     @property
     def training(self) -> CheckpointTrainingMetadata | None:
@@ -226,3 +232,13 @@ def _remove_copied(folder: Path) -> None:
             file = folder / name
             if file.resolve().is_relative_to(folder.resolve()):
                 file.unlink(missing_ok=True)
+
+
+def _read_fields(file: Path) -> dict[str, Any]:
+    try:
+        fields = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise InvalidCheckpointException(f"Checkpoint {file.parent} is damaged: {file.name}: {error}.") from error
+    if not isinstance(fields, dict):
+        raise InvalidCheckpointException(f"Checkpoint {file.parent} is damaged: {file.name} holds no fields.")
+    return fields
