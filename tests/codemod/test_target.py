@@ -41,6 +41,18 @@ def test_a_name_outside_of_the_trial_api_keeps_its_path(line: str, use: str, tmp
     assert use in result.after.decode()
 
 
+@pytest.mark.parametrize("imported", ["determined_common", "determined_common.check"])
+def test_the_package_of_older_releases_is_renamed_where_it_is_used(imported: str, tmp_path: Path) -> None:
+    text = examples.module(examples.METHODS["__init__"])
+    use = "\n\ndef helper():\n    determined_common.check.eq(1, 1)\n"
+    result = examples.convert(tmp_path, f"import {imported}\n{text}{use}")
+    assert result.after is not None
+    after = result.after.decode()
+    assert f"import {imported.replace('determined_common', 'trial_runtime.common')}\n" in after
+    assert "    trial_runtime.common.check.eq(1, 1)\n" in after
+    assert "determined_common" not in after
+
+
 def test_helper_classes_are_written_once_for_all_trials_of_a_file(tmp_path: Path) -> None:
     wrap = "self.context.wrap_{0}".format
     init = f"""def __init__(self, context: PyTorchTrialContext) -> None:

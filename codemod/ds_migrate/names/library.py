@@ -44,7 +44,7 @@ ROWS: list[Row] = [
     *provided("determined.common.check", _CHECKS, _NAMES),
     *(
         replace(row, name=row.name.replace("determined.common", "determined_common"))
-        for row in provided("determined.common.check", _CHECKS, _NAMES)
+        for row in [*provided("determined.common", "", _NAMES), *provided("determined.common.check", _CHECKS, _NAMES)]
     ),
     *provided("determined.gpu", "get_gpu_uuids", _API),
     *provided("determined.horovod", "hvd", _HOROVOD),

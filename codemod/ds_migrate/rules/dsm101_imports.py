@@ -121,20 +121,21 @@ def _module_import(ctx: RuleContext, file: SourceFile, node: cst.Import) -> None
         file.replace(alias.name, new)
         ctx.converted(CODE, file, node, f"the import comes from {new}, which has the same names")
         if alias.asname is None:
-            _rename_package(file, ctx.target.package)
+            package = name.split(".")[0]
+            _rename_package(file, package, ctx.target.module(package))
 
 
-def _rename_package(file: SourceFile, package: str) -> None:
-    """Rename every use of ``determined``, the name that ``import determined`` binds."""
+def _rename_package(file: SourceFile, package: str, new: str) -> None:
+    """Rename every use of ``determined`` or ``determined_common``, the name that its import binds."""
     imports = {inner for n in file.names.import_nodes for inner in walk(n)}
     for node in walk(file.module):
-        if not isinstance(node, cst.Name) or node.value != "determined" or node in imports:
+        if not isinstance(node, cst.Name) or node.value != package or node in imports:
             continue
         parent = file.parent(node)
         if isinstance(parent, cst.Attribute) and parent.attr is node:
             continue
         if file.edits.once(node, CODE) and not _inside_moved(file, node):
-            file.replace(node, package)
+            file.replace(node, new)
 
 
 def _inside_moved(file: SourceFile, node: cst.CSTNode) -> bool:
