@@ -338,6 +338,7 @@ def test_an_old_trial_converts(idiom: Idiom, tmp_path: Path) -> None:
 SCHEDULE = "    def create_lr_scheduler(self, optimizer):\n        {}\n"
 BLOCKED = {
     "another parameter": module(train_batch=METHODS["train_batch"].replace("batch_idx: int", "batch_idx, scale")),
+    "train_batch of today": module(train_batch=METHODS["train_batch"].replace("model: nn.Module, ", "")),
     "model with a default": module(evaluate_batch=METHODS["evaluate_batch"].replace("nn.Module", "nn.Module = None")),
     "a model of hyperparameters": module(build_model="    def build_model(self, hparams):\n        return Net()\n"),
     "no loss": module(train_batch="    def train_batch(self, batch, model, epoch_idx, batch_idx):\n        pass\n"),
@@ -468,6 +469,15 @@ def test_a_base_class_in_another_file_is_upgraded_with_its_trial(tmp_path: Path)
         after["base.py"],
         ("class Base(DeepSpeedTrial):", "self.model = self.build_model()", "self.model.backward(loss)"),
     )
+
+
+def test_a_trial_of_today_with_methods_of_these_names_is_no_old_one(tmp_path: Path) -> None:
+    head, _, rest = examples.module().partition("    def train_batch")
+    named = (
+        "    def build_model(self):\n        return Net()\n\n    def optimizer(self, model):\n        return None\n\n"
+    )
+    result = examples.convert(tmp_path, f"{head}{named}    def train_batch{rest}")
+    assert result.after is not None and not [f for f in result.findings if f.code == Code.OLD_API]
 
 
 def test_a_file_is_parsed_once_more_for_the_upgrade_and_by_libcst_once(

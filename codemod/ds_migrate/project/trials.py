@@ -88,7 +88,7 @@ def _is_old(line: Sequence[ClassFacts]) -> bool:
     """Return whether a class with these base classes is written for the API before 0.13: it returns its model and
     optimizer and wraps none."""
     methods = frozenset[str]().union(*(cls.methods for cls in line))
-    return {"build_model", "optimizer", "train_batch"} <= methods and not any(cls.wraps for cls in line)
+    return {"build_model", "optimizer", "train_batch"} <= methods and not any(cls.wraps or cls.trains for cls in line)
 
 
 @dataclass

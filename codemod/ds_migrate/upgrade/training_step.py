@@ -132,6 +132,11 @@ def _insert_first(cls: OldClass, method: ast.FunctionDef, lines: list[str]) -> N
 
 
 def _train_batch(cls: OldClass, method: ast.FunctionDef, step: StepNames) -> None:
+    if parameter(method, "model") is None and method.args.kwarg is None:
+        raise UpgradeError(
+            method, f"{cls.name}.train_batch takes no model, which the API before 0.13 gives it",
+            "write train_batch(self, batch, model, epoch_idx, batch_idx), or wrap model and optimizer in __init__",
+        )  # fmt: skip
     found = returns(method)
     last = method.body[-1]
     if len(found) == 1 and found[0] is last and found[0].value is not None and cls.edits.begins_line(last):
