@@ -44,6 +44,21 @@ def test_a_module_the_runtime_lacks_is_an_import_error_with_a_reason() -> None:
     assert out.startswith("determined.keras No module named 'determined.keras': here 'determined' is 'trial_runtime'")
 
 
+def test_the_common_package_of_older_releases_is_the_runtimes() -> None:
+    out = python("""
+        import determined_common
+        from determined_common import check
+        from determined_common.check import check_eq
+        import determined.common
+        assert determined_common is determined.common and check is determined.common.check
+        check_eq(1, 1)
+        determined_alias.uninstall()
+        import sys
+        print([name for name in sys.modules if name.startswith("determined_common")])
+    """)
+    assert out == "[]\n"
+
+
 def test_attrdict_is_the_runtimes_where_there_is_no_other(tmp_path: Path) -> None:
     out = python(f"""
         import sys

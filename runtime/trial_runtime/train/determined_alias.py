@@ -26,6 +26,7 @@ from types import ModuleType
 ALIAS = "determined"
 TARGET = "trial_runtime"
 _MODEL_HUB = "model_hub"
+_COMMON = "determined_common"  # what determined.common was in releases before 0.13
 _ATTR_DICT = "trial_runtime.pytorch.deepspeed._attr_dict"
 _SHIM = str(Path(__file__).parent / "shim")
 
@@ -61,6 +62,8 @@ class _Finder(importlib.abc.MetaPathFinder):
             name = f"{TARGET}.{fullname}"
         elif package == ALIAS:
             name = f"{TARGET}.{rest}" if rest else TARGET
+        elif package == _COMMON and not is_importable(package):
+            name = f"{TARGET}.common.{rest}" if rest else f"{TARGET}.common"
         else:
             return None
         found = importlib.util.find_spec(name)
@@ -115,5 +118,6 @@ def uninstall() -> None:
         sys.path.remove(_SHIM)
     for name in list(sys.modules):
         package = name.partition(".")[0]
-        if package == ALIAS or (package == _MODEL_HUB and sys.modules[name].__name__.startswith(TARGET)):
+        is_served = package in (_MODEL_HUB, _COMMON) and sys.modules[name].__name__.startswith(TARGET)
+        if package == ALIAS or is_served:
             del sys.modules[name]
