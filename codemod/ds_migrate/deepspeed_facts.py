@@ -36,6 +36,11 @@ class Bytes:
         """Return the bytes in host memory for each of ``ranks`` ranks."""
         return self.host / ranks
 
+    def shown(self, ranks: int) -> str:
+        """Return the gigabytes for a billion parameters on each of ``ranks`` ranks."""
+        device, host = self.on_device(ranks), self.on_host(ranks)
+        return f"{device:.1f}" + (f" and {host:.1f} in host memory" if host else "")
+
     def __str__(self) -> str:
         parts = [str(self.whole)] if self.whole or not (self.shared or self.host) else []
         parts += [f"{self.shared}/N"] if self.shared else []

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import examples
 import pytest
+from ds_migrate.cli import main
 from ds_migrate.deepspeed_facts import training_state
 from ds_migrate.options import Options
-from ds_migrate.report.summary import Mode, sentences
+from ds_migrate.report.summary import memory_lines
 
 SGD = """
 def __init__(self, context: PyTorchTrialContext) -> None:
@@ -38,21 +39,27 @@ def test_bytes_a_parameter(arguments: tuple[int, str, str, int], shown: str) -> 
     assert str(training_state(*arguments)) == shown
 
 
-def test_the_summary_compares_what_the_trial_can_have(tmp_path: Path) -> None:
+def test_the_table_compares_what_the_trial_can_have(tmp_path: Path) -> None:
     (tmp_path / "model_def.py").write_text(examples.module(SGD))
-    report = examples.run(tmp_path)
-
-    (said,) = [line for line in sentences(report, Mode.PREVIEW) if line.startswith("Memory")]
-
-    assert "8 in PyTorchTrial; 8 + 4/N as converted; 4 + 8/N with --zero 2; 16/N with --zero 3" in said
-    assert not any(line.startswith("Memory") for line in sentences(report, Mode.CHECK))
+    assert list(memory_lines(examples.run(tmp_path))) == [
+        "GB of training state for each billion parameters, on each of 8 ranks",
+        "    8.0  in PyTorchTrial",
+        "    8.5  as converted",
+        "    5.0  with --zero 2",
+        "    2.0  with --zero 3",
+        "    4.5  with --precision bf16",
+        "    8.0  and 1.5 in host memory with --offload optimizer",
+    ]
 
 
 def test_what_a_trial_cannot_have_is_not_offered(tmp_path: Path) -> None:
     train = examples.METHODS["train_batch"].replace("self.model(inputs)", "self.model.embed(inputs)")
     (tmp_path / "model_def.py").write_text(examples.module(train))
-    report = examples.run(tmp_path, options=Options())
-
-    (said,) = [line for line in sentences(report, Mode.PREVIEW) if line.startswith("Memory")]
-
+    said = "\n".join(memory_lines(examples.run(tmp_path, options=Options())))
     assert "--zero 2" in said and "--zero 3" not in said and "bf16" not in said
+
+
+def test_memory_is_shown_on_demand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "model_def.py").write_text(examples.module(SGD))
+    assert main([str(tmp_path)]) == 0 and "billion" not in capsys.readouterr().err
+    assert main([str(tmp_path), "--memory"]) == 0 and "as converted" in capsys.readouterr().err

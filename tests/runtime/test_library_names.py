@@ -111,7 +111,7 @@ VALUES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("value", VALUES, ids=repr)
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
 def test_values_are_written_as_json_as_determined_writes_them(value: Any) -> None:
     assert util.json_encode({"value": value}, indent="\t", sort_keys=True) == theirs.json_encode(
         {"value": value}, indent="\t", sort_keys=True
@@ -124,7 +124,9 @@ def test_what_has_no_form_in_json_is_a_type_error() -> None:
             package.json_encode([object()])
 
 
-@pytest.mark.parametrize("value", [*VALUES, np.bool_(True), np.array(True), torch.tensor(1.0), "1"], ids=repr)
+@pytest.mark.parametrize(
+    "value", [*VALUES, np.bool_(True), np.array(True), torch.tensor(1.0), "1"], ids=lambda value: type(value).__name__
+)
 def test_the_same_values_are_numerical_scalars(value: Any) -> None:
     assert util.is_numerical_scalar(value) == theirs.is_numerical_scalar(value)
 

@@ -43,6 +43,10 @@ def convert_paths(arguments: Arguments) -> int:
     for path in arguments.paths if arguments.patterns else ():
         if Path(path).is_file() and not is_chosen(os.path.realpath(path)):
             warn(f"note: {path} is left out by --include, --exclude or [tool.ds-migrate] in pyproject.toml")
+    if arguments.check and not sources and not arguments.patterns:
+        # A wrong folder must not pass a CI.
+        warn(f"ds-migrate: no Python file in {', '.join(map(visible, arguments.paths))}: nothing was checked")
+        return 2
     if arguments.format == "text" and not _concerned(sources) and all(source.error is None for source in sources):
         sentence = nothing_found(len(sources))
         if is_on_terminal(arguments):
@@ -154,7 +158,7 @@ def _convert(sources: Sequence[Source], arguments: Arguments, half_written: Sequ
         atomic.sweep({source.real.parent for source in sources if source.data is not None})
     code = exit_code(report, mode)
     with suppress(BrokenPipeError):  # the reader has seen enough; what was done is done
-        present(report, mode, Command(arguments.paths, arguments.repeated, is_versioned), arguments)
+        present(report, mode, Command(arguments.paths, arguments.repeated, is_versioned, arguments.memory), arguments)
     return code
 
 
@@ -184,7 +188,7 @@ def _concerned(sources: Sequence[Source]) -> bool:
 def _report_of(sources: Sequence[Source], arguments: Arguments) -> Report:
     """Return the report on the sources that could be read, with an error for each of the others."""
     report = _migrate(sources, arguments) if _concerned(sources) else Report()
-    report.searched = len(sources)
+    report.searched = sum(source.error is None for source in sources)
     for source in sources:
         if source.error is not None:
             finding = Finding(Code.UNREADABLE_SOURCE, Severity.ERROR, 0, source.error)

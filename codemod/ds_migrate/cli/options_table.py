@@ -150,6 +150,12 @@ OPTIONS: Mapping[str, Sequence[Option]] = {
             help="output format (default: text)",
         ),
         _option(
+            "--memory",
+            action=argparse.BooleanOptionalAction,
+            is_setting=True,
+            help="show what training takes in memory, as it was, as converted and with other options",
+        ),
+        _option(
             "--view",
             choices=("auto", "unified", "split"),
             is_setting=True,
@@ -195,6 +201,7 @@ class Arguments:
     stdin_filename: str | None = None
     jobs: int | None = None
     format: str = "text"
+    memory: bool = False
     view: str = "auto"
     color: str = "auto"
     patterns: Sequence[tuple[str, Sequence[str] | None, Sequence[str] | None]] = field(default_factory=list)

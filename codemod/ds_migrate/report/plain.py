@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ds_migrate.findings import FileResult, FileStatus, Finding, Report, Severity, TrialStatus
 from ds_migrate.report.escaping import place, visible
-from ds_migrate.report.summary import MEMORY_CODE, Command, Mode, next_steps, sentences
+from ds_migrate.report.summary import MEMORY_CODE, Command, Mode, memory_lines, next_steps, sentences
 
 ORDER = (Severity.ERROR, Severity.BLOCKED, Severity.REVIEW, Severity.CONVERTED)
 
@@ -42,6 +42,8 @@ def written_lines(report: Report) -> Iterator[str]:
 def closing_lines(report: Report, mode: Mode, command: Command) -> Iterator[str]:
     """Yield the summary and the next command to type."""
     yield from sentences(report, mode)
+    if command.shows_memory:
+        yield from memory_lines(report)
     yield from step_lines(next_steps(report, mode, command))
 
 

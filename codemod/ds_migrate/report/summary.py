@@ -98,11 +98,13 @@ class Command:
         paths: as typed.
         options: those that change results.
         is_versioned: whether git keeps the earlier versions of the files in a folder.
+        shows_memory: whether to show what training takes in memory.
     """
 
     paths: Sequence[str]
     options: Sequence[str] = ()
     is_versioned: Callable[[str], bool] = lambda _folder: False
+    shows_memory: bool = False
 
     def line(self, *extra: str) -> str:
         paths = self.paths if len(self.paths) <= _MANY_PATHS else [self._common_folder()]
@@ -149,8 +151,8 @@ def sentences(report: Report, mode: Mode) -> Iterator[str]:
     ]
     if any(changes + notes):
         yield f"{', '.join(filter(None, changes + notes))}."
-    if mode is not Mode.CHECK:
-        yield from _memory(report)
+    if mode is Mode.CHECK and exit_code(report, mode) == EXIT_WORK_REMAINS:
+        yield "Check failed."
 
 
 def _config(report: Report) -> str | None:
@@ -160,15 +162,19 @@ def _config(report: Report) -> str | None:
     return None if chosen is None else str(chosen)
 
 
-def _memory(report: Report) -> Iterator[str]:
-    """Yield the memory of training, once for all trials with the same figures."""
+def memory_lines(report: Report) -> Iterator[str]:
+    """Yield what training takes in memory with each option, as a small table, once for trials of the same figures."""
     trials: dict[str, dict[str, None]] = {}
     for _, finding in report.findings(Severity.CONVERTED):
         if finding.code == MEMORY_CODE:
             trials.setdefault(finding.message, {})[finding.trial or ""] = None
     for message, names in list(trials.items())[:_MANY_TRIALS]:
-        whose = f" of {visible(', '.join(list(names)[:_MANY_TRIALS]))}" if len(trials) > 1 else ""
-        yield f"Memory{whose}, {message}."
+        unit, _, sizes = message.partition(": ")
+        whose = f"{visible(', '.join(list(names)[:_MANY_TRIALS]))}: " if len(trials) > 1 else ""
+        yield f"{whose}{unit}"
+        rows = [size.split(" ", 1) for size in sizes.split("; ")]
+        width = max(len(number) for number, _ in rows)
+        yield from (f"    {number:>{width}}  {words}" for number, words in rows)
 
 
 def _outside(report: Report) -> list[str]:

@@ -19,7 +19,7 @@ from ds_migrate.report.highlighting import Palette, SourceText
 from ds_migrate.report.hunks import laid_out, unplaced
 from ds_migrate.report.patch import changes, split_lines
 from ds_migrate.report.plain import ORDER, sorted_findings
-from ds_migrate.report.summary import Command, Mode, next_steps, sentences
+from ds_migrate.report.summary import Command, Mode, memory_lines, next_steps, sentences
 
 _LOOK = {
     Severity.ERROR: ("✖", "bold red", "errors"),
@@ -95,6 +95,9 @@ class Screen:
             self._findings(report, severity)
         for position, sentence in enumerate(sentences(report, self._mode)):
             self._prose(Text(sentence, "bold" if position == 0 else ""), "  ")
+        if command.shows_memory:
+            for line in memory_lines(report):
+                self._print(Text(f"  {line}"))
         steps = list(next_steps(report, self._mode, command))
         if steps:
             self._print(Text())
@@ -118,13 +121,16 @@ class Screen:
         self._print(head)
         for trial in file.trials:
             symbol, style, texts = _TRIAL[trial.status]
+            text = texts[self._mode is Mode.WRITE]
+            if self._mode is Mode.CHECK and trial.status is TrialStatus.CONVERTED:
+                symbol, style, text = "▲", "bold yellow", "would become a DeepSpeedTrial"
             row = Text(f"  {symbol} ", style)
             row.append(visible(trial.name), "default not bold")
-            row.append(f"  {texts[self._mode is Mode.WRITE]}", "bright_black not bold")
+            row.append(f"  {text}", "bright_black not bold")
             self._print(row)
-        if file.to_write and self._mode is Mode.PREVIEW:
+        if self._mode is Mode.PREVIEW and file.to_write:
             self._rule()
-        else:
+        elif self._mode is Mode.PREVIEW:
             self._print(Text())
 
     def _state(self, file: FileResult) -> str:

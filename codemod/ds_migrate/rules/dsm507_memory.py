@@ -14,6 +14,8 @@ from ds_migrate.syntax.nodes import argument, number
 from ds_migrate.trial.model import Optimizer
 
 CODE = Code.MEMORY
+_RANKS = 8
+_UNIT = f"GB of training state for each billion parameters, on each of {_RANKS} ranks"
 
 
 def apply(ctx: RuleContext) -> None:
@@ -21,13 +23,10 @@ def apply(ctx: RuleContext) -> None:
     states = max((_states(optimizer) for optimizer in ctx.trial.optimizers), default=optimizer_states(""))
     chosen = training_state(stage, options.precision or "fp32", options.offload, states)
     before = training_state(0, "fp32", "none", states)
-    found = [f"{before} in PyTorchTrial", f"{chosen} as converted"]
-    shown = {str(before), str(chosen)}
-    for words, size in _others(ctx, states):
-        if str(size) not in shown:
-            shown.add(str(size))
-            found.append(f"{size} with {words}")
-    ctx.converted(CODE, location.file, location.statement, f"bytes a parameter on each of N ranks: {'; '.join(found)}")
+    sizes = {"in PyTorchTrial": before, "as converted": chosen}
+    sizes |= {f"with {words}": size for words, size in _others(ctx, states) if size not in (before, chosen)}
+    found = "; ".join(f"{size.shown(_RANKS)} {words}" for words, size in sizes.items())
+    ctx.converted(CODE, location.file, location.statement, f"{_UNIT}: {found}")
 
 
 def _others(ctx: RuleContext, states: int) -> Iterator[tuple[str, Bytes]]:

@@ -14,7 +14,7 @@ from ds_migrate.report.highlighting import SourceText, token_class
 from ds_migrate.report.html_parts import code, document
 from ds_migrate.report.hunks import Block, laid_out, side_by_side
 from ds_migrate.report.plain import ORDER, sorted_findings
-from ds_migrate.report.summary import Command, Mode, next_steps, sentences
+from ds_migrate.report.summary import Command, Mode, memory_lines, next_steps, sentences
 from ds_migrate.report.word_diff import Pair, Span, paired_lines
 
 _NAMES = {
@@ -44,6 +44,9 @@ def to_html(report: Report, mode: Mode, command: Command) -> str:
 def _summary(report: Report, mode: Mode, command: Command) -> Iterator[str]:
     for position, sentence in enumerate(sentences(report, mode)):
         yield f"<p{'' if position else ' class=lead'}>{escape(sentence)}</p>"
+    memory = list(memory_lines(report))
+    if memory:
+        yield f"<details><summary>Memory</summary><pre>{escape(chr(10).join(memory))}</pre></details>"
     steps = list(next_steps(report, mode, command))
     if steps:
         yield "<dl class=steps>"
