@@ -9,6 +9,7 @@ from itertools import zip_longest
 from ds_migrate.findings import FileKind, FileResult, Finding, Severity
 from ds_migrate.report.patch import Change, hunks
 from ds_migrate.report.word_diff import Pair
+from ds_migrate.rules.codes import Code
 
 
 @dataclass
@@ -60,7 +61,8 @@ def _beside(old: range, new: range) -> Iterator[tuple[int | None, int | None, No
 
 def _explaining(file: FileResult) -> list[Finding]:
     """Return what was converted, in order. A notebook's lines are those of its cells, which its text does not show."""
-    chosen = [f for f in file.findings if f.severity in (Severity.CONVERTED, Severity.REVIEW) and f.cell is None]
+    shown = [f for f in file.findings if f.code != Code.MEMORY]  # which the summary shows, on demand
+    chosen = [f for f in shown if f.severity in (Severity.CONVERTED, Severity.REVIEW) and f.cell is None]
     return sorted(chosen, key=lambda f: (f.line, f.column, f.code))
 
 
