@@ -466,3 +466,21 @@ def test_a_name_that_two_classes_of_a_file_share_is_blocked(tmp_path: Path) -> N
     assert [(f.code, f.severity) for f in result.findings] == [("DSM015", Severity.BLOCKED)]
     assert f"line {line} " in result.findings[0].message
     assert not result.to_write
+
+
+@pytest.mark.parametrize("helper", [
+    "def total(context):\n    return context.get_experiment_config()['searcher']['max_length']['batches']\n",
+    "class total:\n    def __init__(self, context):\n        self.given = context\n\n    def read(self):\n"
+    "        return self.given.get_experiment_config()['searcher']['max_length']['batches']\n",
+], ids=["function", "class"])  # fmt: skip
+def test_a_helper_that_imports_nothing_reads_the_lengths_that_the_config_had(helper: str, tmp_path: Path) -> None:
+    text = "from helpers import total\n" + WHOLE.replace(
+        "context = context\n", "context = context\n        total(context)\n"
+    )
+    before = tree(tmp_path, {"model_def.py": text, "net.py": NET, "helpers.py": helper})
+    (tmp_path / "const.yaml").write_text(
+        "name: x\nentrypoint: model_def:BaseTrial\noptimizations: {aggregation_frequency: 2}\n"
+        "hyperparameters: {global_batch_size: 8}\nsearcher: {name: single, metric: loss, max_length: {batches: 8}}\n"
+    )
+    assert_converted(examples.run(tmp_path), before, tmp_path, {"model_def.py", "helpers.py"})
+    assert "get_experiment_config(in_micro_batches=True)['searcher']" in (tmp_path / "helpers.py").read_text()

@@ -106,6 +106,7 @@ DIFFERENT_BY_RANK = {
     "under a condition": "if loss < 1: self.optimizer.param_groups[0]['lr'] *= 0.5",
     "after a return": "if loss > 9: return {'loss': loss}\n    self.optimizer.param_groups[0]['lr'] *= 0.5",
     "by a helper": "adjust(self.optimizer, loss.item())",
+    "in a closure": "def change(group): group['lr'] = loss.item()\n    change(self.optimizer.param_groups[0])",
     "by update": "self.optimizer.param_groups[0].update(lr=loss.item())",
     "by random draws": f"import random\n    {LOOP} random.random()",
     "a schedule of the loss": "self.lr_scheduler.step(loss)",

@@ -40,9 +40,10 @@ from ds_migrate.project.module_index import (
 )
 from ds_migrate.targets import LIBRARY, MOVED
 
-# Calls that only a PyTorchTrialContext has, spelled so that prose about it does not count.
+# Calls of a PyTorchTrialContext that are converted, spelled so that prose about it does not count.
 _CONTEXT_CALLS = re.compile(
-    rb"\.(wrap_model|wrap_optimizer|step_optimizer|wrap_scaler|configure_apex_amp|autocast_forward_pass)\("
+    rb"\.(wrap_model|wrap_optimizer|step_optimizer|wrap_scaler|configure_apex_amp|autocast_forward_pass"
+    rb"|get_experiment_config)\("
     rb"|(?i:context|ctx)\.(backward\(|experimental\.)"
 )
 # A batch given to a method that takes an iterator once its trial is converted; a stand-in for the context.

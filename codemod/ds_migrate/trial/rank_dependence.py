@@ -23,6 +23,7 @@ _HOOKS_WITH_DATA = {"train_batch": "batch", "evaluate_batch": "batch", "evaluate
 _DIFFERENT = ("random.", "numpy.random.", "torch.rand", "time.", "torch.distributed.get_rank")
 _RANKS = frozenset({"get_rank", "get_local_rank", "local_rank", "cross_rank"})
 _RANK_VARIABLES = frozenset({"RANK", "LOCAL_RANK", "SLURM_PROCID", "SLURM_LOCALID"})
+_SETTINGS = frozenset({"lr", "momentum", "weight_decay", "betas", "eps"})
 _LEAVES = (cst.Return, cst.Continue, cst.Break)
 
 
@@ -71,11 +72,17 @@ def _writes(
 
 def _setting(file: SourceFile, target: cst.BaseExpression) -> str:
     """Return the key of ``group["lr"]`` where the group may be an optimizer's, "" for anything else."""
-    if not isinstance(target, cst.Subscript) or len(target.slice) != 1 or not _is_group(file, target.value):
+    if not isinstance(target, cst.Subscript) or len(target.slice) != 1:
         return ""
     item = target.slice[0].slice
-    key = item.value if isinstance(item, cst.Index) else None
-    return _text(key) if key is not None else ""
+    key = _text(item.value) if isinstance(item, cst.Index) else ""
+    return key if _is_group(file, target.value) or (key in _SETTINGS and _is_given(file, target.value)) else ""
+
+
+def _is_given(file: SourceFile, node: cst.BaseExpression) -> bool:
+    """Return whether the expression is a parameter of its function, which may be given a group."""
+    function = file.function(node)
+    return function is not None and dotted(node) in {p.name.value for p in parameters(function)}
 
 
 def _text(key: cst.BaseExpression) -> str:
