@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,18 @@ class TrialResult:
     Attributes:
         best: its best validation by the searcher's metric; None without any.
         last: its last one.
+        validations: all of them.
     """
 
     assignment: Assignment
     best: Report | None
     last: Report | None
+    validations: list[Report] = field(default_factory=list)
+
+    def points(self, metric: str) -> list[tuple[float, float]]:
+        """Return the metric at each validation, by batches."""
+        values = {report.batches: report.number(metric) for report in self.validations}
+        return [(batches, value) for batches, value in sorted(values.items()) if value is not None]
 
     def row(self, metric: str) -> dict[str, Any]:
         """Return the trial as one row: number, metric, batches trained, hyperparameters by dotted name."""
@@ -52,7 +59,7 @@ def results(directory: SearchDirectory, search: Search, metric: str) -> list[Tri
         ]
         sign = 1 if search.smaller_is_better else -1
         best = min(numbers, key=lambda pair: sign * pair[0])[1] if numbers else None
-        found.append(TrialResult(assignment, best, reported[-1] if reported else None))
+        found.append(TrialResult(assignment, best, reported[-1] if reported else None, reported))
     return found
 
 
@@ -71,11 +78,15 @@ def differing(found: list[TrialResult]) -> list[str]:
 
 def print_result(directory: SearchDirectory, search: Search, metric: str, report: Callable[[str], None]) -> None:
     """Write ``table.csv``, and report the best trial with the commands that go on from it."""
+    from trial_runtime.train.search.page import render
+
     found = results(directory, search, metric)
     if not found:
         return
     write_csv(directory.path / "table.csv", [each.row(metric) for each in found])
-    report(f"all trials: {relative_path(directory.path / 'table.csv')}")
+    page = directory.path / "search.html"
+    page.write_text(render(found, search, metric), encoding="utf-8")
+    report(f"all trials: {relative_path(directory.path / 'table.csv')}, {relative_path(page)}")
     best = best_of(found, search, metric)
     if best is None or best.best is None:
         report(f"no trial reported {metric}; what they printed: {relative_path(directory.trials)}/*.log")
