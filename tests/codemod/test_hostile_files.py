@@ -183,3 +183,26 @@ def test_a_patch_of_a_hostile_name_applies(tmp_path: Path) -> None:
     (result,) = (file for file in report.files if file.kind.value == "python")
     subprocess.run(["git", "apply", "-"], input=patch(report, tmp_path.resolve()), cwd=tmp_path, check=True, timeout=60)
     assert path.read_bytes() == result.after
+
+
+@pytest.mark.parametrize("head", ["if TYPE_CHECKING:", "if typing.TYPE_CHECKING:", "def f():", "class A:"])
+@pytest.mark.parametrize(
+    "line", ["from typing import Tuple", "from typing import Iterator", "from collections.abc import Iterator",
+             "from pathlib import Path", "import deepspeed"]
+)  # fmt: skip
+def test_a_name_that_is_imported_for_type_checkers_or_one_function_is_imported_again(
+    head: str, line: str, tmp_path: Path
+) -> None:
+    """Otherwise the module would end in a NameError."""
+    source = examples.module().replace("from typing import Any, Dict, Tuple, cast\n", "import typing\n")
+    source = source.replace("Dict[str, Any]", "dict").replace(
+        "import torch\n", f"TYPE_CHECKING = False\n{head}\n    {line}\nimport torch\n", 1
+    )
+    result = examples.convert(tmp_path, source)
+    assert examples.problems(result) == []
+    tree = ast.parse(result.after or b"")
+    imports = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    outside = {alias.asname or alias.name for node in imports for alias in node.names}
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    assert {name for name in used if name.startswith(("Iterator", "Path", "deepspeed"))} <= outside
+    assert f"{head}\n    {line}\n".encode() in (result.after or b"")

@@ -203,12 +203,13 @@ def _fold_head(file: SourceFile, function: cst.FunctionDef) -> None:
 
 
 def _iterator_name(file: SourceFile) -> str:
-    for bound, qualified in file.names.bindings.items():
+    for bound, qualified in file.imports.bindings.items():
         if qualified in ("typing.Iterator", "collections.abc.Iterator"):
             return bound
     for node in file.names.import_nodes:
         if (
-            isinstance(node, cst.ImportFrom)
+            file.imports.runs_with_module(node)
+            and isinstance(node, cst.ImportFrom)
             and dotted(node.module) == "typing"
             and not isinstance(node.names, cst.ImportStar)
         ):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from ds_migrate.syntax.names import Names
 from ds_migrate.syntax.nodes import dotted
 
 if TYPE_CHECKING:
@@ -22,12 +24,25 @@ class Imports:
         self._wanted: dict[str, str] = {}
         self._above: dict[cst.SimpleStatementLine, list[tuple[int, tuple[bool, str], str]]] = {}
 
+    @cached_property
+    def bindings(self) -> dict[str, str]:
+        """The names that any function of the file can use at run time, and what they are bound to."""
+        return Names([node for node in self._file.names.import_nodes if self.runs_with_module(node)], ()).bindings
+
+    def runs_with_module(self, node: cst.CSTNode) -> bool:
+        """Return whether an import runs when the module does: not in a function or class, or for type checkers only."""
+        return not any(
+            isinstance(outer, (cst.FunctionDef, cst.ClassDef))
+            or (isinstance(outer, cst.If) and (dotted(outer.test) or "").endswith("TYPE_CHECKING"))
+            for outer in self._file.ancestors(node)
+        )
+
     def module(self, name: str, alias: str | None = None) -> str:
         """Return the name by which the file can use a module, imported if it is not."""
         if name in self._wanted:
             return self._wanted[name]
         names = self._file.names
-        for bound, qualified in names.bindings.items():
+        for bound, qualified in self.bindings.items():
             if qualified == name and ("." not in name or alias):
                 return bound
         bound = names.fresh(alias or name)
@@ -41,7 +56,7 @@ class Imports:
         if qualified in self._wanted:
             return self._wanted[qualified]
         names = self._file.names
-        for bound, known in names.bindings.items():
+        for bound, known in self.bindings.items():
             if known == qualified:
                 return bound
             if known == module:
