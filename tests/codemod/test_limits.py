@@ -120,9 +120,11 @@ def test_many_trials_of_large_modules_are_not_converted_together(
 
 
 def test_a_config_beyond_the_limit_is_a_finding(tmp_path: Path) -> None:
-    (tmp_path / "model_def.py").write_text(examples.module())
-    (tmp_path / "c.yaml").write_text(CONFIG + "data: " + "x" * limits.LARGEST_CONFIG)
-    (tmp_path / "ds_config.json").write_text('{"x": "' + "x" * limits.LARGEST_JSON + '"}')
+    for folder in ("yaml", "json"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "model_def.py").write_text(examples.module())
+    (tmp_path / "yaml/c.yaml").write_text(CONFIG + "data: " + "x" * limits.LARGEST_CONFIG)
+    (tmp_path / "json/ds_config.json").write_text('{"x": "' + "x" * limits.LARGEST_JSON + '"}')
     met = limits_met(examples.run(tmp_path))
     assert any(message.startswith("DSM411") and "larger than 256 KiB" in message for message in met)
     assert any(message.startswith("DSM505") and "files of up to 100 kB are read" in message for message in met)

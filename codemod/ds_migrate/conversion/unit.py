@@ -243,6 +243,10 @@ class _Conversion:
                 self._problem(
                     trial, Code.MOVES_WITH_BLOCKED, message, "give each class a separate name, or keep one of them"
                 )
+            facts = self.unit.config_facts.get(trial.key)
+            for path, reason, advice in facts.unreadable if facts is not None else ():
+                message = f"{path.name}, which configures {name}, cannot be read ({reason})"
+                self._problem(trial, Code.CONFIG_UNREADABLE, message, advice)
             for path in missing:
                 message = f"{name} also requires {path.name}, which is not among the given paths"
                 self._problem(trial, Code.FILE_NOT_NAMED, message, f"name {path} too, or the folder that holds both")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ds_migrate.experiment import values
@@ -14,15 +14,21 @@ from ds_migrate.experiment.yaml_nodes import Node
 
 
 def facts_for(configs: Iterable[ParsedConfig]) -> dict[tuple[Path, str], ConfigFacts]:
-    """Return what the configs state about each trial, by (source path, class name). Unreadable ones state nothing."""
+    """Return what the configs state about each trial, by (source path, class name)."""
     gathered: dict[tuple[Path, str], list[_Sighting]] = {}
+    unreadable: dict[tuple[Path, str], list[tuple[Path, str, str]]] = {}
     for config in configs:
+        for trial in config.names if config.binds else ():
+            unreadable.setdefault((trial.path, trial.name), []).append((config.file.path, *config.reason_and_advice))
         for i, entry in config.entries:
             assert config.source is not None
             sighting = _sighting(config.file.path, entry, config.source.roots[i])
             for trial in entry.trials:
                 gathered.setdefault((trial.path, trial.name), []).append(sighting)
-    return {key: _facts(sightings) for key, sightings in gathered.items()}
+    facts = {key: _facts(sightings) for key, sightings in gathered.items()}
+    for key, files in unreadable.items():
+        facts[key] = replace(facts.get(key, ConfigFacts()), unreadable=tuple(files))
+    return facts
 
 
 @dataclass(frozen=True)

@@ -73,6 +73,7 @@ class ConfigFacts:
     none does. ``slots``: the values of ``slots_per_trial``. ``hparams``: hyperparameters that some config sets, with
     the constants seen (a search space adds nothing to the tuple). ``always``: those that every config sets.
     ``launchers``: ``"torch_distributed"``, ``"horovod"``, ... and ``""`` for no launch layer.
+    ``unreadable``: files that configure the trial and cannot be parsed, each with the reason and a way out.
     """
 
     configs: tuple[Path, ...] = ()
@@ -82,3 +83,4 @@ class ConfigFacts:
     hparams: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
     always: frozenset[str] = frozenset()
     launchers: frozenset[str] = frozenset()
+    unreadable: tuple[tuple[Path, str, str], ...] = ()

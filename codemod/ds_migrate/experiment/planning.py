@@ -5,31 +5,54 @@ An edit is compared with its intention before anyone sees it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shlex import quote
 
 from ds_migrate.experiment import yaml_splices
 from ds_migrate.experiment.config_edit import ConfigEdit, Entry, find_entry
 from ds_migrate.experiment.model import ScriptRun, TrialFacts
 from ds_migrate.experiment.trial_lookup import Missing, Resolver, Unfollowed
 from ds_migrate.experiment.yaml_edits import RefusedError, same_meaning
-from ds_migrate.experiment.yaml_nodes import Node, UnreadableError, YamlSource, data, read_yaml
-from ds_migrate.files.prefilter import line_of_entrypoint, may_name, search_terms
+from ds_migrate.experiment.yaml_nodes import Node, UnreadableError, YamlSource, data, parse, read_yaml
+from ds_migrate.files.prefilter import entrypoint_texts, line_of_entrypoint, may_name, search_terms
 from ds_migrate.findings import FileKind, FileResult, FileStatus, Finding, Severity, TrialStatus
 from ds_migrate.project.loading import ConfigFile
 from ds_migrate.rules.codes import Code
+
+_ACCUMULATES = b"aggregation_frequency"
+_FLOW = re.compile(r"[\[\]{},]")
 
 
 @dataclass(frozen=True)
 class ParsedConfig:
     """A config that may concern a trial, parsed. ``runs``: what each of its documents runs, if that is a trial of the
-    project. ``source`` is None, and ``error`` says why, where it cannot be read."""
+    project. ``source`` is None, and ``error`` says why, where it cannot be read; ``names`` are then the trials that its
+    entrypoint seems to name."""
 
     file: ConfigFile
     source: YamlSource | None
     error: UnreadableError | None
     runs: tuple[Entry | Missing | Unfollowed | None, ...] = ()
+    names: tuple[TrialFacts, ...] = ()
+
+    @property
+    def binds(self) -> bool:
+        """Return whether the trials that an unreadable config names stay as they are: it would be edited with them, or
+        may accumulate, which the source has to follow."""
+        return self.file.named or _ACCUMULATES in self.file.data
+
+    @property
+    def reason_and_advice(self) -> tuple[str, str]:
+        """Return why it cannot be read, with the place, and what to do."""
+        assert self.error is not None
+        place = f"{self.error.line}:{self.error.column}" if self.error.column else f"{self.error.line}"
+        left_out = (
+            "" if _ACCUMULATES in self.file.data else f", or leave it out: --exclude {quote(self.file.path.name)}"
+        )
+        return f"line {place}: {self.error.reason}", f"fix it and run again{left_out}"
 
     @property
     def entries(self) -> Iterator[tuple[int, Entry]]:
@@ -68,7 +91,7 @@ def plan(
     """
     terms = terms_of(trials, scripts)
     known = {(trial.path, trial.name): trial for trial in trials}
-    concerned = [config for config in configs if terms and may_name(config.file.data, terms)]
+    concerned = [c for c in configs if c.names or (terms and may_name(c.file.data, terms))]
     results = [_plan_config(_with_trials(config, known), terms, target) for config in concerned]
     return [result for result in results if result is not None]
 
@@ -90,8 +113,21 @@ def _parsed(config: ConfigFile, resolver: Resolver) -> ParsedConfig:
     try:
         source = read_yaml(config.data)
     except UnreadableError as error:
-        return ParsedConfig(config, None, error)
+        return ParsedConfig(config, None, error, names=tuple(_named_anyway(config, resolver)))
     return ParsedConfig(config, source, None, tuple(find_entry(root, config.path, resolver) for root in source.roots))
+
+
+def _named_anyway(config: ConfigFile, resolver: Resolver) -> Iterator[TrialFacts]:
+    """Yield the trials that the entrypoint of a file names that cannot be read as a whole."""
+    for _, text in entrypoint_texts(config.data):
+        found = resolver.argument(_FLOW.sub(" ", text.removeprefix("entrypoint").lstrip("'\" \t:")), config.path)
+        try:
+            roots = parse(text) if found is None else []
+        except UnreadableError:
+            roots = []
+        for run in (found, *(find_entry(root, config.path, resolver) for root in roots)):
+            if isinstance(run, (Entry, Unfollowed)):
+                yield from run.trials
 
 
 def _with_trials(config: ParsedConfig, known: Mapping[tuple[Path, str], TrialFacts]) -> ParsedConfig:
@@ -102,7 +138,8 @@ def _with_trials(config: ParsedConfig, known: Mapping[tuple[Path, str], TrialFac
             return None
         return replace(run, trials=tuple(known[trial.path, trial.name] for trial in run.trials))
 
-    return replace(config, runs=tuple(map(final, config.runs)))
+    names = tuple(known[trial.path, trial.name] for trial in config.names)
+    return replace(config, runs=tuple(map(final, config.runs)), names=names)
 
 
 def _plan_config(config: ParsedConfig, terms: frozenset[str], target: str) -> FileResult | None:
@@ -110,10 +147,12 @@ def _plan_config(config: ParsedConfig, terms: frozenset[str], target: str) -> Fi
     result = FileResult(file.path, FileKind.EXPERIMENT, before=file.data)
     if source is None:
         assert config.error is not None
-        return result if _unreadable(file, result, config.error, terms) else None
+        return result if _unreadable(config, result, config.error, terms) else None
     for root, run in zip(source.roots, config.runs, strict=True):
         node = root.own("entrypoint") or root
-        if isinstance(run, Missing) and (not run.trials or any(trial.configs_follow for trial in run.trials)):
+        if isinstance(run, Missing) and (
+            not run.trials or (file.named and any(trial.configs_follow for trial in run.trials))
+        ):
             _note_missing(result, node, run.message)
         elif isinstance(run, Unfollowed) and any(trial.status is TrialStatus.CONVERTED for trial in run.trials):
             _note_unfollowed(result, node, run)
@@ -201,14 +240,17 @@ def _note_unfollowed(result: FileResult, node: Node, entry: Unfollowed) -> None:
     )
 
 
-def _unreadable(config: ConfigFile, result: FileResult, error: UnreadableError, terms: Iterable[str]) -> bool:
-    """Note why a file cannot be read, if it seems to be the config of a trial rather than to have such a word in it."""
-    if line_of_entrypoint(config.data, terms) is None:
+def _unreadable(config: ParsedConfig, result: FileResult, error: UnreadableError, terms: Iterable[str]) -> bool:
+    """Note why a file cannot be read, if it is the config of a trial, or was named and seems to be one."""
+    is_named = config.file.named
+    if not config.names and not (is_named and line_of_entrypoint(config.file.data, terms) is not None):
         return False
-    severity = Severity.ERROR if config.named else Severity.REVIEW
-    result.status = FileStatus.ERROR if config.named else FileStatus.UNCHANGED
+    severity = Severity.ERROR if is_named else Severity.REVIEW
+    result.status = FileStatus.ERROR if is_named else FileStatus.UNCHANGED
     message = f"cannot be read as an experiment config: {error.reason}"
     advice = "fix it and run again; the file appears to configure a trial that is being converted"
+    if any(trial.status is TrialStatus.BLOCKED for trial in config.names):
+        advice = config.reason_and_advice[1]
     result.findings = [Finding(Code.CONFIG_UNREADABLE, severity, error.line, message, error.column, help=advice)]
     return True
 

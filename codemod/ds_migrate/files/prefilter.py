@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 # What stands in every file with a trial but those that are built on a class of another file of the project.
 TRIAL_SIGNS = (
@@ -58,20 +58,26 @@ def may_be_started(script: str, words: frozenset[str]) -> bool:
 def line_of_entrypoint(data: bytes, terms: Iterable[str]) -> int | None:
     """Return the line (from 1) on which a file that cannot be parsed seems to give a search term as its entrypoint."""
     wanted = "|".join(sorted(map(re.escape, terms)))
-    if not wanted:
-        return None
-    text = data.decode("utf-16" if data.startswith(_UTF16) else "utf-8-sig", errors="replace")
     word = re.compile(rf"(?<!\w)(?:{wanted})(?!\w)")
-    start = 0
+    return next((line for line, text in entrypoint_texts(data) if wanted and word.search(text)), None)
+
+
+def entrypoint_texts(data: bytes) -> Iterator[tuple[int, str]]:
+    """Yield what a file that cannot be parsed seems to have as entrypoints: the line (from 1) and the text from the key
+    on, with the lines that are indented below it."""
+    text = data.decode("utf-16" if data.startswith(_UTF16) else "utf-8-sig", errors="replace")
+    start, held = 0, list[str]()
     for number, line in enumerate(text.split("\n"), 1):
         begins = line.lstrip(" \t'\"").startswith("entrypoint")
-        if not line.startswith((" ", "\t", "-")):
-            start = 0
+        if start and not line.startswith((" ", "\t", "-")):
+            yield start, "\n".join(held)
+            start, held = 0, []
         if begins and not start:
-            start = number
-        if start and word.search(line, line.index("entrypoint") if start == number else 0):
-            return start
-    return None
+            start, line = number, line[line.index("entrypoint") :]
+        if start:
+            held.append(line)
+    if start:
+        yield start, "\n".join(held)
 
 
 def _longest_word(name: str) -> str:
