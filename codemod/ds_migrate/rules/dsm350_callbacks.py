@@ -42,7 +42,8 @@ def apply_file(file: SourceFile, context_names: Sequence[RuleContext]) -> None:
             if change and isinstance(owner, cst.ClassDef) and node not in own:
                 ctx.review(
                     CODE, file, node.name, change,
-                    "guard it with `if context.distributed.get_rank() == 0` where once is enough",
+                    "where once is enough, give the callback the trial's context in its constructor and begin the hook "
+                    "with `if self.context.distributed.get_rank() != 0: return`",
                 )  # fmt: skip
 
 
