@@ -46,7 +46,11 @@ GROWING: dict[str, tuple[str, Callable[[int], str], int]] = {
     "keys": ("c.yaml", lambda n: CONFIG + "data:\n" + "".join(f"  k{i}: {i}\n" for i in range(n)), 1000),
     "aliases": ("c.yaml", lambda n: CONFIG + "x: &a {b: 1}\n" + "".join(f"y{i}: *a\n" for i in range(n)), 500),
     "JSON": ("ds_config.json", lambda n: "{" + ",".join(f'"k{i}": 1' for i in range(n)) + "}", 1500),
-    "library": ("model_def.py", lambda n: foreign_source(n) + examples.module(), 25_000),
+    "library": (
+        "model_def.py",
+        lambda n: foreign_source(n) + in_batch("self.optimizer.param_groups[0]['lr'] = x", 1),
+        25_000,
+    ),
 }
 
 

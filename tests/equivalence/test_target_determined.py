@@ -55,7 +55,7 @@ def test_trains_the_same_in_determineds_own_loop(runs: Runs, tmp_path: Path, nam
     assert not any(b"trial_runtime" in (f.after or b"") for f in report.files)
     oracle = runs.get(Scenario(name, "oracle", validates=False))
     trained = runs.get(Scenario(name, "target", source=str(copy), validates=False))
-    reviewed = {f.code for _, f in report.findings(Severity.REVIEW)}
+    reviewed = {f.code for _, f in report.findings(Severity.REVIEW)} - {"DSM201"}  # comments, which change no number
     assert reviewed == ({"DSM310", "DSM350"} if name == REVIEWED else set())
     expected, actual = (Record({k: v for k, v in r.values.items() if promised(name, k)}) for r in (oracle, trained))
     assert len(actual.values) >= 14

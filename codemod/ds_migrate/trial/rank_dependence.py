@@ -25,6 +25,10 @@ _RANKS = frozenset({"get_rank", "get_local_rank", "local_rank", "cross_rank"})
 _RANK_VARIABLES = frozenset({"RANK", "LOCAL_RANK", "SLURM_PROCID", "SLURM_LOCALID"})
 _SETTINGS = frozenset({"lr", "momentum", "weight_decay", "betas", "eps"})
 _LEAVES = (cst.Return, cst.Continue, cst.Break)
+# What passes a value on.
+_CARRIERS = (
+    cst.Assign, cst.AnnAssign, cst.AugAssign, cst.For, cst.CompFor, cst.NamedExpr, cst.WithItem, cst.Return, cst.Call
+)  # fmt: skip
 
 
 def setting_by_rank(trial: Trial) -> tuple[SourceFile, cst.CSTNode, str] | None:
@@ -85,6 +89,15 @@ def _is_given(file: SourceFile, node: cst.BaseExpression) -> bool:
     return function is not None and dotted(node) in {p.name.value for p in parameters(function)}
 
 
+def _reads(file: SourceFile, function: cst.FunctionDef) -> tuple[set[int], set[str]]:
+    """Return the functions whose names a function may read, by id, and all words in it."""
+    around = (outer for outer in file.ancestors(function) if isinstance(outer, cst.FunctionDef))
+    inside = file.nodes(cst.FunctionDef, below=function)
+    return {id(function), *map(id, around), *map(id, inside)}, {
+        name.value for name in file.nodes(cst.Name, below=function)
+    }
+
+
 def _text(key: cst.BaseExpression) -> str:
     return str(key.evaluated_value) if isinstance(key, cst.SimpleString) else code(key)
 
@@ -112,22 +125,31 @@ class _RankFlow:
         self._named: dict[str, list[_Function]] = {}
         for file, function in self._functions:
             self._named.setdefault(function.name.value, []).append((file, function))
+        self._leaving: dict[cst.FunctionDef, list[cst.If]] = {}
         self._different: set[_Key] = set()
         training = {function for _, function in trial.training_functions}
         for _, function in self._functions:
             self._begin(function, function in training)
-        known = -1
-        while known != len(self._different):
-            known = len(self._different)
-            for file, function in self._functions:
-                self._follow(file, function)
+        for file, function in self._functions:
+            self._follow(file, function)
+        read = [(file, function, *_reads(file, function)) for file, function in self._functions]
+        new = self._different.copy()
+        while new:
+            before = self._different.copy()
+            scopes = {scope for scope, _ in new}
+            words = {name.strip(".()") for scope, name in new if scope == 0}
+            for file, function, own_scopes, own_words in read:
+                if not (own_scopes.isdisjoint(scopes) and own_words.isdisjoint(words)):
+                    self._follow(file, function)
+            new = self._different - before
 
     def differs(self, file: SourceFile, node: cst.CSTNode) -> bool:
         """Return whether the value of the expression may differ by rank."""
         if isinstance(node, cst.Name):
-            scopes = [0, *(id(outer) for outer in file.ancestors(node) if isinstance(outer, cst.FunctionDef))]
-            is_source = (file.names.qualified(node) or "").startswith(_DIFFERENT)
-            return is_source or any((scope, node.value) in self._different for scope in scopes)
+            if (file.names.qualified(node) or "").startswith(_DIFFERENT) or (0, node.value) in self._different:
+                return True
+            functions = (outer for outer in file.ancestors(node) if type(outer) is cst.FunctionDef)
+            return any((id(outer), node.value) in self._different for outer in functions)
         if isinstance(node, cst.Attribute):
             name = node.attr.value
             qualified = file.names.qualified(node) or ""
@@ -162,9 +184,15 @@ class _RankFlow:
                 return True
         line = file.position(node)
         return any(
-            file.position(test) < line and file.nodes(*_LEAVES, below=test) and self.differs(file, test.test)
-            for test in file.nodes(cst.If, below=function)
+            file.position(test) < line and self.differs(file, test.test) for test in self._leaving_tests(file, function)
         )
+
+    def _leaving_tests(self, file: SourceFile, function: cst.FunctionDef) -> list[cst.If]:
+        """Return the conditions of a function that return, continue or break."""
+        if function not in self._leaving:
+            tests = file.nodes(cst.If, below=function)
+            self._leaving[function] = [test for test in tests if file.nodes(*_LEAVES, below=test)]
+        return self._leaving[function]
 
     def _begin(self, function: cst.FunctionDef, is_training: bool) -> None:
         """Mark what the loop gives a hook that is of one rank."""
@@ -178,7 +206,7 @@ class _RankFlow:
                     self._mark(function, parameter.name.value)
 
     def _follow(self, file: SourceFile, function: cst.FunctionDef) -> None:
-        for node in file.nodes(below=function):
+        for node in file.nodes(*_CARRIERS, below=function):
             if isinstance(node, (cst.Assign, cst.AnnAssign, cst.AugAssign)):
                 if node.value is not None and (self.differs(file, node.value) or self.runs_by_rank(file, node)):
                     for target in targets(node):
