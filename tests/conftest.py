@@ -40,6 +40,15 @@ def processes_end() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def signal_handlers_stay() -> Iterator[None]:
+    """A context that a test does not close would receive the signals of the next test."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture(autouse=True)
 def environment_stays() -> Iterator[None]:
     """Training in this process leaves RANK and the like behind, which the next test's processes would take for real."""
     before = dict(os.environ)

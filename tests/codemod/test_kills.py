@@ -295,7 +295,8 @@ def test_work_done_since_a_kill_is_not_written_over(
     original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = half_written(original, tmp_path / "project")
-    edited = next(name for name, data in tree(root).items() if data != tree(original).get(name))
+    now = tree(root)
+    edited = next(name for name, data in sorted(tree(original).items()) if now[name] != data)
     (root / edited).write_bytes(b"work of a day\n")
     before = tree(root)
     capsys.readouterr()

@@ -30,18 +30,22 @@ DEFAULT = ("gan", "mnist_script")
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in DEFAULT else pytest.mark.slow) for n in NAMES])
-def test_a_fixture_and_its_conversion_are_the_same(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    before = sorted(FIXTURES.glob(f"{name}/before/*"))
+def test_a_fixture_and_its_conversion_are_the_same(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project = tmp_path / "project"
+    shutil.copytree(FIXTURES / name / "before", project, ignore=shutil.ignore_patterns("__pycache__"))
+    before = sorted(project.iterdir())
 
-    code = main([str(FIXTURES / name / "before"), "--steps", "12", "--device", "cpu", "--report", "report.html"])
+    code = main([str(project), "--steps", "12", "--device", "cpu", "--report", "report.html"])
 
     printed = capsys.readouterr()
     assert code == SAME, printed.out + printed.err
     assert printed.out.splitlines()[-1].startswith("same: 12 batches with 1 and 2 ranks")
-    assert printed.err.splitlines()[-1] == f"next: ds-migrate --write {FIXTURES / name / 'before'}"
+    assert printed.err.splitlines()[-1] == f"next: ds-migrate --write {project}"
     page = Path("report.html").read_text()
     assert "<svg" in page and "src=" not in page and "://" not in page.replace("http://www.w3.org", "")
-    assert sorted(FIXTURES.glob(f"{name}/before/*")) == before, "the sources were written to"
+    assert sorted(project.iterdir()) == before, "the sources were written to"
 
 
 def test_every_stage_is_compared_and_one_that_the_trial_refuses_is_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -159,8 +159,11 @@ def _start_many(
     except SignalException as stop:
         raise Stopped(int(stop.sigval)) from None
     except ChildFailedError as failed:
-        rank, failure = failed.get_first_failure()
-        code = int(failure.exitcode)
+        # A rank that was killed is the cause, also where others noticed before the launcher looked.
+        codes = {rank: int(failure.exitcode) for rank, failure in failed.failures.items()}
+        killed = [rank for rank, code in codes.items() if code < 0 and code != -signal.SIGTERM]
+        rank = killed[0] if killed else failed.get_first_failure()[0]
+        code = codes[rank]
         if code < 0:
             report(f"rank {rank} was ended by {signal.Signals(-code).name}")
             return 128 - code
