@@ -135,6 +135,21 @@ def test_search_ends_with_the_best_trial_and_how_to_go_on(project: Path, capfd: 
     assert max(validations(search / f"trials/000{trial}")[-1]["batches"] for trial in (1, 2, 3)) == 8
 
 
+def test_search_over_a_time_metric_stops_trials_while_they_run(
+    project: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    changes = ("searcher.max_length=null", "searcher.max_time=8", "searcher.time_metric=batches")
+    # The trial's own schedule reads max_length, which such configs lack.
+    (project / "model_def.py").write_text(
+        TRIAL.replace('["searcher"]["max_length"]["batches"]', '["searcher"]["max_time"]')
+    )
+    words = [word for change in changes for word in ("--config", change)]
+    assert main(["c.yaml", "--slots", "1", *words, "--config", "min_validation_period.batches=2"]) == 0
+    assert "async_halving (time): 3 trials, up to 8 batches each" in capfd.readouterr().err
+    assert json.loads((project / "runs/line-1/search.json").read_text())["status"] == "completed"
+    assert validations(project / "runs/line-1/trials/0001")[-1]["batches"] == 8
+
+
 @pytest.mark.slow
 def test_killed_search_decides_the_same_when_started_again(project: Path) -> None:
     whole = train("--slots", "1")

@@ -54,6 +54,12 @@ class Search:
     generation: Generation | None = None
     smaller_is_better: bool = True
 
+    @property
+    def target(self) -> dict[str, int] | None:
+        """Return how long a trial trains at most, as ``{"batches": 100}``; None where only the trial knows."""
+        is_length = self.generation != "time" or self.unit in ("batches", "epochs")
+        return {self.unit: self.length} if self.length is not None and is_length else None
+
     def brackets(self) -> Sequence[Bracket | Rungs]:
         """Return the brackets of an adaptive or halving search; none for other methods."""
         length, count = self.length or 0, self.max_trials

@@ -139,7 +139,7 @@ def make_plan(
     target = searcher if assignment is None or assignment.length is None else _target(assignment.length, problems)
     max_length = lengths.read(target, "max_length", bare=True)
     if (
-        not (searcher.has("max_length") or searcher.has("max_steps"))
+        not (target.has("max_length") or searcher.has("max_steps"))
         and entry is not None
         and entry.kind == "class"
         and not test_mode

@@ -91,7 +91,7 @@ class SearchCommand:
         self._search = search
         self._context = context_directory(options, document)
         first = next(draw_trials(self._seed or 0, self._hyperparameters, search.name == "grid"))
-        assigned = Assignment(1, 1, first.request_id, first.seed, first.hparams, 1, self._first_length())
+        assigned = Assignment(1, 1, first.request_id, first.seed, first.hparams, 1, search.target)
         self._plan: RunPlan = make_plan(
             document, str(options.config), self._context, test_mode=options.test, assignment=assigned
         )
@@ -230,11 +230,6 @@ class SearchCommand:
             command.append("--stop-on-nan")
         environment = {SUPERVISED_SEARCH: str(os.getpid()), **places.environment}
         return Runner(directory, command, places.count, places.devices, environment)
-
-    def _first_length(self) -> dict[str, int] | None:
-        if self._search.length is None or self._search.generation == "time":
-            return None
-        return {self._search.unit: self._search.length}
 
     def _continue_command(self, directory: SearchDirectory) -> str:
         return f"ds-train {self._options.config} --run-dir {relative_path(directory.path)}"

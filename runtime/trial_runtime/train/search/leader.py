@@ -152,10 +152,7 @@ class Leader:
     def _events_of_running(self, assignment: Assignment) -> Iterator[Event]:
         trial = assignment.trial
         if assignment.order < self._orders[trial]:
-            # Up to the top rung, where the time metric is a length; else the trial knows its end.
-            timed = self._search.generation == "time" and self._search.unit in ("batches", "epochs")
-            length = {self._search.unit: self._search.length} if timed and self._search.length else None
-            self._assign(trial, order=self._orders[trial], length=length)
+            self._assign(trial, order=self._orders[trial], length=self._search.target)
             return
         outcome = self._directory.outcome(assignment)  # before its metrics, which are complete then
         if self._search.generation == "time" and trial not in self._closing:
