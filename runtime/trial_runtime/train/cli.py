@@ -9,9 +9,10 @@ import secrets
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from trial_runtime import __version__
 from trial_runtime._cluster_info import CLUSTER_INFO_FILE, ENV_VAR, SECRET_VARIABLE, TRUST_VARIABLE, ClusterInfo
@@ -19,15 +20,16 @@ from trial_runtime._redaction import masked_command, masked_hparams, masked_word
 from trial_runtime._storage.remote import OPTIONS_VARIABLE
 from trial_runtime.train.config.errors import ConfigError
 from trial_runtime.train.config.run_plan import RunPlan
+from trial_runtime.train.config.searcher import is_search
 from trial_runtime.train.run import external_launcher, hang_watch
 from trial_runtime.train.run.end_of_run import end_of_run
 from trial_runtime.train.run.failure import clear_failures, first_failure, is_consequence
 from trial_runtime.train.run.local_launcher import USAGE_EXIT, Stopped, run_ranks
 from trial_runtime.train.run.paths import relative_path
-from trial_runtime.train.run.prepare import open_directory, plan_from, write_info
+from trial_runtime.train.run.prepare import changed_document, open_directory, plan_from, write_info
 from trial_runtime.train.run.run_directory import SUPERVISED, SUPERVISED_SEARCH, RunDirectory
 from trial_runtime.train.run.supervision import terminate_with
-from trial_runtime.train.search.command import SearchCommand, search_document
+from trial_runtime.train.search.command import SearchCommand
 
 _EPILOG = """\
 several machines: torchrun --nnodes=2 --nproc-per-node=8 --rdzv-backend=c10d --rdzv-endpoint=HOST:29400 \\
@@ -150,21 +152,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         os.environ.update(external_launcher.slurm_environment(os.environ))
         is_chief = os.environ.get("RANK", "0") == "0"
-        document = search_document(options)
         if external_launcher.is_launched(os.environ):
-            if document is not None:
-                raise ConfigError("a search starts its trials itself: run ds-train without a launcher, on each machine")
             return _run_joined_rank(options, is_chief)
-        return _launch(options) if document is None else SearchCommand(options, document, _print_line).run()
+        document = changed_document(options)
+        if _is_search(options, document):
+            return SearchCommand(options, document, _print_line).run()
+        return _launch(options, document)
     except ConfigError as error:
         if is_chief:
             _print_line(str(error))
         return USAGE_EXIT
 
 
-def _launch(options: argparse.Namespace) -> int:
+def _is_search(options: argparse.Namespace, document: dict[str, Any]) -> bool:
+    searcher = document.get("searcher")
+    return options.assignment is None and isinstance(searcher, Mapping) and is_search(searcher)
+
+
+def _launch(options: argparse.Namespace, document: dict[str, Any]) -> int:
     terminate_with(os.environ.pop(SUPERVISED_SEARCH, None))
-    plan = plan_from(options)
+    plan = plan_from(options, document)
     if options.dry_run:
         _print_plan(plan)
         return 0
@@ -275,7 +282,10 @@ def _joined_plan(options: argparse.Namespace, size: int) -> RunPlan:
     if options.slots not in (None, size):
         raise ConfigError(f"--slots {options.slots}: the launcher started {size} processes; leave --slots out")
     options.slots = size
-    plan = plan_from(options)
+    document = changed_document(options)
+    if _is_search(options, document):
+        raise ConfigError("a search starts its trials itself: run ds-train without a launcher, on each machine")
+    plan = plan_from(options, document)
     plan.notices.append(("resources.slots_per_trial", f"the launcher's {size} processes are used"))
     if plan.max_restarts:
         plan.notices.append(("max_restarts", "restarts are the launcher's: torchrun --max-restarts"))

@@ -33,20 +33,33 @@ _IN_A_CHECKPOINT = ("manifest.json", "rank_0.pt", "metadata.json", "trial_state.
 """Files that the runtime or Determined writes into each."""
 
 
-def plan_from(options: argparse.Namespace) -> RunPlan:
-    """Return the plan of the config that ``options`` name, with the changes that they make.
+def changed_document(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the experiment config that ``options`` name, with the fields that they change.
 
     Raises:
-        ConfigError: the config or an option cannot be run.
+        ConfigError: the config cannot be read, or an option names a field that does not exist.
     """
+    check_changes(options.settings)
     document = load(options.config)
     for text in options.settings:
         assign(document, *split_assignment("--config", text))
-    check_changes(options.settings)
     if options.seed is not None:
         assign(document, "reproducibility.experiment_seed", options.seed)
     if options.stop_after_no_better is not None:
         assign(document, "early_stopping", options.stop_after_no_better)
+    return document
+
+
+def plan_from(options: argparse.Namespace, document: dict[str, Any]) -> RunPlan:
+    """Return the plan of a config.
+
+    Args:
+        options: of ``ds-train``.
+        document: from :func:`changed_document`.
+
+    Raises:
+        ConfigError: the config or an option cannot be run.
+    """
     if options.slots is not None:
         assign(document, "resources.slots_per_trial", options.slots)
     context = context_directory(options, document)

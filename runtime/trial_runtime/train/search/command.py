@@ -20,13 +20,13 @@ from trial_runtime._redaction import masked_text
 from trial_runtime.search.brackets import Bracket, preview
 from trial_runtime.search.draws import TrialDraw, draw_trials
 from trial_runtime.train.config import unsupported_fields
-from trial_runtime.train.config.document import assign, load, split_assignment
+from trial_runtime.train.config.document import load
 from trial_runtime.train.config.errors import ConfigError, Problems, Section
 from trial_runtime.train.config.run_plan import RunPlan, make_plan
-from trial_runtime.train.config.searcher import is_search, read_search
+from trial_runtime.train.config.searcher import read_search
 from trial_runtime.train.requirements import missing_runtime
 from trial_runtime.train.run.paths import relative_path
-from trial_runtime.train.run.prepare import check_changes, context_directory, given_directory
+from trial_runtime.train.run.prepare import context_directory, given_directory
 from trial_runtime.train.run.run_directory import SUPERVISED_SEARCH, make_directory
 from trial_runtime.train.search.assignment import Assignment
 from trial_runtime.train.search.directory import SearchDirectory, SearchRecord
@@ -40,26 +40,6 @@ from trial_runtime.train.search.runner import Runner, ds_train_command
 _MAX_SEED = 2**32 - 1
 _POLL_SECONDS = 0.1
 _DEFAULT_RESTARTS = 5  # Determined's; without it, a crash costs a trial its place
-
-
-def search_document(options: argparse.Namespace) -> dict[str, Any] | None:
-    """Return the experiment config with its changes, if its searcher runs several trials and none is assigned.
-
-    Raises:
-        ConfigError: the config cannot be read.
-    """
-    if options.assignment is not None:
-        return None
-    check_changes(options.settings)
-    document = load(options.config)
-    if options.seed is not None:
-        assign(document, "reproducibility.experiment_seed", options.seed)
-    if options.stop_after_no_better is not None:
-        assign(document, "early_stopping", options.stop_after_no_better)
-    for text in options.settings:
-        assign(document, *split_assignment("--config", text))
-    searcher = document.get("searcher")
-    return document if isinstance(searcher, Mapping) and is_search(searcher) else None
 
 
 class SearchCommand:

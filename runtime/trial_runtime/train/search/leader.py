@@ -66,6 +66,7 @@ class Leader:
         self._orders: Counter[int] = Counter()
         self._ended_orders: Counter[int] = Counter()
         self._last_times: dict[int, int] = {}
+        self._created: set[int] = set()
         self._closing: set[int] = set()
         self.status: str | None = None
         self.ledger = Ledger(directory.ledger, SearchState(search))
@@ -88,8 +89,9 @@ class Leader:
 
     def _note(self, event: Event) -> None:
         match event:
-            case Created(trial) if self._trains_to_its_own_end:
-                self._orders[trial] = 1
+            case Created(trial):
+                self._created.add(trial)
+                self._orders[trial] = 1 if self._trains_to_its_own_end else self._orders[trial]
             case Validated(trial, _, time):
                 self._ended_orders[trial] += 1
                 self._last_times[trial] = time or 0
@@ -131,9 +133,8 @@ class Leader:
 
     def _events(self) -> Iterator[Event]:
         """Return what the files say and the ledger does not, by number of the trial."""
-        created = {event.trial for event in self.ledger.events if isinstance(event, Created)}
         for trial, assignment in sorted(self._assignments.items()):
-            if trial not in created:
+            if trial not in self._created:
                 yield Created(trial)
             elif trial not in self.ledger.state.closed:
                 yield from self._events_of(assignment)
