@@ -55,8 +55,8 @@ GROWING: dict[str, tuple[str, Callable[[int], str], int]] = {
 
 
 def seconds(folder: Path, name: str, text: str) -> float:
-    """The CPU time of one run over a trial and one more file."""
-    folder.mkdir()
+    """Return the CPU time of one run over a trial and one more file."""
+    folder.mkdir(exist_ok=True)
     (folder / "model_def.py").write_text(examples.module())
     (folder / name).write_text(text)
     began = time.process_time()
@@ -66,12 +66,20 @@ def seconds(folder: Path, name: str, text: str) -> float:
 
 @pytest.mark.parametrize("name", GROWING)
 def test_time_grows_with_the_size(name: str, tmp_path: Path) -> None:
-    """Four times the content takes less than eight times as long; the square would take sixteen times."""
+    """Four times the content takes less than eight times as long; the square would take sixteen times.
+
+    Other work on the machine only ever adds time, and by turns: the fastest of up to five runs counts.
+    """
     file, content, count = GROWING[name]
     seconds(tmp_path / "warm", file, content(10))
-    small = min(seconds(tmp_path / f"small{i}", file, content(count)) for i in range(2))
-    large = seconds(tmp_path / "large", file, content(4 * count))
-    assert large < 8 * small + 0.1
+    small = min(seconds(tmp_path / "small", file, content(count)) for _ in range(2))
+    large = float("inf")
+    for _ in range(5):
+        large = min(large, seconds(tmp_path / "large", file, content(4 * count)))
+        if large < 8 * small + 0.1:
+            return
+        small = min(small, seconds(tmp_path / "small", file, content(count)))
+    pytest.fail(f"{count} take {small:.3f} s, {4 * count} take {large:.3f} s")
 
 
 OPEN = ["class A(\n", "from a import (\n", "from a import b\n", "class A(B): pass\n"]
