@@ -71,7 +71,8 @@ def open_sides(context: Path, work: Path, against: str | None, reference: str | 
     Raises:
         ConfigError: there is no trial, it does not convert, or there is no original to compare with.
     """
-    report = migrate(discover([context]), options)
+    changed = working_copy(context, work / "converted")
+    report = migrate(discover([changed]), options)  # of the copy: the project around the context is not trained
     waiting, converted = _trials(report)
     if not waiting and not converted and reference is None:
         raise ConfigError(f"{context}: holds neither a PyTorchTrial nor a DeepSpeedTrial")
@@ -82,13 +83,13 @@ def open_sides(context: Path, work: Path, against: str | None, reference: str | 
             raise ConfigError(
                 f"{context}: holds no trial that is not converted; leave --against out to compare with git HEAD"
             )
-        original, changed = working_copy(context, work / "original"), working_copy(context, work / "converted")
+        original = working_copy(context, work / "original")
         sides = Sides(original, changed, f"{context}, and a copy that ds-migrate converted", waiting=True)
-        _convert(sides, options)
+        _convert(sides, report)
     else:
         original = _reference(context, reference, work / "original")
         named = reference or "HEAD"
-        sides = Sides(original, working_copy(context, work / "converted"), f"{named}, and {context} as it is")
+        sides = Sides(original, changed, f"{named}, and {context} as it is")
         still = [trial.name for _, trial in report.trials() if trial.status is not TrialStatus.ALREADY_DEEPSPEED]
         sides.left = {name: f"{context}: {name} is not converted there" for name in still}
         sides.findings = _findings(migrate(discover([original]), options), original)
@@ -140,8 +141,7 @@ def _trials(report: Report) -> tuple[bool, bool]:
     return bool(kinds - {TrialStatus.ALREADY_DEEPSPEED}), TrialStatus.ALREADY_DEEPSPEED in kinds
 
 
-def _convert(sides: Sides, options: Options) -> None:
-    report = migrate(discover([sides.converted]), options)
+def _convert(sides: Sides, report: Report) -> None:
     sides.findings = _findings(report, sides.converted)
     if not any(report.trials(TrialStatus.CONVERTED)):
         reasons = _reasons(sides.findings)
