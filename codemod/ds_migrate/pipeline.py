@@ -84,7 +84,14 @@ def migrate(
     noted = {source.real: comments(source.real) for source in sources if source.data is not None}
     results, accepted = results_of_comments(results, noted, skips)
     named = name_results(results, sources, files)
-    return Report([file for file in named if file.trials or file.findings or file.to_write], accepted=accepted)
+    news = [file for file in named if file.trials or file.findings or file.to_write]
+    return Report(_by_folder(news), accepted=accepted)
+
+
+def _by_folder(files: Sequence[FileResult]) -> list[FileResult]:
+    """Return files folder by folder, in the order in which the folders come first."""
+    folders = {folder: at for at, folder in enumerate(dict.fromkeys(file.path.parent for file in files))}
+    return sorted(files, key=lambda file: folders[file.path.parent])
 
 
 def _upgraded(project: Project, configs: Sequence[ConfigFile], files: FileReader, comments: CommentReader) -> Upgrade:

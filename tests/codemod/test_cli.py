@@ -175,7 +175,7 @@ def test_every_option_has_a_default_in_one_place() -> None:
         (["--zero", "4", "x"], "invalid choice: 4"),
         (["--target", "ray", "x"], "invalid choice: 'ray'"),
         (["--undo", "a", "b"], "one PATH at most"),
-        (["--list-rules", "--format", "json"], "--format json is for"),
+        (["--list-rules", "--format", "html"], "--format html is for"),
     ],
 )
 def test_wrong_usage_is_2_and_says_what_is_right(

@@ -12,7 +12,7 @@ from ds_migrate.findings import FileKind, FileResult, FileStatus, Report, Severi
 from ds_migrate.report.escaping import visible
 from ds_migrate.report.highlighting import fold
 from ds_migrate.report.summary import Command, Mode
-from ds_migrate.report.terminal import show, terminal_console
+from ds_migrate.report.terminal import Look, show, terminal_console
 from ds_migrate.report.word_diff import paired_lines
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -205,7 +205,7 @@ def test_the_view_can_be_chosen() -> None:
     stream = io.StringIO()
     for width, view, split in ((80, "split", True), (200, "unified", False)):
         console = Console(file=stream, width=width, color_system=None, markup=False, emoji=False, highlight=False)
-        show(console, report, Mode.PREVIEW, COMMAND, view)
+        show(console, report, Mode.PREVIEW, COMMAND, Look(view))
         assert bool(split_rows(stream.getvalue())) is split
         stream.truncate(0)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Sequence
 
-from ds_migrate.cli import commands
+from ds_migrate.cli import commands, rules
 from ds_migrate.cli.options_table import Arguments, parse
 from ds_migrate.cli.output import OutputError, flushed, prepare_streams, warn
 
@@ -41,9 +41,9 @@ def _exit_code(argv: Sequence[str] | None) -> int:
 
 def _run(arguments: Arguments) -> int:
     if arguments.list_rules:
-        return commands.list_rules()
+        return rules.list_rules(arguments)
     if arguments.explain:
-        return commands.explain(arguments.explain)
+        return rules.explain(arguments.explain, arguments)
     if arguments.completion:
         return commands.print_completion(arguments.completion)
     if arguments.undo:

@@ -23,7 +23,6 @@ from ds_migrate.report.counts import nothing_found
 from ds_migrate.report.escaping import visible
 from ds_migrate.report.summary import Command, Mode, exit_code
 from ds_migrate.rules.codes import Code
-from ds_migrate.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from ds_migrate.files.journal import Entry
@@ -226,9 +225,10 @@ def _write(report: Report, arguments: Arguments) -> None:
         warn(f"note: writing to {files} changes not committed to git: {', '.join(at_risk[:3])}{more}")
     if arguments.interactive:
         from ds_migrate.cli.interactive import Dialogue, ask, decide, open_editor
-        from ds_migrate.report.terminal import Screen, terminal_console
+        from ds_migrate.report.terminal import Look, Screen, terminal_console
 
-        screen = Screen(terminal_console(sys.stdout, arguments.color), Mode.PREVIEW, arguments.view)
+        look = Look(arguments.view, arguments.theme, is_complete=True)
+        screen = Screen(terminal_console(sys.stdout, arguments.color), Mode.PREVIEW, look)
         decide(report, Dialogue(screen.conversion, ask, print, open_editor))
     writer.apply(report, here())
     if arguments.format != "html":  # its diffs show both versions, with the findings beside the old one
@@ -267,26 +267,6 @@ def undo(paths: Sequence[str]) -> int:
     print_lines(f"{'removed' if path in created else 'restored'} {visible(relative(path))}" for path in restored)
     warn(f"Undone: {description}." if restored else f"Undone already, by hand: {description}.")
     return 0
-
-
-def list_rules() -> int:
-    """Print every code with its name and summary."""
-    width = max(len(code.slug) for code in Code)
-    print_lines(f"{code}  {code.slug:<{width}}  {code.summary.replace('`', '')}" for code in Code)
-    return 0
-
-
-def explain(wanted: str) -> int:
-    """Print the page of a rule, which is named by its code or its name."""
-    from ds_migrate.rules.pages import page_of
-
-    for code in Code:
-        if wanted.upper() == code or wanted.lower() == code.slug:
-            print_lines([page_of(code).text])
-            return 0
-    meant = did_you_mean(wanted, [*(code.value for code in Code), *(code.slug for code in Code)])
-    warn(f"ds-migrate: no rule is called {wanted!r}{meant}; --list-rules names them all")
-    return 2
 
 
 def print_completion(shell: str) -> int:

@@ -7,26 +7,31 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ds_migrate import __version__
 from ds_migrate.suggestions import did_you_mean
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 STDIN = "-"
 _USAGE = """\
 %(prog)s PATH... [--write | --interactive | --check] [OPTION...]
        %(prog)s - [--stdin-filename FILE] < FILE
        %(prog)s --undo [PATH]
-       %(prog)s --list-rules | --explain CODE | --completion SHELL | --version | --help"""
+       %(prog)s --list-rules | --explain CODE [--format json]
+       %(prog)s --completion SHELL | --version | --help"""
 _DESCRIPTION = """\
 Turn Determined AI PyTorchTrial code into DeepSpeedTrial code.
-Without --write or --check this is a preview: it shows what would change, and writes nothing."""
+Without --write or --check this is a preview: it shows what would change and
+writes nothing."""
 _EXIT_CODES = """\
 exit codes:
   0    nothing is left to do; always for a preview that could read every file
-  1    work remains: with --check a trial to convert, a blocked trial or a leftover
-       marker; with --write a trial that stayed blocked; with --interactive one that
-       was declined
+  1    work remains: with --check a trial to convert, a blocked trial or a
+       leftover marker; with --write a trial that stayed blocked; with
+       --interactive one that was declined
   2    wrong usage, or a file could not be read, parsed or written
   130  interrupted
 """
@@ -149,6 +154,7 @@ OPTIONS: Mapping[str, Sequence[Option]] = {
             choices=("text", "json", "sarif", "github", "html"),
             help="output format (default: text)",
         ),
+        _option("-v", "--verbose", action="store_true", help="list every file and finding, however many there are"),
         _option(
             "--memory",
             action=argparse.BooleanOptionalAction,
@@ -166,6 +172,12 @@ OPTIONS: Mapping[str, Sequence[Option]] = {
             choices=("auto", "always", "never"),
             is_setting=True,
             help="auto (default) colours a terminal; anywhere else the preview is a patch for git apply",
+        ),
+        _option(
+            "--theme",
+            choices=("auto", "light", "dark"),
+            is_setting=True,
+            help="background of the terminal; auto (default) is what COLORFGBG reports, else dark",
         ),
     ),
 }
@@ -201,9 +213,11 @@ class Arguments:
     stdin_filename: str | None = None
     jobs: int | None = None
     format: str = "text"
+    verbose: bool = False
     memory: bool = False
     view: str = "auto"
     color: str = "auto"
+    theme: str = "auto"
     patterns: Sequence[tuple[str, Sequence[str] | None, Sequence[str] | None]] = field(default_factory=list)
     repeated: Sequence[str] = field(default_factory=list)
 
@@ -227,6 +241,14 @@ class _Parser(argparse.ArgumentParser):
             words = [word.partition("=")[0] for word in unknown.split() if word.startswith("-")]
             message += "".join(did_you_mean(word, options) for word in words)
         super().error(message)
+
+    def print_help(self, file: SupportsWrite[str] | None = None) -> None:
+        if file is None and sys.stdout.isatty():
+            from ds_migrate.report.help_colors import show_help
+
+            show_help(sys.stdout, self.format_help())
+        else:
+            super().print_help(file)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -289,7 +311,8 @@ def _check_usage(parser: argparse.ArgumentParser, arguments: Arguments) -> None:
         parser.error("name at least one PATH, for example: ds-migrate .")
     if arguments.undo and len(arguments.paths) > 1:
         parser.error("--undo takes one PATH at most: the project whose last run is undone")
-    if arguments.only_prints and arguments.format != "text":
+    formats = ("text", "json") if arguments.list_rules or arguments.explain else ("text",)
+    if arguments.only_prints and arguments.format not in formats:
         parser.error(f"--format {arguments.format} is for a preview, --check and --write")
     if arguments.only_prints:
         return

@@ -59,11 +59,20 @@ def print_bytes(data: bytes) -> None:
 
 def warn(*lines: str) -> None:
     """Print to stderr; a reader who left, or a full disk, is no error."""
+    coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     try:
         for line in lines:
-            print(line, file=sys.stderr)
+            print(_with_colour(line) if coloured else line, file=sys.stderr)
     except OSError:
         _redirect_to_nowhere(sys.stderr.fileno())
+
+
+def _with_colour(line: str) -> str:
+    """Return a line whose first word is coloured as in a report; rich costs too much for it."""
+    for word, style in (("ds-migrate:", "1;31"), ("note:", "1;33"), ("    help:", "1")):
+        if line.startswith(word):
+            return f"\x1b[{style}m{word}\x1b[0m{line.removeprefix(word)}"
+    return line
 
 
 def flushed(code: int) -> int:
@@ -87,7 +96,8 @@ def present(report: Report, mode: Mode, command: Command, arguments: Arguments) 
         from ds_migrate.report import terminal
 
         with stdout_errors():
-            terminal.show(terminal.terminal_console(sys.stdout, arguments.color), report, mode, command, arguments.view)
+            look = terminal.Look(arguments.view, arguments.theme, arguments.verbose)
+            terminal.show(terminal.terminal_console(sys.stdout, arguments.color), report, mode, command, look)
             sys.stdout.flush()
     else:
         if mode is Mode.PREVIEW:

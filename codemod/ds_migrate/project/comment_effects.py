@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ds_migrate.findings import FileKind, FileResult, Finding, Severity
 from ds_migrate.project.control_comments import Comment, Comments, Marker
-from ds_migrate.rules.codes import Code
+from ds_migrate.rules.codes import Code, unknown_code
 from ds_migrate.suggestions import did_you_mean
 
 _KINDS = {".yaml": FileKind.EXPERIMENT, ".yml": FileKind.EXPERIMENT}
@@ -91,4 +91,4 @@ def _problem(code: str, concerned: list[Finding]) -> tuple[str, str] | None:
     known = [known.value for known in Code]
     if code in known:
         return f"this ignore[{code}] ignores nothing", "delete it"
-    return f"no rule is called {code!r}{did_you_mean(code, known)}", "ds-migrate --list-rules names them all"
+    return unknown_code(code), "ds-migrate --list-rules names them all"

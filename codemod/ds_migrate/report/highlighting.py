@@ -80,11 +80,12 @@ class Palette:
     light: bool
 
     @classmethod
-    def of(cls, console: Console) -> Palette:
+    def of(cls, console: Console, theme: str) -> Palette:
+        """Return the colours for a console. ``theme``: its background is light, dark, or what it reports (auto)."""
         tinted = console.color_system in ("256", "truecolor") and not console.no_color
         # Set by some terminals to "foreground;background"; 7 and 15 are white. Others report nothing: dark is likelier.
-        light = os.environ.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15")
-        return cls(tinted, light)
+        reported = os.environ.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15")
+        return cls(tinted, theme == "light" or (theme == "auto" and reported))
 
     def line(self, sign: str) -> LineLook:
         if sign == " ":

@@ -152,7 +152,8 @@ def sentences(report: Report, mode: Mode) -> Iterator[str]:
     if any(changes + notes):
         yield f"{', '.join(filter(None, changes + notes))}."
     if mode is Mode.CHECK and exit_code(report, mode) == EXIT_WORK_REMAINS:
-        yield "Check failed."
+        todo = summary.converted + summary.blocked + summary.unsupported
+        yield f"Check failed: {count(todo, 'trial')} to convert or unblock." if todo else "Check failed."
 
 
 def _config(report: Report) -> str | None:

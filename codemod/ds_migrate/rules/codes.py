@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from enum import Enum
+
+from ds_migrate.suggestions import did_you_mean
 
 
 class Code(str, Enum):
@@ -130,3 +133,10 @@ class Code(str, Enum):
         "DSM512",
         "`--optimizer-in-config` lets DeepSpeed make the optimizer, where it makes the same one.",
     )
+
+
+def unknown_code(word: str) -> str:
+    """Return the sentence about a word that is no code and no name; a whole code is not like any other."""
+    names = [*(code.value for code in Code), *(code.slug for code in Code)]
+    meant = "" if re.fullmatch(r"DSM\d{3}", word, re.IGNORECASE) else did_you_mean(word, names)
+    return f"no rule is called {word!r}{meant}"
