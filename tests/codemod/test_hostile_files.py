@@ -154,6 +154,14 @@ def test_a_source_that_parses_and_does_not_compile_is_reported_as_such(line: str
     assert (result.before or b"").splitlines()[finding.line - 1].strip() == line.encode()
 
 
+def test_a_source_that_python_parses_and_libcst_does_not_is_reported_without_a_place(tmp_path: Path) -> None:
+    result = examples.convert(tmp_path, examples.module() + "\n    \\\n    def last(self):\n        pass\n")
+    assert result.after is None
+    (finding,) = result.findings
+    assert (finding.code, finding.line, finding.column) == ("DSM001", 0, 0)
+    assert "cannot parse this file, though Python can" in finding.message
+
+
 @pytest.mark.parametrize("data", [b"[" * 100_000, b'{"a":' * 50_000, b"\xff", b"{", b"[]"])
 def test_a_deepspeed_config_of_any_quality_is_a_finding(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "ds_config.json").write_bytes(data)

@@ -48,7 +48,9 @@ class SourceFile:
         try:
             self.module = cst.parse_module(data)
         except cst.ParserSyntaxError as error:
-            raise SourceError(Code.UNREADABLE_SOURCE, error.message, error.raw_line, error.raw_column + 1) from error
+            # Python has parsed it before. The error's line and column can be those of another token.
+            message = f"libcst, which writes the conversion, cannot parse this file, though Python can: {error.message}"
+            raise SourceError(Code.UNREADABLE_SOURCE, message) from error
         except (UnicodeDecodeError, LookupError, SyntaxError, RecursionError) as error:
             raise SourceError(Code.UNREADABLE_SOURCE, f"cannot be read as Python: {error}") from error
         self._text = ModuleText(self.module)
