@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _SECONDS_TO_FAIL_TOO = 5
 
 
-def run_ranks(function: Callable[..., Any], *args: Any, size: int = 2, timeout: float = 120) -> list[Any]:
+def run_ranks(function: Callable[..., Any], *args: Any, size: int = 2, timeout: float = 240) -> list[Any]:
     """Return what ``function(*args)`` returns on each of ``size`` ranks, ordered by rank.
 
     The ranks are new processes with torch.distributed up (gloo, rendezvous in a file, so no port can clash).
@@ -110,7 +110,7 @@ def _do(folder: Path, rank: int, size: int) -> tuple[bool, Any]:
             init_method=f"file://{folder}/rendezvous",
             rank=rank,
             world_size=size,
-            timeout=datetime.timedelta(seconds=60),
+            timeout=datetime.timedelta(seconds=180),
         )
         file, name, sys.path[:], args = pickle.loads((folder / "job").read_bytes())
         specification = importlib.util.spec_from_file_location(Path(file).stem, file)

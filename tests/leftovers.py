@@ -26,12 +26,12 @@ def process_ids() -> set[str]:
     return {name for name in os.listdir("/proc") if name.isdecimal()} if Path("/proc").is_dir() else set()  # noqa: PTH208
 
 
-def end_leftovers(before: set[str], grace: float = 5) -> list[str]:
+def end_leftovers(before: set[str], grace: float = 60) -> list[str]:
     """Kill the processes below this one that did not run before, and return their command lines.
 
     Args:
         before: the ids of process_ids() at an earlier time.
-        grace: seconds for those that are about to end.
+        grace: seconds for those that are about to end; on a busy machine that takes long.
     """
     left, deadline = _running_below(before), time.monotonic() + grace
     if left:

@@ -19,7 +19,7 @@ def test_the_stand_in_for_python_is_what_its_processes_start() -> None:
     start = "import subprocess, sys; sys.exit(subprocess.run([sys.executable, '-c', sys.argv[1]]).returncode)"
     code = "import sys; print('torch._dynamo' in sys.modules); sys.exit(7)"
 
-    done = subprocess.run([forked_python(), "-c", start, code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([forked_python(), "-c", start, code], capture_output=True, text=True, timeout=200)
 
     assert (done.returncode, done.stdout, done.stderr) == (7, "True\n", "")
 
@@ -32,5 +32,5 @@ def test_the_stand_in_for_python_passes_signals_on_and_ends_with_its_process() -
         ) as child:
             assert child.stdout is not None and child.stdout.readline() == b"ready\n"
             child.send_signal(number)
-            assert child.wait(60) == -number
+            assert child.wait(200) == -number
             assert child.stdout.read() == b""  # which the process itself held open

@@ -24,7 +24,7 @@ def test_the_line_of_an_entrypoint_that_names_a_trial(text: str, line: int | Non
     assert line_of_entrypoint(text.encode(), ["Trial"]) == line
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("line", [b"    a: b\n", b"  entrypoint: x\n", b"- a\n"])
 def test_the_search_for_an_entrypoint_is_linear_in_the_size_of_the_file(line: bytes) -> None:
     assert line_of_entrypoint(b"entrypoint: x\n" + line * 100_000, ["Trial"]) is None

@@ -37,7 +37,7 @@ def write(path: Path, imports: str = "", hparams: dict[str, object] | None = Non
 
 
 def run(folder: Path, *command: str) -> None:
-    done = subprocess.run([forked_python(), *command], cwd=folder, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([forked_python(), *command], cwd=folder, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
 
 

@@ -188,7 +188,7 @@ def test_two_runs_commit_to_one_directory_at_the_same_moment(tmp_path: Path, mon
     def both(path: Path, text: str) -> None:
         write_synced(path, text)
         if path.name != manifest.MANIFEST:
-            written.wait(20)  # both have written what shall become the file "latest"
+            written.wait(100)  # both have written what shall become the file "latest"
 
     monkeypatch.setattr(manifest, "write_synced", both)
     names = ["00000001-aaaaaaaa", "00000002-bbbbbbbb"]

@@ -207,7 +207,7 @@ def preempted(context: core.Context) -> list[Any]:
         before = context.preempt.should_preempt()
         if context.distributed.rank == 1:  # the other rank gets no signal
             os.kill(os.getpid(), signal.SIGTERM)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 200
         while not (after := context.preempt.should_preempt()) and time.monotonic() < deadline:
             pass
     with core.PreemptContext(context.distributed, core.PreemptMode.ChiefOnly) as chief:

@@ -76,7 +76,7 @@ def interrupted(folder: Path) -> list[int]:
 
 
 def test_a_pass_that_one_rank_had_begun_goes_on_in_its_order(tmp_path: Path) -> None:
-    for trained in run_ranks(interrupted, tmp_path, timeout=50):
+    for trained in run_ranks(interrupted, tmp_path):
         assert trained[:6] == trained[6:]
 
 

@@ -378,7 +378,7 @@ def test_an_example_trains_as_it_is_written(name: str, tmp_path: Path) -> None:
     (folder / "const.yaml").write_text(CONFIG % {"trial": trial, "hparams": hparams, "metric": metric})
 
     command = [forked_python(), "-m", "trial_runtime.train", "const.yaml", "--run-dir", "run"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200)
 
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines()]

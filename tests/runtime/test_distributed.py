@@ -34,7 +34,7 @@ def in_threads(size: int, work: Callable[[int], Any]) -> list[Any]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(200)
     return results
 
 

@@ -249,7 +249,7 @@ def test_without_zero_a_pipeline_of_other_stages_is_refused_on_resume(tmp_path: 
 
 def command(*arguments: object) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, "-m", "trial_runtime.export", *map(str, arguments)]
-    return subprocess.run(words, capture_output=True, text=True, timeout=120)
+    return subprocess.run(words, capture_output=True, text=True, timeout=200)
 
 
 def test_the_command_exports_the_newest_checkpoint_of_a_run(tmp_path: Path) -> None:

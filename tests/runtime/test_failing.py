@@ -6,6 +6,9 @@ from __future__ import annotations
 import logging
 import os
 import subprocess
+import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,7 @@ from forked_python import forked_python
 from trial_runtime import pytorch
 from trial_runtime.errors import InvalidExperimentException
 from trial_runtime.train.run.failure import clear_failures, first_failure, is_own_code, record_failure
-from trial_runtime.train.run.hang_watch import Position, describe
+from trial_runtime.train.run.hang_watch import Position, describe, is_runnable
 
 TRIAL = """
 import os, signal, sys, time
@@ -39,7 +42,7 @@ def ds_train(folder: Path, base: str, fault: str, *options: str) -> subprocess.C
     (folder / "c.yaml").write_text(CONFIG)
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(toys.__file__).parent)}
     command = [forked_python(), "-m", "trial_runtime.train", "c.yaml", "--slots", "2", *options]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=200)
 
 
 @pytest.mark.parametrize("base", ["SimplePT", "SimpleDS"])
@@ -87,6 +90,22 @@ def test_work_that_outlasts_the_timeout_is_no_hang(tmp_path: Path) -> None:
     work = "end = time.monotonic() + 5 * (rank == 1)\n            while time.monotonic() < end: sum(range(1000))"
     done = ds_train(tmp_path, "SimplePT", work, "--hang-timeout", "2")
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the state of a thread is read in /proc")
+def test_a_thread_that_waits_for_a_processor_is_no_hang() -> None:
+    assert is_runnable(threading.get_native_id())
+    end = threading.Event()
+    sleeper = threading.Thread(target=end.wait)
+    sleeper.start()
+    try:
+        assert sleeper.native_id is not None
+        deadline = time.monotonic() + 100
+        while is_runnable(sleeper.native_id):  # until it waits
+            assert time.monotonic() < deadline
+    finally:
+        end.set()
+        sleeper.join()
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,7 @@ def written_by_its_deepspeed_trial(folder: Path, batches: int, stage: int) -> Pa
     empty = folder / "empty"
     empty.mkdir(parents=True)  # it copies the working directory into checkpoints
     command = [forked_python(), str(script), str(batches), str(stage)]
-    done = subprocess.run(command, cwd=empty, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=empty, env=environment, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr[-3000:]
     found = sorted(folder.glob("data/**/trial_state.pkl"), key=lambda path: path.stat().st_mtime)
     return found[-1].parent

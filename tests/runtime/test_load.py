@@ -165,7 +165,7 @@ def test_code_goes_with_the_checkpoint_and_nothing_else(tmp_path: Path, monkeypa
     (tmp_path / "not_imported.py").write_text("")
     (tmp_path / "data.bin").write_bytes(b"0" * 100)
     monkeypatch.setenv("PYTHONPATH", str(Path(toys.__file__).parent))
-    subprocess.run([forked_python(), "train.py"], cwd=tmp_path, check=True, capture_output=True, timeout=120)
+    subprocess.run([forked_python(), "train.py"], cwd=tmp_path, check=True, capture_output=True, timeout=200)
     checkpoint = checkpoint_in(tmp_path)
     code = sorted(str(path.relative_to(checkpoint / "code")) for path in (checkpoint / "code").rglob("*.*"))
     assert code == ["ds_config.json", "helpers/__init__.py", "helpers/net.py", "train.py"]
@@ -211,7 +211,7 @@ def test_a_converted_trial_comes_back_in_another_directory(tmp_path: Path, monke
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = ["-m", "trial_runtime.train", "const.yaml", "--test", "--run-dir", "run"]
     done = subprocess.run(
-        [forked_python(), *command], cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+        [forked_python(), *command], cwd=folder, env=environment, capture_output=True, text=True, timeout=200
     )
     assert done.returncode == 0, done.stderr
     checkpoint = checkpoint_in(folder / "run").rename(tmp_path / "checkpoint")

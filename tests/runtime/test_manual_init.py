@@ -68,7 +68,7 @@ def test_the_trial_starts_torch_distributed_itself(ranks: int, start: str, tmp_p
     (tmp_path / "const.yaml").write_text(CONFIG)
     command = [forked_python(), "-m", "trial_runtime.train", "const.yaml", "--run-dir", "run", "--slots", str(ranks)]
 
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200)
 
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]

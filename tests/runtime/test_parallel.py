@@ -439,7 +439,7 @@ def one_loads(folder: Path) -> None:
 
 
 def test_a_rank_that_loads_no_data_trains_and_validates(tmp_path: Path) -> None:
-    run_ranks(one_loads, tmp_path, timeout=50)
+    run_ranks(one_loads, tmp_path)
 
 
 def test_a_layout_comes_after_the_first_engine_and_once(tmp_path: Path) -> None:

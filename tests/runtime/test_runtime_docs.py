@@ -83,5 +83,5 @@ def test_every_public_name_has_a_docstring(holder: Any) -> None:
 
 
 def test_the_first_trial_trains_on_its_own(tmp_path: Path) -> None:
-    subprocess.run([forked_python(), str(write_first_trial(tmp_path))], check=True, cwd=tmp_path, timeout=120)
+    subprocess.run([forked_python(), str(write_first_trial(tmp_path))], check=True, cwd=tmp_path, timeout=200)
     assert (tmp_path / "run" / "metrics.jsonl").is_file()

@@ -9,7 +9,7 @@ from pathlib import Path
 def python(code: str) -> str:
     """What ``code`` prints in a fresh interpreter that has the alias installed."""
     code = "from trial_runtime.train import determined_alias\ndetermined_alias.install()\n" + textwrap.dedent(code)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -123,9 +123,9 @@ def test_spawned_children_have_it_too(tmp_path: Path) -> None:
         "    context = multiprocessing.get_context('spawn')\n"
         "    queue = context.Queue()\n"
         "    child = context.Process(target=work, args=(queue,))\n"
-        "    child.start(); print(queue.get(timeout=50)); child.join()\n"
+        "    child.start(); print(queue.get(timeout=200)); child.join()\n"
     )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=200)
 
     assert done.stdout == "('__mp_main__', 'trial_runtime', 'trial_runtime.errors')\n", done.stderr
 

@@ -30,7 +30,7 @@ def test_help_imports_no_torch(command: str) -> None:
         f"try: {command}(['--help'])\nexcept SystemExit as end: assert end.code == 0\n"
         f"assert not {{'torch', 'deepspeed'}} & sys.modules.keys()\n"
     )
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200)
 
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.startswith(f"usage: ds-{command} ")

@@ -160,11 +160,11 @@ def test_a_program_that_is_stopped_saves_and_resumes(slots: int, tmp_path: Path)
     longer = ("--config", "searcher.max_length.batches=400")
     with program.start(*longer) as process:
         metrics = tmp_path / "run" / "metrics.jsonl"
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 200
         while not (metrics.is_file() and metrics.stat().st_size) and time.monotonic() < deadline:
             time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
-        output, _ = process.communicate(timeout=100)
+        output, _ = process.communicate(timeout=200)
     assert process.returncode == 128 + signal.SIGTERM, output
     assert program.status() == "stopped"
     assert "continue with: ds-train c.yaml" in output

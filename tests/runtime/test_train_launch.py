@@ -91,7 +91,7 @@ class Experiment:
 
     def run(self, *options: str, command: tuple[str, ...] = ("-m", "trial_runtime.train")) -> tuple[int, str, str]:
         child = self.start(*options, command=command)
-        out, err = child.communicate(timeout=100)
+        out, err = child.communicate(timeout=200)
         return child.returncode, out, err
 
     def reports(self, run: str = "exp-1") -> list[Any]:
@@ -144,7 +144,7 @@ def test_under_torchrun_the_ranks_found_are_joined(nodes: int, tmp_path: Path) -
     )  # fmt: skip
 
     agents = [experiment.start(command=launcher) for _ in range(nodes)]
-    ends = [(agent.communicate(timeout=100)[1], agent.returncode) for agent in agents]
+    ends = [(agent.communicate(timeout=200)[1], agent.returncode) for agent in agents]
 
     assert [code for _, code in ends] == [0] * nodes, ends
     reports = experiment.reports()
@@ -163,7 +163,7 @@ def test_ranks_of_a_launcher_without_a_store_agree_too(tmp_path: Path) -> None:
     port = free_port()
 
     ranks = [experiment.start_rank(rank, port) for rank in range(2)]
-    ends = [(rank.communicate(timeout=100), rank.returncode) for rank in ranks]
+    ends = [(rank.communicate(timeout=200), rank.returncode) for rank in ranks]
 
     assert [code for _, code in ends] == [0, 0], ends
     assert ["2 of 2" in out for (out, _), _ in ends] == [True, True]
@@ -178,7 +178,7 @@ def test_a_port_that_is_taken_is_one_clear_error(tmp_path: Path) -> None:
         port = other.getsockname()[1]
 
         rank = experiment.start_rank(0, port)
-        _, err = rank.communicate(timeout=100)
+        _, err = rank.communicate(timeout=200)
 
     assert rank.returncode == 2
     assert f"rank 0: MASTER_ADDR=127.0.0.1 MASTER_PORT={port}: " in err
@@ -317,7 +317,7 @@ def test_a_signal_reaches_every_rank_once(slots: int, number: signal.Signals, tm
         assert "ready" in child.stdout.readline()
 
     child.send_signal(number)
-    out, err = child.communicate(timeout=100)
+    out, err = child.communicate(timeout=200)
 
     assert child.returncode == 128 + number, err
     assert out.count("left") == slots
@@ -351,9 +351,9 @@ def test_a_second_signal_ends_ranks_that_are_inside_a_long_call(slots: int, tmp_
         child.wait(2)
     second = time.monotonic()
     child.send_signal(signal.SIGTERM)
-    _, err = child.communicate(timeout=100)  # ends when no rank holds the pipe any more
+    _, err = child.communicate(timeout=200)  # ends when no rank holds the pipe any more
 
-    assert time.monotonic() - second < 10
+    assert time.monotonic() - second < 90  # the first signal alone leaves them 600 seconds
     assert child.returncode == 128 + signal.SIGTERM, err
     assert "stopped by SIGTERM" in err
 
@@ -368,7 +368,7 @@ def test_no_rank_outlives_a_killed_ds_train(slots: int, tmp_path: Path) -> None:
         assert "ready" in child.stdout.readline()
 
     child.kill()
-    out, _ = child.communicate(timeout=100)  # ends when no rank holds the pipe any more
+    out, _ = child.communicate(timeout=200)  # ends when no rank holds the pipe any more
 
     assert out.count("left") == slots
 
@@ -383,7 +383,7 @@ def test_a_second_run_in_a_used_directory_is_refused(tmp_path: Path) -> None:
         status = experiment.status()
     finally:
         child.terminate()
-        child.communicate(timeout=100)
+        child.communicate(timeout=200)
 
     assert code == 2
     assert f"the process {ready.split()[1]} is training there" in err

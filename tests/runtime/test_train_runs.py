@@ -109,7 +109,7 @@ def test_run_that_trains_is_not_pruned(capsys: pytest.CaptureFixture[str]) -> No
     ) as process:
         assert process.stdout is not None and process.stdout.readline()
         assert "nothing to remove" in run(capsys, "prune", "--yes")[1]
-        process.communicate("\n", timeout=20)
+        process.communicate("\n", timeout=200)
 
 
 @pytest.mark.parametrize(
@@ -130,5 +130,5 @@ def test_listing_runs_does_not_import_torch(runs: Path) -> None:
     code = (
         "import sys; from trial_runtime.train.cli import main; main(['runs', 'list']); sys.exit('torch' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=runs.parent, capture_output=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], cwd=runs.parent, capture_output=True, timeout=200)
     assert done.returncode == 0, done.stderr

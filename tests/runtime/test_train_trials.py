@@ -333,7 +333,7 @@ def test_newest_run_is_resumed(experiment: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_start_that_cannot_be_run_leaves_no_directory(experiment: Path) -> None:
     command = [forked_python(), "-m", "trial_runtime.train", "c.yaml", "--config", "entrypoint=model_def:Nothing"]
-    done = subprocess.run(command, cwd=experiment, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, cwd=experiment, capture_output=True, text=True, timeout=200)
     assert done.returncode == 2 and "has no 'Nothing'" in done.stderr
     assert not list((experiment / "runs").glob("*/"))
 
@@ -341,6 +341,6 @@ def test_start_that_cannot_be_run_leaves_no_directory(experiment: Path) -> None:
 def test_start_that_fails_does_not_offer_to_continue(experiment: Path) -> None:
     (experiment / "model_def.py").write_text(TRIAL.replace('context.get_hparam("lr")', "1 / 0"))
     command = [forked_python(), "-m", "trial_runtime.train", "c.yaml"]
-    done = subprocess.run(command, cwd=experiment, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, cwd=experiment, capture_output=True, text=True, timeout=200)
     assert done.returncode == 1
     assert "nothing was trained" in done.stderr and "continue with" not in done.stderr

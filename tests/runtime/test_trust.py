@@ -281,7 +281,7 @@ def test_the_commands_refuse_it_and_take_it_when_told_to(tmp_path: Path, monkeyp
     for more, code in (([], 2), (["--trust-checkpoint"], 0)):
         command = ["-m", "trial_runtime.train", "c.yaml", "--latest-checkpoint", str(checkpoint), *more]
         done = subprocess.run(
-            [forked_python(), *command], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+            [forked_python(), *command], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200
         )
         assert done.returncode == code, done.stderr
         assert ("repeat with --trust-checkpoint" in done.stderr) == (code == 2)

@@ -158,7 +158,7 @@ def test_killed_search_decides_the_same_when_started_again(project: Path) -> Non
         search = project / f"runs/line-{number}"
         command = [forked_python(), "-m", "trial_runtime.train", "c.yaml", "--slots", "1"]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as first:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 200
             while not (search / "trials/0001.log").exists() and time.monotonic() < deadline:
                 time.sleep(0.05)
             time.sleep(wait)
@@ -172,11 +172,11 @@ def test_stopped_search_names_the_command_that_continues_it(project: Path) -> No
     command = [forked_python(), "-m", "trial_runtime.train", "c.yaml", "--slots", "1"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as search:
         console = project / "runs/line-1/trials/0001.log"
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 200
         while not console.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
         search.send_signal(signal.SIGINT)
-        said = search.communicate(timeout=100)[1]
+        said = search.communicate(timeout=200)[1]
     assert search.returncode == 128 + signal.SIGINT, said
     assert "stopped by SIGINT; continue with: ds-train c.yaml --run-dir runs/line-1" in said
     assert json.loads((project / "runs/line-1/search.json").read_text())["status"] == "stopped"
@@ -225,12 +225,12 @@ def test_trials_end_with_the_search_that_was_killed(project: Path) -> None:
     command = [forked_python(), "-m", "trial_runtime.train", "c.yaml", "--slots", "1"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as search:
         console = project / "runs/line-1/trials/0001.log"
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 200
         while not (console.exists() and console.stat().st_size) and time.monotonic() < deadline:
             time.sleep(0.05)
         search.kill()
     claim = project / "runs/line-1/trials/0001.claim"
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 200
     while _is_held(claim) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not _is_held(claim)

@@ -37,7 +37,7 @@ def start(launcher: Launcher, folder: Path, source: str, *arguments: str, **vari
     return launcher.start(command, environment=environment, directory=folder, log=folder / "log")
 
 
-def ended(launcher: Launcher, process: Process, seconds: float = 60) -> int:
+def ended(launcher: Launcher, process: Process, seconds: float = 200) -> int:
     deadline = time.monotonic() + seconds
     while (code := process.poll()) is None:
         assert time.monotonic() < deadline, "still running"
@@ -59,7 +59,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def written(path: Path, seconds: float = 60) -> list[int]:
+def written(path: Path, seconds: float = 200) -> list[int]:
     """Return the numbers in the first line of a file, once it is there."""
     deadline = time.monotonic() + seconds
     while not (path.exists() and path.read_text().endswith("\n")):
@@ -68,7 +68,7 @@ def written(path: Path, seconds: float = 60) -> list[int]:
     return [int(word) for word in path.read_text().split()]
 
 
-def assert_all_end(pids: list[int], seconds: float = 20) -> None:
+def assert_all_end(pids: list[int], seconds: float = 200) -> None:
     deadline = time.monotonic() + seconds
     while alive := [pid for pid in pids if is_alive(pid)]:
         assert time.monotonic() < deadline, f"still running: {alive}"
@@ -136,7 +136,7 @@ def test_a_signal_reaches_the_child_alone(number: signal.Signals, server: ForkSe
         forked.wait(0.05)
     written(tmp_path / "pids")
     forked.send_signal(number)
-    assert forked.wait(60) == -number
+    assert forked.wait(200) == -number
 
 
 def test_a_childs_modules_are_imported_in_it_alone(server: ForkServer, tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_how_a_child_ended_is_reported(server: ForkServer, tmp_path: Path, sourc
 def test_the_end_of_a_child_is_noticed_at_once(server: ForkServer, tmp_path: Path) -> None:
     sleeping = start(server, tmp_path, "import time; time.sleep(600)")
     os.kill(sleeping.pid, signal.SIGKILL)
-    server.wait(60)
+    server.wait(200)
     assert sleeping.poll() == -signal.SIGKILL
 
 
@@ -265,7 +265,7 @@ def test_nothing_outlives_the_process_that_started_the_server(tmp_path: Path, nu
         pids = [*written(tmp_path / "server"), *written(tmp_path / "pids")]
         if number is not None:
             client.send_signal(number)
-        client.wait(60)
+        client.wait(200)
         assert_all_end(pids)
     finally:
         client.kill()

@@ -64,9 +64,7 @@ def watch(directory: Path, rank: int, size: int, timeout: float) -> None:
     """
     (directory / "log").mkdir(parents=True, exist_ok=True)
     _file(directory, rank).unlink(missing_ok=True)
-    main = threading.main_thread().ident
-    assert main is not None
-    threading.Thread(target=_watch, args=(directory, rank, size, timeout, main), name="hang-watch", daemon=True).start()
+    threading.Thread(target=_watch, args=(directory, rank, size, timeout), name="hang-watch", daemon=True).start()
 
 
 def leave(directory: Path, rank: int) -> None:
@@ -113,7 +111,18 @@ def place_of(frame: FrameType | None) -> tuple[str, bool]:
     return f"{innermost.f_code.co_name} ({Path(where.f_code.co_filename).name}:{where.f_lineno})", waits
 
 
-def _watch(directory: Path, rank: int, size: int, timeout: float, main: int) -> None:
+def is_runnable(native_id: int) -> bool:
+    """Return whether a thread has a processor or waits for one, as on a machine with more work than processors."""
+    with contextlib.suppress(OSError):
+        stat = Path(f"/proc/self/task/{native_id}/stat").read_text(encoding="utf-8", errors="replace")
+        return stat.rpartition(")")[2].split()[0] == "R" and not _uses_gpu()
+    return False
+
+
+def _watch(directory: Path, rank: int, size: int, timeout: float) -> None:
+    thread = threading.main_thread()
+    main, native = thread.ident, thread.native_id
+    assert main is not None and native is not None
     interval = max(0.1, timeout / _LOOKS)
     former, since, used = None, time.monotonic(), 0.0
     while True:
@@ -121,7 +130,7 @@ def _watch(directory: Path, rank: int, size: int, timeout: float, main: int) -> 
         frame = sys._current_frames().get(main)
         place, waits = place_of(frame)
         now, cpu = _fingerprint(frame), _processor_seconds(main)
-        computes = not waits and cpu - used > interval / 20
+        computes = not waits and (cpu - used > interval / 20 or is_runnable(native))
         if now != former or computes:
             former, since = now, time.monotonic()
         used = cpu
@@ -148,10 +157,12 @@ def _end(directory: Path, rank: int, timeout: float, positions: Sequence[Positio
 
 def _processor_seconds(thread: int) -> float:
     """Return the CPU time that a thread has used. With a GPU always 0: there the thread is busy while it waits."""
+    return 0.0 if _uses_gpu() else time.clock_gettime(time.pthread_getcpuclockid(thread))
+
+
+def _uses_gpu() -> bool:
     torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
-        return 0.0
-    return time.clock_gettime(time.pthread_getcpuclockid(thread))
+    return torch is not None and torch.cuda.is_initialized()
 
 
 def _fingerprint(frame: FrameType | None) -> tuple[tuple[int, int], ...]:
