@@ -15,6 +15,7 @@ import functools
 import json
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -85,6 +86,8 @@ class RunInfo:
         save_trial_latest: how many of the latest checkpoints it keeps then; None keeps all.
         aggregation_frequency: ``optimizations.aggregation_frequency``, for a PyTorchTrial.
         average_aggregated_gradients: ``optimizations.average_aggregated_gradients``, for a PyTorchTrial.
+        name: the experiment's name; a tracker's project.
+        log_with: the experiment trackers that metrics are sent to.
         launch_layer: the launch layer that the entrypoint named, or ``"torch_distributed"``. ``"horovod"`` did not
             broadcast buffers in the forward pass, the others did.
     """
@@ -99,6 +102,8 @@ class RunInfo:
     save_trial_latest: int | None = None
     aggregation_frequency: int = 1
     average_aggregated_gradients: bool = True
+    name: str = ""
+    log_with: Sequence[str] = ()
     launch_layer: str = "torch_distributed"
 
     @property

@@ -121,11 +121,16 @@ class Context:
         """Begin to listen for requests to stop."""
         self.preempt.start()
 
-    def close(self) -> None:
-        """Stop listening, close files, and release the ranks' groups."""
-        for name in ("preempt", "train"):
-            if (part := self.__dict__.get(name)) is not None:
-                part.close()
+    def close(self, succeeded: bool = True) -> None:
+        """Stop listening, close files, and release the ranks' groups.
+
+        Args:
+            succeeded: whether the program ended without an error.
+        """
+        if "preempt" in self.__dict__:
+            self.preempt.close()
+        if "train" in self.__dict__:
+            self.train.close(succeeded)
         self.distributed.close()
 
     def __enter__(self) -> Context:
@@ -136,7 +141,7 @@ class Context:
         if isinstance(error, InvalidHP):
             logger.info(f"InvalidHP ends the run: {error.msg}")
             self.train.report_early_exit(EarlyExitReason.INVALID_HP)
-        self.close()
+        self.close(succeeded=error is None)
         if isinstance(error, InvalidHP):
             raise SystemExit(0) from error
 

@@ -15,6 +15,7 @@ from trial_runtime.core._distributed import DistributedContext
 
 if TYPE_CHECKING:
     from trial_runtime.pytorch._loop.settings import RunSettings
+    from trial_runtime.pytorch._reporting.trackers import TrackerSink
 
 logger = logging.getLogger("trial_runtime.core")
 
@@ -55,6 +56,7 @@ class TrainContext:
         self._tensorboard_mode = TensorboardMode(tensorboard_mode)
         self._file: Any = None
         self._tensorboard: Any = None
+        self._trackers: list[TrackerSink] = []
         self._names: dict[tuple[str, int], set[str]] = {}
         self._facts: dict[str, Any] = {}
         self._percent = -1
@@ -160,14 +162,31 @@ class TrainContext:
         if path is None:
             return
         if self._file is None:
-            from trial_runtime.pytorch._reporting.sinks import MetricsFile
-
-            self._file = MetricsFile(path)
+            self._open(path)
         self._file.write(
             group, steps_completed, kept, **({} if batch_metrics is None else {"batch_metrics": batch_metrics})
         )
+        self._send_to_trackers(group, steps_completed, kept)
         if self._tensorboard_mode is TensorboardMode.AUTO and group in ("training", "validation"):
             self._write_to_tensorboard(group, steps_completed, kept, batch_metrics or [])
+
+    def _open(self, path: Path) -> None:
+        from trial_runtime.pytorch._reporting.sinks import MetricsFile
+        from trial_runtime.pytorch._reporting.trackers import make_trackers
+
+        self._file = MetricsFile(path)
+        self._trackers = make_trackers(self._settings) if self._distributed.rank == 0 else []
+        for tracker in self._trackers:
+            tracker.start()
+
+    def _send_to_trackers(self, group: str, steps_completed: int, metrics: dict[str, Any]) -> None:
+        for tracker in self._trackers:
+            if group == "validation":
+                tracker.on_validation_metrics(steps_completed, metrics)
+            else:
+                prefix = "" if group == "training" else f"{group}_"
+                named = {f"{prefix}{name}": value for name, value in metrics.items()}
+                tracker.on_training_metrics(steps_completed, named, [])
 
     def _write_to_tensorboard(
         self, group: str, steps_completed: int, metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]
@@ -209,8 +228,15 @@ class TrainContext:
         directory.mkdir(parents=True, exist_ok=True)
         write_whole(directory / TRIAL_FILE, json.dumps(self._facts, indent=2) + "\n")
 
-    def close(self) -> None:
-        """Close the files."""
+    def close(self, succeeded: bool = True) -> None:
+        """Close the files, and the run in trackers.
+
+        Args:
+            succeeded: whether the program ended without an error.
+        """
+        for tracker in self._trackers:
+            tracker.finish(succeeded)
+        self._trackers = []
         if self._tensorboard is not None:
             self._tensorboard.writer.close()
         self._tensorboard = self._file = None

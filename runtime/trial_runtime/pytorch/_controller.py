@@ -19,6 +19,7 @@ from trial_runtime.pytorch._reporting.divergence import DivergenceSink
 from trial_runtime.pytorch._reporting.early_stopping import EarlyStoppingSink
 from trial_runtime.pytorch._reporting.progress_bar import ProgressBar, find_bar_terminal
 from trial_runtime.pytorch._reporting.sinks import JsonLinesSink, LoggingSink, MetricsSink, TensorBoardSink
+from trial_runtime.pytorch._reporting.trackers import make_trackers, tracking
 from trial_runtime.pytorch._train_units import Batch, TrainUnit
 
 
@@ -77,6 +78,7 @@ class TrialController:
         self._bar = None if terminal is None else ProgressBar(self._throughput, terminal)
         stop_on_nan = bool(settings.info and settings.info.run.fit.stop_on_nan)
         self._divergence = DivergenceSink(self._throughput, self._request_stop if stop_on_nan else None)
+        self._trackers = make_trackers(settings) if self.context.distributed.rank == 0 else []
         checkpointer = RunCheckpointer(self._strategy, store, policy, self._sinks(policy))
         self._loop = TrainingLoop(self._strategy, plan, checkpointer, self._throughput)
 
@@ -93,9 +95,10 @@ class TrialController:
 
     def run(self) -> None:
         """Train until the length is reached, or a stop is requested."""
-        with self._bar.shown() if self._bar is not None else contextlib.nullcontext():
-            self._loop.run()
-        self._divergence.finish()
+        with tracking(self._trackers):
+            with self._bar.shown() if self._bar is not None else contextlib.nullcontext():
+                self._loop.run()
+            self._divergence.finish()
 
     def _request_stop(self) -> None:
         self.context.set_stop_requested(True)
@@ -109,7 +112,7 @@ class TrialController:
         context = self.context
         if context.distributed.rank != 0:
             return []
-        sinks: list[MetricsSink] = [*context._sinks, LoggingSink(self._throughput), self._divergence]
+        sinks: list[MetricsSink] = [*context._sinks, LoggingSink(self._throughput), self._divergence, *self._trackers]
         info, path = context._settings.info, context._settings.metrics_path
         if info is not None and (patience := info.run.fit.early_stopping) and policy.metric is not None:
             stop = self._request_stop

@@ -113,6 +113,12 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help="end after N validations in a row without a better searcher.metric (in the config: early_stopping: N)",
     )
+    made.add_argument(
+        "--log-with",
+        metavar="NAMES",
+        help="send metrics to experiment trackers, with commas between them: trackio, mlflow, wandb (in the config: "
+        "log_with); TensorBoard files are always written",
+    )
     made.add_argument("--dry-run", action="store_true", help="check the config and show the plan; run nothing")
     made.add_argument(
         "--check",

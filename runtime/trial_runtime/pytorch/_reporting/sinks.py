@@ -153,19 +153,29 @@ class TensorBoardSink:
         self.writer.flush()
 
     def on_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:
-        named = {
-            name if name.startswith("val") else f"val_{name}": metrics[name] for name in metrics if name not in _COUNTS
-        }
-        self._write(steps_completed, named)
+        self._write(steps_completed, validation_scalars(metrics))
         self.writer.flush()
 
     def _write(self, step: int, metrics: dict[str, Any]) -> None:
-        """Write those metrics that are one number each."""
-        for name, value in metrics.items():
-            if isinstance(value, np.ndarray | np.generic) and value.size == 1:
-                value = value.item()
-            if isinstance(value, float | int):
-                self.writer.add_scalar(f"Determined/{name}", float(value), step)
+        for name, value in scalars(metrics).items():
+            self.writer.add_scalar(f"Determined/{name}", value, step)
+
+
+def scalars(metrics: dict[str, Any]) -> dict[str, float]:
+    """Return those metrics that are one number each."""
+    found = {}
+    for name, value in metrics.items():
+        if isinstance(value, np.ndarray | np.generic) and value.size == 1:
+            value = value.item()
+        if isinstance(value, float | int):
+            found[name] = float(value)
+    return found
+
+
+def validation_scalars(metrics: dict[str, Any]) -> dict[str, float]:
+    """Return the scalars of a validation under Determined's names, with the prefix ``val_``."""
+    found = scalars({name: value for name, value in metrics.items() if name not in _COUNTS})
+    return {name if name.startswith("val") else f"val_{name}": value for name, value in found.items()}
 
 
 _COUNTS = {"batches", "epochs"}  # the steps show them

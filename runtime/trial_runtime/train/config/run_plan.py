@@ -15,6 +15,7 @@ from trial_runtime._redaction import SECRETS_VARIABLE, masked, secrets_of
 from trial_runtime._storage.urls import CheckpointStorage, read_storage, section_of
 from trial_runtime.train.config import entrypoint, hparams, unsupported_fields
 from trial_runtime.train.config.errors import ConfigError, Problems, Section, as_integer, did_you_mean
+from trial_runtime.train.config.trackers import read_trackers
 from trial_runtime.train.search.assignment import Assignment
 
 MAX_SEED = 2**31 - 1
@@ -61,6 +62,7 @@ class RunPlan:
         storage: where checkpoints go; None: into the run directory.
         environment: variables for the ranks.
         secrets: what is masked in ``document``, of the fields that a trial reads.
+        log_with: experiment trackers that metrics are sent to.
         notices: ``(field, what happens to it)`` for each field that is not acted on.
         assignment: the trial of a search that this is; None: a single run.
     """
@@ -82,6 +84,7 @@ class RunPlan:
     environment: dict[str, str]
     secrets: list[list[Any]]
     debug: bool
+    log_with: tuple[str, ...]
     notices: list[tuple[str, str]]
     assignment: Assignment | None = None
 
@@ -181,6 +184,7 @@ def make_plan(
         environment=_environment(root.section("environment"), accelerator),
         secrets=secrets_of(document),
         debug=root.boolean("debug", False),
+        log_with=read_trackers(root),
         notices=[] if assignment is not None else list(unsupported_fields.notices(document)),
         assignment=assignment,
     )

@@ -47,6 +47,8 @@ def changed_document(options: argparse.Namespace) -> dict[str, Any]:
         assign(document, "reproducibility.experiment_seed", options.seed)
     if options.stop_after_no_better is not None:
         assign(document, "early_stopping", options.stop_after_no_better)
+    if options.log_with is not None:
+        assign(document, "log_with", options.log_with)
     return document
 
 

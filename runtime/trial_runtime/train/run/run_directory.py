@@ -2,7 +2,7 @@
 
 runs/mnist-3/
     .gitignore          the run ignores itself in git
-    run.json            id, number, seed, status (running | completed | failed | stopped)
+    run.json            id, number, seed, status (running | completed | failed | stopped), ids in trackers
     config.yaml         the experiment config as it was given
     cluster_info.json   the run's description for its ranks: get_cluster_info()
     lock                held by rank 0 while it runs
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
-import json
 import os
 import re
 import secrets
@@ -26,7 +25,7 @@ from typing import IO
 
 from trial_runtime._cluster_info import ClusterInfo, RunInfo, TrialInfo, newest_checkpoint
 from trial_runtime._redaction import masked_hparams
-from trial_runtime._whole_file import write_whole
+from trial_runtime._run_record import RUN_FILE, read_record, update_record
 from trial_runtime.train.config.errors import ConfigError
 from trial_runtime.train.config.run_plan import RunPlan
 
@@ -35,8 +34,6 @@ SUPERVISED_SEARCH = "DS_TRAIN_SUPERVISED_SEARCH"
 """Environment variable with the process id of the ``ds-train`` of a search that started one for a trial."""
 SUPERVISED = "DS_TRAIN_SUPERVISED"
 """Environment variable with the process id of the ``ds-train`` that started a rank and watches it."""
-
-_RECORD = "run.json"
 
 
 @dataclasses.dataclass
@@ -60,10 +57,7 @@ class RunDirectory:
     def record(self, status: str, reason: str | None = None) -> None:
         """Change the status, with the reason of an unusual end, and write the record, whole or not at all."""
         self.status = status
-        fields: dict[str, object] = {"id": self.id, "number": self.number, "seed": self.seed, "status": self.status}
-        if reason is not None:
-            fields["reason"] = reason
-        write_whole(self.path / _RECORD, json.dumps(fields, indent=2) + "\n")
+        update_record(self.path, id=self.id, number=self.number, seed=self.seed, status=self.status, reason=reason)
 
 
 def open_run(directory: Path | None, name: str, seed: int | None) -> tuple[RunDirectory, bool]:
@@ -80,7 +74,7 @@ def open_run(directory: Path | None, name: str, seed: int | None) -> tuple[RunDi
     Raises:
         ConfigError: ``directory`` holds something else than a run, or cannot be made.
     """
-    if directory is not None and (directory / _RECORD).is_file():
+    if directory is not None and (directory / RUN_FILE).is_file():
         return _read(directory.resolve()), True
     path, number = make_directory(directory, name)
     run = RunDirectory(path, secrets.token_hex(4), number, secrets.randbelow(2**31) if seed is None else seed)
@@ -108,7 +102,7 @@ def make_directory(directory: Path | None, name: str) -> tuple[Path, int]:
             directory.mkdir(parents=True, exist_ok=True)
             path, number = directory.resolve(), 1
             if any(path.iterdir()):
-                raise ConfigError(f"--run-dir {directory}: is not empty and not a run directory (it has no {_RECORD})")
+                raise ConfigError(f"--run-dir {directory}: is not empty and not a run directory (it has no {RUN_FILE})")
     except OSError as error:
         raise ConfigError(
             f"{error.filename}: cannot make the run directory: {error.strerror}; use --run-dir"
@@ -150,6 +144,8 @@ def describe(plan: RunPlan, run: RunDirectory, given_checkpoint: str | None) -> 
             save_trial_latest=None if assigned else plan.storage.save_trial_latest,
             aggregation_frequency=plan.aggregation_frequency,
             average_aggregated_gradients=plan.average_aggregated_gradients,
+            name=plan.name,
+            log_with=plan.log_with,
             launch_layer=plan.entrypoint.layer,
         ),
         slot_ids=list(range(plan.slots)),
@@ -201,7 +197,7 @@ def newest_directory(name: str) -> Path | None:
     found = (
         (int(match[1]), path) for path in DEFAULT_BASE.glob("*") if (match := pattern.fullmatch(path.name)) is not None
     )
-    sound = [(n, path) for n, path in found if (path / _RECORD).is_file() or (path / "search.json").is_file()]
+    sound = [(n, path) for n, path in found if (path / RUN_FILE).is_file() or (path / "search.json").is_file()]
     return max(sound)[1] if sound else None
 
 
@@ -232,7 +228,7 @@ def _ignore_in_git(folder: Path) -> None:
 
 def _read(path: Path) -> RunDirectory:
     try:
-        fields = json.loads((path / _RECORD).read_text(encoding="utf-8"))
+        fields = read_record(path)
         return RunDirectory(path, str(fields["id"]), int(fields["number"]), int(fields["seed"]), str(fields["status"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{path / _RECORD}: cannot be read ({error!r}); use another --run-dir") from error
+        raise ConfigError(f"{path / RUN_FILE}: cannot be read ({error!r}); use another --run-dir") from error

@@ -203,8 +203,9 @@ class SearchCommand:
         changes = list(self._options.settings)
         if "max_restarts" not in self._document:
             changes.append(f"max_restarts={_DEFAULT_RESTARTS}")
-        if "early_stopping" in self._document:
-            changes.append(f"early_stopping={self._document['early_stopping']}")
+        for name in ("early_stopping", "log_with"):
+            if name in self._document:
+                changes.append(f"{name}={json.dumps(self._document[name])}")
         command = ds_train_command(str(self._options.config.resolve()), str(self._context), changes)
         if self._options.stop_on_nan:
             command.append("--stop-on-nan")
