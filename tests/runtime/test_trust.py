@@ -22,7 +22,7 @@ from trial_runtime import export, pytorch
 from trial_runtime._cluster_info import TRUST_VARIABLE
 from trial_runtime.errors import InvalidCheckpointException, UntrustedCheckpointError
 from trial_runtime.pytorch import deepspeed as det_ds
-from trial_runtime.pytorch._checkpoints import signature
+from trial_runtime.pytorch._checkpoints import restricted_load, signature
 from trial_runtime.pytorch._data import worker_rng
 
 
@@ -269,6 +269,32 @@ def test_without_a_place_for_the_key_checkpoints_are_plain_data(
 
 TRIAL = "import test_trust\nclass Trial(test_trust.WithMemory):\n    pass\n"
 CONFIG = "{name: trust, entrypoint: 'model_def:Trial', searcher: {max_length: 2, metric: validation_loss}}\n"
+
+
+class _ByName:
+    """Pickles as Python before 3.11.4 pickles a member of an enumeration."""
+
+    def __init__(self, kind: type, name: str) -> None:
+        self._kind, self._name = kind, name
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[type, str]]:
+        return getattr, (self._kind, self._name)
+
+
+def test_members_of_enumerations_are_data_under_any_python(tmp_path: Path) -> None:
+    from deepspeed.runtime.zero.config import ZeroStageEnum
+
+    torch.save({"stage": _ByName(ZeroStageEnum, "weights")}, tmp_path / "a.pt")
+    assert restricted_load.read(tmp_path / "a.pt") == {"stage": ZeroStageEnum.weights}
+
+
+@pytest.mark.parametrize("name", ["__init_subclass__", "mro", "_member_map_"])
+def test_nothing_else_is_reached_by_name(name: str, tmp_path: Path) -> None:
+    from deepspeed.runtime.zero.config import ZeroStageEnum
+
+    torch.save(_ByName(ZeroStageEnum, name), tmp_path / "a.pt")
+    with pytest.raises(UntrustedCheckpointError, match="it holds getattr"):
+        restricted_load.read(tmp_path / "a.pt")
 
 
 def test_the_commands_refuse_it_and_take_it_when_told_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from checkpoints that this user's runs wrote and signed, or that the user trusts
 from __future__ import annotations
 
 import contextlib
+import enum
 import importlib
 import io
 import os
@@ -206,7 +207,16 @@ def _allowed() -> list[Any]:
     """Return classes and functions that hold or rebuild data, and do nothing else."""
     arrays = [(value, f"{module}.{name}") for (module, name), value in _ARRAYS.items()]
     dtypes = {type(np.dtype(code)) for code in np.typecodes["All"]}
-    return [*arrays, np.ndarray, np.dtype, *dtypes, *_of_deepspeed()]
+    # Python before 3.11.4 pickles a member of an enumeration as getattr(class, name).
+    return [*arrays, (_enum_member, "builtins.getattr"), np.ndarray, np.dtype, *dtypes, *_of_deepspeed()]
+
+
+def _enum_member(kind: Any, name: Any) -> enum.Enum:
+    """Return a member of an enumeration; nothing else that ``getattr`` could reach."""
+    if not (isinstance(kind, enum.EnumMeta) and name in kind.__members__):
+        raise pickle.UnpicklingError("GLOBAL getattr of something else than an enumeration")
+    member: enum.Enum = kind.__members__[name]
+    return member
 
 
 def _of_deepspeed() -> list[Any]:
