@@ -127,12 +127,16 @@ def test_search_ends_with_the_best_trial_and_how_to_go_on(project: Path, capfd: 
     assert main(["c.yaml", "--slots", "1"]) == 0
     said = capfd.readouterr().err
     assert "async_halving (promotion): 3 trials, up to 8 batches each, judged by validation_loss" in said
-    assert "best: trial" in said and "ds-train runs/line-1/config.yaml" in said
+    assert "best: trial" in said and "train it from the start: ds-train runs/line-1/config.yaml" in said
+    assert " --latest-checkpoint runs/line-1/trials/000" in said and said.endswith("max_length.batches=16\n")
     search = project / "runs/line-1"
     assert (search / "table.csv").read_text().startswith("trial,validation_loss,batches,seed,global_batch_size,lr\n")
     assert json.loads((search / "search.json").read_text())["status"] == "completed"
     assert [validations(search / f"trials/000{trial}")[0]["batches"] for trial in (1, 2, 3)] == [4, 4, 4]
     assert max(validations(search / f"trials/000{trial}")[-1]["batches"] for trial in (1, 2, 3)) == 8
+    assert "8 batches</text>" in (search / "search.html").read_text()
+    if find_spec("optuna") is not None:
+        assert (search / "optuna.log").read_text().count('"state":1,"values"') == 1  # complete
 
 
 def test_search_over_a_time_metric_stops_trials_while_they_run(

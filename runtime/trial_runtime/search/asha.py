@@ -8,6 +8,7 @@ reports so far.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from trial_runtime.search.brackets import Bracket
@@ -76,6 +77,12 @@ class Asha(Schedule):
         reported, total = len(self.rungs[0].entries), self._bracket.max_trials
         most = reported / (1.2 * total)
         return max(most, (closed - self._invalid) / total) if reported == total else most
+
+    def rung_reports(self) -> Iterator[tuple[int, int, float]]:
+        """Yield each report as (trial, the rung's length, metric)."""
+        for rung in self.rungs:
+            for entry in rung.entries:
+                yield entry.trial, rung.length, entry.metric
 
     def _create(self, orders: Orders) -> None:
         trial = orders.create()

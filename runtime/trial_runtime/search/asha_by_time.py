@@ -7,6 +7,7 @@ one that reaches a rung and is not among the best so far is stopped.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from trial_runtime.search.brackets import Bracket
@@ -79,6 +80,12 @@ class AshaByTime(Schedule):
         reported, total = len(self.rungs[0].entries), self._bracket.max_trials
         most = reported / (1.2 * total)
         return max(most, (closed - self._invalid) / total) if reported == total else most
+
+    def rung_reports(self) -> Iterator[tuple[int, int, float]]:
+        """Yield each report as (trial, the rung's length, metric)."""
+        for rung in self.rungs:
+            for metric, trial in rung.entries:
+                yield trial, rung.length, metric
 
     def _create(self, orders: Orders) -> None:
         self.rung_of[orders.create()] = 0

@@ -6,6 +6,7 @@ All trials of the lowest rung are created at once; how many go on from each rung
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from trial_runtime.search.events import Event, ExitedEarly, Validated
@@ -75,6 +76,12 @@ class SyncHalving(Schedule):
         """Return how much is done, 0 to 1."""
         total = sum(rung.starts * rung.length for rung in self._rungs)
         return sum(len(rung.entries) * rung.length for rung in self._rungs) / total
+
+    def rung_reports(self) -> Iterator[tuple[int, int, float]]:
+        """Yield each report as (trial, the rung's length, metric)."""
+        for rung in self._rungs:
+            for metric, trial in rung.entries:
+                yield trial, rung.length, metric
 
     def _report(self, trial: int, metric: float, orders: Orders) -> None:
         index = self._rung_of[trial]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from trial_runtime.search.events import Action, Close, Create, Event, Train
@@ -55,6 +56,10 @@ class Schedule(ABC):
     @abstractmethod
     def progress(self, closed: int) -> float:
         """Return how much is done, 0 to 1, when ``closed`` trials are closed."""
+
+    def rung_reports(self) -> Iterator[tuple[int, int, float]]:
+        """Yield each report at a rung as (trial, the rung's length, metric); nothing where there are no rungs."""
+        yield from ()
 
 
 def comparable(metric: float) -> float:

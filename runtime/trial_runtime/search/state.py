@@ -9,7 +9,7 @@ from typing import Any
 
 from trial_runtime.search.config import Search
 from trial_runtime.search.events import Action, Closed, Created, Event, ExitedEarly, Reason, Shutdown, Validated
-from trial_runtime.search.schedule import Orders, Schedule, comparable
+from trial_runtime.search.schedule import WORST, Orders, Schedule, comparable
 
 
 class SearchState:
@@ -64,6 +64,14 @@ class SearchState:
     def progress(self) -> float:
         """Return how much of the search is done, 0 to 1."""
         return 1.0 if self.is_over else self.schedule.progress(len(self.closed))
+
+    def rung_reports(self) -> dict[int, dict[int, float]]:
+        """Return the metric of each trial at each rung that it reached, by the rung's length."""
+        found: dict[int, dict[int, float]] = {}
+        for trial, length, metric in sorted(self.schedule.rung_reports()):
+            if metric < WORST:  # of a trial that failed, or reported NaN
+                found.setdefault(trial, {})[length] = self._sign * metric
+        return found
 
     def digest(self) -> str:
         """Return a hash of the whole state, the same in each process that took the same events."""

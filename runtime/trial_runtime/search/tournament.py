@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from trial_runtime.search.events import Closed, Create, Event
 from trial_runtime.search.schedule import Orders, Schedule
@@ -31,6 +31,11 @@ class Tournament(Schedule):
         """Return the mean of the brackets' progress, 0 to 1."""
         parts = [bracket.progress(closed) for bracket, closed in zip(self.brackets, self._closed, strict=True)]
         return sum(parts) / len(parts)
+
+    def rung_reports(self) -> Iterator[tuple[int, int, float]]:
+        """Yield each report of all brackets as (trial, the rung's length, metric)."""
+        for bracket in self.brackets:
+            yield from bracket.rung_reports()
 
     def _run(self, index: int, step: Callable[[Orders], None], orders: Orders) -> None:
         known = len(orders.actions)

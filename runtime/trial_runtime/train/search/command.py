@@ -36,6 +36,7 @@ from trial_runtime.train.search.places import Places, places_of_machine
 from trial_runtime.train.search.result import print_result
 from trial_runtime.train.search.retention import remove_superseded_of_trials
 from trial_runtime.train.search.runner import Runner, ds_train_command
+from trial_runtime.train.search.views import Views
 
 _MAX_SEED = 2**32 - 1
 _POLL_SECONDS = 0.1
@@ -107,8 +108,9 @@ class SearchCommand:
         directory, record = self._open()
         self._report(f"run directory {relative_path(directory.path)}, seed {record.seed}; {places}")
         runner = self._runner(directory, places)
-        with _signals() as received:
-            status = self._loop(directory, record, runner, received)
+        views = Views(directory, self._search, self._metric, self._hyperparameters, self._report)
+        with _signals() as received, views:
+            status = self._loop(directory, record, runner, views, received)
         if received:
             self._report(
                 f"stopped by {signal.Signals(received[0]).name}; continue with: {self._continue_command(directory)}"
@@ -121,7 +123,9 @@ class SearchCommand:
     def _metric(self) -> str:
         return str(self._plan.searcher_metric)
 
-    def _loop(self, directory: SearchDirectory, record: SearchRecord, runner: Runner, received: list[int]) -> str:
+    def _loop(
+        self, directory: SearchDirectory, record: SearchRecord, runner: Runner, views: Views, received: list[int]
+    ) -> str:
         leader, lock, signalled = None, None, 0
         try:
             while True:
@@ -140,8 +144,11 @@ class SearchCommand:
                 if status not in (None, "running", "stopped"):
                     record.status = str(status)
                     break
+                if leader is not None:
+                    views.update(leader)
                 time.sleep(_POLL_SECONDS)
             if leader is not None:
+                views.update(leader, at_once=True)
                 if not received:
                     trials = [directory.run_directory(trial) for trial in range(1, leader.ledger.state.created + 1)]
                     remove_superseded_of_trials(trials, self._plan.storage)

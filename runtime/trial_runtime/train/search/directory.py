@@ -116,6 +116,18 @@ class SearchDirectory:
         """Return the lock of a trial, held until closed or until its process ends; None while another has it."""
         return try_lock(self.trials / f"{trial:04d}.claim")
 
+    def is_claimed(self, trial: int) -> bool:
+        """Return whether some machine runs a trial."""
+        path = self.trials / f"{trial:04d}.claim"
+        if not path.is_file():
+            return False
+        # Shared: of several that look at the same time none sees another.
+        held = try_lock(path, fcntl.LOCK_SH)
+        if held is None:
+            return True
+        held.close()
+        return False
+
     def is_training(self, trial: int) -> bool:
         """Return whether a rank holds the run directory of a trial."""
         if not self.run_directory(trial).is_dir():
@@ -130,11 +142,11 @@ class SearchDirectory:
         return self.trials / f"{trial:04d}.outcome"
 
 
-def try_lock(path: Path) -> IO[str] | None:
+def try_lock(path: Path, kind: int = fcntl.LOCK_EX) -> IO[str] | None:
     """Return the file, locked until it is closed or all processes that hold it ended; None while another has it."""
     held = path.open("a+", encoding="utf-8")
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(held, kind | fcntl.LOCK_NB)
     except OSError:
         held.close()
         return None

@@ -75,6 +75,11 @@ class Leader:
         for action in self.ledger.actions:
             self._carry_out(action)
 
+    @property
+    def assignments(self) -> list[Assignment]:
+        """Return the assignments of all trials, by number."""
+        return [assignment for _, assignment in sorted(self._assignments.items())]
+
     def step(self) -> list[Assignment]:
         """Take what happened since the last step, and return the assignments of the trials that are not closed."""
         while events := list(self._events()):
@@ -85,7 +90,7 @@ class Leader:
                 for action in actions:
                     self._carry_out(action)
         closed = self.ledger.state.closed
-        return [assignment for trial, assignment in sorted(self._assignments.items()) if trial not in closed]
+        return [assignment for assignment in self.assignments if assignment.trial not in closed]
 
     def _note(self, event: Event) -> None:
         match event:

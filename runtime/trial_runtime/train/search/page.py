@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -26,12 +26,23 @@ polyline { fill: none; stroke-width: 1.2; }
 """
 
 
-def render(found: Sequence[TrialResult], search: Search, metric: str) -> str:
-    """Return the page."""
-    return document(f"search: {metric}", _STYLE, _body(list(found), search, metric))
+def render(
+    found: Sequence[TrialResult], search: Search, metric: str, rung_reports: Mapping[int, Mapping[int, float]]
+) -> str:
+    """Return the page.
+
+    Args:
+        found: all trials.
+        search: the method.
+        metric: the searcher's metric.
+        rung_reports: for each trial the metric at the rungs that it reached, by their lengths.
+    """
+    return document(f"search: {metric}", _STYLE, _body(list(found), search, metric, rung_reports))
 
 
-def _body(found: list[TrialResult], search: Search, metric: str) -> Iterator[str]:
+def _body(
+    found: list[TrialResult], search: Search, metric: str, rung_reports: Mapping[int, Mapping[int, float]]
+) -> Iterator[str]:
     best = best_of(found, search, metric)
     kind = f" ({search.generation})" if search.generation else ""
     yield f"<h1>{escape(search.name)}{kind}: {len(found)} trials by {code(metric)}</h1>"
@@ -45,6 +56,16 @@ def _body(found: list[TrialResult], search: Search, metric: str) -> Iterator[str
         (f"trial {each.assignment.trial}", "best" if each is best else "other", each.points(metric)) for each in ordered
     ]
     yield f'<div class="chart"><h2>{code(metric)} at each validation</h2>{curves(lines)}</div>'
+    lengths = sorted({length for reports in rung_reports.values() for length in reports})
+    if len(lengths) > 1:
+        rungs = {f"{length} {search.unit}": length for length in lengths}
+        reached = [
+            ({"trial": trial, **{name: reports.get(length) for name, length in rungs.items()}}, each is best)
+            for each in ordered
+            if (reports := rung_reports.get(trial := each.assignment.trial))
+        ]
+        drawn = _parallel(list(rungs), reached, one_scale=True)
+        yield f'<div class="chart"><h2>{code(metric)} at each rung</h2>{drawn}</div>'
     names = differing(found)
     if names:
         rows = [(each.row(metric), each is best) for each in ordered]
@@ -56,10 +77,22 @@ def _body(found: list[TrialResult], search: Search, metric: str) -> Iterator[str
     yield table([code(name) for name in columns], [[_shown(row.get(name)) for name in columns] for row in cells])
 
 
-def _parallel(names: Sequence[str], rows: Sequence[tuple[dict[str, Any], bool]]) -> str:
-    """Return parallel coordinates: one axis a name, one line a trial; values that are no numbers are spread evenly."""
+def _parallel(names: Sequence[str], rows: Sequence[tuple[Mapping[str, Any], bool]], *, one_scale: bool = False) -> str:
+    """Return parallel coordinates: one axis a name, one line a trial; values that are no numbers are spread evenly.
+
+    Args:
+        names: of the axes.
+        rows: for each trial its values by name, and whether it is the best.
+        one_scale: all axes have the same ends.
+    """
     gap = (_WIDTH - 2 * _EDGE) / max(len(names) - 1, 1)
-    heights = {name: _places([row.get(name) for row, _ in rows]) for name in names}
+    columns = {name: [row.get(name) for row, _ in rows] for name in names}
+    if one_scale:
+        places, top, foot = _places([value for column in columns.values() for value in column])
+        count = len(rows)
+        heights = {name: (places[i * count : (i + 1) * count], top, foot) for i, name in enumerate(names)}
+    else:
+        heights = {name: _places(column) for name, column in columns.items()}
     parts = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">']
     for index, name in enumerate(names):
         across = _EDGE + index * gap
@@ -70,12 +103,15 @@ def _parallel(names: Sequence[str], rows: Sequence[tuple[dict[str, Any], bool]])
             parts.append(f'<text class="tick" x="{across:.1f}" y="{edge}" text-anchor="{anchor}">{escape(text)}</text>')
     for number, (row, is_best) in enumerate(rows):
         points = [
-            f"{_EDGE + index * gap:.1f},{place:.1f}"
+            (f"{_EDGE + index * gap:.1f}", f"{place:.1f}")
             for index, name in enumerate(names)
             if (place := heights[name][0][number]) is not None
         ]
-        kind = "best" if is_best else "other"
-        parts.append(f'<polyline class="{kind}" points="{" ".join(points)}"><title>{row["trial"]}</title></polyline>')
+        kind, title = "best" if is_best else "other", f"<title>trial {row['trial']}</title>"
+        path = " ".join(map(",".join, points))
+        parts.append(f'<polyline class="{kind}" points="{path}">{title}</polyline>')
+        if one_scale:
+            parts.extend(f'<circle class="{kind}" cx="{x}" cy="{y}" r="3">{title}</circle>' for x, y in points)
     return "".join([*parts, "</svg>"])
 
 

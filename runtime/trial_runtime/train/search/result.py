@@ -12,15 +12,17 @@ from typing import Any
 from trial_runtime._cluster_info import newest_of_run
 from trial_runtime._run_metrics import Report, read_reports
 from trial_runtime.search.config import Search
+from trial_runtime.search.state import SearchState
 from trial_runtime.train.history.records import flattened
 from trial_runtime.train.run.paths import relative_path
 from trial_runtime.train.search.assignment import Assignment
 from trial_runtime.train.search.directory import SearchDirectory
+from trial_runtime.train.search.ledger import Ledger
 
 
 @dataclass(frozen=True)
 class TrialResult:
-    """What became of one trial.
+    """One trial with its validations.
 
     Attributes:
         best: its best validation by the searcher's metric; None without any.
@@ -32,6 +34,16 @@ class TrialResult:
     best: Report | None
     last: Report | None
     validations: list[Report] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, assignment: Assignment, validations: list[Report], search: Search, metric: str) -> TrialResult:
+        """Return the result of a trial with ``validations``; NaN is never the best."""
+        numbers = [
+            (number, each) for each in validations if (number := each.number(metric)) is not None and number == number
+        ]
+        sign = 1 if search.smaller_is_better else -1
+        best = min(numbers, key=lambda pair: sign * pair[0])[1] if numbers else None
+        return cls(assignment, best, validations[-1] if validations else None, validations)
 
     def points(self, metric: str) -> list[tuple[float, float]]:
         """Return the metric at each validation, by batches."""
@@ -50,17 +62,11 @@ class TrialResult:
 
 
 def results(directory: SearchDirectory, search: Search, metric: str) -> list[TrialResult]:
-    """Return what became of each trial, by number."""
-    found = []
-    for assignment in directory.assignments():
-        reported = read_reports(directory.metrics_path(assignment.trial), "validation")
-        numbers = [
-            (number, each) for each in reported if (number := each.number(metric)) is not None and number == number
-        ]
-        sign = 1 if search.smaller_is_better else -1
-        best = min(numbers, key=lambda pair: sign * pair[0])[1] if numbers else None
-        found.append(TrialResult(assignment, best, reported[-1] if reported else None, reported))
-    return found
+    """Return the results of all trials, by number."""
+    return [
+        TrialResult.of(each, read_reports(directory.metrics_path(each.trial), "validation"), search, metric)
+        for each in directory.assignments()
+    ]
 
 
 def best_of(found: list[TrialResult], search: Search, metric: str) -> TrialResult | None:
@@ -77,7 +83,7 @@ def differing(found: list[TrialResult]) -> list[str]:
 
 
 def print_result(directory: SearchDirectory, search: Search, metric: str, report: Callable[[str], None]) -> None:
-    """Write ``table.csv``, and report the best trial with the commands that go on from it."""
+    """Write ``table.csv`` and ``search.html``, and report the best trial with the command that trains it further."""
     from trial_runtime.train.search.page import render
 
     found = results(directory, search, metric)
@@ -85,7 +91,8 @@ def print_result(directory: SearchDirectory, search: Search, metric: str, report
         return
     write_csv(directory.path / "table.csv", [each.row(metric) for each in found])
     page = directory.path / "search.html"
-    page.write_text(render(found, search, metric), encoding="utf-8")
+    rungs = Ledger(directory.ledger, SearchState(search)).state.rung_reports()
+    page.write_text(render(found, search, metric, rungs), encoding="utf-8")
     report(f"all trials: {relative_path(directory.path / 'table.csv')}, {relative_path(page)}")
     best = best_of(found, search, metric)
     if best is None or best.best is None:
@@ -98,10 +105,17 @@ def print_result(directory: SearchDirectory, search: Search, metric: str, report
         f"best: trial {best.assignment.trial}, {metric} {best.best.number(metric):.6g} after "
         f"{best.best.batches} batches: " + ", ".join(f"{name}={hparams[name]}" for name in varied)
     )
-    report(f"its newest checkpoint: {relative_path(Path(newest_of_run(run) or run))}")
+    checkpoint = newest_of_run(run)
     words = [word for name in varied for word in ("--hparam", f"{name}={hparams[name]}")]
     config = str(relative_path(directory.path / "config.yaml"))
-    report(f"train it on: {shlex.join(['ds-train', config, '--config', 'searcher.name=single', *words])}")
+    again = ["ds-train", config, "--config", "searcher.name=single", *words]
+    report(f"train it from the start: {shlex.join(again)}")
+    if checkpoint is None:
+        return
+    further = ["--latest-checkpoint", str(relative_path(Path(checkpoint)))]
+    if search.length is not None and search.generation != "time" and best.assignment.length == search.target:
+        further += ["--config", f"searcher.max_length.{search.unit}={2 * search.length}"]
+    report(f"train it further: {shlex.join([*again, *further])}")
 
 
 def write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
