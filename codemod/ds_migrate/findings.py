@@ -98,7 +98,8 @@ class FileResult:
 @dataclass
 class Report:
     """Everything one run found. ``searched`` is how many files were looked at, in ``files`` only those with news;
-    ``accepted`` are the findings that a comment in the source accepts, with the real paths of their files."""
+    ``accepted`` are the findings that a comment in the source or an option accepts, with the real paths of their
+    files."""
 
     files: list[FileResult] = field(default_factory=list)
     searched: int = 0

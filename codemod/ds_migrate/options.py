@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from ds_migrate.files.ignored_codes import IgnoredCodes
 
 
 @dataclass(frozen=True)
@@ -16,6 +18,7 @@ class Options:
     ``offload``: what lives in host memory: ``"none"``, ``"optimizer"`` (its state) or ``"parameters"`` (that too).
     ``optimizer_in_config``: let DeepSpeed make the optimizer, where it makes the same one.
     ``follow``: packages whose base classes are copied beside the trials that are built on them.
+    ``ignored``: the codes whose *review* findings are accepted.
     """
 
     target: str = "runtime"
@@ -24,3 +27,4 @@ class Options:
     offload: str = "none"
     optimizer_in_config: bool = False
     follow: tuple[str, ...] = ()
+    ignored: IgnoredCodes = field(default_factory=IgnoredCodes)

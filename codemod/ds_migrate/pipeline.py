@@ -83,6 +83,7 @@ def migrate(
     results = merge_results([*results, *recognition.trials_written_by_cells(files)])
     noted = {source.real: comments(source.real) for source in sources if source.data is not None}
     results, accepted = results_of_comments(results, noted, skips)
+    accepted += options.ignored.take_from(results)
     named = name_results(results, sources, files)
     news = [file for file in named if file.trials or file.findings or file.to_write]
     return Report(_by_folder(news), accepted=accepted)
@@ -130,7 +131,7 @@ def _units(
             sources={path: files.read(path) or b"" for path in group.files},
             library={LIBRARY_PATH: LIBRARY_SOURCE} if library else {},
             writable=frozenset(filter(files.is_writable, concerned)),
-            accepted={path: comments(path).accepted for path in group.files},
+            accepted={path: comments(path).accepted | _whole_file(options, path) for path in group.files},
             options=options,
             config_facts=facts,
             upgraded={
@@ -141,6 +142,11 @@ def _units(
         )
         units.append(unit)
     return units
+
+
+def _whole_file(options: Options, path: Path) -> frozenset[tuple[int, str]]:
+    """Return the codes that are accepted in all of a file, at line 0."""
+    return frozenset((0, code) for code in options.ignored.of(path))
 
 
 def _convert_all(

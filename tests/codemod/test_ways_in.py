@@ -172,7 +172,7 @@ def test_a_table_above_the_repository_is_another_projects() -> None:
         ("offload = true", "offload in [tool.ds-migrate] is True; it can be 'none', 'optimizer', 'parameters'"),
         ("jobs = 0", "jobs in [tool.ds-migrate] is 0; it can be a number from 1 on"),
         ("jobs = true", "jobs in [tool.ds-migrate] is True; it can be a number from 1 on"),
-        ('exclude = "a"', "exclude in [tool.ds-migrate] must be a list of patterns, not 'a'"),
+        ('exclude = "a"', "exclude in [tool.ds-migrate] must be a list of strings, not 'a'"),
         ("zero = ", "is not TOML"),
     ],
 )

@@ -92,7 +92,7 @@ def options_of(arguments: Arguments) -> Options:
     """Return how to convert."""
     return Options(
         arguments.target, arguments.zero, arguments.precision, arguments.offload, arguments.optimizer_in_config,
-        tuple(arguments.follow or ()),
+        tuple(arguments.follow or ()), arguments.ignored,
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ds_migrate import __version__
+from ds_migrate.files.ignored_codes import IgnoredCodes
 from ds_migrate.suggestions import did_you_mean
 
 if TYPE_CHECKING:
@@ -148,6 +149,15 @@ OPTIONS: Mapping[str, Sequence[Option]] = {
             help="processes that convert (default: one for each core, as far as there is enough to do)",
         ),
     ),
+    "which findings": (
+        _how(
+            "--select",
+            metavar="CODES",
+            action="append",
+            help="show only review findings of these codes, such as DSM350, callbacks or DSM4",
+        ),
+        _how("--ignore", metavar="CODES", action="append", help="accept review findings of these codes"),
+    ),
     "output": (
         _option(
             "--format",
@@ -190,7 +200,7 @@ class Arguments:
     """The arguments of a run, with their defaults.
 
     ``repeated`` are the options that the next command must repeat, ``patterns`` triples (base, include, exclude) that
-    limit the run.
+    limit the run, ``ignored`` what ``select``, ``ignore`` and ``per_file_ignores`` mean.
     """
 
     paths: Sequence[str] = ()
@@ -210,6 +220,10 @@ class Arguments:
     include: list[str] | None = None
     exclude: list[str] | None = None
     follow: list[str] | None = None
+    select: list[str] | None = None
+    ignore: list[str] | None = None
+    per_file_ignores: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    ignored: IgnoredCodes = field(default_factory=IgnoredCodes)
     stdin_filename: str | None = None
     jobs: int | None = None
     format: str = "text"
@@ -301,6 +315,14 @@ def parse(argv: Sequence[str] | None = None) -> Arguments:
         include, exclude = (None if key in typed else given.get(key) for key in ("include", "exclude"))
         patterns.append((settings.folder, include, exclude))
         arguments = Arguments(**{**given, **typed})
+    if arguments.select or arguments.ignore or arguments.per_file_ignores:
+        from ds_migrate.cli.code_selection import ignored_codes
+
+        try:
+            folder = "" if settings is None else settings.folder
+            arguments.ignored = ignored_codes(arguments, folder, arguments.per_file_ignores)
+        except SettingsError as error:
+            parser.error(str(error))
     arguments.patterns = [found for found in patterns if any(found[1:])]
     arguments.repeated = [word for name in _REPEATED for word in _as_typed(name, typed.get(name.replace("-", "_")))]
     return arguments

@@ -12,6 +12,8 @@ from typing import Any
 from ds_migrate.cli.options_table import SETTINGS
 from ds_migrate.suggestions import did_you_mean
 
+PER_FILE = "per-file-ignores"
+
 
 class SettingsError(ValueError):
     """The table cannot be understood; the message names the file, the key and what is right."""
@@ -63,13 +65,16 @@ def _table(file: Path) -> dict[str, Any] | None:
 
 def _check(file: Path, table: Mapping[str, Any]) -> None:
     for key, value in table.items():
+        if key == PER_FILE:
+            _check_per_file(file, value)
+            continue
         option = SETTINGS.get(key)
         if option is None:
-            meant = did_you_mean(key, SETTINGS) or f"; it can have {', '.join(SETTINGS)}"
+            meant = did_you_mean(key, [*SETTINGS, PER_FILE]) or f"; it can have {', '.join([*SETTINGS, PER_FILE])}"
             raise SettingsError(f"{file}: [tool.ds-migrate] has no key {key!r}{meant}")
         if option.is_list:
             if not isinstance(value, list) or not all(isinstance(pattern, str) for pattern in value):
-                raise SettingsError(f"{file}: {key} in [tool.ds-migrate] must be a list of patterns, not {value!r}")
+                raise SettingsError(f"{file}: {key} in [tool.ds-migrate] must be a list of strings, not {value!r}")
         elif option.values is None:
             if type(value) is not int or value < 1:
                 raise SettingsError(f"{file}: {key} in [tool.ds-migrate] is {value!r}; it can be a number from 1 on")
@@ -77,3 +82,11 @@ def _check(file: Path, table: Mapping[str, Any]) -> None:
         elif type(value) not in map(type, option.values) or value not in option.values:
             known = ", ".join(map(repr, option.values))
             raise SettingsError(f"{file}: {key} in [tool.ds-migrate] is {value!r}; it can be {known}")
+
+
+def _check_per_file(file: Path, table: object) -> None:
+    lists = table.values() if isinstance(table, dict) else [None]
+    if not all(isinstance(codes, list) and all(isinstance(code, str) for code in codes) for codes in lists):
+        raise SettingsError(
+            f'{file}: [tool.ds-migrate.{PER_FILE}] must have lists of codes, such as "old/" = ["DSM350"]'
+        )

@@ -145,7 +145,7 @@ def sentences(report: Report, mode: Mode) -> Iterator[str]:
     review = summary.review - summary.markers
     notes = [
         f"{count(review, 'finding')} to review" if review else "",
-        f"{count(summary.ignored, 'finding')} ignored by a comment" if summary.ignored else "",
+        f"{count(summary.ignored, 'finding')} ignored" if summary.ignored else "",
         f"{count(summary.markers, 'marker')} left in the code" if summary.markers else "",
         f"{count(summary.errors, 'error')}" if summary.errors else "",
     ]

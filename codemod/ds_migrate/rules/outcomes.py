@@ -28,6 +28,7 @@ _OUTCOMES = {
         DSM412 DSM413 DSM415 DSM416 DSM503 DSM504 DSM510 DSM511 DSM512""",
     Severity.ERROR: "DSM001 DSM002 DSM003 DSM004 DSM411 DSM505 DSM508",
 }
+REVIEWED = frozenset(_OUTCOMES[Severity.REVIEW].split())
 
 
 def outcomes_of(code: Code) -> list[Severity]:

@@ -37,7 +37,7 @@ class SourceFile:
 
     Raises ``SourceError`` when it does not decode, does not parse, or when libcst cannot print it back byte for
     byte (a few valid files: ``except OSError :`` loses its space), because then untouched text could not be promised.
-    ``accepted``: line and code of the findings that a comment accepts, which leave no marker.
+    ``accepted``: line and code of the findings that a user accepts, which leave no marker; line 0 is the whole file.
     """
 
     def __init__(self, path: Path, data: bytes, accepted: Collection[tuple[int, str]] = ()) -> None:
@@ -178,7 +178,7 @@ class SourceFile:
     def mark(self, node: cst.CSTNode, code: str, message: str, help: str) -> None:  # noqa: A002
         """Leave a marker above the statement that holds the node, unless a comment accepts the finding."""
         line, _ = self.position(node)
-        if (line, code) in self._accepted:
+        if (line, code) in self._accepted or (0, code) in self._accepted:
             return
         lines = (f"# TODO(ds-migrate {code}): {message}", f"#     {help}")
         encoding = self.module.encoding
