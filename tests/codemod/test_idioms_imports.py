@@ -369,13 +369,53 @@ CONTEXTS = {
             "        if self.context.wrap_model is not None:\n            print('on a cluster')\n        else:\n"
             "            print('off')\n        self.optimizer =",
         ),
+        ("print('on a cluster')",),
+        ("if True", "else:", "print('off')"),
+    ),
+    "feature test with another branch that has a comment": Idiom(
+        trial("from determined.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext\n").replace(
+            "        self.optimizer =",
+            "        if self.context.wrap_model is not None:\n            print('on a cluster')\n        else:\n"
+            "            print('off')  # at home\n        self.optimizer =",
+        ),
         ("if True:", "else:"),
     ),
     "hasattr": Idiom(
         trial("from determined.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext\n")
         .replace("        self.optimizer =", "        if hasattr(self.context, 'wrap_model'):\n"
                  "            print('on a cluster')\n        self.optimizer ="),
+        ("self.model = self.context.wrap_model_engine(engine)",),
+        ("hasattr",),
+    ),
+    "hasattr not": Idiom(
+        trial("from determined.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext\n")
+        .replace("        self.optimizer =", "        if not hasattr(context, 'wrap_model'):\n"
+                 "            raise ValueError('old')\n        else:\n            # fine\n            x = 1\n"
+                 "        self.optimizer ="),
+        ("# fine", "x = 1"),
+        ("hasattr", "raise"),
+    ),
+    "getattr": Idiom(
+        trial("from determined.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext\n")
+        .replace("        self.optimizer =", "        step = getattr(self.context, 'step_optimizer', None)\n"
+                 "        self.optimizer ="),
         blocked=("DSM390", "tests whether its context has"),
+    ),
+    "the experimental group": Idiom(
+        trial("from determined.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext\n")
+        .replace("        self.optimizer =",
+                 "        wrap = (context.experimental.wrap_reducer if hasattr(context.experimental, 'wrap_reducer')\n"
+                 "                else context.wrap_reducer)\n"
+                 "        reset = getattr(self.context.experimental, 'reset_reducers', None)\n"
+                 "        new = hasattr(context.experimental, 'a_name_of_tomorrow') and context.tomorrow()\n"
+                 "        if hasattr(context.experimental, 'disable_dataset_reproducibility_checks'):\n"
+                 "            context.experimental.disable_dataset_reproducibility_checks()\n"
+                 "        else:\n"
+                 "            context.disable_dataset_reproducibility_checks()\n"
+                 "        self.optimizer ="),
+        ("wrap = (context.wrap_reducer)", "reset = self.context.reset_reducers",
+         "new = False and context.tomorrow()", "context.disable_dataset_reproducibility_checks()"),
+        ("hasattr", "experimental", "else:"),
     ),
     "packages only": Idiom(
         trial("import torch\nfrom determined.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext\n")

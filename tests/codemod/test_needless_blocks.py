@@ -75,8 +75,8 @@ IDIOMS = {
         WITH_INIT.format(criterion=LOSSES[1]), has=(f"self.criterion = {LOSSES[1]}",)
     ),
     "a test for a name that the context loses": Idiom(
-        WITH_INIT.format(criterion="1 if hasattr(context, 'wrap_scaler') else nn.MSELoss()"),
-        blocked=("DSM390", "whether its context has 'wrap_scaler'"),
+        WITH_INIT.format(criterion="nn.MSELoss() if hasattr(context, 'wrap_scaler') else 1"),
+        has=("self.criterion = nn.MSELoss()",),
     ),
 }  # fmt: skip
 

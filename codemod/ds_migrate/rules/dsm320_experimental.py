@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.rules.codes import Code
+from ds_migrate.rules.feature_tests import MOVED
 from ds_migrate.rules.wrap_edits import remove_statement
 from ds_migrate.syntax.nodes import expression_text
 from ds_migrate.trial.control_flow import runs_once
 
 CODE = Code.EXPERIMENTAL
-
-_MOVED = frozenset(
-    {"disable_dataset_reproducibility_checks", "wrap_reducer", "reset_reducers", "reduce_metrics", "_wrap_reducer"}
-)
 
 
 def apply(ctx: RuleContext) -> None:
@@ -20,7 +17,7 @@ def apply(ctx: RuleContext) -> None:
         group, _, name = use.attr.partition(".")
         if group != "experimental":
             continue
-        if name in _MOVED:
+        if name in MOVED:
             ctx.handle(use)
             if use.file.edits.once(use.node, CODE):
                 use.file.replace(use.node.value, expression_text(use.receiver))

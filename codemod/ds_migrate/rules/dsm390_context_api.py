@@ -6,6 +6,7 @@ import libcst as cst
 
 from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.rules.codes import Code
+from ds_migrate.rules.feature_tests import fold_attribute_test, fold_comparison
 from ds_migrate.syntax.nodes import code
 from ds_migrate.trial.context import ContextUse
 from ds_migrate.trial.stand_ins import made_with_stand_in
@@ -44,18 +45,23 @@ _WAYS = {
 
 
 def apply(ctx: RuleContext) -> None:
-    for use in ctx.trial.uses:
-        _feature_test(ctx, use)
-        _lengths(ctx, use)
+    tested = set()
     for file, context_names in ctx.context_names.items():
-        for call in context_names.attribute_tests():
-            name = call.args[1].value
-            tested = str(name.evaluated_value) if isinstance(name, cst.SimpleString) else "wrap_lr_scheduler"
-            if tested != "wrap_lr_scheduler" and is_lost(tested):
+        for test in context_names.attribute_tests():
+            if fold_attribute_test(ctx, file, test):
+                tested.add(test.call)
+            elif test.is_experimental or (test.name not in (None, "wrap_lr_scheduler") and is_lost(test.name or "")):
                 ctx.blocked(
-                    CODE, file, call, f"the code tests whether its context has {code(name)}, and the result changes",
+                    CODE, file, test.call,
+                    f"the code tests whether its context has {code(test.call.args[1].value)}, and the result changes",
                     "decide without a test of the context",
                 )  # fmt: skip
+    for use in ctx.trial.uses:
+        if (use.attr in DISTINCTIVE and fold_comparison(ctx, use)) or use.file.parent(
+            use.file.parent(use.node) or use.node
+        ) in tested:
+            ctx.handle(use)
+        _lengths(ctx, use)
     for file, call, stand_in in made_with_stand_in(ctx.trial):
         ctx.review(
             CODE, file, call,
@@ -81,37 +87,6 @@ def is_lost(attr: str) -> bool:
     """Return whether PyTorchTrialContext has the attribute and DeepSpeedTrialContext lacks it; what both lack stays."""
     own = attr.startswith("_") and attr != "_epoch_len"
     return own or attr in DISTINCTIVE or attr.split(".")[0] == "experimental"
-
-
-def _feature_test(ctx: RuleContext, use: ContextUse) -> None:
-    """Replace ``context.wrap_model is not None``, a test for the platform, by True."""
-    comparison = use.file.parent(use.node)
-    if use.call is not None or use.attr not in DISTINCTIVE or not isinstance(comparison, cst.Comparison):
-        return
-    if [code(c).strip() for c in comparison.comparisons] == ["is not None"]:
-        ctx.handle(use)
-        if use.file.edits.once(comparison, CODE):
-            around = use.file.parent(comparison)
-            if isinstance(around, cst.If) and around.orelse is None and _has_plain_body(around):
-                use.file.change(around, _body)
-            else:
-                use.file.replace(comparison, "True")
-            ctx.converted(CODE, use.file, comparison, f"context.{use.attr} was always there, so the test always held")
-
-
-def _has_plain_body(node: cst.If) -> bool:
-    """Return whether the body is a block without comments below its last statement."""
-    return isinstance(node.body, cst.IndentedBlock) and not any(line.comment for line in node.body.footer)
-
-
-def _body(updated: cst.CSTNode) -> cst.FlattenSentinel[cst.CSTNode]:
-    """Return the statements of an ``if`` that always holds, in its place and with its comments."""
-    assert isinstance(updated, cst.If) and isinstance(updated.body, cst.IndentedBlock)
-    first, *others = updated.body.body
-    heading = updated.body.header.comment
-    above = [*updated.leading_lines, *([cst.EmptyLine(comment=heading)] if heading is not None else [])]
-    lines = [*above, *getattr(first, "leading_lines", ())]
-    return cst.FlattenSentinel([first.with_changes(leading_lines=lines), *others])
 
 
 def _lengths(ctx: RuleContext, use: ContextUse) -> None:

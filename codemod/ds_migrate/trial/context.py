@@ -54,6 +54,17 @@ class ContextUse:
         return value
 
 
+@dataclass(frozen=True, eq=False)
+class AttributeTest:
+    """``hasattr`` or ``getattr`` of the context, or of its ``experimental``; ``name`` is None where no literal gives
+    it."""
+
+    call: cst.Call
+    context: cst.BaseExpression
+    name: str | None
+    is_experimental: bool
+
+
 class ContextNames:
     """The names of the context in one file. ``classes`` are the trials among its classes."""
 
@@ -115,16 +126,18 @@ class ContextNames:
         """Return the attributes in which a class itself keeps the context."""
         return self._kept_by.get(owner, set())
 
-    def attribute_tests(self) -> list[cst.Call]:
-        """Return the calls ``hasattr(context, name)`` and ``getattr(context, name, ...)``."""
-        return [
-            node
-            for node in self.file.nodes(cst.Call)
-            if isinstance(node.func, cst.Name)
-            and node.func.value in ("hasattr", "getattr")
-            and len(node.args) >= 2
-            and self.is_context(node.args[0].value)
-        ]
+    def attribute_tests(self) -> Iterator[AttributeTest]:
+        """Yield the calls ``hasattr(context, name)`` and ``getattr(context, name, ...)``, and those of its
+        ``experimental``."""
+        for node in self.file.nodes(cst.Call):
+            if dotted(node.func) not in ("hasattr", "getattr") or len(node.args) < 2:
+                continue
+            tested, name = node.args[0].value, node.args[1].value
+            group = isinstance(tested, cst.Attribute) and tested.attr.value == "experimental"
+            context = tested.value if group and isinstance(tested, cst.Attribute) else tested
+            if self.is_context(context):
+                text = str(name.evaluated_value) if isinstance(name, cst.SimpleString) else None
+                yield AttributeTest(node, context, text, group)
 
     def _context_parameters(self, function: cst.FunctionDef) -> set[str]:
         owner = self._class_of(function)
