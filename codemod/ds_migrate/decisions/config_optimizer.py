@@ -14,7 +14,7 @@ import libcst as cst
 
 from ds_migrate.decisions.engine_layout import Form
 from ds_migrate.decisions.engine_location import EngineLocation
-from ds_migrate.syntax.nodes import code, dotted, expression_text, walk
+from ds_migrate.syntax.nodes import argument, code, dotted, expression_text, has_star, number, walk
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.model import Optimizer, Trial
 
@@ -95,6 +95,16 @@ def config_optimizer(trial: Trial, form: Form, location: EngineLocation, offload
     if isinstance(assignments, str):
         return assignments
     return ConfigOptimizer(kind, known, computed, assignments)
+
+
+def is_stateless(optimizer: Optimizer) -> bool:
+    """Return whether the optimizer is, provably, torch's SGD without momentum in any of its groups."""
+    call = constructor(optimizer)
+    if call is None or has_star(call) or _kind(optimizer.wraps[0].file, call) != "SGD":
+        return False
+    momentum = argument(call, 2, "momentum")
+    groups = [s for s in optimizer.wraps[0].file.nodes(cst.SimpleString) if s.evaluated_value == "momentum"]
+    return ".parameters()" in code(call) and not groups and (momentum is None or number(momentum.value) == 0)
 
 
 def constructor(optimizer: Optimizer) -> cst.Call | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from ds_migrate.decisions.config_optimizer import is_stateless
 from ds_migrate.decisions.engine_layout import Form
 from ds_migrate.decisions.engine_location import EngineLocation
 from ds_migrate.decisions.zero_hazards import forward_past_engine, parameter_hazard, setting_hazard
@@ -40,7 +41,7 @@ def choose_stage(
     if form is Form.SIMPLE and not managed:
         highest = ZeroStage(0, "backward and step are not called exactly once per micro-batch")
     elif form is Form.SIMPLE:
-        highest = _sharded(trial, location, keeps_clip, options.target)
+        highest = _sharded(trial, location, keeps_clip, options)
     elif form is Form.COLLECTED:
         highest = ZeroStage(0, "its models and optimizers are known only when it runs")
     else:
@@ -55,7 +56,7 @@ def choose_stage(
     elif form is Form.PER_OPTIMIZER and options.zero > 1:
         refused = "it calls its models directly, not through an engine, which works at stages 0 and 1 only"
     elif form is Form.PER_OPTIMIZER:
-        sharded = _sharded(trial, location, keeps_clip, options.target)
+        sharded = _sharded(trial, location, keeps_clip, options)
         tested, refused = sharded.has_tested_optimizer, sharded.reason
     elif highest.reason:
         refused = highest.reason
@@ -64,7 +65,13 @@ def choose_stage(
     return ZeroStage(options.zero, "" if options.zero else highest.reason, refused, tested)
 
 
-def _sharded(trial: Trial, location: EngineLocation, keeps_clip: bool, target: str) -> ZeroStage:
+def _asks_for_shards(options: Options) -> bool:
+    """Return whether the command line asks for what only a sharded optimizer has: float32 weights beside those in half
+    precision are its state, too, and offload moves shards."""
+    return bool(options.zero) or options.precision in ("bf16", "fp16") or options.offload != "none"
+
+
+def _sharded(trial: Trial, location: EngineLocation, keeps_clip: bool, options: Options) -> ZeroStage:
     """Return stage 1, or stage 0 with why sharded optimizer state would not give the trial's numbers."""
     if keeps_clip:
         return ZeroStage(0, "gradients are clipped by the trial's own function")
@@ -75,13 +82,15 @@ def _sharded(trial: Trial, location: EngineLocation, keeps_clip: bool, target: s
         kinds = {_class_of(w.file, w.argument, w.use.function) for w in optimizer.wraps}
         for kind in kinds - ELEMENTWISE_OPTIMIZERS:
             return ZeroStage(0, f"{kind or 'the optimizer'} is not known to be elementwise", "", tested)
-        if "torch.optim.Adagrad" in kinds and target == "determined":  # the bundled runtime keeps the trial's
+        if "torch.optim.Adagrad" in kinds and options.target == "determined":  # the bundled runtime keeps the trial's
             reason = "DeepSpeed replaces an Adagrad by its own, without parameter groups and schedules"
             return ZeroStage(0, reason, "", tested)
         tested = tested and kinds <= ZERO_TESTED_OPTIMIZERS
     if handles_gradients(trial) or hooks_gradients(trial):
         return ZeroStage(0, "the trial reads or clips gradients itself", "", tested)
     reason = parameter_hazard(trial, location) or setting_hazard(trial)
+    if not reason and not _asks_for_shards(options) and all(map(is_stateless, trial.optimizers)):
+        reason = "SGD without momentum keeps no state to shard"
     return ZeroStage(0 if reason else 1, reason, "", tested)
 
 
