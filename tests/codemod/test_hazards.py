@@ -9,10 +9,15 @@ import examples
 import pytest
 
 
+def _module(block: str = "") -> str:
+    """Return a trial with an optimizer that has state, so that there is something to shard."""
+    return examples.module(block).replace("lr=0.1)", "lr=0.1, momentum=0.9)")
+
+
 def stage(folder: Path, line: str) -> int:
     """The ZeRO stage that a trial with this line in its ``train_batch`` gets."""
     lines = examples.METHODS["train_batch"].splitlines(keepends=True)
-    text = examples.module("".join([*lines[:-1], f"    {line}\n", lines[-1]]))
+    text = _module("".join([*lines[:-1], f"    {line}\n", lines[-1]]))
     (folder / "model_def.py").write_text(text)
     created = next(f for f in examples.run(folder).files if f.path.name == "ds_config.json")
     assert created.after is not None
@@ -61,7 +66,7 @@ def holder(folder: Path, made: str, body: str = "") -> int:
     cls = (
         f"\n\nclass Holder:\n    def __init__(self, model):\n        self.model = model\n\n    {body}\n" if body else ""
     )
-    (folder / "model_def.py").write_text(examples.module(init + train) + cls)
+    (folder / "model_def.py").write_text(_module(init + train) + cls)
     created = next(f for f in examples.run(folder).files if f.path.name == "ds_config.json")
     assert created.after is not None
     return int(json.loads(created.after)["zero_optimization"]["stage"])
@@ -124,7 +129,7 @@ def adjust(optimizer, value, loss_scale=2.0):
 def plan(folder: Path, line: str) -> tuple[int, str]:
     """The ZeRO stage of a trial with this line in its ``train_batch``, and the reports."""
     lines = examples.METHODS["train_batch"].splitlines(keepends=True)
-    text = examples.module("".join([*lines[:-1], f"    {line}\n", lines[-1]])) + HELPER
+    text = _module("".join([*lines[:-1], f"    {line}\n", lines[-1]])) + HELPER
     (folder / "model_def.py").write_text(text)
     report = examples.run(folder)
     created = next(f for f in report.files if f.path.name == "ds_config.json")
@@ -155,7 +160,7 @@ class Plateau(pytorch.PyTorchCallback):
     def on_validation_end(self, metrics):
         self.scheduler.step(metrics["validation_loss"])
 """
-    (tmp_path / "model_def.py").write_text(examples.module() + callback)
+    (tmp_path / "model_def.py").write_text(_module() + callback)
     created = next(f for f in examples.run(tmp_path).files if f.path.name == "ds_config.json")
     assert created.after is not None
     assert json.loads(created.after)["zero_optimization"]["stage"] == 1
@@ -167,7 +172,7 @@ def test_a_learning_rate_of_the_rank_in_the_set_up_keeps_it_whole(tmp_path: Path
         .replace("lr=0.1", "lr=lr")
         .replace("    self.model", "    lr = 0.1 * (1 + context.distributed.get_rank())\n    self.model", 1)
     )
-    (tmp_path / "model_def.py").write_text(examples.module(init))
+    (tmp_path / "model_def.py").write_text(_module(init))
     created = next(f for f in examples.run(tmp_path).files if f.path.name == "ds_config.json")
     assert created.after is not None
     assert json.loads(created.after)["zero_optimization"]["stage"] == 0

@@ -258,13 +258,18 @@ OPTIMIZERS = {
     "arguments from a dict": (
         built("args = {'lr': 0.1}", wrapped("torch.optim.SGD(self.model.parameters(), **args)")), 1),
     "filter": (
-        built(wrapped("torch.optim.SGD(filter(lambda p: p.requires_grad, self.model.parameters()), lr=0.1)")), 1),
+        built(wrapped("torch.optim.SGD(filter(lambda p: p.requires_grad, self.model.parameters()), 0.1, 0.9)")), 1),
     "generator with requires_grad": (
-        built(wrapped("torch.optim.SGD([p for p in self.model.parameters() if p.requires_grad], lr=0.1)")), 1),
+        built(wrapped("torch.optim.SGD([p for p in self.model.parameters() if p.requires_grad], 0.1, 0.9)")), 1),
     "list of parameters": (
-        built("params = list(self.model.parameters())", wrapped("torch.optim.SGD(params, lr=0.1)")), 1),
+        built("params = list(self.model.parameters())", wrapped("torch.optim.SGD(params, 0.1, 0.9)")), 1),
     "weight decay groups": (built(*DECAY, wrapped("torch.optim.AdamW(groups, lr=0.1)")), 1),
-    "one group": (built(wrapped("torch.optim.SGD([{'params': self.model.parameters()}], lr=0.1)")), 1),
+    "one group": (built(wrapped("torch.optim.SGD([{'params': self.model.parameters()}], 0.1, 0.9)")), 1),
+    "no momentum": (built(wrapped("torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0)")), 0),
+    "no momentum by position": (built(wrapped("torch.optim.SGD(self.model.parameters(), 0.1, 0.0)")), 0),
+    "momentum from a name": (built(wrapped("torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=MOMENTUM)")), 1),
+    "momentum in a group": (
+        built(wrapped("torch.optim.SGD([{'params': self.model.parameters(), 'momentum': 0.9}], lr=0.1)")), 1),
     "a factory": (built(wrapped("create_optimizer(args, self.model)")), 0),
     "an own class": (built(wrapped("Lamb(self.model.parameters(), lr=0.1)")), 0),
     "chosen at run time": (

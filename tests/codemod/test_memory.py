@@ -44,7 +44,7 @@ def test_the_table_compares_what_the_trial_can_have(tmp_path: Path) -> None:
     assert list(memory_lines(examples.run(tmp_path))) == [
         "GB of training state for each billion parameters, on each of 8 ranks",
         "    8.0  in PyTorchTrial",
-        "    8.5  as converted",
+        "    8.0  as converted",
         "    5.0  with --zero 2",
         "    2.0  with --zero 3",
         "    4.5  with --precision bf16",

@@ -17,6 +17,8 @@ from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.gradient_access import handles_gradients, hooks_gradients
 from ds_migrate.trial.model import Trial
 
+NOTHING_TO_SHARD = "SGD without momentum keeps no state to shard"
+
 
 @dataclass(frozen=True)
 class ZeroStage:
@@ -90,7 +92,7 @@ def _sharded(trial: Trial, location: EngineLocation, keeps_clip: bool, options: 
         return ZeroStage(0, "the trial reads or clips gradients itself", "", tested)
     reason = parameter_hazard(trial, location) or setting_hazard(trial)
     if not reason and not _asks_for_shards(options) and all(map(is_stateless, trial.optimizers)):
-        reason = "SGD without momentum keeps no state to shard"
+        reason = NOTHING_TO_SHARD
     return ZeroStage(0 if reason else 1, reason, "", tested)
 
 

@@ -57,9 +57,8 @@ def apply(ctx: RuleContext) -> None:
                     "decide without a test of the context",
                 )  # fmt: skip
     for use in ctx.trial.uses:
-        if (use.attr in DISTINCTIVE and fold_comparison(ctx, use)) or use.file.parent(
-            use.file.parent(use.node) or use.node
-        ) in tested:
+        around = next((a for a in use.file.ancestors(use.node) if isinstance(a, cst.Call)), None)
+        if around in tested or (use.attr in DISTINCTIVE and fold_comparison(ctx, use)):
             ctx.handle(use)
         _lengths(ctx, use)
     for file, call, stand_in in made_with_stand_in(ctx.trial):

@@ -8,6 +8,7 @@ from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.decisions.config_optimizer import constructor
 from ds_migrate.decisions.engine_layout import Form
 from ds_migrate.decisions.zero_hazards import forward_past_engine
+from ds_migrate.decisions.zero_stage import NOTHING_TO_SHARD
 from ds_migrate.deepspeed_facts import Bytes, optimizer_states, training_state
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, number
@@ -31,10 +32,11 @@ def apply(ctx: RuleContext) -> None:
 
 def _others(ctx: RuleContext, states: int) -> Iterator[tuple[str, Bytes]]:
     """Yield what other options would make of it, as far as the trial can have them."""
-    options, chosen = ctx.plan.options, ctx.plan.zero.stage
+    options, zero = ctx.plan.options, ctx.plan.zero
     precision, offload = options.precision or "fp32", options.offload
-    if ctx.plan.form is not Form.SIMPLE or chosen == 0:
+    if ctx.plan.form is not Form.SIMPLE or (zero.stage == 0 and zero.reason != NOTHING_TO_SHARD):
         return
+    chosen = max(zero.stage, 1)
     through_engine = not forward_past_engine(ctx.trial)
     for stage in (2, 3) if through_engine else (2,):
         if stage > chosen:
