@@ -126,7 +126,8 @@ def test_it():
     PATCHED,
 ], ids=["at once", "by name", "patched"])  # fmt: skip
 def test_a_stand_in_for_the_context_stays_and_the_place_that_uses_it_is_marked(text: str, tmp_path: Path) -> None:
-    result = examples.convert(tmp_path, examples.module() + text)
+    trial = examples.module().replace("lr=0.1)", "lr=0.1, momentum=0.9)")
+    result = examples.convert(tmp_path, trial + text)
     assert examples.problems(result) == []
     after = (result.after or b"").decode()
     kept = text[: text.index("trial = MyTrial") - 4].rstrip()
