@@ -124,6 +124,7 @@ def _verify(options: argparse.Namespace) -> int:
     from rich.console import Console
 
     from ds_verify import console, html
+    from ds_verify.job import HANG
     from ds_verify.launchers import launcher_for
     from ds_verify.report import Verification
     from ds_verify.runs import Settings, Trainings
@@ -140,6 +141,7 @@ def _verify(options: argparse.Namespace) -> int:
         resumes=not options.no_resume,
         tolerance=options.tolerance,
         idle=options.timeout,
+        hang=min(HANG, options.timeout / 2),
         deepspeed=dict(split_assignment("--deepspeed", text) for text in options.deepspeed),
     )
     launcher = launcher_for(settings.device)  # its imports go on while the sides are made

@@ -18,6 +18,8 @@ VARIABLES = "DS_VERIFY_VARIABLES"
 
 _POLL_SECONDS = 0.1
 _TAIL = 4000
+HANG = 60.0
+"""Seconds in which some rank of a job has to move, :attr:`Job.hang`. A collective itself would wait five minutes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Job:
         nudge: move each initial weight by one ulp.
         host_batches: let batches raise where a GPU would.
         replaces_cuda: let tensors stay on the CPU that are sent to a GPU.
+        hang: seconds after which ranks that only wait for each other are stopped.
     """
 
     name: str
@@ -57,6 +60,7 @@ class Job:
     nudge: bool = False
     host_batches: bool = False
     replaces_cuda: bool = False
+    hang: float = HANG
 
 
 class JobRunner:

@@ -14,7 +14,7 @@ from trial_runtime.train.config.errors import ConfigError
 
 from ds_verify.failure import Failure
 from ds_verify.fork_server import Launcher
-from ds_verify.job import Job, JobRunner
+from ds_verify.job import HANG, Job, JobRunner
 from ds_verify.record import Record
 from ds_verify.sample_metrics import SampleCounts, jumps, parted_from
 from ds_verify.select_trial import Choice, info_of, plan_of
@@ -32,6 +32,7 @@ class Settings:
         oracle: train the original on the real ``determined``; no side is saved and resumed then.
         resumes: save and resume both sides in the middle.
         tolerance: in place of the measured one. idle: seconds without progress before a run counts as stuck.
+        hang: seconds in which each of several ranks only waits, before they are reported as waiting for each other.
         deepspeed: settings of the converted trial's DeepSpeed config, by dotted name.
         seed: where the config names none.
     """
@@ -44,6 +45,7 @@ class Settings:
     resumes: bool = True
     tolerance: float | None = None
     idle: float = 600.0
+    hang: float = HANG
     deepspeed: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 7
 
@@ -203,6 +205,7 @@ class Trainings:
             device=settings.device,
             resumed=settings.is_resumed,
             replaces_cuda=self.replaces_cuda,
+            hang=settings.hang,
         )
 
     def _report(self, run: str, step: int) -> None:

@@ -6,6 +6,7 @@ It leaves a file: ``NAME.rankN.npz`` (its record) and ``NAME.rankN.json`` (memor
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import json
 import os
@@ -21,6 +22,7 @@ import torch
 import torch.distributed as dist
 from trial_runtime._cluster_info import ENV_VAR, get_cluster_info
 from trial_runtime.train import determined_alias
+from trial_runtime.train.run import hang_watch
 from trial_runtime.train.run import rank as train_rank
 
 from ds_verify import host_batches, oracle
@@ -47,18 +49,30 @@ def main(path: str) -> int:
         _join(str(Path(path).with_name("store")))
     dist.destroy_process_group = lambda *_, **__: None
     files = Path(job["records"], job["name"])
+    if WORLD_SIZE > 1:
+        hang_watch.watch(Path(path).parent, RANK, WORLD_SIZE, job["hang"], functools.partial(_report_hang, files))
     try:
         observation = _run(job, files.with_name(f"{files.name}.rank{RANK}.progress"))
         observation.record.save(files.with_name(f"{files.name}.rank{RANK}.npz"))
         files.with_name(f"{files.name}.rank{RANK}.json").write_text(json.dumps(_figures(observation)))
     except BaseException as error:
-        text = _traceback(error, job["context"])
-        failure = {"text": text, **getattr(error, "_occasion", {"step": 0, "resuming": False})}
-        files.with_name(f"{files.name}.rank{RANK}.error").write_text(json.dumps(failure))
+        occasion = getattr(error, "_occasion", {"step": 0, "resuming": False})
+        _write_failure(files, {"text": _traceback(error, job["context"]), **occasion})
         return 1
     if dist.is_initialized():
         dist.barrier()
     return 0
+
+
+def _report_hang(files: Path, text: str) -> None:
+    """Leave a failure in place of the record, where ranks wait for each other forever."""
+    progress = files.with_name(f"{files.name}.rank0.progress")
+    step = int(progress.read_text() or 0) if progress.is_file() else 0
+    _write_failure(files, {"text": f"TimeoutError: {text}", "step": step, "resuming": False})
+
+
+def _write_failure(files: Path, failure: dict[str, Any]) -> None:
+    files.with_name(f"{files.name}.rank{RANK}.error").write_text(json.dumps(failure))
 
 
 def _join(store: str) -> None:

@@ -177,3 +177,17 @@ def test_a_trial_that_stays_as_it_is_while_another_is_converted_is_not_the_same(
     else:
         assert code == DIFFERENT, printed.out
         assert "the converted side still trains a PyTorchTrial" in printed.out.splitlines()[-1]
+
+
+def test_an_original_whose_ranks_wait_for_each_other(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ds_verify.job.HANG", 3.0)
+    source = project / "model_def.py"
+    change(source, "import torch\n", "import time\nimport torch\n")
+    change(source, "        outputs =", "        if batch_idx and self.context.distributed.rank:\n"
+           "            time.sleep(1000)\n        outputs =")  # fmt: skip
+    assert verify(project, "--ranks", "2", "--no-resume") == NOT_RUN
+    verdict = capsys.readouterr().out.splitlines()[-1]
+    assert "nothing has moved for 3 s: rank 0 waits for rank 1 in " in verdict
+    assert "rank 1 is in train_batch (model_def.py:" in verdict

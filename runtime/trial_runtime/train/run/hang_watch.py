@@ -11,12 +11,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import faulthandler
+import functools
 import json
 import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -54,17 +55,22 @@ class Position:
     seconds: float
 
 
-def watch(directory: Path, rank: int, size: int, timeout: float) -> None:
+def watch(
+    directory: Path, rank: int, size: int, timeout: float, report: Callable[[str], None] | None = None
+) -> None:
     """Start to watch this process's main thread.
 
     Args:
         directory: the run directory, which the ranks share.
         rank, size: this rank, and the number of ranks.
         timeout: seconds.
+        report: called with the sentence about the hang, by one rank; by default it goes to stderr, and is recorded as
+            the rank's failure.
     """
     (directory / "log").mkdir(parents=True, exist_ok=True)
     _file(directory, rank).unlink(missing_ok=True)
-    threading.Thread(target=_watch, args=(directory, rank, size, timeout), name="hang-watch", daemon=True).start()
+    arguments = (directory, rank, size, timeout, report or functools.partial(_record, directory, rank))
+    threading.Thread(target=_watch, args=arguments, name="hang-watch", daemon=True).start()
 
 
 def leave(directory: Path, rank: int) -> None:
@@ -119,7 +125,12 @@ def is_runnable(native_id: int) -> bool:
     return False
 
 
-def _watch(directory: Path, rank: int, size: int, timeout: float) -> None:
+def _record(directory: Path, rank: int, text: str) -> None:
+    record_failure(directory, rank, text)
+    print(f"ds-train: {text}", file=sys.stderr, flush=True)
+
+
+def _watch(directory: Path, rank: int, size: int, timeout: float, report: Callable[[str], None]) -> None:
     thread = threading.main_thread()
     main, native = thread.ident, thread.native_id
     assert main is not None and native is not None
@@ -130,7 +141,8 @@ def _watch(directory: Path, rank: int, size: int, timeout: float) -> None:
         frame = sys._current_frames().get(main)
         place, waits = place_of(frame)
         now, cpu = _fingerprint(frame), _processor_seconds(main)
-        computes = not waits and (cpu - used > interval / 20 or is_runnable(native))
+        # A thread that waits for gloo sleeps; a long backward pass computes, though it may end in such a wait.
+        computes = cpu - used > interval / 20 or is_runnable(native)
         if now != former or computes:
             former, since = now, time.monotonic()
         used = cpu
@@ -138,16 +150,16 @@ def _watch(directory: Path, rank: int, size: int, timeout: float) -> None:
         if time.monotonic() - since >= timeout:
             positions = [_read(directory, other, 3 * interval + _MOMENT) for other in range(size)]
             if all(position is None or position.seconds >= timeout for position in positions):
-                _end(directory, rank, timeout, positions)
+                _end(directory, rank, timeout, positions, report)
 
 
-def _end(directory: Path, rank: int, timeout: float, positions: Sequence[Position | None]) -> None:
+def _end(
+    directory: Path, rank: int, timeout: float, positions: Sequence[Position | None], report: Callable[[str], None]
+) -> None:
     """Report the hang and end the process: the main thread cannot."""
     reporter = next(position.rank for position in positions if position is not None)
     if rank == reporter:
-        text = f"nothing has moved for {timeout:g} s: {describe(positions)}"
-        record_failure(directory, rank, text)
-        print(f"ds-train: {text}", file=sys.stderr, flush=True)
+        report(f"nothing has moved for {timeout:g} s: {describe(positions)}")
     else:
         time.sleep(_MOMENT)  # its report comes first
     with contextlib.suppress(OSError), (directory / "log" / f"rank_{rank}.log").open("a", encoding="utf-8") as log:
