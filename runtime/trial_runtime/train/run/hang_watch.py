@@ -55,9 +55,7 @@ class Position:
     seconds: float
 
 
-def watch(
-    directory: Path, rank: int, size: int, timeout: float, report: Callable[[str], None] | None = None
-) -> None:
+def watch(directory: Path, rank: int, size: int, timeout: float, report: Callable[[str], None] | None = None) -> None:
     """Start to watch this process's main thread.
 
     Args:
