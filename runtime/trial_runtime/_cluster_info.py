@@ -55,8 +55,9 @@ class Length:
 class FitDefaults:
     """Defaults of ``Trainer.fit()`` from the experiment config, for arguments that its caller left unset.
 
-    The names are those of ``fit()``'s parameters, but for the last two, which Determined had not: whether to end a run
-    that diverged, and after how many validations without improvement to end one. None: not in the config.
+    The names are those of ``fit()``'s parameters, but for the last three: whether to end a run that diverged, after how
+    many validations without improvement to end one, and the first and the last batch to profile, counted from 0. None:
+    not in the config.
     """
 
     max_length: Length | None = None
@@ -65,10 +66,10 @@ class FitDefaults:
     reporting_period: Length | None = None
     checkpoint_policy: str | None = None
     step_zero_validation: bool | None = None
-    profiling_enabled: bool | None = None
     test_mode: bool = False
     stop_on_nan: bool = False
     early_stopping: int | None = None
+    profiled_batches: Sequence[int] | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -312,6 +312,27 @@ def test_a_profiler_steps_with_the_batches(tmp_path: Path) -> None:
     assert list((tmp_path / "tensorboard").glob("*.pt.trace.json*"))
 
 
+def test_a_config_has_some_batches_profiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fit = FitDefaults(profiled_batches=(2, 3))
+    run = RunInfo(str(tmp_path), str(tmp_path / "checkpoints"), fit=fit)
+    monkeypatch.setenv(ENV_VAR, ClusterInfo(TrialInfo(1, 1, 3, {}, {}), run, [0]).to_json())
+    toys.fit(toys.SimpleDS, max_length=pytorch.Batch(6))
+    (trace,) = (tmp_path / "tensorboard").glob("*.pt.trace.json")
+    assert trace.name == "rank_0_batches_2.pt.trace.json"
+    events = json.loads(trace.read_text())["traceEvents"]
+    steps = {event["name"] for event in events if str(event.get("name", "")).startswith("ProfilerStep")}
+    assert steps == {"ProfilerStep#2", "ProfilerStep#3"}
+    assert any(event.get("name") == "aten::addmm" for event in events)
+
+
+@pytest.mark.parametrize(("first", "recorded"), [(0, [2, 3]), (3, [3]), (4, [])])
+def test_profile_counts_batches_over_all_resumes(first: int, recorded: list[int], tmp_path: Path) -> None:
+    action_at = make_profiler((2, 3), first, tmp_path, 0).schedule
+    actions = {first + step: action_at(step) for step in range(6)}
+    assert [batch for batch, action in actions.items() if "RECORD" in action.name] == recorded
+    assert [batch for batch, action in actions.items() if action.name == "RECORD_AND_SAVE"] == recorded[-1:]
+
+
 def test_deprecated_spellings_still_work(tmp_path: Path) -> None:
     with det_ds.init(hparams={"k": 3}, run_dir=tmp_path) as context:
         with pytest.raises(InvalidExperimentException, match="wrap_model_engine"):

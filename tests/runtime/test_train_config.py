@@ -294,6 +294,25 @@ def test_all_problems_are_told_at_once() -> None:
     assert len(message.splitlines()) == 4
 
 
+@pytest.mark.parametrize(
+    ("profiling", "batches"),
+    [
+        ("{}", None),
+        ("{enabled: false, begin_on_batch: 3}", None),
+        ("{enabled: true}", (0, 4)),
+        ("{enabled: true, begin_on_batch: 3}", (3, 7)),
+        ("{enabled: true, begin_on_batch: 3, end_after_batch: 3}", (3, 3)),
+    ],
+)
+def test_profiled_batches_are_those_of_the_config(profiling: str, batches: tuple[int, int] | None) -> None:
+    assert plan(f"profiling: {profiling}").fit.profiled_batches == batches
+
+
+def test_profile_that_ends_before_it_begins_is_refused() -> None:
+    message = problem("profiling: {enabled: true, begin_on_batch: 3, end_after_batch: 2}")
+    assert "profiling.end_after_batch: 2 is not allowed: write a whole number of at least 3" in message
+
+
 def test_every_field_that_is_not_acted_on_is_named() -> None:
     made = plan(
         "description: x\nbind_mounts: []\nrecords_per_epoch: 10\nmin_validation_perod: 3\n"

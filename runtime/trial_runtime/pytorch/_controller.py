@@ -59,6 +59,8 @@ class TrialController:
         del steps_completed, local_training, global_batch_size, profiling_enabled
         self.context: TrialContext = context
         context._progress = Progress()  # counts begin anew, also in a second fit()
+        settings = self.context._settings
+        given = None if settings.info is None else settings.info.run.fit.profiled_batches
         policy = CheckpointPolicy(checkpoint_policy, searcher_metric_name, smaller_is_better)
         plan = FitPlan(
             length=Batch(1) if test_mode else max_length,
@@ -69,8 +71,8 @@ class TrialController:
             latest_checkpoint=None if latest_checkpoint is None else str(latest_checkpoint),
             step_zero_validation=step_zero_validation,
             test_mode=test_mode,
+            profiled_batches=None if given is None else (given[0], given[1]),
         )
-        settings = self.context._settings
         store = CheckpointStore(settings.checkpoint_directory, self.context.distributed, settings.remote)
         self._strategy = self._strategy_class(trial_inst, self.context)
         self._throughput = Throughput(self.context._progress, plan.length, self._samples)

@@ -67,7 +67,7 @@ class BaseTrainer:
                 ``"latest"``.
             step_zero_validation: validate before the first batch.
             test_mode: train one batch, validate one batch, save a checkpoint, return.
-            profiling_enabled: accepted; use ``context.set_profiler``.
+            profiling_enabled: accepted; use ``context.set_profiler``, or ``profiling`` in the experiment config.
 
         Raises:
             ValueError: without a ``max_length``, or for an unknown policy.
@@ -75,7 +75,7 @@ class BaseTrainer:
         """
         context, info = self._context, self._context._settings.info
         given = info.run.fit if info is not None else FitDefaults()
-        if profiling_enabled or given.profiling_enabled:
+        if profiling_enabled:
             logger.warning("profiling_enabled has no effect here; use context.set_profiler().")
         if reporting_period is _REPORTING_DEFAULT:
             reporting_period = _unit(given.reporting_period) or reporting_period

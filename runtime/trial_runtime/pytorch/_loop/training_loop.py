@@ -16,6 +16,7 @@ from trial_runtime.pytorch._checkpoints import run_state
 from trial_runtime.pytorch._checkpoints.run_state import CheckpointPolicy, RunCheckpointer
 from trial_runtime.pytorch._data.training_data import TrainingData, check_loader
 from trial_runtime.pytorch._loop.interruption import Interruption
+from trial_runtime.pytorch._loop.profiling import make_profiler
 from trial_runtime.pytorch._loop.strategy import Strategy
 from trial_runtime.pytorch._loop.throughput import Throughput
 from trial_runtime.pytorch._loop.validation import Validation
@@ -41,6 +42,7 @@ class FitPlan:
         latest_checkpoint: where to start from, a path or a name in the store.
         step_zero_validation: validate before the first batch.
         test_mode: one batch, one validation batch, a checkpoint.
+        profiled_batches: indices of the first and the last batch to profile; None: what the trial's own profiler does.
     """
 
     length: TrainUnit
@@ -51,6 +53,7 @@ class FitPlan:
     latest_checkpoint: str | None = None
     step_zero_validation: bool = False
     test_mode: bool = False
+    profiled_batches: tuple[int, int] | None = None
 
 
 class TrainingLoop:
@@ -71,6 +74,7 @@ class TrainingLoop:
         self._periods = (plan.reporting_period, plan.validation_period, plan.checkpoint_period)
         self._batch_metrics: list[dict[str, Any]] = []
         self._starts_interval = True
+        self._profiler: Any = None
         self._without_mean: set[str] = set()  # metrics that were warned of
 
     def run(self) -> None:
@@ -174,8 +178,16 @@ class TrainingLoop:
         context._training = True
         self.interruption = shutdown.enter_context(Interruption(context.distributed, self.progress.batches))
         self._call("on_training_start")
-        if context.profiler is not None:
-            shutdown.enter_context(context.profiler)
+        self._profiler = context.profiler
+        if self._profiler is None and self.plan.profiled_batches is not None:
+            self._profiler = make_profiler(
+                self.plan.profiled_batches,
+                self.progress.batches,
+                context.get_tensorboard_path(),
+                context.distributed.rank,
+            )
+        if self._profiler is not None:
+            shutdown.enter_context(self._profiler)
 
     def _resolve_length(self) -> None:
         """Extend a test by one batch when it starts from a checkpoint; warn when the length is reached already."""
@@ -225,8 +237,8 @@ class TrainingLoop:
             self.context._micro_idx = progress.batches * progress.micro_batches  # the hook is in the new batch
             self._epoch_start(progress.epoch_of(progress.batches))
         self._batch_metrics += self.strategy.train_batch(self.data)
-        if self.context.profiler is not None:
-            self.context.profiler.step()
+        if self._profiler is not None:
+            self._profiler.step()
         progress.batches += 1
         if progress.at_epoch_end:
             self._call("on_training_epoch_end", progress.epoch_of(progress.batches - 1))

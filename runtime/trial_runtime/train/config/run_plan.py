@@ -20,6 +20,8 @@ from trial_runtime.train.search.assignment import Assignment
 
 MAX_SEED = 2**31 - 1
 _POLICIES = ("best", "all", "none")
+_PROFILED_BATCHES = 5
+"""How many batches are profiled where the config names no end: the trace of a whole training fits nowhere."""
 _SINGLE = "single"
 _SEARCHERS = (
     "random", "grid", "adaptive_asha", "async_halving", "custom", "adaptive", "adaptive_simple", "sync_halving", "pbt"
@@ -161,6 +163,7 @@ def make_plan(
         test_mode=test_mode,
         stop_on_nan=stop_on_nan,
         early_stopping=root.optional_integer("early_stopping", minimum=1),
+        profiled_batches=_profiled_batches(root.section("profiling")),
     )
     if fit.early_stopping is not None and searcher.text("metric") is None:
         problems.report("early_stopping: needs searcher.metric, the validation metric that it compares")
@@ -233,6 +236,15 @@ def _optional_boolean(section: Section, name: str) -> bool | None:
 def _reporting_period(root: Section) -> Length | None:
     unit = root.optional_integer("scheduling_unit", minimum=1)
     return None if unit is None else Length(unit, "batches")
+
+
+def _profiled_batches(profiling: Section) -> tuple[int, int] | None:
+    """Return the indices of the first and the last batch to profile; None where profiling is off."""
+    begin = profiling.integer("begin_on_batch", 0)
+    end = profiling.optional_integer("end_after_batch", minimum=begin)
+    if not profiling.boolean("enabled", False):
+        return None
+    return begin, begin + _PROFILED_BATCHES - 1 if end is None else end
 
 
 def _target(length: Mapping[str, int], problems: Problems) -> Section:

@@ -19,7 +19,7 @@ USED = frozenset(
         "name", "entrypoint", "hyperparameters", "data", "searcher", "resources", "records_per_epoch",
         "min_validation_period", "min_checkpoint_period", "scheduling_unit", "perform_initial_validation",
         "checkpoint_policy", "checkpoint_storage", "reproducibility", "max_restarts", "environment", "optimizations",
-        "debug", "early_stopping", "log_with",
+        "debug", "early_stopping", "log_with", "profiling",
     }
 )  # fmt: skip
 
@@ -42,7 +42,6 @@ IGNORED: Mapping[str, str] = {
     "retention_policy": _CLUSTER,
     "preemption_timeout": _CLUSTER,
     "integrations": _CLUSTER,
-    "profiling": "not run here; use context.set_profiler() in the trial",
     "records_per_epoch": "ignored: an epoch is one pass over the training data",
     "searcher.source_trial_id": "trials of a cluster are not reachable",
     "resources.agent_label": _CLUSTER,
@@ -67,6 +66,7 @@ IGNORED: Mapping[str, str] = {
     "checkpoint_storage.propagation": "no container here; ignored",
     "checkpoint_storage.checkpoint_path": "Determined removed it; host_path is used",
     "checkpoint_storage.tensorboard_path": "TensorBoard files go to the run directory",
+    "profiling.sync_timings": "ignored: the trace has the times of the device",
     "optimizations.auto_tune_tensor_fusion": _HOROVOD,
     "optimizations.average_training_metrics": "training metrics are always averaged over the ranks",
     "optimizations.grad_updates_size_file": _HOROVOD,
@@ -100,6 +100,7 @@ _SECTIONS: Mapping[str, frozenset[str]] = {
     "resources": frozenset({"slots_per_trial"}),
     "reproducibility": frozenset({"experiment_seed"}),
     "environment": frozenset({"environment_variables"}),
+    "profiling": frozenset({"enabled", "begin_on_batch", "end_after_batch"}),
     "checkpoint_storage": frozenset(
         {
             "type",
