@@ -126,7 +126,8 @@ def plan_of(choice: Choice, context: Path, ranks: int, changes: Mapping[str, Any
     for name, value in (changes or {}).items():
         assign(document, name, value)
     plan = make_plan(document, str(choice.config or choice.trial), context, picks=choice.picks)
-    return dataclasses.replace(plan, slots=ranks, storage=CheckpointStorage())
+    fit = dataclasses.replace(plan.fit, profiled_batches=None)
+    return dataclasses.replace(plan, slots=ranks, storage=CheckpointStorage(), fit=fit, log_with=())
 
 
 def info_of(plan: RunPlan, directory: Path, seed: int) -> ClusterInfo:

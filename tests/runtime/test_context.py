@@ -21,6 +21,7 @@ from trial_runtime import core, pytorch
 from trial_runtime._cluster_info import ENV_VAR, ClusterInfo, FitDefaults, Length, RunInfo, TrialInfo
 from trial_runtime.errors import InternalException, InvalidExperimentException
 from trial_runtime.pytorch import deepspeed as det_ds
+from trial_runtime.pytorch._loop.profiling import make_profiler
 from trial_runtime.pytorch._loop.progress import Progress
 from trial_runtime.pytorch._reporting.sinks import TensorBoardSink
 

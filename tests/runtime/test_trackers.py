@@ -81,7 +81,7 @@ def test_trackers_are_a_list_or_names_with_commas(
             "mlfow",
             "log_with: there is no tracker 'mlfow'; write some of tensorboard, trackio, mlflow, wandb (did you mea",
         ),
-        ("wandb", "log_with: wandb is not installed: pip install wandb"),
+        ("wandb", "log_with: not installed: wandb; run pip install wandb"),
         ("3", "log_with: 3 is not allowed: write a list of tensorboard, trackio, mlflow, wandb"),
     ],
 )
@@ -91,6 +91,7 @@ def test_tracker_that_cannot_be_used_is_an_error_before_the_start(
     monkeypatch.chdir(tmp_path)
     folder_of_offline_runs = SimpleNamespace(origin=None)
     monkeypatch.setattr("trial_runtime.train.config.trackers.find_spec", lambda _: folder_of_offline_runs)
+    monkeypatch.setattr("trial_runtime.train.run.prepare.missing_runtime", lambda: "")
     Path("c.yaml").write_text("entrypoint: m:T\nsearcher: {name: single, max_length: 3}\n")
     option = ["--config", "log_with=3"] if value == "3" else ["--log-with", value]
 

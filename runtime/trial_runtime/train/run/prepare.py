@@ -18,6 +18,7 @@ from trial_runtime.train.config.context_directory import context_of
 from trial_runtime.train.config.document import assign, load, split_assignment
 from trial_runtime.train.config.errors import ConfigError
 from trial_runtime.train.config.run_plan import RunPlan, make_plan
+from trial_runtime.train.config.trackers import missing_trackers
 from trial_runtime.train.requirements import missing_runtime
 from trial_runtime.train.run.run_directory import (
     DEFAULT_BASE,
@@ -127,7 +128,7 @@ def open_directory(options: argparse.Namespace, plan: RunPlan) -> RunDirectory:
         ConfigError: something is not right.
     """
     _checkpoint(options.latest_checkpoint)
-    if missing := missing_runtime():
+    if missing := missing_runtime() or missing_trackers(plan.log_with):
         raise ConfigError(missing)
     run, continued = open_run(given_directory(options, plan.name), plan.name, plan.seed)
     if not continued:

@@ -24,6 +24,7 @@ from trial_runtime.train.config.document import load
 from trial_runtime.train.config.errors import ConfigError, Problems, Section
 from trial_runtime.train.config.run_plan import RunPlan, make_plan
 from trial_runtime.train.config.searcher import read_search
+from trial_runtime.train.config.trackers import missing_trackers
 from trial_runtime.train.requirements import missing_runtime
 from trial_runtime.train.run.paths import relative_path
 from trial_runtime.train.run.prepare import context_directory, given_directory
@@ -102,7 +103,7 @@ class SearchCommand:
         self.describe()
         if self._options.dry_run:
             return 0
-        if missing := missing_runtime():
+        if missing := missing_runtime() or missing_trackers(self._plan.log_with):
             raise ConfigError(missing)
         places = places_of_machine(self._options.slots, self._plan.slots)
         directory, record = self._open()
