@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from equivalence.scenario import FIXTURES, NAMES
+from fixture_folders import FIXTURES, TRIALS
 
 # What a fixture that was run where it stands leaves behind.
 LEFT_BY_RUNS = (".ds-migrate", "__pycache__", "checkpoints", "runs")
@@ -29,7 +29,7 @@ def check(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
 
 def main() -> int:
     failed = 0
-    for name in NAMES:
+    for name in TRIALS:
         with tempfile.TemporaryDirectory() as scratch:
             result = migrate(name, Path(scratch, name))
             sys.stdout.write(f"{name}: exit {result.returncode}\n{result.stderr}")

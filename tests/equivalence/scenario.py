@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
-NAMES = sorted(folder.parent.name for folder in FIXTURES.glob("*/before"))
+from fixture_folders import FIXTURES
 
 STEPS, WINDOW = 14, 2
 """Micro-batches of every run, and between two reports. Epochs have 6 or 12, so that a run ends inside one; it is saved

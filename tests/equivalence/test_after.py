@@ -6,9 +6,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from fixture_folders import FIXTURES, TRIALS
 
 from equivalence.regenerate import LEFT_BY_RUNS, check, migrate
-from equivalence.scenario import FIXTURES, NAMES
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -19,7 +19,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", TRIALS)
 def test_after_is_what_the_tool_writes_and_needs_no_more_work(name: str, tmp_path: Path) -> None:
     folder = tmp_path / name
     result = migrate(name, folder)
@@ -34,7 +34,7 @@ def test_after_is_what_the_tool_writes_and_needs_no_more_work(name: str, tmp_pat
     assert contents(folder) == written
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", TRIALS)
 def test_fixtures_before_their_conversion_are_work(name: str, tmp_path: Path) -> None:
     shutil.copytree(FIXTURES / name / "before", tmp_path / name)
     assert check(tmp_path / name, "--check").returncode == 1

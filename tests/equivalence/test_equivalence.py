@@ -10,9 +10,10 @@ import pytest
 from _pytest.mark import ParameterSet
 from ds_verify.compare import Difference, compare, table
 from ds_verify.record import Record
+from fixture_folders import TRIALS
 
 from equivalence.runs import Runs
-from equivalence.scenario import NAMES, Case
+from equivalence.scenario import Case
 
 # Every pair of options is in these; all combinations are marked slow.
 ORIGINAL_PAIRS = [(1, 1, False), (1, 2, True), (2, 1, True), (2, 2, False)]  # ranks, accumulation, resumed
@@ -28,17 +29,17 @@ def parameters(cases: Sequence[Case], pairs: Sequence[Case]) -> list[ParameterSe
 ORIGINAL = parameters(
     [
         Case(name, ranks, accumulation, resumed=resumed)
-        for name, ranks, accumulation, resumed in itertools.product(NAMES, (1, 2), (1, 2), (False, True))
+        for name, ranks, accumulation, resumed in itertools.product(TRIALS, (1, 2), (1, 2), (False, True))
     ],
     [
         Case(name, ranks, accumulation, resumed=resumed)
-        for name in NAMES
+        for name in TRIALS
         for ranks, accumulation, resumed in ORIGINAL_PAIRS
     ],
 )
 CONVERTED = parameters(
-    [Case(*layout) for layout in itertools.product(NAMES, (1, 2), (1, 2), (0, 1))],
-    [Case(name, *layout) for name in NAMES for layout in CONVERTED_PAIRS],
+    [Case(*layout) for layout in itertools.product(TRIALS, (1, 2), (1, 2), (0, 1))],
+    [Case(name, *layout) for name in TRIALS for layout in CONVERTED_PAIRS],
 )
 
 

@@ -16,9 +16,10 @@ from ds_migrate.options import Options
 from ds_migrate.pipeline import migrate
 from ds_verify.compare import compare, table
 from ds_verify.record import Key, Record
+from fixture_folders import TRIALS
 
 from equivalence.runs import Runs
-from equivalence.scenario import NAMES, Scenario
+from equivalence.scenario import Scenario
 
 # This trial reads epoch_idx (from epoch 2 on it adds no noise) and counts epoch starts: Determined's loop gives it
 # neither, the report says so (*review*), and the numbers part there.
@@ -48,7 +49,7 @@ def promised(name: str, key: Key) -> bool:
     return key.kind == "training" and key.step <= BATCHES_BEFORE_EPOCH_2 and key.name != "epochs_started"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", TRIALS)
 def test_trains_the_same_in_determineds_own_loop(runs: Runs, tmp_path: Path, name: str) -> None:
     copy, report = converted(tmp_path, name)
     assert [t.status for _, t in report.trials()] == [TrialStatus.CONVERTED]

@@ -15,9 +15,9 @@ from ds_verify.job import Job
 from ds_verify.runs import Round, Settings, make_job
 from ds_verify.select_trial import choose
 from ds_verify.verdict import headline, outcome
+from fixture_folders import FIXTURES
 
 from equivalence.runs import Runs
-from equivalence.scenario import FIXTURES
 
 STEPS = 12
 

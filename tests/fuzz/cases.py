@@ -14,12 +14,13 @@ import strategies
 from ds_migrate.options import Options
 from ds_migrate.rules.codes import Code
 from ds_migrate.rules.pages import page_of
+from fixture_folders import FIXTURES, TRIALS
 
 from fuzz.mutations import mutated
 from fuzz.yaml_mutations import mutated_json, mutated_yaml
 
 ROOT = Path(__file__).parents[2]
-FIXTURES = sorted((ROOT / "fixtures").glob("*/before"))
+_TRIALS = [FIXTURES / name / "before" for name in TRIALS]
 _LARGEST = 60_000  # bytes of foreign code
 
 
@@ -71,7 +72,7 @@ def _generated(random: Random) -> str:
 
 
 def _mutated_fixture(random: Random) -> dict[bytes, bytes]:
-    folder = random.choice(FIXTURES)
+    folder = random.choice(_TRIALS)
     files = {p: p.read_bytes() for p in sorted(folder.rglob("*")) if p.suffix in (".py", ".yaml", ".json")}
     python = [path for path in files if path.suffix == ".py"]
     chosen = random.choice(python)
@@ -81,7 +82,7 @@ def _mutated_fixture(random: Random) -> dict[bytes, bytes]:
 
 def _configs(random: Random) -> dict[bytes, bytes]:
     """Return a fixture whose configs are mutated."""
-    folder = random.choice(FIXTURES)
+    folder = random.choice(_TRIALS)
     files = {p: p.read_bytes() for p in sorted(folder.rglob("*")) if p.suffix in (".py", ".yaml")}
     for path in [path for path in files if path.suffix == ".yaml"]:
         files[path] = mutated_yaml(files[path].decode(), random)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from ds_verify.cli import SAME, main
+from fixture_folders import FIXTURES, TRIALS
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
-NAMES = sorted(folder.parent.name for folder in FIXTURES.glob("*/before"))
 ENGINE_MODULE = ("gan",)  # one engine an optimizer: stages 0 and 1 only
 HALF = {"bf16": 5e-2, "fp16": 2e-2}
 
@@ -28,7 +26,7 @@ def verify(name: str, *options: str, steps: int = 20) -> int:
     return main([folder, "--device", "cuda", "--ranks", ranks(), "--steps", str(steps), "--no-report", *options])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", TRIALS)
 def test_fp32_is_the_same_at_every_stage_that_the_conversion_allows(
     name: str, capsys: pytest.CaptureFixture[str], record_property: Callable[[str, object], None]
 ) -> None:

@@ -13,9 +13,7 @@ from pathlib import Path
 
 import pytest
 from ds_verify.cli import DIFFERENT, NOT_RUN, SAME, main
-
-FIXTURES = Path(__file__).parents[2] / "fixtures"
-NAMES = sorted(folder.parent.name for folder in FIXTURES.glob("*/before"))
+from fixture_folders import FIXTURES, TRIALS
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -29,7 +27,7 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 DEFAULT = ("gan", "mnist_script")
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in DEFAULT else pytest.mark.slow) for n in NAMES])
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in DEFAULT else pytest.mark.slow) for n in TRIALS])
 def test_a_fixture_and_its_conversion_are_the_same(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
