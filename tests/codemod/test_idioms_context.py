@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import examples
+import pytest
 from idiom_case import Idiom, assert_lines, idioms
 
 METHODS = examples.METHODS
@@ -61,3 +62,36 @@ def stepping(stepper: str) -> str:
     return examples.module(
         init + METHODS["train_batch"].replace("self.context.backward(loss)", "self.stepper.take(loss)")
     )
+
+
+SETTINGS = """
+
+class Settings:
+    def __init__(self, lr, global_batch_size{more}):
+        self.lr = lr
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "more", "named"),
+    [
+        ("Settings(**context.get_hparams())", "", False),
+        ("Settings(**{k: v for k, v in self.hparams.items()})", "", False),
+        ("Settings(**{k: v for k, v in self.hparams.items() if k != 'x'})", "", True),
+        ("Settings(**context.get_hparams())", ", **others", True),
+        ("AttrDict(**self.hparams)", "", True),
+    ],
+)
+def test_a_hyperparameter_is_added_only_where_no_call_would_refuse_it(
+    made: str, more: str, named: bool, tmp_path: Path
+) -> None:
+    init = METHODS["__init__"] + f"    self.hparams = context.get_hparams()\n    self.settings = {made}\n\n"
+    (tmp_path / "model_def.py").write_text(examples.module(init) + SETTINGS.format(more=more))
+    config = "entrypoint: model_def:MyTrial\nhyperparameters: {lr: 1, global_batch_size: 4}\n"
+    (tmp_path / "const.yaml").write_text(config)
+
+    after = {file.path.name: (file.after or b"").decode() for file in examples.run(tmp_path).files}
+
+    assert ("deepspeed_config: ds_config.json" in after.get("const.yaml", "")) == named
+    assert ('hparams.get("deepspeed_config"' in after["model_def.py"]) == named
+    assert 'with_name("ds_config.json")' in after["model_def.py"]

@@ -670,3 +670,15 @@ FROM_LISTS = {
 @idioms(FROM_LISTS)
 def test_an_optimizer_from_the_contexts_list_is_found_in_the_new_list(idiom: Idiom, tmp_path: Path) -> None:
     idiom.check(tmp_path)
+
+
+@pytest.mark.parametrize(("by_hand", "times"), [("", 1), ("clip(self.generator.parameters())", 5)])
+def test_gradients_are_reduced_for_a_nested_clip_only_where_it_is_called(
+    by_hand: str, times: int, tmp_path: Path
+) -> None:
+    lines = ["def clip(params):", "    torch.nn.utils.clip_grad_value_(params, 0.5)", *filter(None, [by_hand])]
+    lines.append("self.context.step_optimizer(self.opt_g, clip_grads=clip)")
+    step = "    self.context.step_optimizer(self.opt_g)\n"
+    train_batch = examples.GAN_TRAIN.replace(step, "".join(f"    {line}\n" for line in lines))
+    after = (examples.convert(tmp_path, examples.module(GAN + train_batch)).after or b"").decode()
+    assert after.count(".allreduce_gradients()") == times

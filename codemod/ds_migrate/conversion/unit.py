@@ -34,6 +34,7 @@ from ds_migrate.syntax.source import SourceError, SourceFile
 from ds_migrate.targets import target_named
 from ds_migrate.trial.builder import build_trial, class_node
 from ds_migrate.trial.context import ContextNames, link
+from ds_migrate.trial.hyperparameters import unpacked_hyperparameters
 from ds_migrate.trial.model import Trial
 from ds_migrate.upgrade.result import Notice
 
@@ -86,7 +87,7 @@ def convert(units: Sequence[ConversionUnit]) -> list[UnitResult]:
     conversions = [_Conversion(unit) for unit in units]
     for conversion in conversions:
         conversion.attempt(conversion.model)
-    trials = [(c, trial) for c in conversions for trial in c.unit.trials]
+    trials = [(c, trial) for c in conversions for trial in c.unit.trials if trial.key in c.static or not c.static]
     paths = ds_config.choose_paths((*trial.key, c.static.get(trial.key, {})) for c, trial in trials)
     results = []
     for conversion in conversions:
@@ -394,6 +395,7 @@ class _Conversion:
                 aggregation=accumulates if isinstance(accumulates, int) and accumulates > 1 else None,
                 aggregations=by_file,
                 sums_gradients=plan is not None and not plan.accumulation.averages,
+                unpacks_hparams=plan is not None and unpacked_hyperparameters(plan.trial) is not None,
             )
 
 

@@ -246,6 +246,15 @@ class ConfigEdit:
                 "the entrypoint runs trials with different DeepSpeed configs: each reads the one beside its source",
             )
             return None
+        if any(trial.unpacks_hparams for trial in self.entry.trials):
+            self.note(
+                Code.CONFIG_NAMES_DS_CONFIG,
+                Severity.CONVERTED,
+                self._hparams_key(),
+                "the trial unpacks its hyperparameters into a call, so deepspeed_config is not added: "
+                "it reads the file beside its source",
+            )
+            return None
         relative = os.path.relpath(paths.pop(), self.entry.directory).replace(os.sep, "/")
         if not relative.isprintable():  # an undecodable byte of a file name, or a control character
             self.note(

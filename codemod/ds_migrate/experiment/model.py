@@ -28,7 +28,8 @@ class TrialFacts:
     ``average_aggregated_gradients: false``; None when the source decides that by itself, whatever a config says.
     ``reads_deepspeed_config``: the source reads the hyperparameter
     ``deepspeed_config``; it makes the configs of a trial that an earlier run converted follow. ``names_ds_config``: it
-    falls back to the file at ``ds_config_path``, as converted source does.
+    falls back to the file at ``ds_config_path``, as converted source does. ``unpacks_hparams``: it unpacks its
+    hyperparameters into a call that may take no further one.
     """
 
     name: str
@@ -42,6 +43,7 @@ class TrialFacts:
     sums_gradients: bool | None = False
     reads_deepspeed_config: bool = False
     names_ds_config: bool = False
+    unpacks_hparams: bool = False
 
     @classmethod
     def expected(cls, path: Path, name: str) -> TrialFacts:

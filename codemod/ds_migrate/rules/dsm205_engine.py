@@ -15,6 +15,7 @@ from ds_migrate.rules.generated_helpers import engine_module
 from ds_migrate.rules.wrap_edits import children_of
 from ds_migrate.syntax.nodes import dotted, parameters, walk
 from ds_migrate.syntax.source import SourceFile
+from ds_migrate.trial.hyperparameters import unpacked_hyperparameters
 from ds_migrate.trial.model import Optimizer, Trial
 
 CODE = Code.ENGINE
@@ -55,6 +56,11 @@ def apply(ctx: RuleContext) -> None:
     what = "the engine is made" if plan.form is Form.SIMPLE else "one engine per optimizer is made"
     stage = f"ZeRO stage {plan.zero.stage}" + (f" ({plan.zero.reason})" if plan.zero.reason else "")
     ctx.converted(CODE, file, location.statement, f"{what} here; {stage}")
+    if names.unpacks is not None and plan.accumulation.is_used:
+        ctx.review(
+            CODE, *names.unpacks, "the hyperparameters that this call takes have overwrite_deepspeed_args now",
+            "leave it out of what is unpacked, or let the call take it",
+        )  # fmt: skip
 
 
 class _Names:
@@ -67,6 +73,7 @@ class _Names:
         self.config = file.names.free("ds_config")
         self.engine = file.names.free("engine", "ds_engine")
         self.width = _WIDTH
+        self.unpacks = unpacked_hyperparameters(ctx.trial)
 
     def config_lines(self) -> list[str]:
         ctx, file = self.ctx, self.file
@@ -106,10 +113,11 @@ class _Names:
                 f"    {{{' '.join(values[:-1]).rstrip(',')}}},",
                 ")",
             ]
+        path = f'{self.hparams}.get("deepspeed_config", {beside})'
         return [
             *([] if by_name else [f"{self.hparams} = {self._hparams(given)}"]),
             f"{self.config} = {overwrite}(",
-            f'    {self.hparams}.get("deepspeed_config", {beside}),',
+            f"    {beside if self.unpacks is not None else path},",
             "    {",
             *(f"        {value}" for value in values),
             "    },",
