@@ -158,8 +158,8 @@ def verdict(fault: Fault, runs: Runs, folder: Path, ranks: int) -> str:
     return headline([outcome(Round(ranks, trained[0], trained[1], trained[2], Settings(STEPS, (ranks,))))], STEPS)
 
 
-RUNS = [(fault, 2) for fault in FAULTS] + [
-    pytest.param(fault, 1, marks=pytest.mark.slow) for fault in FAULTS if not fault.needs_two_ranks
+RUNS = [(fault, 2 if fault.needs_two_ranks else 1) for fault in FAULTS] + [
+    pytest.param(fault, 2, marks=pytest.mark.slow) for fault in FAULTS if not fault.needs_two_ranks
 ]
 
 
