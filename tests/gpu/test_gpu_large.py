@@ -12,6 +12,7 @@ from pathlib import Path
 
 import language_model
 import pytest
+from forked_python import forked_python
 
 TINY = {"vocabulary": 64, "width": 32, "layers": 2, "heads": 2, "length": 16, "batches": 12}
 BILLION = {"vocabulary": 32000, "width": 2048, "layers": 18, "heads": 16, "length": 256, "batches": 12}
@@ -25,15 +26,15 @@ OFFLOAD = {
 
 
 def run(*words: str, folder: Path) -> str:
-    done = subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True, timeout=500)
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout
 
 
-def trained(folder: Path, size: dict[str, int], memory: str) -> list[dict[str, float]]:
+def trained(folder: Path, size: dict[str, int], memory: str, python: str) -> list[dict[str, float]]:
     """Convert and train; the metrics of each batch."""
     language_model.write(folder, **size)
-    run("-m", "ds_migrate", "--write", ".", folder=folder)
+    run(sys.executable, "-m", "ds_migrate", "--write", ".", folder=folder)
     assert "DeepSpeedTrial" in (folder / "model_def.py").read_text()
     settings = [
         word
@@ -47,7 +48,7 @@ def trained(folder: Path, size: dict[str, int], memory: str) -> list[dict[str, f
         "str(torch.cuda.max_memory_allocated())))\n" + (folder / "model_def.py").read_text()
     )
     (folder / "const.yaml").write_text((folder / "const.yaml").read_text().replace("model_def:", "train:"))
-    run("-m", "trial_runtime.train", "const.yaml", "--run-dir", "run", *settings, folder=folder)
+    run(python, "-m", "trial_runtime.train", "const.yaml", "--run-dir", "run", *settings, folder=folder)
     lines = [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines()]
     return [line["metrics"] for line in lines if line["group"] == "training"]
 
@@ -60,7 +61,7 @@ def check(metrics: list[dict[str, float]], batches: int) -> None:
 
 
 def test_a_small_language_model_trains_with_its_optimizer_offloaded(tmp_path: Path) -> None:
-    check(trained(tmp_path, TINY, str(tmp_path / "memory")), TINY["batches"])
+    check(trained(tmp_path, TINY, str(tmp_path / "memory"), forked_python()), TINY["batches"])
 
 
 @pytest.mark.gpu
@@ -69,7 +70,7 @@ def test_a_billion_parameters_train_with_their_optimizer_offloaded(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     began = time.monotonic()
-    metrics = trained(tmp_path, BILLION, str(tmp_path / "memory"))
+    metrics = trained(tmp_path, BILLION, str(tmp_path / "memory"), sys.executable)
     check(metrics, BILLION["batches"])
     parameters = metrics[0]["parameters"]
     assert parameters > 1e9

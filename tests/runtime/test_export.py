@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import torch
 import toys
 from deepspeed.pipe import LayerSpec, PipelineModule, TiedLayerSpec
 from distributed import run_ranks
+from forked_python import forked_python
 from safetensors.torch import load_file
 from torch import nn
 from trial_runtime import export, pytorch
@@ -248,7 +248,7 @@ def test_without_zero_a_pipeline_of_other_stages_is_refused_on_resume(tmp_path: 
 
 
 def command(*arguments: object) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-m", "trial_runtime.export", *map(str, arguments)]
+    words = [forked_python(), "-m", "trial_runtime.export", *map(str, arguments)]
     return subprocess.run(words, capture_output=True, text=True, timeout=200)
 
 

@@ -38,6 +38,12 @@ def fit(kind: type, folder: Path, url: str, hparams: dict[str, Any] | None = Non
         return toys.Outcome(recorder, trial)
 
 
+@pytest.fixture(autouse=True)
+def driver_is_forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The storage's processes start without imports; those of ranks, which run_ranks starts, are new ones."""
+    monkeypatch.setattr("sys.executable", forked_python())
+
+
 def batches(folder: Path) -> list[int]:
     return sorted(int(path.parent.name.split("-")[0]) for path in folder.glob("*/manifest.json"))
 
@@ -95,18 +101,27 @@ def goes_on_from(folder: Path, url: str) -> int:
         return int(mirrored.find("latest").name.split("-")[0])
 
 
-@pytest.fixture
-def far_ahead(tmp_path: Path) -> tuple[Path, str]:
-    """A run directory with checkpoints of 2 and 4 batches, and a storage with those and one of 6."""
-    run, url = tmp_path / "run", (tmp_path / "bucket").as_uri()
+@pytest.fixture(scope="module")
+def trained_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run directory that has checkpoints of 2 and 4 batches, and a storage with those and one of 6."""
+    folder = tmp_path_factory.mktemp("far-ahead")
+    run, url = folder / "run", (folder / "bucket").as_uri()
     fit(toys.SimplePT, run, url, max_length=pytorch.Batch(2))
-    shutil.copytree(run, tmp_path / "before")
+    shutil.copytree(run, folder / "before")
     fit(toys.SimplePT, run, url, max_length=pytorch.Batch(4), latest_checkpoint="latest")
-    shutil.copytree(tmp_path / "before" / "checkpoints", run / "checkpoints", dirs_exist_ok=True)
+    shutil.copytree(folder / "before" / "checkpoints", run / "checkpoints", dirs_exist_ok=True)
     newest = max(run.glob("checkpoints/*/"), key=lambda path: path.name).name
     (run / "checkpoints" / "latest").write_text(newest)
-    fit(toys.SimplePT, tmp_path / "elsewhere", url, max_length=pytorch.Batch(6), latest_checkpoint="latest")
-    return run, url
+    fit(toys.SimplePT, folder / "elsewhere", url, max_length=pytorch.Batch(6), latest_checkpoint="latest")
+    return folder
+
+
+@pytest.fixture
+def far_ahead(trained_elsewhere: Path, tmp_path: Path) -> tuple[Path, str]:
+    """A copy of that run directory, and the URL of a copy of that storage."""
+    for name in ("run", "bucket"):
+        shutil.copytree(trained_elsewhere / name, tmp_path / name)
+    return tmp_path / "run", (tmp_path / "bucket").as_uri()
 
 
 def test_a_run_that_went_on_elsewhere_goes_on_from_there(far_ahead: tuple[Path, str]) -> None:

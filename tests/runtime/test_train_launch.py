@@ -135,9 +135,11 @@ def test_several_slots_are_as_many_ranks(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("nodes", [1, 2])
-def test_under_torchrun_the_ranks_found_are_joined(nodes: int, tmp_path: Path) -> None:
-    experiment = Experiment(tmp_path, REPORT, python=sys.executable if nodes == 1 else "")
+@pytest.mark.parametrize(
+    ("nodes", "python"), [(1, ""), (2, ""), pytest.param(1, sys.executable, marks=pytest.mark.slow, id="new processes")]
+)
+def test_under_torchrun_the_ranks_found_are_joined(nodes: int, python: str, tmp_path: Path) -> None:
+    experiment = Experiment(tmp_path, REPORT, python=python)
     launcher = (
         "-m", "torch.distributed.run", f"--nnodes={nodes}", f"--nproc-per-node={2 // nodes}", "--rdzv-backend=c10d",
         f"--rdzv-endpoint=localhost:{free_port()}", "-m", "trial_runtime.train",

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -118,8 +117,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-def ds_train(config: Path, run: Path, *options: str, python: str = "") -> tuple[int, str]:
-    command = [python or forked_python(), "-m", "trial_runtime.train", str(config), "--run-dir", str(run), *options]
+def ds_train(config: Path, run: Path, *options: str) -> tuple[int, str]:
+    command = [forked_python(), "-m", "trial_runtime.train", str(config), "--run-dir", str(run), *options]
     done = subprocess.run(command, cwd=config.parent.parent, capture_output=True, text=True, timeout=200)
     return done.returncode, done.stderr
 
@@ -281,7 +280,7 @@ def test_a_damaged_checkpoint_is_one_line_and_no_restart(experiment: Path, tmp_p
 
 def test_test_mode_trains_and_validates_one_batch(experiment: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    code, err = ds_train(experiment / "c.yaml", run, "--test", "--slots", "2", python=sys.executable)
+    code, err = ds_train(experiment / "c.yaml", run, "--test", "--slots", "2")
 
     assert code == 0, err
     assert [line["at"] for line in reported(tmp_path / "run", "training")] == [1]
