@@ -170,7 +170,7 @@ def configs(draw: st.DrawFn, most: int = 1) -> tuple[bytes, bytes]:
     return before, after
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(texts=configs())
 def test_every_byte_is_the_one_intended(here: Project, texts: tuple[bytes, bytes]) -> None:
     before, after = texts
@@ -180,7 +180,7 @@ def test_every_byte_is_the_one_intended(here: Project, texts: tuple[bytes, bytes
     assert not any(again.to_write for again in here.results(after))
 
 
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(texts=configs(most=3))
 def test_every_byte_of_every_document_is_the_one_intended(here: Project, texts: tuple[bytes, bytes]) -> None:
     before, after = texts
@@ -188,7 +188,7 @@ def test_every_byte_of_every_document_is_the_one_intended(here: Project, texts: 
     assert not any(again.to_write for again in here.results(after))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(texts=configs(), key=st.sampled_from(["entrypoint", "hyperparameters", "'entrypoint'"]))
 def test_a_key_that_stands_twice_is_an_error_and_every_byte_stays(
     here: Project, texts: tuple[bytes, bytes], key: str
@@ -248,7 +248,7 @@ SHARED = st.permutations([
 ]).flatmap(lambda parts: st.tuples(*map(st.sampled_from, parts)))  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(parts=SHARED)
 def test_shared_parts_are_edited_rightly_or_not_at_all(here: Project, parts: tuple[str, ...]) -> None:
     before = ("\n".join(parts) + "\n").encode()
@@ -268,7 +268,7 @@ def test_shared_parts_are_edited_rightly_or_not_at_all(here: Project, parts: tup
     assert now == expected
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(data=st.binary(max_size=60), where=st.integers(0, 60))
 def test_no_bytes_make_it_crash(data: bytes, where: int) -> None:
     text = b"entrypoint: model_def:MyTrial\nhyperparameters: {a: 1}\nx: [1]\n"

@@ -47,13 +47,15 @@ def report(tree: Path, jobs: int | None) -> Report:
 
 
 @pytest.mark.usefixtures("tree")
-@pytest.mark.parametrize("form", ["text", "json", "sarif", "github"])
-def test_the_output_is_the_same_whoever_converts(form: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+@pytest.mark.parametrize(("form", "jobs"), [("text", "2"), ("json", "40"), ("sarif", "3"), ("github", "2")])
+def test_the_output_is_the_same_whoever_converts(
+    form: str, jobs: str, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
     outputs = []
-    for jobs in ("1", "2", "40"):
-        code = main([".", "--format", form, "--jobs", jobs])
+    for each in ("1", jobs):
+        code = main([".", "--format", form, "--jobs", each])
         outputs.append((code, *capfdbinary.readouterr()))
-    assert outputs[0][1] and outputs == [outputs[0]] * 3
+    assert outputs[0][1] and outputs[0] == outputs[1]
 
 
 def test_a_unit_and_its_result_can_be_sent_to_another_process(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,6 +110,7 @@ def test_small_work_stays_in_one_process(tree: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_large_work_is_shared_out_unless_it_may_not(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_pool, "_BYTES_PER_PROCESS", 10_000)
     for path in tree.rglob("*.py"):
         path.write_text(path.read_text() + "# a long file\n" * (worker_pool._BYTES_PER_PROCESS // 14))
     alone = report(tree, 1)

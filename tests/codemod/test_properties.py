@@ -44,7 +44,7 @@ def plan(folder: Path) -> Report:
     return examples.run(folder)
 
 
-@same_every_time(50)
+@same_every_time(25)
 @given(trial=strategies.trials())
 def test_a_trial_converts_whole_and_keeps_what_concerns_no_rule(trial: strategies.Trial) -> None:
     with tempfile.TemporaryDirectory() as name:
@@ -104,7 +104,7 @@ def test_a_trial_with_one_thing_that_no_engine_can_do_gets_no_byte(trial: strate
 SAMPLE = {"own": 7, "joint": 2, "parts": 3}
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_generated_trials_train_to_the_same_numbers(ranks: int, tmp_path: Path) -> None:
     pairs = [scenarios(tmp_path, ownership, seed, ranks) for ownership, seed in SAMPLE.items()]
     (tmp_path / "records").mkdir()

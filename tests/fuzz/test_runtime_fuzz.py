@@ -30,7 +30,7 @@ from trial_runtime.train.config.document import dump_yaml, parse_yaml  # noqa: E
 from trial_runtime.train.config.errors import ConfigError  # noqa: E402
 from trial_runtime.train.config.run_plan import make_plan  # noqa: E402
 
-CASES = int(os.environ.get("FUZZ_CASES", "150"))
+CASES = int(os.environ.get("FUZZ_CASES", "60"))
 SEED = int(os.environ.get("FUZZ_SEED", "1"))
 ODD: list[Any] = [
     None, True, 0, -1, 3, 1e300, float("nan"), float("inf"), 2**70, "", "..", "a\0b", "é", "x" * 300, "{", [], {}, [[]],

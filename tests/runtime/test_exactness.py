@@ -36,20 +36,26 @@ def compare(name: str, stage: int, k: int, **hparams: Any) -> None:
     assert toys.metric_difference(*without) <= 1e-6, label
 
 
+# Stage and accumulation: each pair of values is met on one rank or on two; all of them on both are marked slow.
+ON_ONE_RANK, ON_TWO_RANKS = [(0, 1), (1, 2)], [(0, 2), (1, 1)]
+ALL = list(itertools.product((0, 1), (1, 2)))
+
+
+@pytest.mark.parametrize("layouts", [ON_ONE_RANK, pytest.param(ALL, marks=pytest.mark.slow)], ids=["pairs", "all"])
 @pytest.mark.parametrize("name", PAIRS)
-def test_one_rank_is_the_original(name: str) -> None:
-    for stage, k in itertools.product((0, 1), (1, 2)):
+def test_one_rank_is_the_original(name: str, layouts: list[tuple[int, int]]) -> None:
+    on_this_rank(name, layouts)
+
+
+def on_this_rank(name: str, layouts: list[tuple[int, int]]) -> None:
+    for stage, k in layouts:
         compare(name, stage, k)
 
 
-def all_on_this_rank(name: str) -> None:
-    for stage, k in itertools.product((0, 1), (1, 2)):
-        compare(name, stage, k)
-
-
+@pytest.mark.parametrize("layouts", [ON_TWO_RANKS, pytest.param(ALL, marks=pytest.mark.slow)], ids=["pairs", "all"])
 @pytest.mark.parametrize("name", PAIRS)
-def test_two_ranks_are_the_original(name: str) -> None:
-    run_ranks(all_on_this_rank, name)
+def test_two_ranks_are_the_original(name: str, layouts: list[tuple[int, int]]) -> None:
+    run_ranks(on_this_rank, name, layouts)
 
 
 def clipped_at_every_stage() -> None:

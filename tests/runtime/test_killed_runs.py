@@ -93,7 +93,7 @@ def test_a_killed_rank_costs_nothing(kind: str, size: int, tmp_path: Path) -> No
     rank = size - 1
     writes = wanted[rank][1]
     assert writes > 5
-    for at in (writes // 2, writes):
+    for at in (writes // 2, writes) if size == 2 else (writes // 2,):
         check_kill(kind, size, rank, at, tmp_path / str(at), wanted)
 
 

@@ -122,7 +122,7 @@ def expected(case: Case, ranks: int) -> float:
     return size.on_device(ranks) + size.on_host(ranks)
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.slow), 2])  # one rank shards nothing
 @pytest.mark.parametrize(("cases", "buffers"), [(PLAIN, 0.4), (OFFLOADED, 0.6)], ids=["plain", "offloaded"])
 def test_the_formula_gives_the_bytes_that_are_alive(cases: list[Case], buffers: float, ranks: int) -> None:
     for found in run_ranks(counted_all, cases, buffers, ranks, size=ranks):

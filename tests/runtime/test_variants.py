@@ -145,9 +145,8 @@ def compare(folder: Path, name: str, is_complete: bool) -> list[str]:
 # Each stage with either accumulation; all variants have each stage, and either accumulation.
 @pytest.mark.parametrize(
     ("name", "is_complete"),
-    [("sgd", True)]
-    + [pytest.param(name, False, id=name) for name in VARIANTS if name != "sgd"]
-    + [pytest.param(name, True, id=f"{name}-complete", marks=pytest.mark.slow) for name in VARIANTS if name != "sgd"],
+    [pytest.param(name, False, id=name) for name in VARIANTS]
+    + [pytest.param(name, True, id=f"{name}-complete", marks=pytest.mark.slow) for name in VARIANTS],
 )
 def test_it_trains_as_plain_torch_does_and_resumes_exactly(name: str, is_complete: bool, tmp_path: Path) -> None:
     assert run_ranks(compare, tmp_path, name, is_complete, timeout=240)[0] == []
