@@ -57,6 +57,16 @@ def comment_in_brackets(source: str, random: Random) -> str:
     return _spliced(source, token, text + indent, after=True)
 
 
+def lines_broken(source: str, random: Random) -> str:
+    """Break lines in brackets, behind many tokens."""
+    indent, share = " " * random.choice([4, 12, 20]), random.choice([0.2, 0.5, 1.0])
+    only = random.choice([".", "=(,", "([{", ""])
+    for token in reversed(_bracketed(source)):
+        if token.string in only or (not only and random.random() < share):
+            source = _spliced(source, token, "\n" + indent, after=True)
+    return source
+
+
 def parentheses(source: str, random: Random) -> str:
     tokens = [token for token in _tokens(source) if token.type == tokenize.NAME and not keyword.iskeyword(token.string)]
     token = random.choice(tokens) if tokens else None
@@ -178,6 +188,6 @@ def _depth(line: str) -> int:
 
 
 MUTATIONS: list[Mutation] = [
-    comment_in_brackets, comment_in_brackets, parentheses, other_name, renamed_everywhere, token_gone,
+    comment_in_brackets, comment_in_brackets, lines_broken, parentheses, other_name, renamed_everywhere, token_gone,
     statements_joined, line_moved, line_moved, wrapped, wrapped, extra_line, extra_line, layout,
 ]  # fmt: skip

@@ -161,6 +161,17 @@ def test_what_is_logged_stands_above_the_bar(tmp_path: Path, monkeypatch: pytest
     ]
 
 
+def test_a_handler_that_looks_the_stream_up_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class LooksUp(logging.Handler):  # as torch 2.15 has one
+        stream = property(lambda _: sys.stderr)
+
+    attach(monkeypatch)
+    handler = LooksUp()
+    monkeypatch.setattr(logging.getLogger("a library"), "handlers", [handler])
+    train(tmp_path)
+    assert handler.stream is sys.stderr
+
+
 def test_a_log_file_beside_the_terminal_has_no_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = attach(monkeypatch)
     log = io.StringIO()

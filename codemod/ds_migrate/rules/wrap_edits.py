@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
 import libcst as cst
@@ -69,20 +70,19 @@ def keep_layout(call: cst.Call, value: cst.BaseExpression, arg: cst.Arg) -> cst.
     """Return the argument without the call around it: its lines move left by the call's indent; where it needs
     parentheses (comments beside it, or no brackets around its lines) it keeps those of the call."""
     opening = call.whitespace_before_args
-    if not isinstance(opening, cst.ParenthesizedWhitespace):
-        return value
     closing = arg.comma.whitespace_after if isinstance(arg.comma, cst.Comma) else arg.whitespace_after_arg
     foot = call.args[-1].comma.whitespace_after if isinstance(call.args[-1].comma, cst.Comma) else closing
     if isinstance(closing, cst.ParenthesizedWhitespace) and isinstance(foot, cst.ParenthesizedWhitespace):
         closing = closing.with_changes(last_line=foot.last_line)
     around = (opening, closing, *(a.whitespace_after_arg for a in call.args))
     comments = any("#" in cst.Module(body=()).code_for_node(w) for w in around)
-    if comments or _needs_parentheses(value):
+    begins_below = isinstance(opening, cst.ParenthesizedWhitespace)
+    if _needs_parentheses(value) or (begins_below and comments):
         return value.with_changes(
             lpar=[cst.LeftParen(whitespace_after=opening), *value.lpar],
             rpar=[*value.rpar, cst.RightParen(whitespace_before=closing)],
         )
-    if len(code(value).splitlines()) == 1:
+    if not begins_below or len(code(value).splitlines()) == 1:
         return value
     shift = len(opening.last_line.value)
     if isinstance(closing, cst.ParenthesizedWhitespace):
@@ -116,13 +116,15 @@ def _outdented(line: cst.EmptyLine, shift: int) -> cst.EmptyLine:
 
 
 def _needs_parentheses(value: cst.BaseExpression) -> bool:
-    """Return whether the expression spans lines and has no brackets."""
-    if (
-        isinstance(value, (cst.Call, cst.List, cst.Dict, cst.Tuple, cst.ListComp, cst.Subscript, cst.Name))
-        or value.lpar
-    ):
+    """Return whether the expression has a line break outside of its brackets."""
+    text = code(value)
+    if len(text.splitlines()) == 1:
         return False
-    return "\n" in code(value) or "\r" in code(value)
+    try:
+        ast.parse(text, mode="eval")
+    except SyntaxError:
+        return True
+    return False
 
 
 def trim_comma(node: cst.CSTNode) -> cst.CSTNode:

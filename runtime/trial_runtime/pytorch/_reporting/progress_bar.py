@@ -144,9 +144,9 @@ def _printing_above(console: Console) -> Iterator[None]:
 
 
 def _handlers_of(stream: Any) -> list[logging.Handler]:
-    """Return the loggers' handlers that write to ``stream``."""
+    """Return the loggers' handlers that keep ``stream``; torch's of 2.15 looks it up in sys instead."""
     loggers = [logging.getLogger(), *(logging.getLogger(name) for name in list(logging.root.manager.loggerDict))]
-    return [handler for logger in loggers for handler in logger.handlers if getattr(handler, "stream", None) is stream]
+    return [handler for logger in loggers for handler in logger.handlers if vars(handler).get("stream") is stream]
 
 
 def _headline(metrics: dict[str, Any]) -> str:
