@@ -10,6 +10,7 @@ import textwrap
 from pathlib import Path
 
 import examples
+import libcst as cst
 import pytest
 from ds_migrate.findings import Severity, TrialStatus
 from ds_migrate.options import Options
@@ -18,6 +19,7 @@ from ds_migrate.report.escaping import visible
 from ds_migrate.report.formats.github import to_github
 from ds_migrate.report.patch import patch
 from ds_migrate.report.summary import Mode
+from ds_migrate.syntax.one_line import expression_text
 from guarantees import assert_guaranteed, assert_stable
 
 WRAP = "        self.model = self.context.wrap_model(Net())\n"
@@ -47,6 +49,49 @@ def test_a_comment_in_a_call_that_goes_stays(lines: str, tmp_path: Path) -> None
     assert result.after is not None
     assert result.after.count(b"# kept") == lines.count("# kept")
     assert_guaranteed(result.before or b"", result.after)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "self.model = self.context.wrap_model(make.\n    a.Net())\n",
+        "self.model = self.context.wrap_model(\n    make\n    .a\n    .Net()  # kept\n)\n",
+        "self.model = self.context.wrap_model(make \\\n    .a.Net())\n",
+        "self.model = self.context.wrap_model((make.\n    a).Net())\n",
+        "self.model = self.context.wrap_model(Net() if\n    True else Other())\n",
+    ],
+)
+def test_an_argument_whose_lines_break_outside_of_its_brackets_keeps_those_of_its_call(
+    lines: str, tmp_path: Path
+) -> None:
+    result = examples.convert(tmp_path, with_model(lines))
+    assert examples.problems(result) == []
+    assert_guaranteed(result.before or b"", result.after or b"")
+
+
+EXPRESSIONS = {
+    "self.opt": "self\n  .opt",
+    "f(a, b=1)": "f(  # note\n  a,\n  b=1,\n)",
+    "x['a  b'][0]": "x[\n  'a  b'  # note\n][\n0]",
+    "a + b or {'x': (1, 2)}": "a + \\\n b or {\n  'x': (\n1,\n\n # note\n 2)}",
+    "[i for i in x if i]": "[i\n for i in x\n if i\n]",
+    "('a  b' 'c')": "('a  b'\n  'c')",
+    "f(a)(b)": "f(a)(\n b\n)",
+}
+
+
+@pytest.mark.parametrize("one_line", EXPRESSIONS)
+def test_an_expression_is_quoted_on_one_line(one_line: str) -> None:
+    node = cst.parse_expression(f"({EXPRESSIONS[one_line]})").with_changes(lpar=[], rpar=[])
+    if one_line.startswith("("):
+        node = cst.parse_expression(EXPRESSIONS[one_line])
+    assert expression_text(node) == one_line
+
+
+def test_strings_of_an_expression_that_moves_stay(tmp_path: Path) -> None:
+    source = examples.module().replace("lr=0.1", "lr=LR['a  b']")
+    result = examples.convert(tmp_path, source, options=Options(optimizer_in_config=True))
+    assert b"a  b" in (result.after or b"")
 
 
 def test_a_comment_in_the_header_of_a_statement_stays(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import libcst as cst
 
 from ds_migrate.decisions.engine_layout import Form
 from ds_migrate.syntax.nodes import argument, code, dotted, dotted_names, is_literal, parameters, targets, walk
+from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.context import ContextUse
 from ds_migrate.trial.model import Trial
@@ -58,7 +59,7 @@ def _requested_condition(trial: Trial, engine_function: cst.FunctionDef) -> str 
             if use.attr == "configure_apex_amp":
                 enabled = argument(use.call, 2, "enabled")
                 if enabled is not None and code(enabled.value) != "True":
-                    condition = code(enabled.value)
+                    condition = expression_text(enabled.value)
         elif use.attr == "wrap_scaler":
             condition = _scaler_condition(use, use.call, trial, engine_function)
     return condition
@@ -127,7 +128,7 @@ def _is_known_early(node: cst.BaseExpression, function: cst.FunctionDef) -> bool
 def _branch_condition(file: SourceFile, call: cst.Call, engine_function: cst.FunctionDef) -> str:
     """Return the conditions of the branches around a call in the function where the engines are made, joined by
     ``and``; "" (always) for a call in another function."""
-    tests = [f"not ({code(test)})" if negated else _operand(test) for test, negated in _branches(file, call)]
+    tests = [f"not ({expression_text(test)})" if negated else _operand(test) for test, negated in _branches(file, call)]
     return " and ".join(reversed(tests)) if file.function(call) is engine_function else ""
 
 
@@ -145,4 +146,4 @@ def _branches(file: SourceFile, call: cst.Call) -> Iterator[tuple[cst.BaseExpres
 def _operand(test: cst.BaseExpression) -> str:
     """Return the test as an operand of ``and`` or ``not``."""
     plain = isinstance(test, (cst.Name, cst.Attribute, cst.Call, cst.Subscript)) or test.lpar
-    return code(test) if plain else f"({code(test)})"
+    return expression_text(test) if plain else f"({expression_text(test)})"

@@ -14,7 +14,8 @@ import libcst as cst
 
 from ds_migrate.decisions.engine_layout import Form
 from ds_migrate.decisions.engine_location import EngineLocation
-from ds_migrate.syntax.nodes import argument, code, dotted, expression_text, has_star, number, walk
+from ds_migrate.syntax.nodes import argument, code, dotted, has_star, number, walk
+from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.model import Optimizer, Trial
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from ds_migrate.syntax.nodes import children, code, dotted, expression_text, number, targets
+from ds_migrate.syntax.nodes import children, code, dotted, number, targets
+from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.trial.clipping import clip_norm
 from ds_migrate.trial.model import Optimizer, Step, Trial
 

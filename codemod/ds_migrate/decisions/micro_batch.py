@@ -7,7 +7,8 @@ from collections.abc import Collection
 import libcst as cst
 
 from ds_migrate.decisions.engine_location import EngineLocation
-from ds_migrate.syntax.nodes import argument, code, dotted, expression_text, number, targets, walk
+from ds_migrate.syntax.nodes import argument, code, dotted, number, targets, walk
+from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.model import Trial
 

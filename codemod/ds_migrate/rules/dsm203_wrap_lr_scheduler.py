@@ -9,7 +9,7 @@ import libcst as cst
 from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.rules.codes import Code
 from ds_migrate.rules.generated_helpers import register_callbacks, schedule_callback
-from ds_migrate.rules.wrap_edits import unwrap
+from ds_migrate.rules.wrap_edits import argument_alone, unwrap
 from ds_migrate.syntax.nodes import argument, dotted, number
 from ds_migrate.trial.batch import first_statement
 from ds_migrate.trial.model import Wrap
@@ -61,7 +61,7 @@ def _for_determined(ctx: RuleContext, wrap: Wrap, callbacks: list[str]) -> None:
         target = dotted(wrap.argument) or ""
     if wrap.is_discarded and dotted(wrap.argument) is None:
         target = f"self.{wrap.file.names.fresh('lr_scheduler', 'ds_lr_scheduler')}"
-        wrap.file.change(wrap.call, lambda updated: updated.args[0].value)  # type: ignore[attr-defined]
+        wrap.file.change(wrap.call, argument_alone(0))
         wrap.file.change(wrap.file.parent(wrap.call), _assigned_to(target))  # type: ignore[arg-type]
     else:
         unwrap(wrap, CODE)

@@ -11,7 +11,8 @@ from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.decisions.engine_plan import EnginePlan
 from ds_migrate.decisions.gradient_clipping import shared_literal, shared_norm
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import expression_text, is_literal, walk
+from ds_migrate.syntax.nodes import is_literal, walk
+from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.trial.clipping import clip_definition
 from ds_migrate.trial.model import Optimizer, Step
 

@@ -10,7 +10,8 @@ from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.decisions.engine_layout import Form
 from ds_migrate.rules.codes import Code
 from ds_migrate.rules.wrap_edits import trim_comma
-from ds_migrate.syntax.nodes import argument, expression_text, has_star, is_literal
+from ds_migrate.syntax.nodes import argument, has_star, is_literal
+from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.trial.ddp_bypass import never_averaged, thawed_late
 from ds_migrate.trial.gradient_access import handles_gradients
 from ds_migrate.trial.manual_steps import steps_of_helpers

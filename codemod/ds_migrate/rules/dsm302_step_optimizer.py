@@ -10,7 +10,8 @@ from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.decisions.engine_layout import Form
 from ds_migrate.rules.codes import Code
 from ds_migrate.rules.dsm204_gradient_clipping import clip_in, keeps_function, kept_clip
-from ds_migrate.syntax.nodes import argument, dotted, expression_text, has_star, is_literal, walk
+from ds_migrate.syntax.nodes import argument, dotted, has_star, is_literal, walk
+from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.trial.control_flow import runs_once
 from ds_migrate.trial.gradient_access import handles_gradients
 from ds_migrate.trial.model import Step

@@ -6,7 +6,7 @@ from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.rules.codes import Code
 from ds_migrate.rules.feature_tests import MOVED
 from ds_migrate.rules.wrap_edits import remove_statement
-from ds_migrate.syntax.nodes import expression_text
+from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.trial.control_flow import runs_once
 
 CODE = Code.EXPERIMENTAL

@@ -11,7 +11,8 @@ from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.rules.codes import Code
 from ds_migrate.rules.wrap_edits import remove_statement, trim_comma
 from ds_migrate.syntax.literals import add_pairs
-from ds_migrate.syntax.nodes import argument, dotted, expression_text, has_star, number, walk
+from ds_migrate.syntax.nodes import argument, dotted, has_star, number, walk
+from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
 CODE = Code.LAUNCH

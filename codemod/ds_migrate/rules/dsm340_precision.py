@@ -8,8 +8,9 @@ from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.decisions.engine_layout import Form, is_on_library_base
 from ds_migrate.project.library_bases import LIBRARY_PATH
 from ds_migrate.rules.codes import Code
-from ds_migrate.rules.wrap_edits import remove_statement
-from ds_migrate.syntax.nodes import argument, dotted, expression_text, walk
+from ds_migrate.rules.wrap_edits import argument_alone, remove_statement
+from ds_migrate.syntax.nodes import argument, dotted, walk
+from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.context import ContextUse
 from ds_migrate.trial.precision import AMP_CALLS
@@ -195,7 +196,7 @@ def _scaler(ctx: RuleContext, use: ContextUse, asks: Asks) -> None:
         _disable(ctx, use, dotted(made))
     else:
         position = next(i for i, a in enumerate(call.args) if a is given)
-        file.change(call, lambda updated: updated.args[position].value)  # type: ignore[attr-defined]
+        file.change(call, argument_alone(position))
         _disable(ctx, use, dotted(made))
     asked = ctx.plan.options.precision
     if asked is None:

@@ -8,7 +8,8 @@ from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.decisions.engine_layout import Form
 from ds_migrate.rules.codes import Code
 from ds_migrate.rules.wrap_edits import children_of
-from ds_migrate.syntax.nodes import expression_text, number, walk
+from ds_migrate.syntax.nodes import number, walk
+from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.trial.context import ContextUse
 
 CODE = Code.CONTEXT_LISTS

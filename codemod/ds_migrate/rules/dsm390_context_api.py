@@ -8,6 +8,7 @@ from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.rules.codes import Code
 from ds_migrate.rules.feature_tests import fold_attribute_test, fold_comparison
 from ds_migrate.syntax.nodes import code
+from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.trial.context import ContextUse
 from ds_migrate.trial.stand_ins import made_with_stand_in
 
@@ -97,7 +98,7 @@ def _lengths(ctx: RuleContext, use: ContextUse) -> None:
         )  # fmt: skip
     if use.attr == "_aggregation_frequency" and use.function and use.function.name.value in _WITH_ENGINES:
         ctx.handle(use)
-        use.file.replace(use.node, f"{code(use.receiver)}.get_num_micro_batches_per_slot()")
+        use.file.replace(use.node, f"{expression_text(use.receiver)}.get_num_micro_batches_per_slot()")
         ctx.converted(CODE, use.file, use.node, "the engine knows the accumulation steps")
 
 

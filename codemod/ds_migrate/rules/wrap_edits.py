@@ -8,6 +8,7 @@ import re
 import libcst as cst
 
 from ds_migrate.conversion.rule_context import RuleContext
+from ds_migrate.syntax.edits import Change
 from ds_migrate.syntax.nodes import code, dotted
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.context import ContextUse
@@ -66,6 +67,16 @@ def collect(ctx: RuleContext, use: ContextUse, argument: cst.BaseExpression, rul
     ctx.converted(rule, file, call, f"engines.{method}: its engine is made once all are there")
 
 
+def argument_alone(position: int) -> Change:
+    """Return the change of a call into one of its arguments."""
+
+    def change(updated: cst.CSTNode) -> cst.CSTNode:
+        assert isinstance(updated, cst.Call)
+        return keep_layout(updated, updated.args[position].value, updated.args[position])
+
+    return change
+
+
 def keep_layout(call: cst.Call, value: cst.BaseExpression, arg: cst.Arg) -> cst.BaseExpression:
     """Return the argument without the call around it: its lines move left by the call's indent; where it needs
     parentheses (comments beside it, or no brackets around its lines) it keeps those of the call."""
@@ -76,13 +87,12 @@ def keep_layout(call: cst.Call, value: cst.BaseExpression, arg: cst.Arg) -> cst.
         closing = closing.with_changes(last_line=foot.last_line)
     around = (opening, closing, *(a.whitespace_after_arg for a in call.args))
     comments = any("#" in cst.Module(body=()).code_for_node(w) for w in around)
-    begins_below = isinstance(opening, cst.ParenthesizedWhitespace)
-    if _needs_parentheses(value) or (begins_below and comments):
+    if _needs_parentheses(value) or (isinstance(opening, cst.ParenthesizedWhitespace) and comments):
         return value.with_changes(
             lpar=[cst.LeftParen(whitespace_after=opening), *value.lpar],
             rpar=[*value.rpar, cst.RightParen(whitespace_before=closing)],
         )
-    if not begins_below or len(code(value).splitlines()) == 1:
+    if not isinstance(opening, cst.ParenthesizedWhitespace) or len(code(value).splitlines()) == 1:
         return value
     shift = len(opening.last_line.value)
     if isinstance(closing, cst.ParenthesizedWhitespace):

@@ -200,11 +200,6 @@ def own_comments(statement: cst.CSTNode) -> list[str]:
     return collector.found
 
 
-def expression_text(node: cst.BaseExpression) -> str:
-    """Return the expression on one line."""
-    return " ".join(code(node).split())
-
-
 class NodeIndex:
     """Every node of a tree after one walk, by kind, by position and by parent.
 
