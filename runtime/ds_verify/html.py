@@ -6,7 +6,10 @@ import difflib
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from ds_migrate.report.html_parts import code, document, table
+from ds_migrate.findings import Finding
+from ds_migrate.report.counts import count
+from ds_migrate.report.formats.html_rules import code_link, rule_sections
+from ds_migrate.report.html_parts import code, contents, document, table
 from trial_runtime._curves import Points, curves
 
 from ds_verify.compare import gap_between
@@ -34,15 +37,20 @@ h3 { font-size: 14px; font-weight: 600; margin: 0 0 6px; overflow-wrap: anywhere
 th { text-align: left; font-weight: 500; color: var(--quiet); } th, td { padding: 4px 16px 4px 0;
   border-bottom: 1px solid var(--line); vertical-align: top; } td.n, th.n { text-align: right; }
 td code, td.n, td:first-child { white-space: nowrap; }
+@media (max-width: 700px) {
+  th, td { padding-right: 10px; } td code { white-space: normal; overflow-wrap: anywhere; }
+}
 .charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(440px, 1fr)); gap: 20px; }
 @media (max-width: 560px) { .charts { grid-template-columns: 1fr; } }
 .chart { background: var(--box); padding: 12px; } svg { width: 100%; height: auto; display: block; }
 .grid { stroke: var(--line); } .tick { fill: var(--quiet); font-size: 11px; }
-polyline { fill: none; stroke-width: 1.6; } .one { stroke: var(--one); stroke-width: 4; opacity: .55; }
-.two { stroke: var(--two); } .gap { stroke: var(--error); } .control { stroke: var(--quiet); stroke-dasharray: 4 3; }
+polyline { fill: none; stroke-width: 1.6; } .one { stroke: var(--one); stroke-width: 4; }
+.two { stroke: var(--two); stroke-width: 2; stroke-dasharray: 7 5; }
+.gap { stroke: var(--error); } .control { stroke: var(--quiet); stroke-dasharray: 4 3; }
 .limit { stroke: var(--quiet); } circle { fill: currentColor; }
 .key { display: inline-block; width: 18px; height: 4px; margin: 0 6px 3px 14px; } .key.k1 { background: var(--one); }
 .key.k2 { background: var(--two); } .key.kg { background: var(--error); } .key.kc { background: var(--quiet); }
+nav ul { list-style: none; padding: 0; display: flex; flex-wrap: wrap; gap: 2px 18px; }
 details { margin: 8px 0; } summary { cursor: pointer; }
 pre { overflow-x: auto; background: var(--box); padding: 10px; }
 .add { background: var(--add); } .del { background: var(--del); } .hunk { color: var(--quiet); }
@@ -55,24 +63,31 @@ def render(found: Verification) -> str:
     state = "same" if found.same else "different"
     title = f"ds-verify: {found.choice.trial}"
     body = [
-        f"<h1>{escape(title)}</h1>",
+        f"<main><h1>{escape(title)}</h1>",
         f'<p class="soft">{escape(found.sides.how)}'
         + (f"; config {escape(str(found.choice.config))}" if found.choice.config else "")
         + "</p>",
         f'<div class="verdict {state}">{escape(found.headline)}</div>',
         *(f'<p class="soft">{escape(note)}</p>' for note in found.notes),
         *(f'<p>{escape(title)}:</p><pre class="log">{escape(text)}</pre>' for title, text in found.tracebacks),
-        *_explanations(found),
-        *_comparisons(found),
-        *_noise(found),
-        *_differences(found),
-        *_costs(found),
-        *(part for trained in found.rounds for part in _charts(trained)),
-        *_findings(found),
-        *_changes(found.sides.changes),
-        *_versions(found),
+        *contents(_parts(found)),
+        "</main>",
     ]
     return document(title, _STYLE, body)
+
+
+def _parts(found: Verification) -> Iterator[str]:
+    yield from _explanations(found)
+    yield from _comparisons(found)
+    yield from _differences(found)
+    yield from _noise(found)
+    yield from _costs(found)
+    for trained in found.rounds:
+        yield from _charts(trained)
+    yield from _findings(found)
+    yield from _changes(found.sides.changes)
+    yield from _versions(found)
+    yield from rule_sections(it.code for _, it in [*_shown_findings(found), *found.explanations])
 
 
 def _explanations(found: Verification) -> Iterator[str]:
@@ -82,7 +97,7 @@ def _explanations(found: Verification) -> Iterator[str]:
         yield table(
             ["where", "finding"],
             [
-                [f"<code>{escape(name)}:{it.line}</code>", f"{it.code} {escape(it.message)}"]
+                [f"<code>{escape(name)}:{it.line}</code>", f"{code_link(it.code)} {escape(it.message)}"]
                 for name, it in found.explanations
             ],
         )
@@ -99,15 +114,16 @@ def _comparisons(found: Verification) -> Iterator[str]:
         rows.append(
             [
                 escape(outcome.label),
+                f'<span class="{state}-text">{state}</span>',
                 f"{outcome.values:,}" if outcome.values else "-",
                 "-" if gap is None else "0 (bitwise)" if gap == 0 else f"{gap:.2e}",
                 "-" if limit is None else f"{limit:.2e}",
                 f"{code(key)}, batch {key.step}" if gap and key is not None else "",
-                f'<span class="{state}-text">{state}</span>',
                 escape(outcome.first),
             ]
         )
-    yield table(["", "values", "largest gap", "limit there", "where", "verdict", "first difference"], rows, (1, 2, 3))
+    headings = ["", "verdict", "values", "largest gap", "limit there", "where", "first difference"]
+    yield _filled_table(headings, rows, (2, 3, 4))
     settings = found.settings
     rule = (
         f"the tolerance given, {settings.tolerance:g}"
@@ -124,16 +140,20 @@ def _comparisons(found: Verification) -> Iterator[str]:
     )
 
 
+def _filled_table(headings: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int]) -> str:
+    """Return a table without the columns that no row has a value for."""
+    kept = [at for at in range(len(headings)) if any(row[at] not in ("", "-") for row in rows)]
+    shown = [[row[at] for at in kept] for row in rows]
+    return table([headings[at] for at in kept], shown, [kept.index(at) for at in numbers if at in kept])
+
+
 def _noise(found: Verification) -> Iterator[str]:
     names = {name: spread for outcome in found.outcomes for name, spread in outcome.noise.items()}
     if names:
-        yield "<h2>Driven by noise</h2>"
-        yield "<p>Rounding alone decides these: the control run moves them by more than the floor.</p>"
-        yield table(
-            ["parameter", "control's spread"],
-            [[code(n), f"{s:.1e}"] for n, s in names.items()],
-            (1,),
-        )
+        rows = [[code(n), f"{s:.1e}"] for n, s in names.items()]
+        yield f"<details><summary>{count(len(names), 'parameter')} that rounding alone decides</summary>"
+        yield "<p>The control run moves them by more than the floor, so they are compared with its spread.</p>"
+        yield table(["parameter", "control's spread"], rows, (1,)) + "</details>"
 
 
 def _differences(found: Verification) -> Iterator[str]:
@@ -158,7 +178,7 @@ def _differences(found: Verification) -> Iterator[str]:
 def _costs(found: Verification) -> Iterator[str]:
     yield "<h2>Memory and speed</h2>"
     rows = [[escape(label), memory(figures), speed(figures), escape(why)] for label, figures, why in found.costs()]
-    yield table(["", "peak memory of a rank", "speed", ""], rows, (1, 2))
+    yield _filled_table(["", "peak memory of a rank", "speed", ""], rows, (1, 2))
     if found.settings.device == "cpu":
         yield '<p class="soft">On a CPU: the memory of the whole process, torch included.</p>'
 
@@ -212,12 +232,16 @@ def _gaps(one: Points, other: Points) -> list[tuple[float, float]]:
     return [(x, gap_between(np.array(y), np.array(values[x]))) for x, y in one if x in values]
 
 
+def _shown_findings(found: Verification) -> list[tuple[str, Finding]]:
+    return [(name, it) for name, it in found.sides.findings if it.severity.value != "converted"]
+
+
 def _findings(found: Verification) -> Iterator[str]:
-    shown = [(name, it) for name, it in found.sides.findings if it.severity.value != "converted"]
+    shown = _shown_findings(found)
     if shown:
         yield "<h2>Findings of the conversion</h2>"
         rows = [
-            [it.severity.value, f"<code>{escape(name)}:{it.line}</code>", f"{it.code} {escape(it.message)}"]
+            [it.severity.value, f"<code>{escape(name)}:{it.line}</code>", f"{code_link(it.code)} {escape(it.message)}"]
             for name, it in shown
         ]
         yield table(["severity", "where", "finding"], rows)

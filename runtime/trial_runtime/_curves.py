@@ -33,11 +33,12 @@ def curves(lines: Sequence[tuple[str, str, Points]], *, log: bool = False) -> st
         down = _TOP + (high - value) / ((high - low) or 1) * (_HEIGHT - _TOP - _BOTTOM)
         return f"{across:.1f},{down:.1f}"
 
-    parts = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">']
+    about = escape(f"{' and '.join(name for name, *_ in lines)} by step")
+    parts = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{about}">']
     for share in (0.0, 0.5, 1.0):
         value = low + share * (high - low)
         height = _TOP + (1 - share) * (_HEIGHT - _TOP - _BOTTOM)
-        label = f"1e{value:.0f}" if log else f"{value:.4g}"
+        label = f"{10**value:.0e}" if log else f"{value:.4g}"
         parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{height:.1f}" y2="{height:.1f}"/>')
         parts.append(f'<text class="tick" x="{_LEFT - 6}" y="{height + 4:.1f}" text-anchor="end">{label}</text>')
     for end, anchor in ((left, "start"), (right, "end")):

@@ -215,10 +215,39 @@ def test_changed_words_are_marked() -> None:
 def test_findings_stand_above_the_files_and_lead_to_them() -> None:
     text = page(everything())
     assert text.index("Errors") < text.index("Blocked") < text.index("To review") < text.index("<details")
-    assert "ds-migrate --write" in text
+    assert "ds-migrate --write" in re.sub("<[^>]+>", "", text)
     assert "mend\\nit" in text
 
 
 def test_names_cannot_break_out_of_the_page() -> None:
     file = FileResult(Path("<script>.py"), findings=[finding(Severity.REVIEW, "<img src=x>", help="<b>")])
     assert not re.search(r"<script|<img|<b>", page(report_of(file)))
+
+
+def test_the_page_lists_its_files_and_leads_to_the_rules_behind_them() -> None:
+    text = page(everything())
+    parsed = Page(text)
+    nav = text[text.index("<nav aria-label=Contents>") : text.index("</nav>")]
+    assert nav.count('href="#file-') == len(everything().files)
+    assert "#rules" in parsed.links
+    assert {f"rule-{found.code}" for _, found in everything().findings()} <= parsed.ids
+
+
+def test_many_files_are_folded() -> None:
+    few, many = (report_of(*(changed(Path(f"{n}.py"), b"a\n", b"b\n") for n in range(count))) for count in (3, 30))
+    assert page(few).count("<details class=file open") == 3
+    assert "<details class=file open" not in page(many)
+
+
+def test_without_room_for_two_versions_one_stands_above_the_other() -> None:
+    text = page(report_of(changed(Path("a.py"), b"a\nsame\n", b"b\nsame\n")))
+    narrow = text[text.index("@media (max-width: 900px)") :]
+    assert ".diff tr.same td:nth-child(-n+2), .diff td.none { display: none; }" in narrow
+    assert text.count("<tr class=same>") == 1
+    assert "min-width" not in text[text.index(".diff {") : text.index(".diff col.n")]
+
+
+def test_code_that_wraps_keeps_its_indent_and_an_arrow_its_parts() -> None:
+    text = page(report_of(changed(Path("a.py"), b"", b"class A:\n\tdef f(self) -> None: ...\n")))
+    assert "style='--indent:4ch'" in text
+    assert "<span class='u'>-&gt;</span>" in text

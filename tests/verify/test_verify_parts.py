@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +10,12 @@ import pytest
 import torch
 from ds_migrate.findings import Finding, Severity
 from ds_migrate.options import Options
+from ds_migrate.report.html_parts import contents
 from ds_verify import host_batches, weights
 from ds_verify.compare import compare
 from ds_verify.cuda_stand_in import cuda_on_cpu
 from ds_verify.failure import Failure
+from ds_verify.html import _filled_table
 from ds_verify.record import Key, Record
 from ds_verify.runs import Round, Settings, Training
 from ds_verify.sample_metrics import SampleCounts, jumps
@@ -380,3 +383,20 @@ def test_review_findings_that_change_numbers_may_explain_a_difference_and_others
         ("m.py", Finding("DSM302", Severity.REVIEW, 5, "its page says Unchanged.")),
     ]
     assert [found.line for _, found in explanations(findings)] == [3]
+
+
+def test_columns_that_no_row_fills_are_left_out() -> None:
+    text = _filled_table(["", "speed", "gap"], [["1 rank", "-", "0"], ["2 ranks", "", "1"]], (1, 2))
+    assert "speed" not in text
+    assert text.count("<td class=n>") == 2
+
+
+def test_headings_of_a_page_are_linked_above_it() -> None:
+    nav, first, second = contents(["<h2>One</h2><p>text</p>", "<h2 id=rules>Rules</h2>"])
+    assert '<a href="#part-0">One</a>' in nav and '<a href="#part-1">Rules</a>' in nav
+    assert first == '<h2 id="part-0">One</h2><p>text</p>' and second == '<h2 id="part-1">Rules</h2>'
+
+
+def test_values_of_a_logarithmic_axis_are_told_apart() -> None:
+    text = curves([("gap", "gap", [(1, 1e-6), (2, 1e-7)])], log=True)
+    assert {"1e-06", "3e-07", "1e-07"} <= set(re.findall(r">(\de-\d\d)<", text))

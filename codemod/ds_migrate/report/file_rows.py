@@ -10,7 +10,7 @@ from rich.text import Text
 from ds_migrate.findings import FileResult, FileStatus, TrialResult, TrialStatus
 from ds_migrate.report.counts import count
 from ds_migrate.report.escaping import visible
-from ds_migrate.report.patch import changes, split_lines
+from ds_migrate.report.patch import size
 from ds_migrate.report.summary import Mode
 
 MANY = 40  # rows of a list that is cut without --verbose
@@ -33,10 +33,9 @@ def trial_state(trial: TrialResult, mode: Mode) -> tuple[str, str, str]:
     return symbol, style, texts[mode is Mode.WRITE]
 
 
-def size(file: FileResult) -> Text:
+def size_text(file: FileResult) -> Text:
     """Return how many lines a change adds and removes."""
-    changed = changes(split_lines(file.before or b""), split_lines(file.after or b""))
-    added, removed = sum(c.new_end - c.new for c in changed), sum(c.old_end - c.old for c in changed)
+    added, removed = size(file)
     text = Text(f"+{added}", "green")
     return text.append(f" −{removed}", "red") if removed else text
 
@@ -53,7 +52,7 @@ def file_rows(files: Sequence[FileResult], mode: Mode, is_complete: bool) -> Ite
         yield Text(f"{visible(str(folder))}/", "bold")
         listed = list(members)
         names = max(len(visible(file.path.name)) for file in listed)
-        sizes = [size(file) if file.to_write else Text() for file in listed]
+        sizes = [size_text(file) if file.to_write else Text() for file in listed]
         width = max(lines.cell_len for lines in sizes)
         for file, lines in zip(listed, sizes, strict=True):
             lines.pad_right(width - lines.cell_len + 2 * bool(width))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from importlib import resources
@@ -25,6 +26,18 @@ def document(title: str, style: str, body: Iterable[str]) -> str:
     return page.encode("ascii", "xmlcharrefreplace").decode("ascii")
 
 
+def contents(parts: Iterable[str]) -> list[str]:
+    """Return the parts of a page below links to its headings, each of which gets an anchor."""
+    links: list[str] = []
+
+    def linked(heading: re.Match[str]) -> str:
+        links.append(f'<li><a href="#part-{len(links)}">{heading[1]}</a></li>')
+        return f'<h2 id="part-{len(links) - 1}">{heading[1]}</h2>'
+
+    anchored = [re.sub(r"<h2(?: id=\w+)?>(.*?)</h2>", linked, part) for part in parts]
+    return [f"<nav aria-label=Contents><ul>{''.join(links)}</ul></nav>", *anchored]
+
+
 def code(text: object) -> str:
     """Return text as code."""
     return f"<code>{escape(str(text))}</code>"
@@ -44,4 +57,9 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], numbers: Seque
 
 
 def _row(tag: str, kinds: Sequence[str], cells: Sequence[str]) -> str:
-    return "<tr>" + "".join(f"<{tag}{kind}>{cell}</{tag}>" for kind, cell in zip(kinds, cells, strict=True)) + "</tr>"
+    scope = " scope=col" if tag == "th" else ""
+    return (
+        "<tr>"
+        + "".join(f"<{tag}{scope}{kind}>{cell}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))
+        + "</tr>"
+    )

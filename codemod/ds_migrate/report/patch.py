@@ -44,6 +44,12 @@ def changes(before: Sequence[bytes], after: Sequence[bytes]) -> list[Change]:
     return [change for hunk in hunks(before, after) for change in hunk if change.changed]
 
 
+def size(file: FileResult) -> tuple[int, int]:
+    """Return how many lines the change of a file adds and removes."""
+    changed = changes(split_lines(file.before or b""), split_lines(file.after or b""))
+    return sum(c.new_end - c.new for c in changed), sum(c.old_end - c.old for c in changed)
+
+
 def hunks(before: Sequence[bytes], after: Sequence[bytes], context: int = CONTEXT) -> Iterator[list[Change]]:
     """Yield changes with ``context`` equal lines around them, those that touch joined into one hunk."""
     matcher = SequenceMatcher(None, before, after, autojunk=max(len(before), len(after)) > _SLOW)

@@ -16,7 +16,7 @@ from rich.text import Text
 from ds_migrate.findings import FileResult, Report, Severity
 from ds_migrate.report.diff_view import DiffView, wants_split
 from ds_migrate.report.escaping import visible
-from ds_migrate.report.file_rows import file_rows, size, trial_state
+from ds_migrate.report.file_rows import file_rows, size_text, trial_state
 from ds_migrate.report.finding_rows import finding_rows, prose
 from ds_migrate.report.highlighting import Palette, SourceText
 from ds_migrate.report.hunks import laid_out, unplaced
@@ -116,7 +116,7 @@ class Screen:
     def _heading(self, file: FileResult) -> None:
         head = Text(visible(str(file.path)), "bold")
         if file.to_write:
-            head = Text.assemble(head, "  ", size(file))
+            head = Text.assemble(head, "  ", size_text(file))
         state = "left as it is" if not file.to_write else "new file" if file.before is None else ""
         if state:
             head.append(f"  {state}", "bright_black not bold")
