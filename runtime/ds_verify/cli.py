@@ -20,6 +20,7 @@ from trial_runtime.train.config.errors import ConfigError
 from trial_runtime.train.requirements import missing_runtime
 
 from ds_verify.launchers import has_gpu_driver
+from ds_verify.plain import cli as plain
 
 if TYPE_CHECKING:
     from ds_verify.report import Verification
@@ -43,23 +44,14 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "path", type=Path, metavar="PATH", help="an experiment config, or the folder with the trial's code"
     )
+    made.add_argument(
+        "--plain", action="store_true", help="verify a script that holds no trial: ds-verify --plain SCRIPT [ARGS...]"
+    )
     made.add_argument("--trial", metavar="NAME", help="the trial's class, where there are several")
     made.add_argument(
         "--config", type=Path, metavar="FILE", help="the experiment config to run (relative to the folder)"
     )
-    made.add_argument("--context", type=Path, metavar="DIR", help="the folder with the trial's code (default: PATH's)")
     made.add_argument("--hparam", action="append", default=[], metavar="NAME=VALUE", help="change a hyperparameter")
-    made.add_argument("--steps", type=_positive, default=50, metavar="N", help="batches to train (default: 50)")
-    made.add_argument("--ranks", type=_numbers, default=[1, 2], metavar="N,N", help="world sizes (default: 1,2)")
-    made.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there are enough GPUs")
-    made.add_argument(
-        "--against",
-        choices=("converted", "working-tree"),
-        help="compare the original with a fresh conversion, or with the files on disk (default if they are converted "
-        "already; the original then comes from git HEAD)",
-    )
-    made.add_argument("--original", metavar="DIR|REV", help="the original: a folder or a git revision (default: HEAD)")
-    made.add_argument("--zero", type=int, choices=range(4), help="convert to this ZeRO stage")
     made.add_argument("--precision", choices=("fp32", "bf16", "fp16", "autocast"), help="convert to this precision")
     made.add_argument("--offload", choices=("none", "optimizer", "parameters"), default="none", help="convert to this")
     made.add_argument("--zero-sweep", type=_numbers, default=[], metavar="0,1,2,3", help="compare these stages as well")
@@ -72,22 +64,56 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--oracle", choices=("runtime", "determined"), default="runtime", help="what trains the original")
     made.add_argument("--no-resume", action="store_true", help="train in one go, without a checkpoint in the middle")
+    _add_common(made, "batches", "TRIAL")
+    return made
+
+
+def plain_parser() -> argparse.ArgumentParser:
+    """Return the parser of ``ds-verify --plain``'s options."""
+    made = argparse.ArgumentParser(
+        prog="ds-verify --plain",
+        description=plain.DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("--plain", action="store_true", help=argparse.SUPPRESS)
+    _add_common(made, "steps of optimizers", "SCRIPT")
+    plain.add_arguments(made)
+    return made
+
+
+def _add_common(made: argparse.ArgumentParser, unit: str, name: str) -> None:
+    """Add the options of both commands."""
+    made.add_argument("--context", type=Path, metavar="DIR", help="the folder with the code")
+    made.add_argument("--steps", type=_positive, default=50, metavar="N", help=f"{unit} to train (default: 50)")
+    made.add_argument("--ranks", type=_numbers, default=[1, 2], metavar="N,N", help="world sizes (default: 1,2)")
+    made.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there are enough GPUs")
+    made.add_argument(
+        "--against",
+        choices=("converted", "working-tree"),
+        help="compare the original with a fresh conversion, or with the files on disk (default if they are converted "
+        "already; the original then comes from git HEAD)",
+    )
+    made.add_argument("--original", metavar="DIR|REV", help="the original: a folder or a git revision (default: HEAD)")
+    made.add_argument("--zero", type=int, choices=range(4), help="convert to this ZeRO stage")
     made.add_argument("--tolerance", type=float, metavar="X", help="in place of the one that a control run shows")
     made.add_argument(
         "--timeout", type=float, default=600.0, metavar="S", help="seconds without a batch (default: 600)"
     )
-    made.add_argument("--report", type=Path, metavar="FILE", help="the HTML report (default: ds-verify-TRIAL.html)")
+    made.add_argument("--report", type=Path, metavar="FILE", help=f"the HTML report (default: ds-verify-{name}.html)")
     made.add_argument("--no-report", action="store_true", help="write none")
-    return made
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``ds-verify``; return the exit code."""
-    options = parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    options = (plain_parser() if "--plain" in given else parser()).parse_args(given)
     try:
         if missing := missing_runtime():
             raise ConfigError(missing)
         with _sigterm_raises():
+            if options.plain:
+                return plain.verify(options, _device(options.device, max(options.ranks)))
             return _verify(options)
     except ConfigError as error:
         print(f"ds-verify: {error}", file=sys.stderr)

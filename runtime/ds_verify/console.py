@@ -52,7 +52,7 @@ def show(console: Console, found: Verification) -> None:
     for title, text in found.tracebacks:
         console.print(Text(f"{title}:\n{visible_lines(text)}\n", style="red"), soft_wrap=True)
     choice = found.choice
-    console.print(Text(f"trial    {visible(choice.trial)}" + (f" ({choice.config})" if choice.config else "")))
+    console.print(Text(f"{found.subject:<9}{visible(choice.trial)}" + (f" ({choice.config})" if choice.config else "")))
     console.print(Text(f"sides    {visible(found.sides.how)}"))
     if choice.picked:
         values = ", ".join(f"{name}={value}" for name, value in choice.picked.items())
@@ -102,7 +102,7 @@ def _comparisons(found: Verification) -> Table:
             f"{outcome.values:,}" if outcome.values else "-",
             "-" if gap is None else "0 (bitwise)" if gap == 0 else f"{gap:.1e}",
             "-" if limit is None else f"{limit:.1e}",
-            Text("" if not gap or key is None else f"{key}, batch {key.step}" if key.step else str(key)),
+            Text("" if not gap or key is None else f"{key}, {outcome.unit} {key.step}" if key.step else str(key)),
             verdict,
         )
     return table
@@ -116,7 +116,7 @@ def _differences(outcome: Outcome) -> Table:
         title=f"\nfirst differences with {outcome.label}",
         title_justify="left",
     )
-    for heading in ("batch", "gap", "limit", "value"):
+    for heading in (outcome.unit, "gap", "limit", "value"):
         table.add_column(heading, justify="left" if heading == "value" else "right")
     for difference in outcome.differences[:_SHOWN]:
         table.add_row(

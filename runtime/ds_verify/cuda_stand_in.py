@@ -10,19 +10,20 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from types import ModuleType
 from typing import Any
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 from torch.overrides import TorchFunctionMode
 
 _CPU = torch.device("cpu")
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    **dict.fromkeys(
-        ("set_device", "synchronize", "init", "ipc_collect", "reset_peak_memory_stats", "reset_max_memory_allocated",
-         "reset_max_memory_cached", "set_rng_state", "set_rng_state_all"),
-        lambda *_, **__: None,
-    ),
+    # torch.compile has a rule for each function, so no two may be one object.
+    **{
+        name: lambda *_, **__: None
+        for name in ("set_device", "synchronize", "init", "ipc_collect", "reset_peak_memory_stats",
+                     "reset_max_memory_allocated", "reset_max_memory_cached", "set_rng_state", "set_rng_state_all")
+    },
     "current_device": lambda: 0,
     "get_device_name": lambda *_: "CPU, in place of CUDA",
     "get_device_capability": lambda *_: (0, 0),
@@ -103,12 +104,13 @@ def _moved(value: Any) -> Any:
 @contextlib.contextmanager
 def cuda_on_cpu() -> Iterator[None]:
     """Have all that is sent to CUDA stay on the CPU, for the block."""
-    replaced = [
+    replaced: list[tuple[Any, str, Any]] = [
         *((torch.cuda, name, function) for name, function in _FUNCTIONS.items()),
         *((torch.cuda, name, getattr(torch, name)) for name in _TENSOR_TYPES),
         *((torch.cuda, name, Stream) for name in ("Stream", "Event")),
         (torch, "load", _with_argument(torch.load, 1, "map_location")),
         (torch, "set_default_tensor_type", _with_argument(torch.set_default_tensor_type, 0, "t")),
+        (DistributedDataParallel, "__init__", _without_devices(DistributedDataParallel.__init__)),
     ]
     before = [(module, name, getattr(module, name)) for module, name, _ in replaced]
     _set(replaced)
@@ -119,7 +121,7 @@ def cuda_on_cpu() -> Iterator[None]:
         _set(before)
 
 
-def _set(attributes: list[tuple[ModuleType, str, Any]]) -> None:
+def _set(attributes: list[tuple[Any, str, Any]]) -> None:
     for module, name, value in attributes:
         setattr(module, name, value)
 
@@ -138,3 +140,14 @@ def _with_argument(function: Callable[..., Any], position: int, name: str) -> Ca
         return function(*args, **kwargs)
 
     return called
+
+
+def _without_devices(make: Callable[..., None]) -> Callable[..., None]:
+    """Return the constructor of DistributedDataParallel without the GPUs that it is given."""
+
+    @functools.wraps(make)
+    def made(self: Any, module: Any, device_ids: Any = None, output_device: Any = None, *args: Any, **kw: Any) -> None:
+        del device_ids, output_device
+        make(self, module, None, None, *args, **kw)
+
+    return made

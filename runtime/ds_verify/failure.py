@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import traceback
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 _LENGTH = 400
 _CAUSES = {
@@ -43,3 +48,24 @@ class Failure:
         if not self.resuming:
             return ""
         return f" once it is resumed after {self.step} batches (--no-resume compares without that)"
+
+
+def user_traceback(error: BaseException, home: str) -> str:
+    """Return the error's traceback from the user's first frame on, with the paths that the user knows."""
+    frames = error.__traceback__
+    while frames is not None and not frames.tb_frame.f_code.co_filename.startswith(home):
+        frames = frames.tb_next
+    lines = traceback.format_exception(type(error), error, frames or error.__traceback__)
+    return "".join(lines).replace(f"{home}{os.sep}", "")
+
+
+def report_hang(files: Path, rank: int, text: str) -> None:
+    """Leave a failure in place of a rank's record, where ranks wait for each other forever."""
+    progress = files.with_name(f"{files.name}.rank0.progress")
+    step = int(progress.read_text() or 0) if progress.is_file() else 0
+    write_failure(files, rank, {"text": f"TimeoutError: {text}", "step": step, "resuming": False})
+
+
+def write_failure(files: Path, rank: int, failure: dict[str, Any]) -> None:
+    """Leave a failure in place of a rank's record; `files` is the folder of records with the name of the run."""
+    files.with_name(f"{files.name}.rank{rank}.error").write_text(json.dumps(failure))

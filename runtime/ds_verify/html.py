@@ -118,7 +118,7 @@ def _comparisons(found: Verification) -> Iterator[str]:
                 f"{outcome.values:,}" if outcome.values else "-",
                 "-" if gap is None else "0 (bitwise)" if gap == 0 else f"{gap:.2e}",
                 "-" if limit is None else f"{limit:.2e}",
-                f"{code(key)}, batch {key.step}" if gap and key is not None else "",
+                f"{code(key)}, {outcome.unit} {key.step}" if gap and key is not None else "",
                 escape(outcome.first),
             ]
         )
@@ -131,13 +131,7 @@ def _comparisons(found: Verification) -> Iterator[str]:
         else f"{found.rounds[0].limits(found.rounds[0].converted).floor:g} (relative to values above 1) and 10 times "
         "the gap of a control run: the original, with each initial weight changed by one rounding step"
     )
-    yield (
-        f'<p class="soft">Compared: every training metric of each batch, learning rates, norms of weights and buffers '
-        f"after each optimizer step, validation metrics, and every initial and final parameter and buffer of every "
-        f"rank, over {settings.steps} batches"
-        f"{', saved and resumed in the middle' if settings.is_resumed else ''}. A value differs when its gap exceeds "
-        f"{rule}.</p>"
-    )
+    yield (f'<p class="soft">Compared: {found.compared}. A value differs when its gap exceeds {rule}.</p>')
 
 
 def _filled_table(headings: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int]) -> str:
@@ -159,7 +153,7 @@ def _noise(found: Verification) -> Iterator[str]:
 def _differences(found: Verification) -> Iterator[str]:
     for outcome in found.outcomes:
         if outcome.failure is not None:
-            yield f"<h2>The converted trial failed with {escape(outcome.label)}</h2>"
+            yield f"<h2>The converted {found.subject} failed with {escape(outcome.label)}</h2>"
             yield f'<pre class="log">{escape(outcome.failure.text)}</pre>'
         elif outcome.differences:
             yield f"<h2>First differences with {escape(outcome.label)}</h2>"
@@ -167,7 +161,7 @@ def _differences(found: Verification) -> Iterator[str]:
                 [str(d.key.step), f"{d.gap:.2e}", f"{d.limit:.1e}", code(d.key), escape(d.reason)]
                 for d in outcome.differences
             ]
-            headings = ("batch", "gap", "limit", "value", "")
+            headings = (outcome.unit, "gap", "limit", "value", "")
             yield table(headings, rows[:_FIRST], (0, 1, 2))
             if rows[_FIRST:]:
                 more = table(headings, rows[_FIRST:_ROWS], (0, 1, 2))

@@ -27,7 +27,8 @@ class Job:
     """One training run. What the ranks read of it is a JSON file, see :mod:`ds_verify.worker`.
 
     Attributes:
-        name: of its files. context: the working directory. kind, target, args: the entrypoint.
+        name: of its files. context: the working directory. kind, target, args: the entrypoint; the kind of a script
+            that holds no trial is ``"plain"``.
         info: the run, as ``get_cluster_info()`` returns it. environment: variables of the experiment config.
         ranks: number of processes. threads: of each, where ``OMP_NUM_THREADS`` is not set.
         steps: micro-batches, rounded up to whole optimizer steps. window: those between two reports, likewise.
@@ -38,6 +39,7 @@ class Job:
         host_batches: let batches raise where a GPU would.
         replaces_cuda: let tensors stay on the CPU that are sent to a GPU.
         hang: seconds after which ranks that only wait for each other are stopped.
+        worker: the module that a rank runs.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Job:
     host_batches: bool = False
     replaces_cuda: bool = False
     hang: float = HANG
+    worker: str = "ds_verify.worker"
 
 
 class JobRunner:
@@ -145,7 +148,7 @@ class _Running:
         try:
             for rank, log in enumerate(self._logs):
                 environment = _environment(job, rank, directory)
-                command = ["-m", "ds_verify.worker", str(order)]
+                command = ["-m", job.worker, str(order)]
                 process = launcher.start(command, environment=environment, directory=directory, log=log)
                 self._processes.append(process)
         except BaseException:
@@ -202,7 +205,7 @@ def _environment(job: Job, rank: int, directory: Path) -> dict[str, str]:
         environment["CUDA_VISIBLE_DEVICES"] = ""
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
         environment.pop(name, None)
-    if job.ranks > 1 or job.is_deepspeed_trial:
+    if job.ranks > 1 or job.is_deepspeed_trial or job.kind == "plain":
         environment |= {
             "RANK": str(rank), "LOCAL_RANK": str(rank), "GROUP_RANK": "0", "ROLE_RANK": str(rank),
             "WORLD_SIZE": str(job.ranks), "LOCAL_WORLD_SIZE": str(job.ranks), "GROUP_WORLD_SIZE": "1",

@@ -6,7 +6,7 @@ import importlib.metadata
 import platform
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from ds_migrate.findings import Finding
 
@@ -26,6 +26,7 @@ class Verification:
     failure: why the original itself does not train, with its number of ranks. Where fewer ranks were compared before,
         there is a verdict nevertheless.
     replaces_cuda: whether a stand-in keeps on the CPU what the code sends to CUDA.
+    subject: what is compared. unit: of its steps.
     """
 
     sides: Sides
@@ -35,6 +36,8 @@ class Verification:
     outcomes: list[Outcome] = field(default_factory=list)
     failure: tuple[int, Failure] | None = None
     replaces_cuda: bool = False
+    subject: ClassVar[str] = "trial"
+    unit: ClassVar[str] = "batch"
 
     def add(self, trained: Round) -> None:
         """Add the runs with one number of ranks."""
@@ -42,8 +45,10 @@ class Verification:
         if trained.original.failure is not None:
             self.failure = trained.ranks, trained.original.failure
             return
-        self.outcomes.append(outcome(trained))
-        self.outcomes += [outcome(trained, stage) for stage, swept in trained.swept.items() if swept.failure is None]
+        self.outcomes.append(outcome(trained, unit=self.unit))
+        self.outcomes += [
+            outcome(trained, stage, self.unit) for stage, swept in trained.swept.items() if swept.failure is None
+        ]
 
     @property
     def same(self) -> bool:
@@ -67,6 +72,15 @@ class Verification:
             return f"could not run: the original does not train with {label}{failure.occasion}: {failure.reason}"
         compared = headline(self.outcomes, self.settings.steps)
         return f"{compared}; {label}: the original itself does not train{failure.occasion} ({failure.reason})"
+
+    @property
+    def compared(self) -> str:
+        """What was compared, and over how many steps."""
+        return (
+            "every training metric of each batch, learning rates, norms of weights and buffers after each optimizer "
+            "step, validation metrics, and every initial and final parameter and buffer of every rank, over "
+            f"{self.settings.steps} batches" + (", saved and resumed in the middle" * self.settings.is_resumed)
+        )
 
     @property
     def not_verified(self) -> list[str]:
@@ -95,7 +109,7 @@ class Verification:
             yield f"the original does not train with {ranks_named(ranks)}{failure.occasion}", failure.text.strip()
         for each in self.outcomes:
             if each.failure is not None:
-                title = f"the converted trial does not train with {each.label}{each.failure.occasion}"
+                title = f"the converted {self.subject} does not train with {each.label}{each.failure.occasion}"
                 yield title, each.failure.text.strip()
 
     @property

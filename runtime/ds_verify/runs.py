@@ -157,7 +157,7 @@ class Trainings:
     def _original(self, ranks: int) -> Job:
         return replace(
             self._job(self.sides.original, f"original-{ranks}ranks", ranks),
-            threads=max(1, _cores() // (ranks * _jobs_at_once(self.settings, ranks))),
+            threads=max(1, cores() // (ranks * jobs_at_once(self.settings, ranks))),
             oracle=self.settings.oracle,
         )
 
@@ -170,7 +170,7 @@ class Trainings:
         }
         runner = JobRunner(self.work, self.launcher, settings.idle)
         jobs = [original, converted, control, *swept.values()]
-        failures = runner.run(jobs, _jobs_at_once(settings, ranks), self._report, required=original.name)
+        failures = runner.run(jobs, jobs_at_once(settings, ranks), self._report, required=original.name)
         trained = {job.name: collect(runner, job, failures.get(job.name)) for job in jobs}
         for job in (converted, *swept.values()):
             _refuse_unconverted(trained[job.name])
@@ -280,12 +280,12 @@ def _refuse_unconverted(training: Training) -> None:
         training.failure = Failure(0, "the converted side still trains a PyTorchTrial: ds-migrate left it as it is")
 
 
-def _cores() -> int:
+def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _jobs_at_once(settings: Settings, ranks: int) -> int:
+def jobs_at_once(settings: Settings, ranks: int) -> int:
     """Return how many jobs may train at once: a core for each rank, and no more ranks than are needed anyway."""
     if settings.device != "cpu":
         return 1
-    return max(1, min(_cores(), max(2, *settings.ranks)) // ranks)
+    return max(1, min(cores(), max(2, *settings.ranks)) // ranks)

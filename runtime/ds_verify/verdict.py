@@ -30,6 +30,7 @@ class Outcome:
         weak_from: the batch from which on rounding alone moves a metric by more than 0.1%, so that the proof is weak.
         moved: metrics that count samples, and in which one fell otherwise than in the original; each with its first
             place.
+        unit: of steps, "batch" or, in a plain script, "step".
     """
 
     ranks: int
@@ -41,6 +42,7 @@ class Outcome:
     failure: Failure | None = None
     weak_from: int | None = None
     moved: dict[str, Key] = field(default_factory=dict)
+    unit: str = "batch"
 
     @property
     def label(self) -> str:
@@ -57,22 +59,22 @@ class Outcome:
     def first(self) -> str:
         """The first difference in words."""
         if self.failure is not None:
-            return f"batch {self.failure.step + 1}{self.failure.occasion}: {self.failure.reason}"
+            return f"{self.unit} {self.failure.step + 1}{self.failure.occasion}: {self.failure.reason}"
         if not self.differences:
             return ""
         difference = self.differences[0]
         gap = f" by {difference.gap:.2g} (limit {difference.limit:.2g})" if difference.gap != float("inf") else ""
-        where = "before the first batch" if difference.key.step == 0 else f"batch {difference.key.step}"
+        where = f"before the first {self.unit}" if difference.key.step == 0 else f"{self.unit} {difference.key.step}"
         return f"{where}: {difference.key}{gap}: {difference.reason}"
 
 
-def outcome(trained: Round, stage: int | None = None) -> Outcome:
+def outcome(trained: Round, stage: int | None = None, unit: str = "batch") -> Outcome:
     """Compare one run of the converted trial with the original's of the same round."""
     converted = trained.converted if stage is None else trained.swept[stage]
     if converted.failure is not None:
-        return Outcome(trained.ranks, stage, failure=converted.failure)
+        return Outcome(trained.ranks, stage, failure=converted.failure, unit=unit)
     original, limits = trained.original.record, trained.limits(converted)
-    found = Outcome(trained.ranks, stage, compare(original, converted.record, limits))
+    found = Outcome(trained.ranks, stage, compare(original, converted.record, limits), unit=unit)
     found.noise = limits.driven_by_noise()
     found.weak_from = limits.weak_from(original)
     found.moved = moved_samples(original, converted.record, limits.jumps, limits.floor)
@@ -108,8 +110,14 @@ def headline(outcomes: Sequence[Outcome], steps: int) -> str:
     where = f"{_listed(ranks)} {'rank' if ranks == {1} else 'ranks'}"
     where += f", at ZeRO stages {_listed(stages)} as well" if stages else ""
     weak = min((each.weak_from for each in outcomes if each.weak_from is not None), default=None)
-    caution = "" if weak is None else f"; weak from batch {weak} on, where rounding alone moves a metric by over 0.1%"
-    return f"same: {steps} batches with {where} ({exact}){caution}"
+    unit = outcomes[0].unit
+    caution = "" if weak is None else f"; weak from {unit} {weak} on, where rounding alone moves a metric by over 0.1%"
+    return f"same: {steps} {plural(unit)} with {where} ({exact}){caution}"
+
+
+def plural(unit: str) -> str:
+    """Return the plural of a unit of steps."""
+    return "batches" if unit == "batch" else f"{unit}s"
 
 
 def _listed(numbers: set[int]) -> str:

@@ -12,7 +12,6 @@ import json
 import os
 import resource
 import sys
-import traceback
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -27,6 +26,7 @@ from trial_runtime.train.run import rank as train_rank
 
 from ds_verify import host_batches, oracle
 from ds_verify.cuda_stand_in import cuda_on_cpu
+from ds_verify.failure import report_hang, user_traceback, write_failure
 from ds_verify.job import VARIABLES
 from ds_verify.recorder import RANK, Observation, Observed, observed, seed_everything
 
@@ -50,29 +50,18 @@ def main(path: str) -> int:
     dist.destroy_process_group = lambda *_, **__: None
     files = Path(job["records"], job["name"])
     if WORLD_SIZE > 1:
-        hang_watch.watch(Path(path).parent, RANK, WORLD_SIZE, job["hang"], functools.partial(_report_hang, files))
+        hang_watch.watch(Path(path).parent, RANK, WORLD_SIZE, job["hang"], functools.partial(report_hang, files, RANK))
     try:
         observation = _run(job, files.with_name(f"{files.name}.rank{RANK}.progress"))
         observation.record.save(files.with_name(f"{files.name}.rank{RANK}.npz"))
         files.with_name(f"{files.name}.rank{RANK}.json").write_text(json.dumps(_figures(observation)))
     except BaseException as error:
         occasion = getattr(error, "_occasion", {"step": 0, "resuming": False})
-        _write_failure(files, {"text": _traceback(error, job["context"]), **occasion})
+        write_failure(files, RANK, {"text": user_traceback(error, job["context"]), **occasion})
         return 1
     if dist.is_initialized():
         dist.barrier()
     return 0
-
-
-def _report_hang(files: Path, text: str) -> None:
-    """Leave a failure in place of the record, where ranks wait for each other forever."""
-    progress = files.with_name(f"{files.name}.rank0.progress")
-    step = int(progress.read_text() or 0) if progress.is_file() else 0
-    _write_failure(files, {"text": f"TimeoutError: {text}", "step": step, "resuming": False})
-
-
-def _write_failure(files: Path, failure: dict[str, Any]) -> None:
-    files.with_name(f"{files.name}.rank{RANK}.error").write_text(json.dumps(failure))
 
 
 def _join(store: str) -> None:
@@ -185,15 +174,6 @@ def _figures(observation: Observation) -> dict[str, Any]:
         "training_samples": max(observation.training_samples) if len(observation.training_samples) == 1 else 0,
         "validation_samples": observation.validation_samples if all(observation.validation_samples) else [],
     }
-
-
-def _traceback(error: BaseException, home: str) -> str:
-    """Return the error's traceback from the user's first frame on, with the paths that the user knows."""
-    frames = error.__traceback__
-    while frames is not None and not frames.tb_frame.f_code.co_filename.startswith(home):
-        frames = frames.tb_next
-    lines = traceback.format_exception(type(error), error, frames or error.__traceback__)
-    return "".join(lines).replace(f"{home}{os.sep}", "")
 
 
 if __name__ == "__main__":

@@ -87,14 +87,14 @@ def open_sides(context: Path, work: Path, against: str | None, reference: str | 
         sides = Sides(original, changed, f"{context}, and a copy that ds-migrate converted", waiting=True)
         _convert(sides, report)
     else:
-        original = _reference(context, reference, work / "original")
+        original = reference_copy(context, reference, work / "original")
         named = reference or "HEAD"
         sides = Sides(original, changed, f"{named}, and {context} as it is")
         still = [trial.name for _, trial in report.trials() if trial.status is not TrialStatus.ALREADY_DEEPSPEED]
         sides.left = {name: f"{context}: {name} is not converted there" for name in still}
-        sides.findings = _findings(migrate(discover([original]), options), original)
+        sides.findings = findings_in(migrate(discover([original]), options), original)
     sides.trials = frozenset(trial.name for _, trial in report.trials())
-    sides.changes = list(_changes(sides.original, sides.converted))
+    sides.changes = list(changes_between(sides.original, sides.converted))
     return sides
 
 
@@ -142,10 +142,10 @@ def _trials(report: Report) -> tuple[bool, bool]:
 
 
 def _convert(sides: Sides, report: Report) -> None:
-    sides.findings = _findings(report, sides.converted)
+    sides.findings = findings_in(report, sides.converted)
     if not any(report.trials(TrialStatus.CONVERTED)):
-        reasons = _reasons(sides.findings)
-        raise ConfigError("ds-migrate cannot convert it:\n    " + "\n    ".join(reasons[:10]))
+        why = blocking_reasons(sides.findings)
+        raise ConfigError("ds-migrate cannot convert it:\n    " + "\n    ".join(why[:10]))
     sides.left = dict(_left(report, sides.findings))
     for file in report.files:
         if file.to_write and file.after is not None:
@@ -153,7 +153,7 @@ def _convert(sides: Sides, report: Report) -> None:
             file.path.write_bytes(file.after)
 
 
-def _reasons(findings: Sequence[tuple[str, Finding]]) -> list[str]:
+def blocking_reasons(findings: Sequence[tuple[str, Finding]]) -> list[str]:
     """Return the findings that block a conversion, one a line, each with its way out."""
     return [
         f"{name}:{finding.line}: {finding.code} {finding.message}"
@@ -172,11 +172,11 @@ def _left(report: Report, findings: Sequence[tuple[str, Finding]]) -> Iterator[t
         if trial.status is TrialStatus.ALREADY_DEEPSPEED:
             yield trial.name, f"{trial.name} is converted already: compare it with git HEAD by --against working-tree"
         else:
-            reasons = _reasons([(name, each) for name, each in findings if each.trial in (trial.name, None)])
-            yield trial.name, "\n    ".join([f"ds-migrate does not convert {trial.name}:", *reasons[:10]])
+            why = blocking_reasons([(name, each) for name, each in findings if each.trial in (trial.name, None)])
+            yield trial.name, "\n    ".join([f"ds-migrate does not convert {trial.name}:", *why[:10]])
 
 
-def _findings(report: Report, folder: Path) -> list[tuple[str, Finding]]:
+def findings_in(report: Report, folder: Path) -> list[tuple[str, Finding]]:
     """Return the findings with the names of their files. Those that a comment accepts explain differences as well."""
     root = folder.resolve()
     found = []
@@ -186,7 +186,7 @@ def _findings(report: Report, folder: Path) -> list[tuple[str, Finding]]:
     return found
 
 
-def _reference(context: Path, reference: str | None, target: Path) -> Path:
+def reference_copy(context: Path, reference: str | None, target: Path) -> Path:
     """Make a working copy of the original: a folder, or git's code with the data that lies in `context`."""
     if reference is not None and Path(reference).is_dir():
         return working_copy(Path(reference), target)
@@ -215,7 +215,7 @@ def _reference(context: Path, reference: str | None, target: Path) -> Path:
     return target
 
 
-def _changes(original: Path, converted: Path) -> Iterator[FileChange]:
+def changes_between(original: Path, converted: Path) -> Iterator[FileChange]:
     names = {
         str(path.relative_to(side))
         for side in (original, converted)

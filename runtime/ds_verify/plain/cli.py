@@ -1,0 +1,94 @@
+"""``ds-verify --plain``: the command line for scripts that hold no trial."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import tempfile
+from pathlib import Path
+
+from trial_runtime.train.config.errors import ConfigError
+
+DESCRIPTION = """\
+Train a script with a plain PyTorch loop and its conversion side by side, from the same seed, data and weights, and show
+whether they are the same. The script is not edited, and your files are not touched. Options stand before SCRIPT; what
+follows it is the script's.
+"""
+
+
+def add_arguments(made: argparse.ArgumentParser) -> None:
+    """Add what only scripts take."""
+    made.add_argument("script", type=Path, metavar="SCRIPT", help="a Python file, relative to the current folder")
+    made.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS", help="the script's arguments")
+    made.add_argument(
+        "--resume-with",
+        metavar="'ARGS'",
+        default="",
+        help="further arguments with which the script resumes from a checkpoint that it has written",
+    )
+
+
+def verify(options: argparse.Namespace, device: str) -> int:
+    """Verify a script; return the exit code.
+
+    Raises:
+        ConfigError: there is no such script, it does not convert, or there is nothing to compare it with.
+    """
+    from ds_migrate.options import Options
+    from rich.console import Console
+
+    from ds_verify import console, html
+    from ds_verify.job import HANG
+    from ds_verify.launchers import launcher_for
+    from ds_verify.plain.report import PlainVerification
+    from ds_verify.plain.runs import PlainTrainings
+    from ds_verify.plain.sides import open_sides
+    from ds_verify.runs import Settings
+    from ds_verify.select_trial import Choice
+
+    context, script = _place(options)
+    settings = Settings(
+        steps=options.steps,
+        ranks=sorted(set(options.ranks)),
+        device=device,
+        tolerance=options.tolerance,
+        idle=options.timeout,
+        hang=min(HANG, options.timeout / 2),
+    )
+    resume = shlex.split(options.resume_with)
+    launcher = launcher_for(device)
+    talk = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    with tempfile.TemporaryDirectory(prefix="ds-verify-") as folder:
+        work = Path(folder).resolve()
+        sides = open_sides(context, script, work, options.against, options.original, Options(zero=options.zero))
+        command = shlex.join([str(script), *options.arguments])
+        found = PlainVerification(sides, Choice(None, {}, {}, {}, command), settings, is_resumed=bool(resume))
+        with console.progress_bar(talk) as bar:
+            trainings = PlainTrainings(
+                sides, script, options.arguments, resume, settings, work, console.progress_reporter(bar), launcher
+            )
+            found.replaces_cuda, found.remarks = trainings.replaces_cuda, trainings.notes
+            for trained in trainings.rounds():
+                found.add(trained)
+        console.show(Console(highlight=False, markup=False, emoji=False), found)
+        if not options.no_report:
+            path = options.report or Path(f"ds-verify-{script.stem}.html")
+            path.write_text(html.render(found), encoding="utf-8")
+            talk.print(f"report: {path}", soft_wrap=True)
+        if found.same and sides.waiting:
+            talk.print(f"next: {shlex.join(['ds-migrate', '--plain', '--write', str(options.script)])}", soft_wrap=True)
+    if found.outcomes and not found.same:
+        return 1
+    return 0 if found.same and found.is_complete else 2
+
+
+def _place(options: argparse.Namespace) -> tuple[Path, Path]:
+    """Return the folder that the script is started in, and the script relative to it."""
+    script: Path = options.script.resolve()
+    if not script.is_file():
+        raise ConfigError(f"{options.script}: there is no such script")
+    here = Path.cwd()
+    context = (options.context or (here if script.is_relative_to(here) else script.parent)).resolve()
+    if not script.is_relative_to(context):
+        raise ConfigError(f"{options.script}: is not below {context}; name the folder with --context")
+    return context, script.relative_to(context)

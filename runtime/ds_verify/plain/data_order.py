@@ -1,0 +1,84 @@
+"""One order of the data for both sides, whichever sampler draws it, and a loader's share of it on each rank.
+
+A conversion for several ranks puts a ``DistributedSampler`` where ``shuffle=True`` was. The two draw from different
+random numbers. Here both draw the same: the k-th pass of a shuffling sampler is the permutation of seed k. A
+``DistributedSampler`` advances only when ``set_epoch`` names an epoch that it has not seen, as it does otherwise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, SequentialSampler
+
+_SEED = 1000
+"""Added to the number of a pass."""
+
+
+def permutation(length: int, number: int) -> list[int]:
+    """Return the order of a shuffled pass, counted from 0: what ``DistributedSampler`` draws from the same seed."""
+    order: list[int] = torch.randperm(length, generator=torch.Generator().manual_seed(_SEED + number)).tolist()
+    return order
+
+
+class Shard(DistributedSampler[Any]):
+    """A rank's share of a data set, in another order in each pass if it is shuffled."""
+
+    def __init__(self, dataset: Any, ranks: int, rank: int, shuffle: bool) -> None:
+        super().__init__(dataset, ranks, rank, shuffle)
+        self._passes = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        self.set_epoch(self._passes)
+        self._passes += 1
+        return super().__iter__()
+
+
+@contextlib.contextmanager
+def one_order() -> Iterator[None]:
+    """Have all samplers that shuffle a whole data set draw the same orders, for the block."""
+    shuffled, shared = RandomSampler.__iter__, DistributedSampler.__iter__
+
+    @functools.wraps(shuffled)
+    def random_order(self: Any) -> Iterator[int]:
+        if self.replacement or self.num_samples != len(self.data_source):
+            return shuffled(self)
+        self._ds_verify_passes = getattr(self, "_ds_verify_passes", -1) + 1
+        return iter(permutation(len(self.data_source), self._ds_verify_passes))
+
+    @functools.wraps(shared)
+    def shard_order(self: Any) -> Iterator[Any]:
+        numbers = self.__dict__.setdefault("_ds_verify_epochs", {})
+        seed, epoch = self.seed, self.epoch
+        self.seed, self.epoch = _SEED, numbers.setdefault(epoch, len(numbers))
+        try:
+            return shared(self)
+        finally:
+            self.seed, self.epoch = seed, epoch
+
+    with (
+        mock.patch.object(RandomSampler, "__iter__", random_order),
+        mock.patch.object(DistributedSampler, "__iter__", shard_order),
+    ):
+        yield
+
+
+def can_share(loader: DataLoader[Any]) -> bool:
+    """Return whether the loader goes once through a data set in order, or shuffled, so that ranks can share it."""
+    sampler: Any = loader.sampler
+    if type(sampler) is RandomSampler:
+        return not sampler.replacement and sampler.num_samples == len(sampler.data_source)
+    return type(sampler) is SequentialSampler
+
+
+def share(loader: DataLoader[Any], ranks: int, rank: int) -> None:
+    """Leave a rank its share of what a loader reads."""
+    sampler = Shard(loader.dataset, ranks, rank, shuffle=type(loader.sampler) is RandomSampler)
+    object.__setattr__(loader, "sampler", sampler)  # a loader refuses a new one, but reads no other attribute
+    if loader.batch_sampler is not None:
+        loader.batch_sampler.sampler = sampler  # type: ignore[attr-defined]

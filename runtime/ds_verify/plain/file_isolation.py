@@ -1,0 +1,61 @@
+"""Files that a script would overwrite: in a working copy they are links, which are replaced before they are written.
+
+Code and configs are copied; data, checkpoints and the like are links. A script writes: it saves weights where it saved
+them yesterday. A link that is opened for writing becomes a file of the working copy first.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+MANY = 2000
+"""A folder with more entries is data, which stays one link."""
+
+_WRITES = os.O_WRONLY | os.O_RDWR
+
+
+def open_folders(copy: Path) -> None:
+    """Turn links to folders below `copy` into folders of links, so that new files stay in the copy."""
+    for folder, names, files in os.walk(copy):
+        for name in (*names, *files):
+            link = Path(folder, name)
+            if link.is_symlink() and link.is_dir():
+                _open(link)
+
+
+def _open(link: Path) -> None:
+    source = link.resolve()
+    entries = list(source.iterdir())
+    if len(entries) > MANY or link.is_relative_to(source):
+        return
+    link.unlink()
+    link.mkdir()
+    for entry in entries:
+        (link / entry.name).symlink_to(entry.resolve())
+        if entry.is_dir():
+            _open(link / entry.name)
+
+
+def guard_links(copy: Path) -> None:
+    """Copy what a link below `copy` leads to when it is opened for writing; for the life of this process."""
+
+    def on_event(event: str, arguments: Any) -> None:
+        if event != "open" or not isinstance(arguments[0], str | bytes | os.PathLike):
+            return
+        if isinstance(arguments[2], int) and arguments[2] & _WRITES:
+            detach(Path(os.fsdecode(arguments[0])), copy)
+
+    sys.addaudithook(on_event)
+
+
+def detach(path: Path, copy: Path) -> None:
+    """Replace a link below `copy` by a copy of the file that it leads to."""
+    place = Path(os.path.abspath(path))  # noqa: PTH100  # resolve() would follow the link
+    if place.is_symlink() and place.is_relative_to(copy) and place.is_file():
+        target = place.resolve()
+        place.unlink()
+        shutil.copyfile(target, place)

@@ -1,0 +1,206 @@
+"""All runs of the verification of a script."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ds_verify.failure import Failure
+from ds_verify.fork_server import Launcher
+from ds_verify.job import Job, JobRunner
+from ds_verify.plain.sides import copy_for_run
+from ds_verify.record import Record
+from ds_verify.runs import Progress, Round, Settings, Training, collect, cores, jobs_at_once
+from ds_verify.working_copies import Sides, mentions_cuda
+
+
+@dataclass(frozen=True)
+class PlainJob(Job):
+    """One run of a script; `context` is a copy of its side, `target` the script in it.
+
+    Attributes:
+        side: ``"original"`` or ``"converted"``.
+        first: the number of steps before this run, which resumes another one.
+        saves_from: end when a checkpoint is written, after so many steps at least; 0: do not.
+        is_parted: share the loaders that train among the ranks, in a script that knows nothing of ranks.
+        loaders: the site of each loader of the original on one rank, and whether it trains.
+    """
+
+    worker: str = "ds_verify.plain.worker"
+    side: str = "original"
+    first: int = 0
+    saves_from: int = 0
+    is_parted: bool = False
+    loaders: Sequence[tuple[str, bool]] = ()
+
+
+@dataclass
+class PlainTrainings:
+    """Runs both sides of a script, round after round.
+
+    Attributes:
+        script: relative to both sides. arguments: of the script.
+        resume_arguments: more of them, with which it resumes from its checkpoint; none: it is not resumed.
+        work: a folder for records, copies and logs.
+        progress: called from time to time.
+        launcher: starts the ranks.
+        notes: what a reader of the verdict has to know, gathered from the runs.
+        alone: the figures of the original on one rank, which has to train before it trains on several.
+    """
+
+    sides: Sides
+    script: Path
+    arguments: Sequence[str]
+    resume_arguments: Sequence[str]
+    settings: Settings
+    work: Path
+    progress: Callable[[Progress], None]
+    launcher: Launcher
+    notes: list[str] = field(default_factory=list)
+    alone: dict[str, Any] = field(default_factory=dict)
+    _steps: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        folders = (self.sides.original, self.sides.converted)
+        self.replaces_cuda = self.settings.device == "cpu" and any(mentions_cuda(folder) for folder in folders)
+        self._runner = JobRunner(self.work, self.launcher, self.settings.idle)
+        if self.replaces_cuda:
+            self.notes.append("what the code sends to CUDA stays on the CPU, on both sides")
+
+    def rounds(self) -> Iterator[Round]:
+        """Train with each number of ranks, no further than the first with which the original does not train."""
+        if min(self.settings.ranks) > 1:
+            alone = self.train([self.job("original", "original-1ranks-loaders", 1)])[0]
+            if alone.failure is not None:
+                yield Round(1, alone, alone, alone, self.settings)
+                return
+            self.alone = alone.figures
+        for ranks in self.settings.ranks:
+            trained = self._round(ranks)
+            yield trained
+            if trained.original.failure is not None:
+                return
+
+    def _round(self, ranks: int) -> Round:
+        original = self.job("original", f"original-{ranks}ranks", ranks)
+        jobs = [
+            original,
+            self.job("converted", f"converted-{ranks}ranks", ranks),
+            replace(self.job("original", f"control-{ranks}ranks", ranks), nudge=True),
+        ]
+        first, converted, control = self.train(jobs)
+        if converted.failure is None and converted.figures and not converted.figures["zero_stages"]:
+            converted.failure = Failure(0, "the converted script makes no DeepSpeed engine")
+        if ranks == 1:
+            self.alone = first.figures
+        self._note(first, ranks)
+        return Round(ranks, first, control, converted, self.settings)
+
+    def job(self, side: str, name: str, ranks: int) -> PlainJob:
+        """Return a job of one side, and make the copies that it runs in."""
+        folder = self.sides.original if side == "original" else self.sides.converted
+        context = copy_for_run(folder, self.work / "runs" / name)
+        is_parted = side == "original" and ranks > 1 and not self.alone.get("is_distributed", False)
+        if is_parted:
+            for rank in range(1, ranks):  # else all ranks would write the same files
+                copy_for_run(folder, context.with_name(f"{name}-rank{rank}"))
+        settings = self.settings
+        return PlainJob(
+            name=name,
+            context=str(context),
+            kind="plain",
+            target=str(self.script),
+            args=list(self.arguments),
+            info={},
+            ranks=ranks,
+            threads=max(1, cores() // (ranks * jobs_at_once(settings, ranks))),
+            steps=settings.steps,
+            seed=settings.seed,
+            device=settings.device,
+            hang=settings.hang,
+            replaces_cuda=self.replaces_cuda,
+            side=side,
+            saves_from=max(1, settings.steps // 2) if self.resume_arguments else 0,
+            is_parted=is_parted,
+            loaders=self.alone.get("loaders", []),
+        )
+
+    def train(self, jobs: Sequence[PlainJob]) -> list[Training]:
+        """Run jobs, and then what resumes them. Without the first one the others are worth nothing."""
+        trained = self._run(jobs)
+        resumed = [
+            replace(
+                job,
+                name=f"{job.name}-resumed",
+                args=[*job.args, *self.resume_arguments],
+                first=training.figures["saved"],
+                saves_from=0,
+                nudge=False,
+            )
+            for job, training in zip(jobs, trained, strict=True)
+            if self.resume_arguments and training.figures and 0 < training.figures["saved"] == training.figures["steps"]
+        ]
+        parts = {part.name: part for part in self._run(resumed)} if resumed else {}
+        for training in trained:
+            part = parts.get(f"{training.name}-resumed")
+            if part is not None:
+                _append(training, part)
+        return trained
+
+    def _run(self, jobs: Sequence[PlainJob]) -> list[Training]:
+        at_once = jobs_at_once(self.settings, jobs[0].ranks)
+        failures = self._runner.run(jobs, at_once, self._report, required=jobs[0].name)
+        return [collect(self._runner, job, failures.get(job.name)) for job in jobs]
+
+    def _report(self, run: str, step: int) -> None:
+        self._steps[run] = min(step, self.settings.steps)
+        runs = len(self.settings.ranks) * 3 + (min(self.settings.ranks) > 1)
+        runs *= 2 if self.resume_arguments else 1
+        side, _, rest = run.partition("-")
+        count, _, part = rest.partition("ranks")
+        title = f"{side}, {count} rank{'s' * (count != '1')}" + part.replace("-", ", ")
+        trained = sum(self._steps.values())
+        self.progress(Progress(title, list(self._steps).index(run) + 1, runs, trained, runs * self.settings.steps))
+
+    def _note(self, original: Training, ranks: int) -> None:
+        figures = original.figures
+        if not figures:
+            return
+        if figures["steps"] < self.settings.steps:
+            self._add(f"the script ends after {figures['steps']} steps of an optimizer")
+        if self.resume_arguments and not original.figures.get("resumed"):
+            self._add("no checkpoint was written in the second half of the steps, so nothing was resumed")
+        if ranks == 1 or figures["is_distributed"]:
+            return
+        self._add(
+            "the original knows nothing of ranks: on several, each one trained on its share and gradients were averaged"
+        )
+        if not any(trains for _, trains in self.alone.get("loaders", [])):
+            self._add("it trains on no DataLoader: on several ranks each one trained on the same batches")
+        for site in figures["unshared_loaders"]:
+            self._add(f"{site}: the loader has a sampler of its own: on several ranks each one read all of it")
+
+    def _add(self, note: str) -> None:
+        if note not in self.notes:
+            self.notes.append(note)
+
+
+def _append(training: Training, part: Training) -> None:
+    """Add the second half of a run, which another process resumed."""
+    if part.failure is not None:
+        training.failure = part.failure
+        return
+    values = {key: value for key, value in training.record.values.items() if key.kind not in ("setup", "state")}
+    resumed = {key: value for key, value in part.record.values.items() if key.kind != "initial"}
+    at_resume = {
+        dataclasses.replace(key, kind="state", name=f"{key.name}, resumed"): value
+        for key, value in part.record.values.items()
+        if key.kind == "initial"
+    }
+    training.record = Record({**values, **at_resume, **resumed}, training.record.aliases)
+    training.figures = {**part.figures, "peak_bytes": max(training.figures["peak_bytes"], part.figures["peak_bytes"])}
+    training.figures["loaders"] = training.figures["loaders"]
+    training.figures["resumed"] = True

@@ -1,0 +1,123 @@
+"""The loaders of a script, and which of them give the batches that it trains on.
+
+Seen in the original's run on one rank: batches of a loader that trains are followed by a backward. On several ranks
+these loaders are shared among the ranks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+_RARE = 4
+
+
+@dataclass
+class LoaderUse:
+    """A loader in the order of creation. site: where the script makes it. batches: read. trained: of them, those
+    between two of which there is a backward. shared: whether ranks can share it."""
+
+    site: str
+    shared: bool = True
+    batches: int = 0
+    trained: int = 0
+
+
+@dataclass
+class Loaders:
+    """All loaders of a script.
+
+    Args:
+        home: the folder of the script's code.
+        on_new: called with each new loader and its number.
+    """
+
+    home: str
+    on_new: Callable[[DataLoader[Any], int, str], bool] = lambda *_: True
+    used: list[LoaderUse] = field(default_factory=list)
+    _read: set[int] = field(default_factory=set)
+
+    def trained(self) -> None:
+        """Note a backward."""
+        for number in self._read:
+            self.used[number].trained += 1
+        self._read.clear()
+
+    def training(self) -> list[tuple[str, bool]]:
+        """Return the site of each loader, and whether it trains."""
+        most = max((use.batches for use in self.used), default=0)
+        return [(use.site, use.batches * _RARE > most // 2 and use.trained * 2 >= use.batches > 0) for use in self.used]
+
+    @property
+    def unshared(self) -> list[str]:
+        """The sites of loaders that train and that ranks cannot share."""
+        return sorted({use.site for use, (_, trains) in zip(self.used, self.training(), strict=True)
+                       if trains and not use.shared})  # fmt: skip
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Watch all loaders that are made in the block."""
+        make, begin, read = DataLoader.__init__, _BaseDataLoaderIter.__init__, _BaseDataLoaderIter.__next__
+
+        @functools.wraps(make)
+        def made(loader: Any, *args: Any, **kwargs: Any) -> None:
+            make(loader, *args, **kwargs)
+            number, site = len(self.used), self._site()
+            loader._ds_verify_number = number
+            self.used.append(LoaderUse(site))
+            self.used[-1].shared = self.on_new(loader, number, site)
+
+        @functools.wraps(begin)
+        def began(batches: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
+            begin(batches, loader, *args, **kwargs)
+            batches._ds_verify_number = getattr(loader, "_ds_verify_number", None)
+
+        @functools.wraps(read)
+        def read_batch(batches: Any) -> Any:
+            number = batches._ds_verify_number
+            try:
+                batch = read(batches)
+            except StopIteration:
+                self._read.discard(number)
+                raise
+            if number is not None:
+                self.used[number].batches += 1
+                self._read.add(number)
+            return batch
+
+        with (
+            mock.patch.object(DataLoader, "__init__", made),
+            mock.patch.object(_BaseDataLoaderIter, "__init__", began),
+            mock.patch.object(_BaseDataLoaderIter, "__next__", read_batch),
+        ):
+            yield
+
+    def _site(self) -> str:
+        frame: Any = sys._getframe(2)
+        while frame is not None and not frame.f_code.co_filename.startswith(self.home):
+            frame = frame.f_back
+        if frame is None:
+            return ""
+        return f"{Path(frame.f_code.co_filename).relative_to(self.home)}:{frame.f_lineno}"
+
+
+def trains(number: int, site: str, known: Sequence[tuple[str, bool]]) -> bool:
+    """Return whether a loader trains, from what is known of those of an earlier run.
+
+    Args:
+        number: of the loader, in the order of creation. site: where it is made.
+        known: site of each loader of the earlier run, and whether it trained.
+    """
+    if number < len(known) and known[number][0] == site:
+        return known[number][1]
+    same = [trained for other, trained in known if other == site]
+    return bool(same) and all(same)

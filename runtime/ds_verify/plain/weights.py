@@ -1,0 +1,126 @@
+"""Parameters and buffers of a script, under names that do not depend on what wraps its modules.
+
+A script has no object that holds all it trains. Its modules are noted as they are made, in an order that a conversion
+does not change: ``Net.conv1.weight``, and ``Net#2.conv1.weight`` of the second ``Net``. Engines, wrappers of
+DistributedDataParallel and lists that gather several models for one engine are looked through.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+from torch.optim import Optimizer
+
+_WRAPPERS = (
+    "DistributedDataParallel",
+    "DataParallel",
+    "DeepSpeedEngine",
+    "OptimizedModule",
+    "FullyShardedDataParallel",
+)
+_LIBRARIES = ("deepspeed.", "trial_runtime.")
+
+
+class ModuleRegistry:
+    """The modules and optimizers of a script in the order of creation; copies count. All of them are kept alive."""
+
+    def __init__(self) -> None:
+        self.modules: list[torch.nn.Module] = []
+        self._known: set[int] = set()
+        self.optimized: list[torch.Tensor] = []
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Note what is made in the block."""
+        module: Any = torch.nn.Module.__init__
+        copied: Any = torch.nn.Module.__setstate__
+        group = Optimizer.add_param_group
+
+        @functools.wraps(module)
+        def made(instance: Any, *args: Any, **kwargs: Any) -> None:
+            module(instance, *args, **kwargs)
+            self._add(instance)
+
+        @functools.wraps(copied)
+        def restored(instance: Any, state: Any) -> None:
+            copied(instance, state)
+            self._add(instance)
+
+        @functools.wraps(group)
+        def optimizes(instance: Any, param_group: Any) -> None:
+            group(instance, param_group)
+            self.optimized += instance.param_groups[-1]["params"]
+
+        with (
+            mock.patch.object(torch.nn.Module, "__init__", made),
+            mock.patch.object(torch.nn.Module, "__setstate__", restored),
+            mock.patch.object(Optimizer, "add_param_group", optimizes),
+        ):
+            yield
+
+    def _add(self, module: torch.nn.Module) -> None:
+        if id(module) not in self._known:
+            self._known.add(id(module))
+            self.modules.append(module)
+
+    def roots(self) -> Iterator[tuple[str, torch.nn.Module]]:
+        """Yield the modules that belong to no other one, each with its name."""
+        inner = {
+            id(part)
+            for module in self.modules
+            if not _is_wrapper(module)
+            for part in module.modules()
+            if part is not module
+        }
+        counts: dict[str, int] = {}
+        for module in self.modules:
+            if id(module) in inner or _is_wrapper(module) or not _has_tensors(module):
+                continue
+            name = type(module).__name__
+            counts[name] = counts.get(name, 0) + 1
+            yield (name if counts[name] == 1 else f"{name}#{counts[name]}"), module
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Return all parameters and buffers by name, and what is optimized without a module."""
+        found: dict[str, torch.Tensor] = {}
+        known: set[int] = set()
+        for root, module in self.roots():
+            for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+                if id(tensor) not in known:
+                    known.add(id(tensor))
+                    found[f"{root}.{name}"] = tensor
+        alone = [tensor for tensor in dict.fromkeys(self.optimized) if id(tensor) not in known]
+        return found | {f"parameter {number} of no module": tensor for number, tensor in enumerate(alone, 1)}
+
+    def norms(self) -> dict[str, float]:
+        """Return the L2 norm of each root's parameters and of its buffers, in float64; none where they are spread."""
+        found: dict[str, float] = {}
+        for root, module in self.roots():
+            for kind, tensors in (("parameters", module.parameters()), ("buffers", module.buffers())):
+                listed = [tensor for tensor in tensors if tensor.is_floating_point()]
+                if listed and not any(hasattr(tensor, "ds_id") for tensor in listed):
+                    found[f"{root} {kind}"] = norm(listed)
+        return found
+
+
+def norm(tensors: Iterable[torch.Tensor]) -> float:
+    """Return the L2 norm of all tensors together, in float64."""
+    return math.sqrt(sum(float(torch.linalg.vector_norm(each.detach(), dtype=torch.float64)) ** 2 for each in tensors))
+
+
+def _is_wrapper(module: torch.nn.Module) -> bool:
+    """Return whether the user's modules are looked for inside: a list has no forward, so it is no model itself."""
+    kind = type(module)
+    if isinstance(module, torch.nn.ModuleList | torch.nn.ModuleDict):
+        return True
+    return kind.__name__ in _WRAPPERS or f"{kind.__module__}.".startswith(_LIBRARIES)
+
+
+def _has_tensors(module: torch.nn.Module) -> bool:
+    return next(module.parameters(), None) is not None or next(module.buffers(), None) is not None

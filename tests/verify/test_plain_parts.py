@@ -1,0 +1,160 @@
+"""The parts of ``ds-verify --plain``: order of the data, names of weights, shared loaders, files that are written."""
+
+from __future__ import annotations
+
+import copy
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from distributed import run_ranks
+from ds_verify.plain.data_order import can_share, one_order, share
+from ds_verify.plain.file_isolation import open_folders
+from ds_verify.plain.reference import RankGroup, average_gradients
+from ds_verify.plain.training_loaders import Loaders, trains
+from ds_verify.plain.weights import ModuleRegistry
+from ds_verify.working_copies import working_copy
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, TensorDataset, WeightedRandomSampler
+
+NUMBERS = TensorDataset(torch.arange(10))
+
+
+def batches(loader: DataLoader[Any]) -> list[list[int]]:
+    return [batch.tolist() for (batch,) in loader]
+
+
+class TestOrder:
+    """Both sides read the data in one order, whichever sampler draws it."""
+
+    def test_shards_of_all_ranks_are_the_batches_of_one(self) -> None:
+        with one_order():
+            whole = DataLoader(NUMBERS, batch_size=4, shuffle=True)
+            samplers: list[DistributedSampler[Any]] = [DistributedSampler(NUMBERS, 2, rank) for rank in (0, 1)]
+            shards = [DataLoader(NUMBERS, batch_size=2, sampler=sampler) for sampler in samplers]
+            for epoch in (3, 4):
+                for sampler in samplers:
+                    sampler.set_epoch(epoch)
+                parts = zip(*map(batches, shards), strict=True)
+                assert [sorted(one + two) for one, two in parts] == [sorted(batch) for batch in batches(whole)]
+
+    def test_a_sampler_whose_epoch_is_not_set_repeats_its_order(self) -> None:
+        with one_order():
+            whole = DataLoader(NUMBERS, batch_size=10, shuffle=True)
+            shard = DataLoader(NUMBERS, batch_size=10, sampler=DistributedSampler(NUMBERS, 1, 0))
+            first = batches(whole)
+            assert batches(shard) == first == batches(shard)
+            assert batches(whole) != first
+
+    @pytest.mark.parametrize("shuffle", [False, True])
+    def test_a_shared_loader_reads_what_a_sampler_for_ranks_reads(self, shuffle: bool) -> None:
+        with one_order():
+            for rank in (0, 1):
+                loader = DataLoader(NUMBERS, batch_size=2, shuffle=shuffle)
+                assert can_share(loader)
+                share(loader, 2, rank)
+                sampler: DistributedSampler[Any] = DistributedSampler(NUMBERS, 2, rank, shuffle=shuffle)
+                expected = DataLoader(NUMBERS, batch_size=2, sampler=sampler)
+                assert len(loader) == len(expected) == 3
+                for epoch in (0, 1):
+                    sampler.set_epoch(epoch)
+                    assert batches(loader) == batches(expected)
+
+    def test_a_sampler_of_another_kind_cannot_be_shared(self) -> None:
+        class Stream(IterableDataset[int]):
+            def __iter__(self) -> Any:
+                return iter(range(3))
+
+        weighted = WeightedRandomSampler([1.0] * 10, 10)
+        assert not can_share(DataLoader(NUMBERS, sampler=weighted))
+        assert not can_share(DataLoader(Stream()))
+
+
+class TestTrainingLoaders:
+    def test_a_loader_trains_when_a_backward_follows_its_batches(self) -> None:
+        loaders = Loaders(str(Path(__file__).parent))
+        with loaders.watched():
+            train, validate, once = (DataLoader(NUMBERS, batch_size=2) for _ in range(3))
+            next(iter(once))
+            for _ in range(2):
+                for _ in train:
+                    loaders.trained()
+                for _ in validate:
+                    pass
+        assert [trained for _, trained in loaders.training()] == [True, False, False]
+        sites = [site for site, _ in loaders.training()]
+        assert all(site.startswith("test_plain_parts.py:") for site in sites)
+
+    def test_a_later_loader_is_known_by_where_it_is_made(self) -> None:
+        known = [("train.py:3", True), ("train.py:9", False), ("train.py:3", True)]
+        assert trains(0, "train.py:3", known) and not trains(1, "train.py:9", known)
+        assert trains(7, "train.py:3", known) and not trains(7, "train.py:9", known)
+        assert not trains(0, "other.py:1", known)
+
+
+class TestWeights:
+    def test_names_do_not_depend_on_what_wraps_the_modules(self) -> None:
+        def build(wrapped: bool) -> list[str]:
+            registry = ModuleRegistry()
+            with registry.watched():
+                net, other = torch.nn.Linear(2, 2), torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
+                average = copy.deepcopy(other)
+                scale = torch.nn.Parameter(torch.ones(()))
+                torch.optim.SGD([*net.parameters(), scale], lr=1.0)
+                if wrapped:
+                    torch.nn.ModuleList([net, torch.nn.DataParallel(other), average])
+            return list(registry.tensors())
+
+        names = build(wrapped=False)
+        assert names == build(wrapped=True)
+        assert {"Linear.weight", "Sequential.1.running_mean", "Sequential#2.0.bias"} < {*names}
+        assert "parameter 1 of no module" in names
+
+    def test_a_list_inside_a_model_is_a_part_of_it(self) -> None:
+        class Net(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.layers = torch.nn.ModuleList([torch.nn.ModuleList([torch.nn.Linear(1, 1)])])
+
+        registry = ModuleRegistry()
+        with registry.watched():
+            Net()
+        assert list(registry.tensors()) == ["Net.layers.0.0.weight", "Net.layers.0.0.bias"]
+
+
+def averaged(folder: str) -> list[Any]:
+    group = RankGroup(Path(folder, "store"), int(os.environ["RANK"]), 2)
+    used, partly, unused = (torch.nn.Parameter(torch.zeros(2)) for _ in range(3))
+    used.grad = torch.full((2,), float(group.rank))
+    if group.rank:
+        partly.grad = torch.ones(2)
+    for _ in range(2):  # a second time changes nothing
+        average_gradients([used, partly, unused], group)
+    return [None if each.grad is None else each.grad.tolist() for each in (used, partly, unused)]
+
+
+def test_gradients_are_averaged_and_parameters_without_any_keep_none(tmp_path: Path) -> None:
+    assert run_ranks(averaged, str(tmp_path)) == [[[0.5, 0.5], [0.5, 0.5], None]] * 2
+
+
+def test_what_a_script_overwrites_stays_as_it_was_outside_its_copy(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    (project / "out").mkdir(parents=True)
+    for name in ("weights.pt", "log.txt", "out/best.pt"):
+        (project / name).write_text("before")
+    code = working_copy(project, tmp_path / "copy")
+    open_folders(code)
+    script = (
+        "import pathlib, sys; from ds_verify.plain.file_isolation import detach, guard_links\n"
+        "copy = pathlib.Path(sys.argv[1]); guard_links(copy)\n"
+        "assert open('weights.pt').read() == 'before'\n"
+        "open('weights.pt', 'w').write('after'); open('log.txt', 'a').write(', after'); open('new', 'w').close()\n"
+        "open('out/best.pt', 'w').write('after'); open('out/new', 'w').close()\n"
+    )
+    subprocess.run([sys.executable, "-c", script, str(code)], cwd=code, check=True, timeout=60)
+    assert {path.name for path in project.rglob("*")} == {"out", "weights.pt", "log.txt", "best.pt"}
+    assert all(path.read_text() == "before" for path in project.rglob("*") if path.is_file())
+    assert (code / "log.txt").read_text() == "before, after"
