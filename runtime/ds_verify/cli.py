@@ -24,6 +24,7 @@ from ds_verify.plain import cli as plain
 
 if TYPE_CHECKING:
     from ds_verify.report import Verification
+    from ds_verify.runs import Settings
 
 SAME, DIFFERENT, NOT_RUN = 0, 1, 2
 
@@ -62,8 +63,18 @@ def parser() -> argparse.ArgumentParser:
         metavar="KEY=VALUE",
         help="change the converted trial's DeepSpeed config: bf16.enabled=true",
     )
+    made.add_argument(
+        "--follow",
+        action="append",
+        default=[],
+        metavar="PACKAGE",
+        help="convert a copy of a base class that the trial has in this package, as ds-migrate --follow does",
+    )
     made.add_argument("--oracle", choices=("runtime", "determined"), default="runtime", help="what trains the original")
     made.add_argument("--no-resume", action="store_true", help="train in one go, without a checkpoint in the middle")
+    made.add_argument(
+        "--format", choices=("text", "json"), default="text", help="json: one document for programs on stdout"
+    )
     _add_common(made, "batches", "TRIAL")
     return made
 
@@ -116,14 +127,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return plain.verify(options, _device(options.device, max(options.ranks)))
             return _verify(options)
     except ConfigError as error:
-        print(f"ds-verify: {error}", file=sys.stderr)
-        return NOT_RUN
+        return _ended(options, NOT_RUN, str(error))
     except KeyboardInterrupt:
-        print("ds-verify: interrupted; both sides are stopped", file=sys.stderr)
-        return 128 + signal.SIGINT
+        return _ended(options, 128 + signal.SIGINT, "interrupted; both sides are stopped")
     except _Terminated:
-        print("ds-verify: terminated; both sides are stopped", file=sys.stderr)
-        return 128 + signal.SIGTERM
+        return _ended(options, 128 + signal.SIGTERM, "terminated; both sides are stopped")
+
+
+def _ended(options: argparse.Namespace, code: int, reason: str) -> int:
+    """Report why there is no verdict; return the exit code."""
+    print(f"ds-verify: {reason}", file=sys.stderr)
+    if not options.plain and options.format == "json":
+        from ds_verify.json_report import refusal
+
+        print(refusal(code, reason))
+    return code
 
 
 class _Terminated(BaseException):
@@ -150,15 +168,55 @@ def _verify(options: argparse.Namespace) -> int:
     from rich.console import Console
 
     from ds_verify import console, html
-    from ds_verify.job import HANG
+    from ds_verify.json_report import to_json
     from ds_verify.launchers import launcher_for
     from ds_verify.report import Verification
-    from ds_verify.runs import Settings, Trainings
+    from ds_verify.runs import Trainings
     from ds_verify.select_trial import choose
     from ds_verify.working_copies import open_sides
 
     context, config = _place(options)
-    settings = Settings(
+    settings = _settings(options)
+    launcher = launcher_for(settings.device)  # its imports go on while the sides are made
+    talk = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    with tempfile.TemporaryDirectory(prefix="ds-verify-") as folder:
+        work = Path(folder).resolve()
+        conversion = Options(
+            zero=options.zero, precision=options.precision, offload=options.offload, follow=tuple(options.follow)
+        )
+        sides = open_sides(context, work, options.against, options.original, conversion)
+        picks = dict(split_assignment("--hparam", text) for text in options.hparam)
+        choice = choose(sides.original, config, options.trial, picks, conversion)
+        if reason := sides.left.get(choice.trial.partition(":")[2]):
+            raise ConfigError(reason)
+        found = Verification(sides, choice, settings)
+        with console.progress_bar(talk) as bar:
+            trainings = Trainings(sides, found.choice, settings, work, console.progress_reporter(bar), launcher)
+            found.replaces_cuda = trainings.replaces_cuda
+            for trained in trainings.rounds():
+                found.add(trained)
+        code = (SAME if found.is_complete else NOT_RUN) if found.same else DIFFERENT if found.outcomes else NOT_RUN
+        step = _next(options, context, found)
+        path = None
+        if not options.no_report:
+            path = options.report or Path(f"ds-verify-{found.choice.trial.rpartition(':')[2].replace('/', '-')}.html")
+            path.write_text(html.render(found), encoding="utf-8")
+        if options.format == "json":
+            print(to_json(found, code, path, step))
+        else:
+            console.show(Console(highlight=False, markup=False, emoji=False), found)
+        if path is not None:
+            talk.print(f"report: {path}", soft_wrap=True)
+        if step:
+            talk.print(f"next: {shlex.join(step)}", soft_wrap=True)
+    return code
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    from ds_verify.job import HANG
+    from ds_verify.runs import Settings
+
+    return Settings(
         steps=options.steps,
         ranks=options.ranks,
         device=_device(options.device, max(options.ranks)),
@@ -170,45 +228,20 @@ def _verify(options: argparse.Namespace) -> int:
         hang=min(HANG, options.timeout / 2),
         deepspeed=dict(split_assignment("--deepspeed", text) for text in options.deepspeed),
     )
-    launcher = launcher_for(settings.device)  # its imports go on while the sides are made
-    talk = Console(stderr=True, highlight=False, markup=False, emoji=False)
-    with tempfile.TemporaryDirectory(prefix="ds-verify-") as folder:
-        work = Path(folder).resolve()
-        conversion = Options(zero=options.zero, precision=options.precision, offload=options.offload)
-        sides = open_sides(context, work, options.against, options.original, conversion)
-        picks = dict(split_assignment("--hparam", text) for text in options.hparam)
-        choice = choose(sides.original, config, options.trial, picks)
-        if reason := sides.left.get(choice.trial.partition(":")[2]):
-            raise ConfigError(reason)
-        found = Verification(sides, choice, settings)
-        with console.progress_bar(talk) as bar:
-            trainings = Trainings(sides, found.choice, settings, work, console.progress_reporter(bar), launcher)
-            found.replaces_cuda = trainings.replaces_cuda
-            for trained in trainings.rounds():
-                found.add(trained)
-        console.show(Console(highlight=False, markup=False, emoji=False), found)
-        if not options.no_report:
-            path = options.report or Path(f"ds-verify-{found.choice.trial.rpartition(':')[2].replace('/', '-')}.html")
-            path.write_text(html.render(found), encoding="utf-8")
-            talk.print(f"report: {path}", soft_wrap=True)
-        if step := _next(options, context, found):
-            talk.print(f"next: {step}", soft_wrap=True)
-    if found.outcomes and not found.same:
-        return DIFFERENT
-    return SAME if found.same and found.is_complete else NOT_RUN
 
 
-def _next(options: argparse.Namespace, context: Path, found: Verification) -> str:
-    """Return the next command to type; empty where the sides differ for no known reason."""
+def _next(options: argparse.Namespace, context: Path, found: Verification) -> list[str]:
+    """Return the next command to type, as words; none where the sides differ for no known reason."""
     if not found.outcomes:
-        return ""
+        return []
     if not found.same:
         codes = sorted({finding.code for _, finding in found.explanations})
-        return f"ds-migrate --explain {codes[0]}" if codes else ""
+        return ["ds-migrate", "--explain", str(codes[0])] if codes else []
     if found.sides.waiting:
-        return shlex.join(["ds-migrate", "--write", str(options.path if options.path.is_dir() else context)])
+        follow = [f"--follow={package}" for package in options.follow]
+        return ["ds-migrate", "--write", *follow, str(options.path if options.path.is_dir() else context)]
     config = options.path if options.path.is_file() else found.choice.config and context / found.choice.config
-    return shlex.join(["ds-train", os.path.relpath(config)]) if config else ""
+    return ["ds-train", os.path.relpath(config)] if config else []
 
 
 def _place(options: argparse.Namespace) -> tuple[Path, Path | None]:

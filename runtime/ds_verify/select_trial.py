@@ -46,7 +46,11 @@ class Choice:
 
 
 def choose(
-    context: Path, config: Path | None = None, trial: str | None = None, picks: Mapping[str, Any] | None = None
+    context: Path,
+    config: Path | None = None,
+    trial: str | None = None,
+    picks: Mapping[str, Any] | None = None,
+    options: Options | None = None,
 ) -> Choice:
     """Choose from the experiment configs below `context`: one that needs no search value first.
 
@@ -55,6 +59,7 @@ def choose(
         config: the user's choice, relative to `context`.
         trial: the class that the config has to name.
         picks: the user's hyperparameters.
+        options: of the conversion, which say what a trial is where no config names one.
 
     Raises:
         ConfigError: no config names the trial, several trials are there and none was named, or a config that names
@@ -74,7 +79,7 @@ def choose(
         return _with_others(_choice(context, config, load(context / config), picks), found)
     named = [choice for choice in found if trial is None or choice.trial.partition(":")[2] == trial]
     if not named:
-        return _without_config(context, trial, picks, problems)
+        return _without_config(context, trial, picks, problems, options or Options())
     trials = sorted({choice.trial for choice in named})
     if len(trials) > 1:
         raise ConfigError(
@@ -191,9 +196,11 @@ def _first_values(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[s
             yield name, value["minval"]
 
 
-def _without_config(context: Path, trial: str | None, picks: dict[str, Any], problems: list[str]) -> Choice:
+def _without_config(
+    context: Path, trial: str | None, picks: dict[str, Any], problems: list[str], options: Options
+) -> Choice:
     """Choose a trial that no experiment config names: its class alone, with the user's hyperparameters."""
-    report = migrate(discover([context]), Options())
+    report = migrate(discover([context]), options)
     names = {found.name: file.path for file, found in report.trials() if trial in (None, found.name)}
     if len(names) != 1:
         known = ", ".join(sorted(names)) or "none"

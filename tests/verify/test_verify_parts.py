@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
+import ds_verify
+import jsonschema
 import numpy as np
 import pytest
 import torch
@@ -12,17 +15,19 @@ from ds_migrate.findings import Finding, Severity
 from ds_migrate.options import Options
 from ds_migrate.report.html_parts import contents
 from ds_verify import host_batches, weights
-from ds_verify.compare import compare
+from ds_verify.compare import Difference, compare
 from ds_verify.cuda_stand_in import cuda_on_cpu
 from ds_verify.failure import Failure
 from ds_verify.html import _filled_table
+from ds_verify.json_report import to_json
 from ds_verify.record import Key, Record
+from ds_verify.report import Verification
 from ds_verify.runs import Round, Settings, Training
 from ds_verify.sample_metrics import SampleCounts, jumps
-from ds_verify.select_trial import choose, plan_of
+from ds_verify.select_trial import Choice, choose, plan_of
 from ds_verify.tolerance import Limits
-from ds_verify.verdict import explanations, outcome
-from ds_verify.working_copies import open_sides, working_copy
+from ds_verify.verdict import Outcome, explanations, outcome
+from ds_verify.working_copies import Sides, open_sides, working_copy
 from hypothesis import given
 from hypothesis import strategies as st
 from trial_runtime._curves import curves
@@ -400,3 +405,20 @@ def test_headings_of_a_page_are_linked_above_it() -> None:
 def test_values_of_a_logarithmic_axis_are_told_apart() -> None:
     text = curves([("gap", "gap", [(1, 1e-6), (2, 1e-7)])], log=True)
     assert {"1e-06", "3e-07", "1e-07"} <= set(re.findall(r">(\de-\d\d)<", text))
+
+
+def test_a_difference_without_a_number_stands_in_json(tmp_path: Path) -> None:
+    training = Training("original-1ranks", record((LOSS, 1.0)))
+    found = Verification(
+        Sides(tmp_path, tmp_path, "here and there"),
+        Choice(Path("const.yaml"), {}, {}, {}, "model_def:Trial"),
+        Settings(),
+        [Round(1, training, training, training, Settings())],
+        [Outcome(1, differences=[Difference(LOSS, float("inf"), "only there")])],
+    )
+    read = json.loads(to_json(found, 1, None, []))
+    schema = json.loads(Path(ds_verify.__file__).with_name("schema.json").read_text())
+    jsonschema.Draft202012Validator(schema).validate(read)
+    assert read["verdict"] == "different"
+    [difference] = read["comparisons"][0]["differences"]
+    assert (difference["batch"], difference["gap"], difference["reason"]) == (3, None, "only there")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
+import ds_verify
+import jsonschema
 import pytest
 from ds_verify.cli import DIFFERENT, NOT_RUN, SAME, main
 
@@ -187,7 +191,60 @@ def test_an_original_whose_ranks_wait_for_each_other(
     change(source, "import torch\n", "import time\nimport torch\n")
     change(source, "        outputs =", "        if batch_idx and self.context.distributed.rank:\n"
            "            time.sleep(1000)\n        outputs =")  # fmt: skip
-    assert verify(project, "--ranks", "2", "--no-resume") == NOT_RUN
-    verdict = capsys.readouterr().out.splitlines()[-1]
-    assert "nothing has moved for 3 s: rank 0 waits for rank 1 in " in verdict
-    assert "rank 1 is in train_batch (model_def.py:" in verdict
+    assert verify(project, "--ranks", "2", "--no-resume", "--format", "json") == NOT_RUN
+    found = document(capsys.readouterr().out)
+    assert found["verdict"] == "not_run" and found["comparisons"] == []
+    reason = found["original_failure"]["reason"]
+    assert "nothing has moved for 3 s: rank 0 waits for rank 1 in " in reason
+    assert "rank 1 is in train_batch (model_def.py:" in reason
+
+
+LOADERS = """
+
+class Reader(BaseTrial):
+    def build_training_data_loader(self):
+        return self.loader()
+
+    def build_validation_data_loader(self):
+        return self.loader()
+
+    def train_batch(self, batch, epoch_idx, batch_idx):
+        return super().train_batch(batch, epoch_idx, batch_idx)
+"""
+
+
+def test_a_base_class_of_another_package_is_followed(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = project.parent / "packages" / "company"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (project / "model_def.py").rename(package / "base.py")
+    change(package / "base.py", "class Reader", "class BaseTrial")
+    (project / "model_def.py").write_text(
+        "from company.base import BaseTrial\n\n\nclass Reader(BaseTrial):\n    pass\n"
+    )
+    monkeypatch.syspath_prepend(package.parent)
+    monkeypatch.setenv("PYTHONPATH", str(package.parent))
+
+    assert verify(project, "--ranks", "1", "--no-resume", "--format", "json") == NOT_RUN
+    headline = document(capsys.readouterr().out)["headline"]
+    assert "holds neither a PyTorchTrial" in headline
+    assert verify(project, "--ranks", "1", "--no-resume", "--format", "json", "--follow", "company") == SAME
+    found = document(capsys.readouterr().out)
+    assert (found["verdict"], found["exit_code"], found["batches"], found["trial"]) == (
+        "same",
+        0,
+        4,
+        "model_def:Reader",
+    )
+    assert [(each["ranks"], each["same"], each["largest_gap"]) for each in found["comparisons"]] == [(1, True, 0.0)]
+    assert found["next"] == ["ds-migrate", "--write", "--follow=company", str(project)]
+
+
+def document(text: str) -> dict[str, Any]:
+    """Return the JSON document that was printed; it keeps its schema."""
+    found: dict[str, Any] = json.loads(text)
+    schema = json.loads(Path(ds_verify.__file__).with_name("schema.json").read_text())
+    jsonschema.Draft202012Validator(schema).validate(found)
+    return found
