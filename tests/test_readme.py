@@ -137,11 +137,12 @@ def preview() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("theme", ["dark", "light"])
-def test_the_picture_shows_what_the_tool_prints(theme: str) -> None:
+def test_the_pictures_show_what_the_tool_prints() -> None:
     module = preview()
-    kept = (ROOT / f"docs/images/preview-{theme}.svg").read_text(encoding="utf-8")
-    assert module.words(kept) == module.words(module.picture(theme)), "run python docs/images/preview.py"
+    printed = module.words(module.picture("dark"))  # the other one has the same words in other colours
+    for theme in ("dark", "light"):
+        kept = (ROOT / f"docs/images/preview-{theme}.svg").read_text(encoding="utf-8")
+        assert module.words(kept) == printed, "run python docs/images/preview.py"
 
 
 def test_the_picture_and_the_preview_command_show_the_same_fixture() -> None:

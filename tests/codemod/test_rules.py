@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
+import tempfile
 from pathlib import Path
 
 import examples
@@ -27,6 +29,17 @@ LAYOUTS = {
 }
 
 
+@functools.cache
+def converted_example(code: Code) -> bytes:
+    """Return what the example of a page becomes."""
+    example = examples.example_of(page_of(code))
+    assert example is not None
+    with tempfile.TemporaryDirectory() as folder:
+        after = examples.convert(Path(folder), examples.module(example.before), options=example.options).after
+    assert after is not None
+    return after
+
+
 @pytest.mark.parametrize("code", PAGES)
 def test_example_converts_as_its_page_says(code: Code, tmp_path: Path) -> None:
     example = examples.example_of(page_of(code))
@@ -48,19 +61,15 @@ def test_layout_survives(code: Code, layout: str, tmp_path: Path) -> None:
     example = examples.example_of(page_of(code))
     assert example is not None
     text = examples.module(example.before)
-    plain = examples.convert(tmp_path, text, options=example.options).after
     written = examples.convert(tmp_path, LAYOUTS[layout](text), options=example.options).after
-    assert plain is not None and written is not None
-    assert written == LAYOUTS[layout](plain.decode())
+    assert written == LAYOUTS[layout](converted_example(code).decode())
 
 
 @pytest.mark.parametrize("code", PAGES)
 def test_second_run_changes_nothing(code: Code, tmp_path: Path) -> None:
     example = examples.example_of(page_of(code))
     assert example is not None
-    first = examples.convert(tmp_path, examples.module(example.before), options=example.options).after
-    assert first is not None
-    (tmp_path / "model_def.py").write_bytes(first)
+    (tmp_path / "model_def.py").write_bytes(converted_example(code))
     assert not any(f.to_write for f in examples.run(tmp_path, options=example.options).files if f.path.suffix == ".py")
 
 

@@ -128,9 +128,11 @@ def compare(folder: Path, name: str, is_complete: bool) -> list[str]:
             continue
         hparams = {"name": name, "stage": stage, "k": k}
         own = folder / f"{stage}{k}"
-        whole = toys.fit(Variant, hparams, own / "whole", max_length=pytorch.Batch(BATCHES))
-        toys.fit(Variant, hparams, own / "parts", max_length=pytorch.Batch(3))
-        rest = toys.fit(Variant, hparams, own / "parts", max_length=pytorch.Batch(BATCHES), latest_checkpoint="latest")
+        length, middle = pytorch.Batch(BATCHES), pytorch.Batch([3])
+        whole = toys.fit(Variant, hparams, own / "whole", max_length=length, checkpoint_period=middle)
+        first, _ = sorted((own / "whole" / "checkpoints").glob("0*"))
+        rest = toys.fit(Variant, hparams, own / "rest", max_length=length, latest_checkpoint=first)
+        assert 0 < len(rest.training) < len(whole.training) or not whole.training
         if not whole.validation:
             continue
         losses, final = plain(name, k, toys.world_size())

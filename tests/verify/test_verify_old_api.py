@@ -11,7 +11,7 @@ TRIAL = Path(__file__).parent / "old_api" / "before"
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("config", ["const.yaml", "accumulate.yaml"])
+@pytest.mark.parametrize("config", [pytest.param("const.yaml", marks=pytest.mark.slow), "accumulate.yaml"])
 def test_an_old_trial_and_its_conversion_are_the_same(
     config: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,8 +23,8 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.chdir(tmp_path)
 
 
-# A trial of two models and a script; every fixture is trained by the equivalence tests as well.
-DEFAULT = ("gan", "mnist_script")
+# A trial of two models; every fixture is trained by the equivalence tests as well.
+DEFAULT = ("gan",)
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in DEFAULT else pytest.mark.slow) for n in TRIALS])
