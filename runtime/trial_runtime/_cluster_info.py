@@ -55,9 +55,14 @@ class Length:
 class FitDefaults:
     """Defaults of ``Trainer.fit()`` from the experiment config, for arguments that its caller left unset.
 
-    The names are those of ``fit()``'s parameters, but for the last three: whether to end a run that diverged, after how
-    many validations without improvement to end one, and the first and the last batch to profile, counted from 0. None:
-    not in the config.
+    The names are those of ``fit()``'s parameters, but for some that Determined had not. None: not in the config.
+
+    Attributes:
+        stop_on_nan: end a run that diverged.
+        early_stopping: after how many validations without improvement to end a run.
+        profiled_batches: the first and the last batch to profile, counted from 0.
+        validate_only: validate the checkpoint that is given, and end.
+        log_grad_norm: report the norm of a DeepSpeedTrial's gradients.
     """
 
     max_length: Length | None = None
@@ -70,6 +75,8 @@ class FitDefaults:
     stop_on_nan: bool = False
     early_stopping: int | None = None
     profiled_batches: Sequence[int] | None = None
+    validate_only: bool = False
+    log_grad_norm: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,6 +94,7 @@ class RunInfo:
         save_trial_latest: how many of the latest checkpoints it keeps then; None keeps all.
         aggregation_frequency: ``optimizations.aggregation_frequency``, for a PyTorchTrial.
         average_aggregated_gradients: ``optimizations.average_aggregated_gradients``, for a PyTorchTrial.
+        precision: what ``ds-train --precision`` asked of the engines; None: what their configs name.
         name: the experiment's name; a tracker's project.
         log_with: the experiment trackers that metrics are sent to.
         launch_layer: the launch layer that the entrypoint named, or ``"torch_distributed"``. ``"horovod"`` did not
@@ -103,6 +111,7 @@ class RunInfo:
     save_trial_latest: int | None = None
     aggregation_frequency: int = 1
     average_aggregated_gradients: bool = True
+    precision: str | None = None
     name: str = ""
     log_with: Sequence[str] = ()
     launch_layer: str = "torch_distributed"

@@ -1,6 +1,7 @@
 """Trials trained by ds-train: the original code, the lengths of the config, the same numbers through a crash."""
 
 import json
+import re
 import subprocess
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,7 +13,7 @@ from ds_migrate.files.writer import apply
 from ds_migrate.options import Options
 from ds_migrate.pipeline import migrate
 from forked_python import forked_python
-from trial_runtime.train.cli import parser
+from trial_runtime.train.cli import main, parser
 from trial_runtime.train.config.errors import ConfigError
 from trial_runtime.train.run.end_of_run import end_of_run
 from trial_runtime.train.run.prepare import given_directory
@@ -343,3 +344,36 @@ def test_start_that_fails_does_not_offer_to_continue(experiment: Path) -> None:
     done = subprocess.run(command, cwd=experiment, capture_output=True, text=True, timeout=200)
     assert done.returncode == 1
     assert "nothing was trained" in done.stderr and "continue with" not in done.stderr
+
+
+def validate(experiment: Path, checkpoint: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [forked_python(), "-m", "trial_runtime.train", str(experiment / "c.yaml"), "--validate", str(checkpoint)]
+    return subprocess.run([*command, *options], cwd=experiment, capture_output=True, text=True, timeout=200)
+
+
+def test_checkpoint_is_validated_without_a_trace(experiment: Path, whole: Path) -> None:
+    done = validate(experiment, whole, "--format", "json", "--config", "searcher.max_length=null")
+    assert done.returncode == 0, done.stderr
+    last = reported(whole, "validation")[-1]
+    assert json.loads(done.stdout) == {
+        "checkpoint": str(whole),
+        "batches": 12,
+        "metrics": {"validation_loss": last["validation_loss"]},
+    }
+    assert not (experiment / "runs").exists()
+    (named,) = re.findall(r"run directory (\S+),", done.stderr)
+    assert not Path(named).exists()
+
+
+def test_validation_that_fails_has_the_exit_code_of_the_trial(experiment: Path, whole: Path) -> None:
+    code = (experiment / "model_def.py").read_text()
+    (experiment / "model_def.py").write_text(code.replace('{"validation_loss": self.loss(batch)}', "1 / 0"))
+    done = validate(experiment, whole)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "ZeroDivisionError" in done.stderr and "continue with" not in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--resume", "--run-dir=x", "--latest-checkpoint=x"])
+def test_validation_takes_one_checkpoint(option: str, experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(experiment / "c.yaml"), "--validate", "x", option]) == 2
+    assert "--validate: names the checkpoint; leave --run-dir, --resume and --latest" in capsys.readouterr().err

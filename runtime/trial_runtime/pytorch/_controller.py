@@ -6,6 +6,7 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
+from trial_runtime._cluster_info import FitDefaults
 from trial_runtime.pytorch._checkpoints.run_state import CheckpointPolicy, RunCheckpointer
 from trial_runtime.pytorch._checkpoints.store import CheckpointStore
 from trial_runtime.pytorch._context import TrialContext
@@ -60,7 +61,7 @@ class TrialController:
         self.context: TrialContext = context
         context._progress = Progress()  # counts begin anew, also in a second fit()
         settings = self.context._settings
-        given = None if settings.info is None else settings.info.run.fit.profiled_batches
+        fit = FitDefaults() if settings.info is None else settings.info.run.fit
         policy = CheckpointPolicy(checkpoint_policy, searcher_metric_name, smaller_is_better)
         plan = FitPlan(
             length=Batch(1) if test_mode else max_length,
@@ -71,15 +72,15 @@ class TrialController:
             latest_checkpoint=None if latest_checkpoint is None else str(latest_checkpoint),
             step_zero_validation=step_zero_validation,
             test_mode=test_mode,
-            profiled_batches=None if given is None else (given[0], given[1]),
+            validate_only=fit.validate_only,
+            profiled_batches=fit.profiled_batches,
         )
         store = CheckpointStore(settings.checkpoint_directory, self.context.distributed, settings.remote)
         self._strategy = self._strategy_class(trial_inst, self.context)
         self._throughput = Throughput(self.context._progress, plan.length, self._samples)
         terminal = find_bar_terminal() if self.context.distributed.rank == 0 else None
         self._bar = None if terminal is None else ProgressBar(self._throughput, terminal)
-        stop_on_nan = bool(settings.info and settings.info.run.fit.stop_on_nan)
-        self._divergence = DivergenceSink(self._throughput, self._request_stop if stop_on_nan else None)
+        self._divergence = DivergenceSink(self._throughput, self._request_stop if fit.stop_on_nan else None)
         self._trackers = make_trackers(settings) if self.context.distributed.rank == 0 else []
         checkpointer = RunCheckpointer(self._strategy, store, policy, self._sinks(policy))
         self._loop = TrainingLoop(self._strategy, plan, checkpointer, self._throughput)

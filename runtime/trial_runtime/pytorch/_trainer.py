@@ -97,7 +97,7 @@ class BaseTrainer:
             searcher_metric_name=policy.metric,
             checkpoint_policy=policy.name,
             step_zero_validation=step_zero_validation or bool(given.step_zero_validation),
-            max_length=Batch(1) if test else _length(max_length or _unit(given.max_length)),
+            max_length=Batch(1) if test or given.validate_only else _length(max_length or _unit(given.max_length)),
             global_batch_size=context._global_batch_size,
             profiling_enabled=profiling_enabled,
         ).run()

@@ -29,6 +29,7 @@ from trial_runtime.train.run.paths import relative_path
 from trial_runtime.train.run.prepare import changed_document, open_directory, plan_from, write_info
 from trial_runtime.train.run.run_directory import SUPERVISED, SUPERVISED_SEARCH, RunDirectory
 from trial_runtime.train.run.supervision import terminate_with
+from trial_runtime.train.run.validate import validate, validating_plan
 from trial_runtime.train.search.command import SearchCommand
 
 _EPILOG = """\
@@ -119,7 +120,27 @@ def parser() -> argparse.ArgumentParser:
         help="send metrics to experiment trackers, with commas between them: trackio, mlflow, wandb (in the config: "
         "log_with); TensorBoard files are always written",
     )
+    made.add_argument(
+        "--log-grad-norm",
+        action="store_true",
+        help="report the norm of the gradients of a DeepSpeedTrial with each batch's metrics (in the config: "
+        "log_grad_norm)",
+    )
+    made.add_argument(
+        "--precision",
+        choices=("fp32", "bf16", "fp16"),
+        help="what a DeepSpeedTrial's engine computes in: changes hyperparameters.overwrite_deepspeed_args",
+    )
+    made.add_argument("--device", choices=("cpu", "cuda"), help="train there (default: on GPUs where there are any)")
     made.add_argument("--dry-run", action="store_true", help="check the config and show the plan; run nothing")
+    made.add_argument(
+        "--validate",
+        metavar="CHECKPOINT",
+        help="validate a checkpoint, or the newest one of a run directory, and print its metrics; train nothing",
+    )
+    made.add_argument(
+        "--format", choices=("text", "json"), default="text", help="of what --validate and --dry-run print"
+    )
     made.add_argument(
         "--check",
         action="store_true",
@@ -154,6 +175,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.words = words
     if options.trust_checkpoint:
         os.environ[TRUST_VARIABLE] = "1"
+    if options.device == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
     is_chief = True
     try:
         os.environ.update(external_launcher.slurm_environment(os.environ))
@@ -161,6 +184,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if external_launcher.is_launched(os.environ):
             return _run_joined_rank(options, is_chief)
         document = changed_document(options)
+        if options.validate is not None and not options.dry_run:
+            return validate(options, lambda: _launch(options, document))
         if _is_search(options, document):
             return SearchCommand(options, document, _print_line).run()
         return _launch(options, document)
@@ -178,6 +203,8 @@ def _is_search(options: argparse.Namespace, document: dict[str, Any]) -> bool:
 def _launch(options: argparse.Namespace, document: dict[str, Any]) -> int:
     terminate_with(os.environ.pop(SUPERVISED_SEARCH, None))
     plan = plan_from(options, document)
+    if options.validate is not None:
+        plan = validating_plan(plan)
     if options.dry_run:
         _print_plan(plan)
         return 0
@@ -205,6 +232,8 @@ def _launch(options: argparse.Namespace, document: dict[str, Any]) -> int:
         run.record("stopped")
         _print_line(f"stopped by {stopped}; {_how_to_continue(options, run)}")
         return 128 + stopped.number
+    if options.validate is not None:
+        return code
     failure = None if code == 0 else first_failure(run.path)
     log, metrics = relative_path(run.path / "log"), relative_path(run.path / "metrics.jsonl")
     if code == USAGE_EXIT and is_new and not _has_trained(run):
@@ -287,6 +316,8 @@ def _run_joined_rank(options: argparse.Namespace, is_chief: bool) -> int:
 def _joined_plan(options: argparse.Namespace, size: int) -> RunPlan:
     if options.slots not in (None, size):
         raise ConfigError(f"--slots {options.slots}: the launcher started {size} processes; leave --slots out")
+    if options.validate is not None:
+        raise ConfigError("--validate: start it without a launcher; --slots N validates on N GPUs of this machine")
     options.slots = size
     document = changed_document(options)
     if _is_search(options, document):

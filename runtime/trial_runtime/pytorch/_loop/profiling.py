@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch.profiler import ProfilerAction
 logger = logging.getLogger("trial_runtime.pytorch")
 
 
-def make_profiler(window: tuple[int, int], first_step: int, directory: Path, rank: int) -> torch.profiler.profile:
+def make_profiler(window: Sequence[int], first_step: int, directory: Path, rank: int) -> torch.profiler.profile:
     """Return a profiler, to be stepped after each batch, that writes a trace for Perfetto and TensorBoard.
 
     Args:

@@ -49,6 +49,14 @@ class PyTorchStrategy(Strategy):
                 f"{type(self.trial).__name__} must define exactly one of evaluate_batch() and evaluate_full_dataset(). "
                 "The former is shared among the ranks."
             )
+        info = self.context._settings.info
+        if info is not None and info.run.precision is not None:
+            raise InvalidExperimentException(
+                f"--precision {info.run.precision}: is for a DeepSpeedTrial, whose engine has a precision; a "
+                "PyTorchTrial uses torch.autocast in its own code."
+            )
+        if info is not None and info.run.fit.log_grad_norm and self.context.distributed.rank == 0:
+            logger.warning("log_grad_norm is for a DeepSpeedTrial; a PyTorchTrial's gradient norms are not reported.")
         self._passes_batch_idx = self.evaluates_batches and accepts_parameter(self.trial.evaluate_batch, "batch_idx", 1)
 
     @property

@@ -7,6 +7,7 @@ import dataclasses
 import inspect
 import logging
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -42,6 +43,7 @@ class FitPlan:
         latest_checkpoint: where to start from, a path or a name in the store.
         step_zero_validation: validate before the first batch.
         test_mode: one batch, one validation batch, a checkpoint.
+        validate_only: validate once, where training would continue, and leave.
         profiled_batches: indices of the first and the last batch to profile; None: what the trial's own profiler does.
     """
 
@@ -53,7 +55,8 @@ class FitPlan:
     latest_checkpoint: str | None = None
     step_zero_validation: bool = False
     test_mode: bool = False
-    profiled_batches: tuple[int, int] | None = None
+    validate_only: bool = False
+    profiled_batches: Sequence[int] | None = None
 
 
 class TrainingLoop:
@@ -125,6 +128,9 @@ class TrainingLoop:
         """
         with contextlib.ExitStack() as shutdown:
             self._start(shutdown)
+            if self.plan.validate_only:
+                self._validate(first=True)
+                return
             self._resolve_length()
             if self.plan.step_zero_validation and self.progress.batches == 0:
                 self._validate(first=True)

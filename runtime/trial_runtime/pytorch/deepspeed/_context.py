@@ -10,7 +10,11 @@ import deepspeed
 import torch
 
 from trial_runtime import core
-from trial_runtime.errors import InternalException, InvalidExperimentException
+from trial_runtime.errors import (
+    InternalException,
+    InvalidDeepSpeedConfigException,
+    InvalidExperimentException,
+)
 from trial_runtime.pytorch import _ddp_buffers
 from trial_runtime.pytorch._context import TrialContext, deprecated
 from trial_runtime.pytorch._lr_scheduler import LRScheduler
@@ -19,6 +23,7 @@ from trial_runtime.pytorch.deepspeed import _config_lengths
 from trial_runtime.pytorch.deepspeed._engine import engine_setup, initialize
 from trial_runtime.pytorch.deepspeed._engine.accumulation import is_managed
 from trial_runtime.pytorch.deepspeed._engine.collection import Engines
+from trial_runtime.pytorch.deepspeed._engine.float32_boundary import float32_outside
 from trial_runtime.pytorch.deepspeed._engine.module import EngineModule
 from trial_runtime.pytorch.deepspeed._mpu import (
     ModelParallelUnit,
@@ -97,6 +102,7 @@ class DeepSpeedTrialContext(TrialContext):
                 f"wrap_model_engine() takes an engine made by deepspeed.initialize(), got {type(model).__name__}."
             )
         self._check(model)
+        self._apply_precision(model)
         if isinstance(model, deepspeed.PipelineEngine):
             self._use_pipeline_parallel = True
             if not self.models:
@@ -129,6 +135,24 @@ class DeepSpeedTrialContext(TrialContext):
                 'The DeepSpeed config has no "gradient_clipping". Since DeepSpeed 0.19.3 its default is 1.0: gradients '
                 f'are clipped at norm {engine.gradient_clipping()}. Write "gradient_clipping": 0.0 for no clipping.'
             )
+
+    def _apply_precision(self, engine: Any) -> None:
+        """Have an engine compute in what ``ds-train --precision`` asks for, and the code around it in float32."""
+        asked = None if self._settings.info is None else self._settings.info.run.precision
+        if asked is None:
+            return
+        has = "bf16" if engine.bfloat16_enabled() else "fp16" if engine.fp16_enabled() else "fp32"
+        if has != asked:
+            raise InvalidDeepSpeedConfigException(
+                f"--precision {asked}: the engine computes in {has}: the trial does not read the hyperparameter "
+                "overwrite_deepspeed_args, or changes it. Write the precision in the trial's DeepSpeed config."
+            )
+        if asked != "fp32" and isinstance(engine.module, EngineModule):
+            raise InvalidDeepSpeedConfigException(
+                f"--precision {asked}: this trial calls its models directly, not through an engine, which is what "
+                "would change the precision. Use torch.autocast around its forwards."
+            )
+        float32_outside(engine)
 
     def _share_buffers(self, engine: Any) -> None:
         """Start from rank 0's state on every rank, and keep its buffers as DistributedDataParallel would."""

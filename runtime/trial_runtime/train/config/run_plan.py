@@ -64,6 +64,7 @@ class RunPlan:
         storage: where checkpoints go; None: into the run directory.
         environment: variables for the ranks.
         secrets: what is masked in ``document``, of the fields that a trial reads.
+        precision: what ``--precision`` asks of the engines.
         log_with: experiment trackers that metrics are sent to.
         notices: ``(field, what happens to it)`` for each field that is not acted on.
         assignment: the trial of a search that this is; None: a single run.
@@ -86,6 +87,7 @@ class RunPlan:
     environment: dict[str, str]
     secrets: list[list[Any]]
     debug: bool
+    precision: str | None
     log_with: tuple[str, ...]
     notices: list[tuple[str, str]]
     assignment: Assignment | None = None
@@ -104,7 +106,9 @@ def make_plan(
     *,
     picks: Mapping[str, Any] | None = None,
     test_mode: bool = False,
+    needs_length: bool = True,
     stop_on_nan: bool = False,
+    precision: str | None = None,
     accelerator: str = "cpu",
     assignment: Assignment | None = None,
 ) -> RunPlan:
@@ -115,8 +119,10 @@ def make_plan(
         source: how errors name the config.
         context: the context directory.
         picks: hyperparameters given on the command line, by dotted name.
-        test_mode: train and validate one batch; no length is needed then.
+        test_mode: train and validate one batch.
+        needs_length: refuse a config that does not name for how long to train.
         stop_on_nan: end a run whose loss is NaN or infinite.
+        precision: what the engines are to compute in; None: as their configs name it.
         accelerator: ``"cpu"`` or ``"cuda"``: which of the ``environment_variables`` hold.
         assignment: the trial of a search that is run: its hyperparameters, seed and length.
 
@@ -148,6 +154,7 @@ def make_plan(
         and entry is not None
         and entry.kind == "class"
         and not test_mode
+        and needs_length
     ):
         problems.report("searcher.max_length: is missing: write for how long to train, e.g. max_length: {epochs: 10}")
     optimizations = _Optimizations(root.section("optimizations"), entry)
@@ -163,6 +170,7 @@ def make_plan(
         test_mode=test_mode,
         stop_on_nan=stop_on_nan,
         early_stopping=root.optional_integer("early_stopping", minimum=1),
+        log_grad_norm=root.boolean("log_grad_norm", False),
         profiled_batches=_profiled_batches(root.section("profiling")),
     )
     if fit.early_stopping is not None and searcher.text("metric") is None:
@@ -187,6 +195,7 @@ def make_plan(
         environment=_environment(root.section("environment"), accelerator),
         secrets=secrets_of(document),
         debug=root.boolean("debug", False),
+        precision=precision,
         log_with=read_trackers(root),
         notices=[] if assignment is not None else list(unsupported_fields.notices(document)),
         assignment=assignment,

@@ -19,7 +19,8 @@ USED = frozenset(
         "name", "entrypoint", "hyperparameters", "data", "searcher", "resources", "records_per_epoch",
         "min_validation_period", "min_checkpoint_period", "scheduling_unit", "perform_initial_validation",
         "checkpoint_policy", "checkpoint_storage", "reproducibility", "max_restarts", "environment", "optimizations",
-        "debug", "early_stopping", "log_with", "profiling",
+        "debug", "early_stopping", "log_grad_norm", "log_with",
+        "profiling",
     }
 )  # fmt: skip
 

@@ -48,6 +48,12 @@ def changed_document(options: argparse.Namespace) -> dict[str, Any]:
         assign(document, "reproducibility.experiment_seed", options.seed)
     if options.stop_after_no_better is not None:
         assign(document, "early_stopping", options.stop_after_no_better)
+    if options.log_grad_norm:
+        assign(document, "log_grad_norm", True)
+    if options.precision is not None:
+        for block in ("bf16", "fp16", "torch_autocast"):
+            field = f"hyperparameters.overwrite_deepspeed_args.{block}.enabled"
+            assign(document, field, block == options.precision)
     if options.log_with is not None:
         assign(document, "log_with", options.log_with)
     return document
@@ -73,8 +79,10 @@ def plan_from(options: argparse.Namespace, document: dict[str, Any]) -> RunPlan:
         context,
         picks=picks,
         test_mode=options.test,
+        needs_length=options.validate is None,
         stop_on_nan=options.stop_on_nan,
-        accelerator=_accelerator(document),
+        precision=options.precision,
+        accelerator="cpu" if options.device == "cpu" else _accelerator(document),
         assignment=None if options.assignment is None else Assignment.read(options.assignment),
     )
 
@@ -128,7 +136,7 @@ def open_directory(options: argparse.Namespace, plan: RunPlan) -> RunDirectory:
         ConfigError: something is not right.
     """
     _checkpoint(options.latest_checkpoint)
-    if missing := missing_runtime() or missing_trackers(plan.log_with):
+    if missing := missing_runtime() or missing_trackers(plan.log_with) or missing_device(options.device):
         raise ConfigError(missing)
     run, continued = open_run(given_directory(options, plan.name), plan.name, plan.seed)
     if not continued:
@@ -158,6 +166,17 @@ def write_info(options: argparse.Namespace, plan: RunPlan, run: RunDirectory) ->
             info = dataclasses.replace(info, latest_checkpoint=there)
     (run.path / CLUSTER_INFO_FILE).write_text(info.to_json(), encoding="utf-8")
     return info
+
+
+def missing_device(device: str | None) -> str:
+    """Return one line that a GPU is asked for where there is none; empty otherwise."""
+    if device != "cuda":
+        return ""
+    import torch
+
+    if torch.cuda.is_available():
+        return ""
+    return "--device cuda: torch shows no GPU on this machine; ds-train --check reports why, --device cpu trains here"
 
 
 def _newer_in_storage(location: Location, own: str | None) -> str | None:

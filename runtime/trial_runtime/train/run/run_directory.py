@@ -144,6 +144,7 @@ def describe(plan: RunPlan, run: RunDirectory, given_checkpoint: str | None) -> 
             save_trial_latest=None if assigned else plan.storage.save_trial_latest,
             aggregation_frequency=plan.aggregation_frequency,
             average_aggregated_gradients=plan.average_aggregated_gradients,
+            precision=plan.precision,
             name=plan.name,
             log_with=plan.log_with,
             launch_layer=plan.entrypoint.layer,

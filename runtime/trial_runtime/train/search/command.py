@@ -27,7 +27,7 @@ from trial_runtime.train.config.searcher import read_search
 from trial_runtime.train.config.trackers import missing_trackers
 from trial_runtime.train.requirements import missing_runtime
 from trial_runtime.train.run.paths import relative_path
-from trial_runtime.train.run.prepare import context_directory, given_directory
+from trial_runtime.train.run.prepare import context_directory, given_directory, missing_device
 from trial_runtime.train.run.run_directory import SUPERVISED_SEARCH, make_directory
 from trial_runtime.train.search.assignment import Assignment
 from trial_runtime.train.search.directory import SearchDirectory, SearchRecord
@@ -103,7 +103,7 @@ class SearchCommand:
         self.describe()
         if self._options.dry_run:
             return 0
-        if missing := missing_runtime() or missing_trackers(self._plan.log_with):
+        if missing := self._missing():
             raise ConfigError(missing)
         places = places_of_machine(self._options.slots, self._plan.slots)
         directory, record = self._open()
@@ -119,6 +119,10 @@ class SearchCommand:
             return 128 + received[0]
         print_result(directory, self._search, self._metric, self._report)
         return 0 if status == "completed" else 1
+
+    def _missing(self) -> str:
+        missing = missing_runtime() or missing_trackers(self._plan.log_with)
+        return missing or missing_device(self._options.device)
 
     @property
     def _metric(self) -> str:
@@ -211,12 +215,14 @@ class SearchCommand:
         changes = list(self._options.settings)
         if "max_restarts" not in self._document:
             changes.append(f"max_restarts={_DEFAULT_RESTARTS}")
-        for name in ("early_stopping", "log_with"):
+        for name in ("early_stopping", "log_with", "log_grad_norm"):
             if name in self._document:
                 changes.append(f"{name}={json.dumps(self._document[name])}")
         command = ds_train_command(str(self._options.config.resolve()), str(self._context), changes)
         if self._options.stop_on_nan:
             command.append("--stop-on-nan")
+        if self._options.precision is not None:
+            command.append(f"--precision={self._options.precision}")
         environment = {SUPERVISED_SEARCH: str(os.getpid()), **places.environment}
         return Runner(directory, command, places.count, places.devices, environment)
 

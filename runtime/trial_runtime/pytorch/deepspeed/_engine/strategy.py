@@ -20,6 +20,7 @@ from trial_runtime.pytorch.deepspeed._checkpoints.reshard import loadable
 from trial_runtime.pytorch.deepspeed._checkpoints.warm_start import load_weights
 from trial_runtime.pytorch.deepspeed._context import DeepSpeedTrialContext
 from trial_runtime.pytorch.deepspeed._engine.accumulation import is_managed
+from trial_runtime.pytorch.deepspeed._engine.grad_norm import GradientNorms
 from trial_runtime.pytorch.deepspeed._trial import DeepSpeedTrial
 
 logger = logging.getLogger("trial_runtime.pytorch.deepspeed")
@@ -44,6 +45,8 @@ class DeepSpeedStrategy(Strategy):
         once = self.context.use_pipeline_parallel or self.context._manual_grad_accumulation
         self._calls = 1 if once else self.micro_batches
         self._reports = self.shard.reports
+        info = self.context._settings.info
+        self._norms = GradientNorms(self.context.models) if info is not None and info.run.fit.log_grad_norm else None
         first = self.context.models[0]
         self._counts_steps = not isinstance(first, deepspeed.PipelineEngine) and is_managed(first)
         self._passes_batch_idx = self.evaluates_batches and accepts_parameter(self.trial.evaluate_batch, "batch_idx", 1)
@@ -86,6 +89,8 @@ class DeepSpeedStrategy(Strategy):
                 for _ in range(scheduler.steps_due(micro_idx, self.micro_batches, progress)):
                     scheduler.step()
         self._check_steps(context.models[0].micro_steps - micro_steps)
+        if self._norms is not None and every:
+            every[-1] = {**self._norms.metrics(), **every[-1]}  # the trial's own metric of this name wins
         return every
 
     def _check_steps(self, micro_steps: int) -> None:
