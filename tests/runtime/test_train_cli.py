@@ -1,13 +1,17 @@
 """The command line of ds-train and ds-verify, without starting a rank."""
 
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import jsonschema
 import pytest
 from trial_runtime.commands import train, verify
 from trial_runtime.train.cli import main
 
+ROOT = Path(__file__).parents[2]
 CONFIG = """
 entrypoint: model_def:Trial
 hyperparameters: {lr: {type: log, minval: -4, maxval: -1}}
@@ -70,6 +74,44 @@ def test_a_dry_run_shows_the_plan_and_makes_nothing(config: str, capsys: pytest.
     assert f"model_def:Trial in {Path.cwd()} on 4 processes" in shown.err
     assert '"lr": 0.001' in shown.out
     assert not Path("runs").exists()
+
+
+def test_a_dry_run_shows_length_periods_batch_device_and_storage(
+    config: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    changes = [
+        "searcher={name: single, metric: val, max_length: {epochs: 1}}", "min_validation_period.batches=6",
+        "hyperparameters.global_batch_size=10", "checkpoint_storage={type: shared_fs, host_path: kept}",
+        "reproducibility.experiment_seed=7",
+    ]  # fmt: skip
+    words = [config, "--hparam=lr=0.1", "--slots=3", "--dry-run", *(f"--config={change}" for change in changes)]
+    assert train(words) == 0
+    lines = [line.removeprefix("ds-train: ") for line in capsys.readouterr().err.splitlines()]
+    assert lines[1:] == [
+        "length: 1 epoch",
+        "validation: every 6 batches and at the end; reports: every 100 batches",
+        f"checkpoints: when val improved and at the end, in {Path.cwd() / 'kept'}",
+        "batch: 9 samples, 3 on each of 3 ranks",
+        "device: cpu; seed: 7",
+    ]
+
+
+def test_a_dry_run_is_json_of_the_documented_schema(
+    config: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    change = "--config=hyperparameters={global_batch_size: 10, api_key: hush}"
+    assert train([config, change, "--dry-run", "--format", "json", "--config=description=x"]) == 0
+    shown = capsys.readouterr()
+    plan = json.loads(shown.out)
+    assert shown.err == ""
+    page = (ROOT / "docs/runtime/ds-train.md").read_text()
+    (schema,) = re.findall(r"^```json\n(.*?)^```", page, re.M | re.S)
+    jsonschema.validate(plan, json.loads(schema))
+    assert plan["length"] == {"batches": 3} and plan["validation_period"] is None and plan["device"] == "cuda"
+    assert plan["hparams"] == {"global_batch_size": 10, "api_key": "<masked>"}
+    assert plan["notices"] == [{"field": "description", "note": "kept in the run directory's copy of the config"}]
 
 
 @pytest.mark.parametrize(

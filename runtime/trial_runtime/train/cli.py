@@ -21,7 +21,7 @@ from trial_runtime._storage.remote import OPTIONS_VARIABLE
 from trial_runtime.train.config.errors import ConfigError
 from trial_runtime.train.config.run_plan import RunPlan
 from trial_runtime.train.config.searcher import is_search
-from trial_runtime.train.run import external_launcher, hang_watch
+from trial_runtime.train.run import external_launcher, hang_watch, plan_report
 from trial_runtime.train.run.end_of_run import end_of_run
 from trial_runtime.train.run.failure import clear_failures, first_failure, is_consequence
 from trial_runtime.train.run.local_launcher import USAGE_EXIT, Stopped, run_ranks
@@ -206,7 +206,7 @@ def _launch(options: argparse.Namespace, document: dict[str, Any]) -> int:
     if options.validate is not None:
         plan = validating_plan(plan)
     if options.dry_run:
-        _print_plan(plan)
+        _print_dry_run(options, plan)
         return 0
     is_new = options.run_dir is None and not options.resume
     run = open_directory(options, plan)
@@ -272,7 +272,7 @@ def _run_joined_rank(options: argparse.Namespace, is_chief: bool) -> int:
         plan, wrong = None, error
     if plan is not None and options.dry_run:
         if is_chief:
-            _print_plan(plan)
+            _print_dry_run(options, plan)
         return 0
 
     def decide(earlier: str | None) -> str:
@@ -351,8 +351,16 @@ def _print_plan(plan: RunPlan, run: RunDirectory | None = None) -> None:
         _print_line(
             "startup-hook.sh: not run, a cluster did in its containers: run 'source startup-hook.sh' before ds-train"
         )
-    if run is None:
-        print(json.dumps({"hparams": masked_hparams(plan.hparams)}, indent=2, default=str))
+
+
+def _print_dry_run(options: argparse.Namespace, plan: RunPlan) -> None:
+    if options.format == "json":
+        print(plan_report.as_json(plan))
+        return
+    _print_plan(plan)
+    for line in plan_report.as_lines(plan):
+        _print_line(line)
+    print(json.dumps({"hparams": masked_hparams(plan.hparams)}, indent=2, default=str))
 
 
 def _resume_command(options: argparse.Namespace, run: RunDirectory) -> str:

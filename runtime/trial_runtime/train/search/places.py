@@ -40,7 +40,7 @@ def places_of_machine(slots: int | None, slots_per_trial: int) -> Places:
     Raises:
         ConfigError: a trial needs more slots than there are.
     """
-    gpus = _gpus()
+    gpus = visible_gpus()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if slots is None:
         slots = len(gpus) or max(cores, slots_per_trial)
@@ -61,7 +61,7 @@ def places_of_machine(slots: int | None, slots_per_trial: int) -> Places:
     return Places(count, slots_per_trial, environment={"OMP_NUM_THREADS": threads})
 
 
-def _gpus() -> list[str]:
+def visible_gpus() -> list[str]:
     """Return the names of the visible GPUs, as ``CUDA_VISIBLE_DEVICES`` has them."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
