@@ -654,3 +654,43 @@ def test_an_epochs_length_is_reviewed_where_an_experiment_accumulates(tmp_path: 
     )
     source = train("x, y = batch", LOSS, "done = 1 / self.context._epoch_len")
     Idiom(source, ("done = 1 / self.context._epoch_len",), review=("DSM390",)).check(tmp_path)
+
+
+MICRO_BATCHES = "batch_idx = self.context.get_micro_batch_idx()"
+
+
+@pytest.mark.parametrize(
+    ("line", "has", "review"),
+    [
+        ("if batch_idx % 2: print(epoch_idx)", (MICRO_BATCHES, "if batch_idx % 2: print(epoch_idx)"), ()),
+        (
+            "print(self.context.current_train_batch())",
+            ("print(self.context.get_micro_batch_idx())",),
+            (),
+        ),
+        ("print(self.context.is_epoch_end())", ("print(self.context.is_epoch_end())",), ("DSM390",)),
+    ],
+)
+def test_with_accumulation_indices_still_count_micro_batches(
+    line: str, has: tuple[str, ...], review: tuple[str, ...], tmp_path: Path
+) -> None:
+    config = "entrypoint: model_def:MyTrial\nhyperparameters: {global_batch_size: 8}\n"
+    (tmp_path / "const.yaml").write_text(config + "optimizations: {aggregation_frequency: 2}\n")
+    Idiom(train("x, y = batch", LOSS, line), has, review=review).check(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "has", "review"),
+    [
+        ("batch, **kwargs", (MICRO_BATCHES, 'kwargs = {"epoch_idx": epoch_idx, "batch_idx": batch_idx, **kwargs}'), ()),
+        ("batch, *args", (), ("DSM310",)),
+    ],
+)
+def test_with_accumulation_hidden_indices_count_micro_batches_or_are_reviewed(
+    parameters: str, has: tuple[str, ...], review: tuple[str, ...], tmp_path: Path
+) -> None:
+    config = "entrypoint: model_def:MyTrial\nhyperparameters: {global_batch_size: 8}\n"
+    (tmp_path / "const.yaml").write_text(config + "optimizations: {aggregation_frequency: 2}\n")
+    head = f"def train_batch(self, {parameters}):"
+    source = train("x, y = batch", LOSS, f"print({parameters.rpartition('*')[2]})", head=head)
+    Idiom(source, has, review=review).check(tmp_path)

@@ -82,6 +82,7 @@ def test_questions_about_training_have_answers_in_training_only(tmp_path: Path) 
             with pytest.raises(InternalException):
                 context.current_train_batch()
             assert not context.is_gradient_accumulation_boundary()
+            assert context.get_micro_batch_idx() == 0
 
         def train_batch(self, dataloader_iter: Any, epoch_idx: int, batch_idx: int) -> Any:
             context = self.context
@@ -92,18 +93,19 @@ def test_questions_about_training_have_answers_in_training_only(tmp_path: Path) 
                     context.is_epoch_start(),
                     context.is_epoch_end(),
                     context.is_gradient_accumulation_boundary(),
+                    context.get_micro_batch_idx(),
                 )
             )
             return super().train_batch(dataloader_iter, epoch_idx, batch_idx)
 
     toys.fit(Asking, {"k": 2}, tmp_path, max_length=pytorch.Batch(3))  # 3 micro-batches an epoch
     assert answers == [
-        (0, 0, True, True, False),
-        (0, 0, True, True, True),
-        (1, 1, True, False, False),
-        (1, 1, True, False, True),
-        (1, 2, False, True, False),
-        (1, 2, False, True, True),
+        (0, 0, True, True, False, 0),
+        (0, 0, True, True, True, 1),
+        (1, 1, True, False, False, 2),
+        (1, 1, True, False, True, 3),
+        (1, 2, False, True, False, 4),
+        (1, 2, False, True, True, 5),
     ]
 
 

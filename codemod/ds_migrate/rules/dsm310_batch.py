@@ -34,13 +34,12 @@ def apply(ctx: RuleContext) -> None:
             ctx.blocked(CODE, part.file, function, *problem)
             continue
         _decorated(ctx, part.file, function)
+        if function.name.value == "train_batch" and ctx.plan.accumulation.is_used and ctx.target.ships_helpers:
+            _serve_index(ctx, part.file, function)
         _convert(ctx, part.file, function, moved)
     _calls(ctx)
     if not ctx.target.ships_helpers:
         _determined_loop(ctx)
-    elif ctx.plan.accumulation.is_used:
-        _indices(ctx, "with accumulation batch_idx counts optimizer steps now, it counted micro-batches",
-                 "multiply it by the accumulation steps if the count matters", ("batch_idx",))  # fmt: skip
 
 
 def _determined_loop(ctx: RuleContext) -> None:
@@ -57,11 +56,33 @@ def _determined_loop(ctx: RuleContext) -> None:
 def _indices(ctx: RuleContext, message: str, advice: str, names: tuple[str, ...]) -> None:
     """Point at the first use of an index whose meaning changes."""
     for part, function in ctx.trial.methods("train_batch"):
-        for node in walk(function.body):
-            quoted = isinstance(node, cst.SimpleString) and node.evaluated_value in names
-            if quoted or (isinstance(node, cst.Name) and node.value in names):
-                ctx.review(CODE, part.file, node, message, advice)
-                break
+        node = _first_use(function, names)
+        if node is not None:
+            ctx.review(CODE, part.file, node, message, advice)
+
+
+def _first_use(function: cst.FunctionDef, names: Sequence[str]) -> cst.CSTNode | None:
+    """Return where a method first uses one of the names, or a string of them."""
+    for node in walk(function.body):
+        quoted = isinstance(node, cst.SimpleString) and node.evaluated_value in names
+        if quoted or (isinstance(node, cst.Name) and node.value in names):
+            return node
+    return None
+
+
+def _serve_index(ctx: RuleContext, file: SourceFile, function: cst.FunctionDef) -> None:
+    """Let ``batch_idx`` count micro-batches with accumulation, as it did: the loop counts optimizer steps."""
+    star, kwargs = function.params.star_arg, function.params.star_kwarg
+    if isinstance(star, cst.Param) and (hidden := _first_use(function, [star.name.value])) is not None:
+        ctx.review(
+            CODE, file, hidden, "with accumulation batch_idx counts optimizer steps now, it counted micro-batches",
+            f"take it from {ctx.context_attribute()}.get_micro_batch_idx()",
+        )  # fmt: skip
+    elif _first_use(function, ["batch_idx", *([kwargs.name.value] if kwargs is not None else [])]) is not None:
+        _first_line(file, function, f"batch_idx = {ctx.context_attribute()}.get_micro_batch_idx()")
+        ctx.converted(
+            CODE, file, function, "batch_idx counts micro-batches, as it did: the loop counts optimizer steps"
+        )
 
 
 def _decorated(ctx: RuleContext, file: SourceFile, function: cst.FunctionDef) -> None:

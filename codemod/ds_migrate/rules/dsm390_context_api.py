@@ -33,6 +33,14 @@ DISTINCTIVE = frozenset(
 )
 # What the loop calls once the trial, and with it the engines, is there.
 _WITH_ENGINES = ("train_batch", "evaluate_batch", "evaluate_full_dataset", "build_callbacks")
+# What counts batches of the loader in a PyTorchTrial, and optimizer steps in a DeepSpeedTrial, with a way out.
+_COUNTING = {
+    "current_train_batch": "multiply it by the accumulation steps if the count matters",
+    "current_train_epoch": "in train_batch, take epoch_idx, which is that of the micro-batch",
+    "get_initial_batch": "multiply it by the accumulation steps if the count matters",
+    "is_epoch_start": "it holds for each micro-batch of the first step: compare with the latest epoch_idx instead",
+    "is_epoch_end": "it holds for each micro-batch of the last step: take is_gradient_accumulation_boundary() along",
+}
 _WAYS = {
     "wrap_scaler": 'drop the scaler; precision is a matter of ds_config.json ("fp16", "bf16" or "torch_autocast")',
     "configure_apex_amp": 'drop apex; precision is a matter of ds_config.json ("fp16" or "bf16")',
@@ -62,6 +70,7 @@ def apply(ctx: RuleContext) -> None:
         if around in tested or (use.attr in DISTINCTIVE and fold_comparison(ctx, use)):
             ctx.handle(use)
         _lengths(ctx, use)
+        _indices(ctx, use)
     for file, call, stand_in in made_with_stand_in(ctx.trial):
         ctx.review(
             CODE, file, call,
@@ -100,6 +109,21 @@ def _lengths(ctx: RuleContext, use: ContextUse) -> None:
         ctx.handle(use)
         use.file.replace(use.node, f"{expression_text(use.receiver)}.get_num_micro_batches_per_slot()")
         ctx.converted(CODE, use.file, use.node, "the engine knows the accumulation steps")
+
+
+def _indices(ctx: RuleContext, use: ContextUse) -> None:
+    """Convert or report what the context knows about where training is, with accumulation."""
+    if not ctx.plan.accumulation.is_used or use.attr not in _COUNTING or not use.file.edits.once(use.node, CODE):
+        return
+    if use.attr == "current_train_batch" and ctx.target.ships_helpers:
+        use.file.replace(use.node, f"{expression_text(use.receiver)}.get_micro_batch_idx")
+        ctx.converted(CODE, use.file, use.node, "the index counts micro-batches, as it did")
+    else:
+        ctx.review(
+            CODE, use.file, use.node, f"with accumulation {use.attr}() is about optimizer steps now, it was about "
+            "micro-batches",
+            _COUNTING[use.attr],
+        )  # fmt: skip
 
 
 def _way(use: ContextUse) -> str:

@@ -237,6 +237,16 @@ class DeepSpeedTrialContext(TrialContext):
             return bool(self.models[0].is_gradient_accumulation_boundary())
         return (self._micro_idx + 1) % self.get_num_micro_batches_per_slot() == 0
 
+    def get_micro_batch_idx(self) -> int:
+        """Return the index of the micro-batch that is being trained, from the start of training; between micro-batches,
+        of the latest; 0 outside of training.
+
+        It is what PyTorchTrial passes as ``batch_idx``: here, that counts optimizer steps.
+        """
+        if not self._training:
+            return 0
+        return self._position().batches * self._progress.micro_batches if self._micro_idx is None else self._micro_idx
+
     def average_gradients(self, engine: Any) -> None:
         """Divide the gradients of an engine's parameters by the accumulation steps, before ``engine.step()``.
 
