@@ -4,6 +4,8 @@ Each ``determined[.x.y]`` becomes *the same module object* as ``trial_runtime[.x
 one class, and ``isinstance`` holds across both. A module that the runtime lacks is an ImportError with a reason, never
 the installed ``determined`` package by accident.
 
+``pedl``, its name in 2019, is :mod:`trial_runtime.train.pedl`.
+
 ``model_hub``, Determined's package of trials for other libraries, is :mod:`trial_runtime.model_hub`, where the project
 has no folder of that name.
 
@@ -27,6 +29,7 @@ ALIAS = "determined"
 TARGET = "trial_runtime"
 _MODEL_HUB = "model_hub"
 _COMMON = "determined_common"  # what determined.common was in releases before 0.13
+_PEDL, _PEDL_MODULE = "pedl", "trial_runtime.train.pedl"  # what Determined was called in 2019
 _ATTR_DICT = "trial_runtime.pytorch.deepspeed._attr_dict"
 _SHIM = str(Path(__file__).parent / "shim")
 
@@ -62,6 +65,8 @@ class _Finder(importlib.abc.MetaPathFinder):
             name = f"{TARGET}.{fullname}"
         elif package == ALIAS:
             name = f"{TARGET}.{rest}" if rest else TARGET
+        elif package == _PEDL and not is_importable(package):
+            name = f"{_PEDL_MODULE}.{rest}" if rest else _PEDL_MODULE
         elif package == _COMMON and not is_importable(package):
             name = f"{TARGET}.common.{rest}" if rest else f"{TARGET}.common"
         else:
@@ -118,6 +123,6 @@ def uninstall() -> None:
         sys.path.remove(_SHIM)
     for name in list(sys.modules):
         package = name.partition(".")[0]
-        is_served = package in (_MODEL_HUB, _COMMON) and sys.modules[name].__name__.startswith(TARGET)
+        is_served = package in (_MODEL_HUB, _COMMON, _PEDL) and sys.modules[name].__name__.startswith(TARGET)
         if package == ALIAS or is_served:
             del sys.modules[name]

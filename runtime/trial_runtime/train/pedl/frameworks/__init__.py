@@ -1,0 +1,1 @@
+"""The frameworks of ``pedl``, of which only PyTorch is served."""

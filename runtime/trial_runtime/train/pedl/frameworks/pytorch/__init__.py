@@ -1,0 +1,12 @@
+"""What ``determined.pytorch`` was called in 2019."""
+
+from trial_runtime.pytorch import (
+    DataLoader,
+    LRScheduler,
+    PyTorchCallback,
+    PyTorchTrial,
+    TorchData,
+    reset_parameters,
+)
+
+__all__ = ["DataLoader", "LRScheduler", "PyTorchCallback", "PyTorchTrial", "TorchData", "reset_parameters"]
