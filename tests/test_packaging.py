@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import shlex
 import subprocess
 import sys
 import zipfile
@@ -17,6 +18,8 @@ import pytest
 import trial_runtime
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from ruamel.yaml import YAML
+from trial_runtime._installation import command_for
 
 ROOT = Path(__file__).parents[1]
 HEAVY = {"torch", "deepspeed", "libcst", "rich", "pygments", "ruamel", "numpy", "tensorboard"}
@@ -171,3 +174,35 @@ def test_the_wheel_has_the_three_commands_and_the_license(wheel: zipfile.ZipFile
     commands = re.findall(r"^([\w-]+) = ", wheel.read(entry_points).decode(), re.M)
     assert sorted(commands) == ["ds-migrate", "ds-train", "ds-verify"]
     assert any(name.endswith("licenses/LICENSE") for name in wheel.namelist())
+
+
+@pytest.mark.parametrize(
+    ("recorded", "command"),
+    [
+        ({}, "pip install 'ds-migrate[runtime]'"),
+        (
+            {"url": "https://host/x.git", "vcs_info": {"vcs": "git", "commit_id": "abc"}},
+            "pip install 'ds-migrate[runtime] @ git+https://host/x.git@abc'",
+        ),
+        (
+            {"url": "file:///w/ds_migrate-1-py3-none-any.whl", "archive_info": {}},
+            "pip install 'ds-migrate[runtime] @ file:///w/ds_migrate-1-py3-none-any.whl'",
+        ),
+        ({"url": "file:///my%20clone", "dir_info": {"editable": True}}, "pip install '/my clone[runtime]'"),
+        (
+            {"url": ROOT.as_uri(), "dir_info": {}},
+            f"pip install -c {shlex.quote(f'{ROOT}/constraints.txt')} {shlex.quote(f'{ROOT}[runtime]')}",
+        ),
+    ],
+)
+def test_the_runtime_is_installed_from_where_the_package_came_from(recorded: dict[str, object], command: str) -> None:
+    assert command_for(recorded) == command
+
+
+def test_a_release_is_one_command_which_the_workflow_runs() -> None:
+    workflow = YAML(typ="safe").load(ROOT / ".github/workflows/release.yml")
+    assert ".ci/release" in [step.get("run") for step in workflow["jobs"]["build"]["steps"]]
+    assert workflow["jobs"]["publish"]["needs"] == "build"
+    script = ROOT / ".ci/release"
+    assert os.access(script, os.X_OK)
+    subprocess.run(["bash", "-n", script], check=True)

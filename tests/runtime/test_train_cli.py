@@ -8,6 +8,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from trial_runtime._installation import install_command
 from trial_runtime.commands import train, verify
 from trial_runtime.train.cli import main
 
@@ -44,10 +45,7 @@ def test_without_the_runtime_they_say_how_to_install_it(
     config: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # noqa: ARG005
-    line = (
-        "missing: torch and deepspeed; install the runtime: "
-        "pip install -c constraints.txt '.[runtime]' in a clone of ds-migrate\n"
-    )
+    line = f"missing: torch and deepspeed; install the runtime: {install_command()}\n"
 
     assert train([config, "--hparam", "lr=0.1"]) == 2
     assert capsys.readouterr().err == f"ds-train: {line}"

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Mapping
 from typing import Any
 
+from trial_runtime._installation import install_command
 from trial_runtime.doctor.render import Row, Section
 
 _DISTRIBUTIONS = ("ds-migrate", "torch", "deepspeed", "numpy", "safetensors", "tensorboard", "triton")
@@ -45,9 +46,7 @@ def versions() -> Section:
             rows.append(Row(name, importlib.metadata.version(name)))
         except importlib.metadata.PackageNotFoundError:
             if name in _NEEDED:
-                rows.append(
-                    Row(name, "missing: pip install -c constraints.txt '.[runtime]' in a clone of ds-migrate", "bad")
-                )
+                rows.append(Row(name, f"missing: {install_command()}", "bad"))
     return Section("Versions", rows)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 
+from trial_runtime._installation import install_command
+
 _NEEDED = ("torch", "deepspeed")
 
 
@@ -12,7 +14,4 @@ def missing_runtime() -> str:
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if not missing:
         return ""
-    return (
-        f"missing: {' and '.join(missing)}; install the runtime: "
-        "pip install -c constraints.txt '.[runtime]' in a clone of ds-migrate"
-    )
+    return f"missing: {' and '.join(missing)}; install the runtime: {install_command()}"
