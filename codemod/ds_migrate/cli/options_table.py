@@ -7,14 +7,11 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from ds_migrate import __version__
 from ds_migrate.files.ignored_codes import IgnoredCodes
 from ds_migrate.suggestions import did_you_mean
-
-if TYPE_CHECKING:
-    from _typeshed import SupportsWrite
 
 STDIN = "-"
 _USAGE = """\
@@ -256,7 +253,7 @@ class _Parser(argparse.ArgumentParser):
             message += "".join(did_you_mean(word, options) for word in words)
         super().error(message)
 
-    def print_help(self, file: SupportsWrite[str] | None = None) -> None:
+    def print_help(self, file: Any = None) -> None:
         if file is None and sys.stdout.isatty():
             from ds_migrate.report.help_colors import show_help
 
