@@ -94,7 +94,7 @@ def declared(*extras: str) -> set[str]:
         ("codemod/ds_migrate", ("completion",), {"pygments"}),  # by rich
         (
             "runtime/trial_runtime",
-            ("runtime", "mlflow", "trackio", "wandb"),
+            ("runtime", "search", "mlflow", "trackio", "wandb"),
             {"typing_extensions", "google", "transformers"},
         ),  # by torch, by gcsfs of the extra gcs, and by the extra huggingface
         ("runtime/ds_verify", ("runtime",), set()),

@@ -13,8 +13,9 @@ TRIAL_SIGNS = (
     *(b"build_training_data_loader", b".wrap_model(", b"context.backward("),
 )
 
-# An import, or a string that may be given to importlib; the English word stands in many files.
-_DETERMINED = re.compile(rb"""(?:(?:\bimport|\bfrom|,)[\s\\]*|["'])determined\b""")
+_DETERMINED = re.compile(rb"determined\b")  # without a \b before it, which is slow
+_NEAR = 400  # bytes
+_IMPORT = re.compile(rb"\bimport\b")
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -22,7 +23,22 @@ def may_hold_trial(data: bytes) -> bool:
     """Return whether a file can concern a migration at all; False for nearly every file of a tree."""
     if b"Trial" in data or b"train_batch" in data or b"-migrate" in data:
         return True
-    return b"determined" in data and _DETERMINED.search(data) is not None
+    return b"determined" in data and any(_is_imported(data, found.start()) for found in _DETERMINED.finditer(data))
+
+
+def _is_imported(data: bytes, start: int) -> bool:
+    """Return whether a name stands in an import, or begins a string that may be given to importlib.
+
+    The English word stands in many files: a comma before it counts in an import only, and a quote where a string can
+    end as one word of a path.
+    """
+    if data[start - 1 : start] in (b'"', b"'"):
+        return data[start + 10 : start + 11] in (b'"', b"'", b".")
+    before = data[max(start - _NEAR, 0) : start].rstrip(b" \t\r\n\f\\")
+    if before.endswith(b","):
+        _, newline, statement = before.replace(b"\\\r\n", b" ").replace(b"\\\n", b" ").rpartition(b"\n")
+        return _IMPORT.search(statement) is not None or not (newline or start <= _NEAR)
+    return before.endswith((b"import", b"from"))
 
 
 # -- experiment configs -----------------------------------------------------------------------------------------------
