@@ -8,6 +8,13 @@ from enum import Enum
 from ds_migrate.suggestions import did_you_mean
 
 
+def unknown_code(word: str) -> str:
+    """Return the sentence about a word that is no code and no name; a whole code is not like any other."""
+    names = [*(code.value for code in Code), *(code.slug for code in Code)]
+    meant = "" if re.fullmatch(r"DSM\d{3}", word, re.IGNORECASE) else did_you_mean(word, names)
+    return f"no rule is called {word!r}{meant}"
+
+
 class Code(str, Enum):
     """A kind of finding. The value is what reports show; a member is a ``str`` and compares as one."""
 
@@ -133,10 +140,3 @@ class Code(str, Enum):
         "DSM512",
         "`--optimizer-in-config` lets DeepSpeed make the optimizer, where it makes the same one.",
     )
-
-
-def unknown_code(word: str) -> str:
-    """Return the sentence about a word that is no code and no name; a whole code is not like any other."""
-    names = [*(code.value for code in Code), *(code.slug for code in Code)]
-    meant = "" if re.fullmatch(r"DSM\d{3}", word, re.IGNORECASE) else did_you_mean(word, names)
-    return f"no rule is called {word!r}{meant}"
