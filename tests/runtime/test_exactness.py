@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -38,10 +37,9 @@ def compare(name: str, stage: int, k: int, **hparams: Any) -> None:
 
 # Stage and accumulation: each pair of values is met on one rank or on two; all of them on both are marked slow.
 ON_ONE_RANK, ON_TWO_RANKS = [(0, 1), (1, 2)], [(0, 2), (1, 1)]
-ALL = list(itertools.product((0, 1), (1, 2)))
 
 
-@pytest.mark.parametrize("layouts", [ON_ONE_RANK, pytest.param(ALL, marks=pytest.mark.slow)], ids=["pairs", "all"])
+@pytest.mark.parametrize("layouts", [ON_ONE_RANK, pytest.param(ON_TWO_RANKS, marks=pytest.mark.slow)], ids=str)
 @pytest.mark.parametrize("name", PAIRS)
 def test_one_rank_is_the_original(name: str, layouts: list[tuple[int, int]]) -> None:
     on_this_rank(name, layouts)
@@ -52,7 +50,7 @@ def on_this_rank(name: str, layouts: list[tuple[int, int]]) -> None:
         compare(name, stage, k)
 
 
-@pytest.mark.parametrize("layouts", [ON_TWO_RANKS, pytest.param(ALL, marks=pytest.mark.slow)], ids=["pairs", "all"])
+@pytest.mark.parametrize("layouts", [ON_TWO_RANKS, pytest.param(ON_ONE_RANK, marks=pytest.mark.slow)], ids=str)
 @pytest.mark.parametrize("name", PAIRS)
 def test_two_ranks_are_the_original(name: str, layouts: list[tuple[int, int]]) -> None:
     run_ranks(on_this_rank, name, layouts)

@@ -14,7 +14,7 @@ import toys
 from distributed import run_ranks
 from trial_runtime import pytorch
 
-LENGTH, PERIOD = 6, 2
+LENGTH, PERIOD = 4, 2  # the first checkpoint, and one that follows another
 KINDS = {"pytorch": (toys.SimplePT, {}), "zero 1": (toys.SimpleDS, {"stage": 1})}
 
 
@@ -92,17 +92,19 @@ def test_a_killed_rank_costs_nothing(kind: str, size: int, tmp_path: Path) -> No
     wanted = run_ranks(train, kind, tmp_path / "undisturbed", size=size)
     rank = size - 1
     writes = wanted[rank][1]
-    assert writes > 5
+    assert writes >= 2 * (LENGTH // PERIOD)  # two or more for each checkpoint
     for at in (writes // 2, writes) if size == 2 else (writes // 2,):
         check_kill(kind, size, rank, at, tmp_path / str(at), wanted)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("size", [1, 2])
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_rank_killed_at_any_write_costs_nothing(kind: str, size: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "size", "step"), [("pytorch", 1, 1), ("zero 1", 2, 1), ("pytorch", 2, 3), ("zero 1", 1, 3)]
+)
+def test_a_rank_killed_at_any_write_costs_nothing(kind: str, size: int, step: int, tmp_path: Path) -> None:
+    """The writes of each kind are the same on one rank and on two but for who makes them: every third one is enough."""
     wanted = run_ranks(train, kind, tmp_path / "undisturbed", size=size)
     for rank in range(size):
-        for at in range(1, wanted[rank][1] + 1):
+        for at in range(1, wanted[rank][1] + 1, step):
             check_kill(kind, size, rank, at, tmp_path / f"{rank}-{at}", wanted)
