@@ -68,9 +68,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class TrialResult:
+    """A trial, or with ``is_loop`` a plain training loop."""
+
     name: str
     line: int
     status: TrialStatus
+    is_loop: bool = False
 
 
 @dataclass
@@ -104,6 +107,7 @@ class Report:
     files: list[FileResult] = field(default_factory=list)
     searched: int = 0
     accepted: list[tuple[Path, Finding]] = field(default_factory=list)
+    is_plain: bool = False
 
     def findings(self, *severities: Severity) -> Iterator[tuple[FileResult, Finding]]:
         """Findings with their file, of the given severities (all when none is given), in file order."""

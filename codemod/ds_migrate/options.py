@@ -17,6 +17,7 @@ class Options:
     trial's own.
     ``offload``: what lives in host memory: ``"none"``, ``"optimizer"`` (its state) or ``"parameters"`` (that too).
     ``optimizer_in_config``: let DeepSpeed make the optimizer, where it makes the same one.
+    ``plain``: convert plain training loops, and leave trials.
     ``follow``: packages whose base classes are copied beside the trials that are built on them.
     ``ignored``: the codes whose *review* findings are accepted.
     """
@@ -28,3 +29,4 @@ class Options:
     optimizer_in_config: bool = False
     follow: tuple[str, ...] = ()
     ignored: IgnoredCodes = field(default_factory=IgnoredCodes)
+    plain: bool = False

@@ -41,6 +41,8 @@ def migrate(
     ``progress`` gets (done, all) conversion units of a project. ``jobs`` is the number of processes that convert, None
     for as many as pay off. Raises nothing for what a file holds.
     """
+    if options.plain:
+        return _migrate_loops(sources, options, progress)
     followed = follow_bases(sources, options.follow) if options.follow else Followed()
     sources = [*sources, *followed.copies]
     files = FileReader(sources)
@@ -93,6 +95,21 @@ def _by_folder(files: Sequence[FileResult]) -> list[FileResult]:
     """Return files folder by folder, in the order in which the folders come first."""
     folders = {folder: at for at, folder in enumerate(dict.fromkeys(file.path.parent for file in files))}
     return sorted(files, key=lambda file: folders[file.path.parent])
+
+
+def _migrate_loops(sources: Sequence[Source], options: Options, progress: Callable[[int, int], None]) -> Report:
+    """Return what the conversion of every plain training loop in the named sources changes."""
+    from ds_migrate.plain.project_loops import convert_loops
+
+    files = FileReader(sources)
+    comments = CommentReader(files.read)
+    results, skips = convert_loops(sources, files, comments, options, progress)
+    results = merge_results(results)
+    noted = {result.path: comments(result.path) for result in results}
+    noted |= {source.real: comments(source.real) for source in sources if source.data is not None}
+    results, accepted = results_of_comments(results, noted, skips)
+    named = name_results(results, sources, files)
+    return Report([file for file in named if file.trials or file.findings or file.to_write], accepted=accepted)
 
 
 def _upgraded(project: Project, configs: Sequence[ConfigFile], files: FileReader, comments: CommentReader) -> Upgrade:

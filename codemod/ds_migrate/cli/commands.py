@@ -46,8 +46,9 @@ def convert_paths(arguments: Arguments) -> int:
         # A wrong folder must not pass a CI.
         warn(f"ds-migrate: no Python file in {', '.join(map(visible, arguments.paths))}: nothing was checked")
         return 2
-    if arguments.format == "text" and not _concerned(sources) and all(source.error is None for source in sources):
-        sentence = nothing_found(len(sources))
+    is_concerned = arguments.plain or _concerned(sources)
+    if arguments.format == "text" and not is_concerned and all(source.error is None for source in sources):
+        sentence = nothing_found(len(sources), sum(source.has_loop for source in sources), arguments.paths)
         if is_on_terminal(arguments):
             print_lines([sentence])
         else:
@@ -67,7 +68,8 @@ def convert_stdin(arguments: Arguments) -> int:
     name = arguments.stdin_filename or "stdin.py"
     is_file = Path(name).is_file()  # another one has no folder with its base classes
     source = Source(name, os.path.realpath(name), str(project_root(name)), data, is_named_itself=is_file)
-    keep_concerned([source])
+    if not arguments.plain:
+        keep_concerned([source])
     sources = [source] if _selection(arguments)(source.real_name) else []
     if arguments.diff or arguments.check or arguments.format != "text":
         return _convert(sources, arguments)
@@ -92,13 +94,14 @@ def options_of(arguments: Arguments) -> Options:
     """Return how to convert."""
     return Options(
         arguments.target, arguments.zero, arguments.precision, arguments.offload, arguments.optimizer_in_config,
-        tuple(arguments.follow or ()), arguments.ignored,
+        tuple(arguments.follow or ()), arguments.ignored, arguments.plain,
     )  # fmt: skip
 
 
 def _discover(arguments: Arguments, is_chosen: Callable[[str], bool]) -> list[Source]:
     sources = discover(arguments.paths, is_chosen)
-    keep_concerned(sources)
+    if not arguments.plain:
+        keep_concerned(sources)
     return sources
 
 
@@ -186,7 +189,8 @@ def _concerned(sources: Sequence[Source]) -> bool:
 
 def _report_of(sources: Sequence[Source], arguments: Arguments) -> Report:
     """Return the report on the sources that could be read, with an error for each of the others."""
-    report = _migrate(sources, arguments) if _concerned(sources) else Report()
+    report = _migrate(sources, arguments) if arguments.plain or _concerned(sources) else Report()
+    report.is_plain = arguments.plain
     report.searched = sum(source.error is None for source in sources)
     for source in sources:
         if source.error is not None:

@@ -101,6 +101,11 @@ OPTIONS: Mapping[str, Sequence[Option]] = {
     ),
     "how to convert": (
         _how(
+            "--plain",
+            action=argparse.BooleanOptionalAction,
+            help="convert plain PyTorch training loops, and leave trials",
+        ),
+        _how(
             "--target",
             choices=("runtime", "determined"),
             help="what the code will run on: the bundled trial_runtime (default), or the determined package",
@@ -209,6 +214,7 @@ class Arguments:
     list_rules: bool = False
     explain: str | None = None
     completion: str | None = None
+    plain: bool = False
     target: str = "runtime"
     zero: int | None = None
     precision: str | None = None

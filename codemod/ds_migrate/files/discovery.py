@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ds_migrate.files import git
-from ds_migrate.files.prefilter import may_hold_trial
+from ds_migrate.files.prefilter import may_hold_loop, may_hold_trial
 from ds_migrate.files.regular_file import read_file
 from ds_migrate.files.training_output import TrainingOutput
 
@@ -41,11 +41,12 @@ class Source:
     ``name`` is as the user named it, ``real_name`` absolute with links resolved: what two names of one file have in
     common. ``data`` is its bytes when it may concern a migration, else None (``read`` gets them). ``error`` states
     why it is left out: it cannot be read, or must not be converted. ``root_name`` is the project around it: the git
-    work tree, else the named folder. ``is_named_itself``: not found in a folder that was named. ``listed``: the names
-    of all files of the project, where the walk has seen them all.
+    work tree, else the named folder. ``is_named_itself``: not found in a folder that was named. ``has_loop``: it
+    may hold a plain training loop. ``listed``: the names of all files of the project, where the walk has seen them
+    all.
     """
 
-    __slots__ = ("data", "error", "is_named_itself", "listed", "name", "real_name", "root_name")
+    __slots__ = ("data", "error", "has_loop", "is_named_itself", "listed", "name", "real_name", "root_name")
 
     def __init__(
         self,
@@ -62,6 +63,7 @@ class Source:
         self.data = data
         self.error = error
         self.is_named_itself = is_named_itself
+        self.has_loop = False
         self.listed: Sequence[str] | None = None
 
     @property
@@ -196,7 +198,9 @@ class _Walk:
         self._seen.add(real)
         # A folder brings the files of its base classes along; a file named alone may have left them behind.
         kept = _concerns(name, data) or (named_itself and name.endswith(".py") and b"class" in data)
-        self.sources.append(Source(name, real, self._root, data if kept else None, is_named_itself=named_itself))
+        source = Source(name, real, self._root, data if kept else None, is_named_itself=named_itself)
+        source.has_loop = name.endswith(".py") and may_hold_loop(data)
+        self.sources.append(source)
 
     def _fail(self, name: str, error: OSError) -> None:
         reason = error.strerror or type(error).__name__

@@ -16,6 +16,8 @@ TRIAL_SIGNS = (
 _DETERMINED = re.compile(rb"determined\b")  # without a \b before it, which is slow
 _NEAR = 400  # bytes
 _IMPORT = re.compile(rb"\bimport\b")
+_BACKWARD = re.compile(rb"\bbackward\s*\(")
+_STEP = re.compile(rb"\.\s*step\s*\(")
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -39,6 +41,20 @@ def _is_imported(data: bytes, start: int) -> bool:
         _, newline, statement = before.replace(b"\\\r\n", b" ").replace(b"\\\n", b" ").rpartition(b"\n")
         return _IMPORT.search(statement) is not None or not (newline or start <= _NEAR)
     return before.endswith((b"import", b"from"))
+
+
+# -- plain training loops ---------------------------------------------------------------------------------------------
+
+
+def may_hold_loop(data: bytes) -> bool:
+    """Return whether a file can hold a loop that steps an optimizer after a backward pass."""
+    is_near = b"torch" in data or b"optim" in data
+    return is_near and _BACKWARD.search(data) is not None and _STEP.search(data) is not None
+
+
+def may_belong_to_loop(data: bytes) -> bool:
+    """Return whether a file can make, hold or step an optimizer: a loop may be spread over several."""
+    return b"torch" in data or b"optim" in data or _BACKWARD.search(data) is not None
 
 
 # -- experiment configs -----------------------------------------------------------------------------------------------

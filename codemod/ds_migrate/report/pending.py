@@ -38,5 +38,6 @@ def _message(trials: Sequence[TrialResult], files: Sequence[FileResult]) -> str:
     names = " and ".join(visible(trial.name) for trial in trials)
     if not names:
         return f"{count(len(files), 'file')} would change with a trial that is converted already"
-    verb = "is a PyTorchTrial" if len(trials) == 1 else "are PyTorchTrials"
+    noun = "plain training loop" if all(trial.is_loop for trial in trials) else "PyTorchTrial"
+    verb = f"is a {noun}" if len(trials) == 1 else f"are {noun}s"
     return f"{names} {verb} that ds-migrate --write converts ({count(len(files), 'file')})"

@@ -25,8 +25,9 @@ def waiting_lines(report: Report) -> Iterator[str]:
     for file in report.files:
         waiting = [trial for trial in file.trials if trial.status is TrialStatus.CONVERTED]
         for trial in waiting:
+            noun = "plain training loop" if trial.is_loop else "PyTorchTrial"
             where, name = f"{visible(str(file.path))}:{trial.line}", visible(trial.name)
-            yield f"{where} {name} is a PyTorchTrial that --write converts"
+            yield f"{where} {name} is a {noun} that --write converts"
         if file.to_write and not waiting:
             verb = "would be created" if file.before is None else "would change with its trial"
             yield f"{visible(str(file.path))} {verb}"

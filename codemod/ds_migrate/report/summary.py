@@ -121,10 +121,11 @@ def sentences(report: Report, mode: Mode) -> Iterator[str]:
     """Yield what happened, in a few sentences."""
     summary = Summary.of(report)
     searched = count(summary.files, "file")
+    noun = "training loop" if report.is_plain else "trial"
     if not summary.trials:
-        yield nothing_found(summary.files)
+        yield f"No plain training loop in {searched}." if report.is_plain else nothing_found(summary.files)
     elif summary.already == summary.trials:
-        yield f"{count(summary.trials, 'trial')} in {searched}, on DeepSpeed already."
+        yield f"{count(summary.trials, noun)} in {searched}, on DeepSpeed already."
     else:
         done = "converted" if mode is Mode.WRITE else "to convert"
         parts = [
@@ -135,7 +136,7 @@ def sentences(report: Report, mode: Mode) -> Iterator[str]:
             f"{summary.skipped} skipped by a comment" if summary.skipped else "",
             f"{summary.declined} declined" if summary.declined else "",
         ]
-        yield f"{count(summary.trials, 'trial')} in {searched}: {', '.join(filter(None, parts))}."
+        yield f"{count(summary.trials, noun)} in {searched}: {', '.join(filter(None, parts))}."
     changes = [
         f"{count(summary.changed, 'file')} {'changed' if mode is Mode.WRITE else 'to change'}"
         if summary.changed
@@ -153,7 +154,7 @@ def sentences(report: Report, mode: Mode) -> Iterator[str]:
         yield f"{', '.join(filter(None, changes + notes))}."
     if mode is Mode.CHECK and exit_code(report, mode) == EXIT_WORK_REMAINS:
         todo = summary.converted + summary.blocked + summary.unsupported
-        yield f"Check failed: {count(todo, 'trial')} to convert or unblock." if todo else "Check failed."
+        yield f"Check failed: {count(todo, noun)} to convert or unblock." if todo else "Check failed."
 
 
 def _config(report: Report) -> str | None:

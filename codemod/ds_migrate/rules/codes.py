@@ -140,3 +140,23 @@ class Code(str, Enum):
         "DSM512",
         "`--optimizer-in-config` lets DeepSpeed make the optimizer, where it makes the same one.",
     )
+
+    # plain training loops (--plain)
+    PLAIN_LOOP = "DSM600", "The file has a plain training loop, which `--plain` converts."
+    PLAIN_ENGINE = "DSM601", "`deepspeed.initialize` makes the engine of a plain loop, after its optimizer."
+    PLAIN_BACKWARD = "DSM602", "`loss.backward()` becomes `engine.backward(loss)`."
+    PLAIN_STEP = "DSM603", "`optimizer.step()` becomes `engine.step()`."
+    PLAIN_ZERO_GRAD = "DSM604", "`zero_grad()` goes where the engine clears gradients itself."
+    PLAIN_FORWARD = "DSM605", "The forward pass that the loss is made of goes through the engine where that is exact."
+    PLAIN_CLIPPING = "DSM606", "`clip_grad_norm_` becomes `gradient_clipping` with the same number."
+    PLAIN_PRECISION = "DSM607", "Mixed precision of a plain loop becomes DeepSpeed's `torch_autocast`."
+    PLAIN_DISTRIBUTED = "DSM610", "`deepspeed.init_distributed` starts the ranks; wrappers that average gradients go."
+    PLAIN_SAMPLER = "DSM612", "Each rank trains on a share of the data where all ranks had all of it."
+    PLAIN_ARGUMENTS = "DSM613", "Parsers take `--local_rank`, which the deepspeed launcher gives."
+    PLAIN_RANK_ZERO = "DSM614", "Rank 0 alone prints and saves what every rank would print and save."
+    PLAIN_UNTRACED = "DSM650", "An optimizer cannot be followed from where it is made to where it steps."
+    PLAIN_CLOSURE = "DSM651", "A step that evaluates the loss itself has no counterpart in an engine."
+    PLAIN_IN_MODULE = "DSM652", "The optimizer is made inside the module that it trains."
+    PLAIN_GRADIENTS = "DSM653", "Gradients are changed or sparse, which an engine does not support."
+    PLAIN_FRAMEWORK = "DSM654", "Something else than the program drives the loop, or owns its parameters."
+    PLAIN_ON_DEEPSPEED = "DSM655", "The program uses DeepSpeed already."

@@ -1,0 +1,251 @@
+"""The conversion of the plain training loops of a project, program by program: all of it or none."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ds_migrate.conversion.output_check import check
+from ds_migrate.findings import FileResult, FileStatus, Finding, Severity, TrialResult, TrialStatus
+from ds_migrate.options import Options
+from ds_migrate.plain.decisions import Decider
+from ds_migrate.plain.edits import Editor
+from ds_migrate.plain.facts import Operations, Refusal, Site, Step, optimizers_of
+from ds_migrate.plain.flow import Flow
+from ds_migrate.plain.operations import find_operations
+from ds_migrate.plain.plan import Note
+from ds_migrate.plain.program import Program
+from ds_migrate.plain.refusals import find_refusals
+from ds_migrate.plain.sites import Callers, find_sites
+from ds_migrate.project.control_comments import Comments
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.import_order import sort_like
+from ds_migrate.syntax.line_folding import fold_new
+from ds_migrate.syntax.source import SourceError, SourceFile
+
+
+@dataclass(frozen=True)
+class LoopUnit:
+    """A program to convert: a value that any process can work on."""
+
+    program: Program
+    sources: Mapping[Path, bytes]
+    writable: frozenset[Path]
+    comments: Mapping[Path, Comments]
+    options: Options
+
+
+def convert_program(unit: LoopUnit) -> tuple[list[FileResult], set[tuple[Path, int]]]:
+    """Convert the loops of a program, and return the comments that skip one too.
+
+    Files whose optimizers have nothing in common are converted by themselves.
+    """
+    conversion = _Conversion(unit)
+    try:
+        return list(conversion.results()), conversion.skips
+    except Exception as error:
+        trace = traceback.extract_tb(error.__traceback__)
+        where = f" ({Path(trace[-1].filename).name}:{trace[-1].lineno})" if trace else ""
+        message = f"ds-migrate failed: {type(error).__name__}: {' '.join(str(error).split())[:300]}{where}"
+        finding = Finding(Code.FAILED_CHECK, Severity.ERROR, 1, message, help="please report this file")
+        return [FileResult(unit.program.files[0], status=FileStatus.ERROR, findings=[finding])], set()
+    finally:
+        conversion.close()
+
+
+@dataclass
+class _Part:
+    """Files of a program that share optimizers, which are converted together."""
+
+    files: list[SourceFile]
+    steps: list[Step]
+    refusals: list[Refusal] = field(default_factory=list)
+    notes: list[tuple[Severity, Note]] = field(default_factory=list)
+    sites: list[Site] = field(default_factory=list)
+
+
+class _Conversion:
+    def __init__(self, unit: LoopUnit) -> None:
+        self.unit = unit
+        self.files: dict[Path, SourceFile] = {}
+        self.errors: list[FileResult] = []
+        self.skips: set[tuple[Path, int]] = set()
+        for path in (*unit.program.files, *unit.program.context):
+            data = unit.sources.get(path)
+            if data is None:
+                continue
+            try:
+                self.files[path] = SourceFile(path, data, self._comments(path).accepted)
+            except SourceError as error:
+                if path in unit.program.files:
+                    finding = Finding(error.code, Severity.ERROR, error.line, str(error), error.column)
+                    self.errors.append(FileResult(path, status=FileStatus.ERROR, findings=[finding]))
+
+    def _comments(self, path: Path) -> Comments:
+        return self.unit.comments.get(path, Comments())
+
+    def close(self) -> None:
+        for file in self.files.values():
+            file.close()
+
+    def results(self) -> Iterator[FileResult]:
+        yield from self.errors
+        flow = Flow(self.files, self.unit.program.resolve)
+        operations = find_operations(flow)
+        callers = Callers(flow)
+        for part in _parts(operations, flow, callers):
+            yield from self._convert(part, operations, flow, callers)
+
+    def _convert(self, part: _Part, everything: Operations, flow: Flow, callers: Callers) -> Iterator[FileResult]:
+        if self._is_skipped(part):
+            yield from _part_results(part, {}, TrialStatus.SKIPPED)
+            return
+        operations = _restricted(everything, part, flow)
+        part.refusals += operations.refusals
+        named = list(find_refusals(part.files, operations, flow))
+        if any(refusal.code is Code.PLAIN_FRAMEWORK for refusal in named):
+            part.refusals = []  # what cannot be followed is in the framework
+        part.refusals += named
+        decider = None
+        if not part.refusals:
+            decider = Decider(operations, part.sites, flow, callers, self.unit.options)
+            part.refusals += decider.decide().refusals
+        unwritable = [file for file in part.files if file.path not in self.unit.writable]
+        for file in unwritable if not part.refusals else ():
+            step = part.steps[0]
+            part.refusals.append(
+                Refusal(
+                    Code.FILE_NOT_NAMED, step.file, step.node,
+                    f"{_loop_name(step)} also requires {file.path.name}, which is not among the given paths",
+                    f"name {file.path.name} too",
+                )
+            )  # fmt: skip
+        outputs: dict[Path, bytes] = {}
+        if not part.refusals and decider is not None:
+            Editor(decider, part.files, lambda severity, note: part.notes.append((severity, note))).apply()
+            outputs, problems = _rendered(part.files)
+            part.refusals += problems
+        yield from _part_results(part, outputs, TrialStatus.BLOCKED if part.refusals else TrialStatus.CONVERTED)
+
+    def _is_skipped(self, part: _Part) -> bool:
+        """Return whether a comment on a step, or on the function that it stands in, leaves these files as they are."""
+        lines = {(s.file.path, line) for s in part.steps for line in _lines_of(s)}
+        used = {
+            (file.path, comment.line)
+            for file in part.files
+            for comment in self._comments(file.path).skips
+            if {(file.path, comment.line), (file.path, comment.target)} & lines
+        }
+        self.skips |= used
+        return bool(used)
+
+
+def _lines_of(step: Step) -> Iterator[int]:
+    yield step.position[0]
+    if step.function is not None:
+        yield step.file.position(step.function)[0]
+
+
+def _rendered(files: Iterable[SourceFile]) -> tuple[dict[Path, bytes], list[Refusal]]:
+    outputs: dict[Path, bytes] = {}
+    problems: list[Refusal] = []
+    for file in files:
+        if not file.edits:
+            continue
+        after = fold_new(file.data, sort_like(file.data, file.render()), file.module.default_indent)
+        problem = check(file.data, after)
+        if problem is not None:
+            problems.append(Refusal(problem.code, file, file.module, problem.message, "please report this file"))
+        outputs[file.path] = after
+    return outputs, problems
+
+
+def _part_results(part: _Part, outputs: Mapping[Path, bytes], status: TrialStatus) -> Iterator[FileResult]:
+    name = ":".join(str(file.path) for file in part.files)
+    blocked = bool(part.refusals)
+    own = {file: [r for r in part.refusals if r.file is file] for file in part.files}
+    own |= {r.file: [x for x in part.refusals if x.file is r.file] for r in part.refusals}
+    for file, refusals in own.items():
+        result = FileResult(file.path, units=frozenset({name}))
+        loops = {_loop_name(step): step for step in reversed(part.steps) if step.file is file}
+        result.trials = [TrialResult(loop, step.position[0], status, is_loop=True) for loop, step in loops.items()]
+        if not part.steps and refusals:
+            result.trials = [
+                TrialResult(f"the loop of {file.path.stem}", file.position(refusals[0].node)[0], status, True)
+            ]
+        first = next(iter(loops), None)
+        if blocked:
+            result.findings = [_finding(r, _severity(r.code), first) for r in refusals]
+            result.status = FileStatus.BLOCKED
+        else:
+            notes = [(s, n) for s, n in part.notes if n.file is file]
+            result.findings = [_finding(n, s, first) for s, n in notes]
+            result.findings.sort(key=lambda f: (f.line, f.column, f.code))
+            result.after = outputs.get(file.path)
+            result.status = FileStatus.CHANGED if result.after is not None else FileStatus.UNCHANGED
+        yield result
+
+
+def _finding(of: Note | Refusal, severity: Severity, loop: str | None) -> Finding:
+    line, column = of.file.position(of.node)
+    return Finding(of.code, severity, line, of.message, column, trial=loop, help=of.help)
+
+
+def _severity(code: Code) -> Severity:
+    return Severity.ERROR if code in (Code.FAILED_CHECK, Code.UNREADABLE_SOURCE) else Severity.BLOCKED
+
+
+def _loop_name(step: Step) -> str:
+    function = step.function
+    if function is None:
+        return f"the loop of {step.file.path.stem}"
+    return f"{function.name.value}()"
+
+
+# -- parts ------------------------------------------------------------------------------------------------------------
+
+
+def _parts(operations: Operations, flow: Flow, callers: Callers) -> list[_Part]:
+    """Divide a program into parts that share files with operations on the same optimizers."""
+    sets: list[tuple[set[int], list[Step], list[Refusal], list[Site]]] = []
+    items: list[tuple[set[int], Step | None, Refusal | None, Site | None]] = []
+    sites, refusals = find_sites(operations.steps, frozenset(optimizers_of(operations.steps)), flow, callers)
+    for step in operations.steps:
+        items.append(({id(step.file), *(id(flow.file(v)) for v in step.optimizers)}, step, None, None))
+    for refusal in (*operations.refusals, *refusals):
+        items.append(({id(refusal.file)}, None, refusal, None))
+    for site in sites:
+        makers = {id(file) for file, _ in site.makers}
+        items.append(({id(site.file), *makers}, None, None, site))
+    for files, a_step, a_refusal, a_site in items:
+        merged = (set(files), [a_step] if a_step else [], [a_refusal] if a_refusal else [], [a_site] if a_site else [])
+        rest = []
+        for known in sets:
+            if known[0] & merged[0]:
+                merged = (known[0] | merged[0], known[1] + merged[1], known[2] + merged[2], known[3] + merged[3])
+            else:
+                rest.append(known)
+        sets = [*rest, merged]
+    trained = {backward.file for backward in operations.backwards}
+    by_id = {id(file): file for file in flow.files.values()}
+    return [
+        _Part([by_id[key] for key in sorted(files, key=lambda k: str(by_id[k].path))], steps, problems, sites=own)
+        for files, steps, problems, own in sets
+        if steps or any(r.file in trained for r in problems)
+    ]
+
+
+def _restricted(operations: Operations, part: _Part, flow: Flow) -> Operations:
+    """Return the operations of a part; clips and backward passes of other parts stay out."""
+    del flow
+    files = {id(file) for file in part.files}
+
+    return Operations(
+        part.steps,
+        [b for b in operations.backwards if id(b.file) in files],
+        [z for z in operations.zero_grads if id(z.file) in files],
+        [c for c in operations.clips if id(c.file) in files],
+        [],
+    )

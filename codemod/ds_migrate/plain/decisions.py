@@ -1,0 +1,383 @@
+"""The decisions on a program: whether it converts, its engines, and what becomes of each operation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import libcst as cst
+
+from ds_migrate.options import Options
+from ds_migrate.plain.engine_names import EngineNames, UntracedError
+from ds_migrate.plain.facts import Backward, Clip, Operations, Site, Step, ZeroGrad
+from ds_migrate.plain.flow import Flow
+from ds_migrate.plain.loaders import micro_batch
+from ds_migrate.plain.plan import Note, PlannedEngine, ProgramPlan, block_path
+from ds_migrate.plain.portable import at_statement
+from ds_migrate.plain.sites import Callers
+from ds_migrate.plain.stage import choose_stage
+from ds_migrate.plain.torch_names import NO_GRAD
+from ds_migrate.plain.values import Kind, of_kind
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import dotted, walk
+from ds_migrate.syntax.source import SourceFile
+
+Function = cst.FunctionDef | None
+
+
+class Decider:
+    """Decides on one program. Everything that stands in the way is collected in ``plan.refusals``."""
+
+    def __init__(
+        self, operations: Operations, sites: Sequence[Site], flow: Flow, callers: Callers, options: Options
+    ) -> None:
+        self.operations = operations
+        self.sites = sites
+        self.flow = flow
+        self.callers = callers
+        self.options = options
+        self.names = EngineNames(sites, flow, callers)
+        self.plan = ProgramPlan()
+        self._fed: dict[Backward, list[Step]] = {}
+        self._moved_clips: dict[Site, tuple[Clip, str]] = {}
+
+    def decide(self) -> ProgramPlan:
+        self._name_steps()
+        self._feed()
+        self._check_engines_overlap()
+        if self.plan.refusals:
+            return self.plan
+        self.is_managed = len(self.sites) == 1 and all(map(self._is_plain, self._functions()))
+        self._decide_precision()
+        self._decide_clips()
+        self._decide_zero_grads()
+        self._decide_forwards()
+        self._make_engines()
+        return self.plan
+
+    # -- what belongs together -------------------------------------------------------------------------------------
+
+    def _functions(self) -> list[tuple[SourceFile, Function]]:
+        found: dict[tuple[int, int], tuple[SourceFile, Function]] = {}
+        for step in self.operations.steps:
+            found[id(step.file), id(step.function)] = step.file, step.function
+        return list(found.values())
+
+    def _within(self, places: Sequence[Step], file: SourceFile, function: Function) -> list[Step]:
+        return [p for p in places if p.file is file and p.function is function]
+
+    def _name_steps(self) -> None:
+        for step in self.operations.steps:
+            try:
+                self.plan.steps.append((step, self.names.at(step.owner, step.file)))
+            except UntracedError as error:
+                self.plan.refuse(
+                    Code.PLAIN_UNTRACED, error.file, error.node,
+                    f"cannot follow the optimizer from where it is made to where it steps: {error}",
+                    "hand it on as an argument or as an attribute of self",
+                )  # fmt: skip
+
+    def _feed(self) -> None:
+        """Determine which engine each backward pass belongs to: the one that steps next."""
+        for backward in self.operations.backwards:
+            steps = [s for s, _ in self.plan.steps if s.file is backward.file and s.function is backward.function]
+            after = [s for s in steps if s.position > backward.position]
+            if after:
+                first = min(after, key=lambda s: s.position)
+                name = next(name for s, name in self.plan.steps if s is first)
+                self._fed[backward] = [first]
+                self.plan.backwards.append((backward, name))
+            elif steps:
+                self.plan.refuse(
+                    Code.PLAIN_BACKWARD, backward.file, backward.node, "no step() follows this backward()",
+                    "call backward() before the step() that uses its gradients",
+                )  # fmt: skip
+            else:
+                self._feed_from_afar(backward)
+        fed = {id(step.function) for steps in self._fed.values() for step in steps}
+        for step, _ in self.plan.steps:
+            if id(step.function) not in fed and not self._is_fed_from_afar(step):
+                self.plan.refuse(
+                    Code.PLAIN_BACKWARD, step.file, step.node, "cannot determine which backward() this step() uses",
+                    "call backward() and step() in the same function",
+                )  # fmt: skip
+
+    def _feed_from_afar(self, backward: Backward) -> None:
+        """Handle a backward pass in a function that steps nothing."""
+        function = backward.function
+        if function is None:
+            return
+        calls = self.callers.of(function)
+        stepping = {id(s.function) for s in self.operations.steps}
+        near = [call for file, call in calls if id(file.function(call)) in stepping]
+        own = {id(b.function) for b in self.operations.backwards}
+        if (
+            len(self.sites) == 1
+            and near
+            and all(id(file.function(call)) not in own for file, call in calls if call in near)
+        ):
+            name = self.names.visible(function, backward.node, backward.file, self.sites[0].optimizers)
+            if name is not None:
+                self._fed[backward] = [s for s in self.operations.steps if id(s.function) in stepping]
+                self.plan.backwards.append((backward, name))
+                return
+        if near:
+            self.plan.refuse(
+                Code.PLAIN_BACKWARD, backward.file, backward.node,
+                "cannot determine which step() uses the gradients of this backward()",
+                "call backward() and step() in the same function",
+            )  # fmt: skip
+
+    def _is_fed_from_afar(self, step: Step) -> bool:
+        return any(step in steps for steps in self._fed.values())
+
+    def _check_engines_overlap(self) -> None:
+        seen: dict[object, Site] = {}
+        for site in self.sites:
+            for value in site.of:
+                other = seen.setdefault(value, site)
+                if other is not site:
+                    self.plan.refuse(
+                        Code.PLAIN_ENGINE, site.file, site.target,
+                        "two optimizers hold parameters of one module, and an engine clears the gradients of its whole "
+                        "module",
+                        "use one optimizer with several parameter groups, or one module for each optimizer",
+                    )  # fmt: skip
+                    return
+
+    # -- the shape of a loop ---------------------------------------------------------------------------------------
+
+    def _is_plain(self, where: tuple[SourceFile, Function]) -> bool:
+        """Return whether each step of a function follows exactly one backward pass in the same block."""
+        file, function = where
+        steps = [s for s in self.operations.steps if s.file is file and s.function is function]
+        backwards = [b for b in self.operations.backwards if b.file is file and b.function is function]
+        events: list[Step | Backward] = sorted([*steps, *backwards], key=lambda e: e.position)
+        if len(events) % 2 or any(b.retains_graph is not None for b in backwards):
+            return False
+        for backward, step in zip(events[::2], events[1::2], strict=True):
+            if not isinstance(backward, Backward) or not isinstance(step, Step):
+                return False
+            if block_path(backward.node, file) != block_path(step.node, file):
+                return False
+        return bool(events)
+
+    # -- precision -------------------------------------------------------------------------------------------------
+
+    def _decide_precision(self) -> None:
+        operations: list[Step | Backward] = [*self.operations.steps, *self._fed]
+        scaled = [place for place in operations if place.scaler is not None]
+        for place in scaled[:1]:
+            self.plan.refuse(
+                Code.PLAIN_PRECISION, place.file, place.node, "a GradScaler scales the loss, as the engine would",
+                "use torch.autocast with bfloat16, which needs no scaler",
+            )  # fmt: skip
+
+    # -- clipping --------------------------------------------------------------------------------------------------
+
+    def _decide_clips(self) -> None:
+        for clip in self.operations.clips:
+            site = next((s for s in self.sites if clip.modules and clip.modules <= s.of), None)
+            steps = [s for s, _ in self.plan.steps if s.file is clip.file and s.function is clip.function]
+            after = [s for s in steps if s.position > clip.position]
+            if not after:
+                if self.is_managed:
+                    continue  # a helper that clips what it is given
+                self._refuse_clip(clip)
+                continue
+            step = min(after, key=lambda s: s.position)
+            norm = None
+            if site is not None and clip.norm is not None and _clips_all(clip, step, site):
+                norm = at_statement(clip.norm, clip.file, site.statement, site.file, self.flow, self.callers)
+            known = self._moved_clips.get(site) if site is not None else None
+            if norm is not None and site is not None and (known is None or known[1] == norm):
+                self._moved_clips[site] = clip, norm
+                self.plan.removed.append(clip)
+            elif not self.is_managed:
+                self._refuse_clip(clip)
+        steps_by_site = {
+            site: [s for s, _ in self.plan.steps if s.optimizers <= site.optimizers] for site in self.sites
+        }
+        for site, (clip, _) in list(self._moved_clips.items()):
+            clipped = [c for c in self.operations.clips if c in self.plan.removed and c.modules == site.of]
+            if len(clipped) < len(steps_by_site[site]):  # some steps do not clip
+                if not self.is_managed:
+                    self._refuse_clip(clip)
+                del self._moved_clips[site]
+                self.plan.removed = [r for r in self.plan.removed if r not in clipped]
+
+    def _refuse_clip(self, clip: Clip) -> None:
+        self.plan.refuse(
+            Code.PLAIN_CLIPPING, clip.file, clip.node,
+            "this clipping cannot become gradient_clipping, and left here it would act before gradients are "
+            "averaged over ranks",
+            "clip all parameters of one optimizer by their norm right before its step()",
+        )  # fmt: skip
+
+    # -- zero_grad -------------------------------------------------------------------------------------------------
+
+    def _decide_zero_grads(self) -> None:
+        relevant = [z for z in self.operations.zero_grads if self._concerns(z)]
+        for file, function in self._functions():
+            own = [z for z in relevant if z.file is file and z.function is function]
+            if not own and not self._cleared_elsewhere(relevant, function):
+                node = next(s for s in self.operations.steps if s.function is function).node
+                self.plan.refuse(
+                    Code.PLAIN_ZERO_GRAD, file, node, "nothing clears the gradients here: they add up over all steps",
+                    "call zero_grad() once for each step()",
+                )  # fmt: skip
+        for zero in relevant:
+            if self.is_managed:
+                if self._is_between(zero):
+                    self.plan.refuse(
+                        Code.PLAIN_ZERO_GRAD, zero.file, zero.node,
+                        "gradients are cleared between backward() and step()",
+                        "remove this zero_grad(): the model learns nothing",
+                    )  # fmt: skip
+                else:
+                    self.plan.removed.append(zero)
+            elif self._follows_step(zero):
+                self.plan.removed.append(zero)
+
+    def _concerns(self, zero: ZeroGrad) -> bool:
+        if any(zero.values & site.optimizers for site in self.sites):
+            return True
+        modules = of_kind(zero.values, Kind.MODULE, Kind.OBJECT)
+        return any(modules & site.of for site in self.sites)
+
+    def _cleared_elsewhere(self, relevant: Sequence[ZeroGrad], function: Function) -> bool:
+        """Return whether a function that calls this one, or that this one calls, clears gradients."""
+        for zero in relevant:
+            if zero.function is None:
+                continue
+            if any(file.function(call) is function for file, call in self.callers.of(zero.function)):
+                return True
+            if function is not None and any(
+                file.function(call) is zero.function for file, call in self.callers.of(function)
+            ):
+                return True
+        return False
+
+    def _is_between(self, zero: ZeroGrad) -> bool:
+        events = [
+            e for e in (*self.operations.steps, *self._fed) if e.file is zero.file and e.function is zero.function
+        ]
+        before = [e for e in events if e.position < zero.position]
+        after = [e for e in events if e.position > zero.position]
+        if not before or not after:
+            return False
+        last, following = max(before, key=lambda e: e.position), min(after, key=lambda e: e.position)
+        return isinstance(last, Backward) and isinstance(following, Step)
+
+    def _follows_step(self, zero: ZeroGrad) -> bool:
+        """Return whether the call clears what the step before it, in the same block, has used: the engine does that."""
+        if not of_kind(zero.values, Kind.OPTIMIZER):
+            return False
+        events = [
+            e for e in (*self.operations.steps, *self._fed)
+            if e.file is zero.file and e.function is zero.function and e.position < zero.position
+        ]  # fmt: skip
+        last = max(events, key=lambda e: e.position, default=None)
+        if not isinstance(last, Step) or block_path(last.node, last.file) != block_path(zero.node, zero.file):
+            return False
+        return last.optimizers == of_kind(zero.values, Kind.OPTIMIZER)
+
+    # -- forward passes --------------------------------------------------------------------------------------------
+
+    def _decide_forwards(self) -> None:
+        """Choose the forward passes that go through the engine: those of the one module, where gradients are made."""
+        if len(self.sites) != 1 or len(self.sites[0].modules) != 1 or not self.is_managed:
+            return
+        site = self.sites[0]
+        for file, function in self._functions():
+            name = next(n for s, n in self.plan.steps if s.file is file and s.function is function)
+            scope: cst.CSTNode = function if function is not None else file.module
+            if any(_is_autograd_call(n, file, self.flow) for n in file.nodes(cst.Call, below=scope)):
+                return
+            for call in file.nodes(cst.Call, below=scope):
+                if file.function(call) is not function or dotted(call.func) is None:
+                    continue
+                values = of_kind(self.flow.values(call.func, file), Kind.MODULE, Kind.OBJECT)
+                if not values or not values <= site.of or self._is_evaluation(call, file):
+                    continue
+                if (
+                    file is site.file
+                    and function is site.function
+                    and file.position(call) < file.position(site.statement)
+                ):
+                    continue
+                if not self._shares_loop(call, file, function):
+                    continue
+                self.plan.forwards.append((file, call.func, name))
+
+    def _shares_loop(self, call: cst.Call, file: SourceFile, function: Function) -> bool:
+        """Return whether a backward pass stands in the innermost loop around a call."""
+        loop = next((a for a in file.ancestors(call) if isinstance(a, (cst.For, cst.While, cst.FunctionDef))), None)
+        return any(
+            b.file is file
+            and b.function is function
+            and (loop is None or any(a is loop for a in file.ancestors(b.node)))
+            for b in self._fed
+        )
+
+    def _is_evaluation(self, call: cst.Call, file: SourceFile) -> bool:
+        for outer in file.ancestors(call):
+            if isinstance(outer, cst.FunctionDef):
+                return any(self._names_no_grad(d.decorator, file) for d in outer.decorators)
+            if isinstance(outer, cst.With) and any(self._names_no_grad(i.item, file) for i in outer.items):
+                return True
+        return False
+
+    def _names_no_grad(self, node: cst.BaseExpression, file: SourceFile) -> bool:
+        func = node.func if isinstance(node, cst.Call) else node
+        values = self.flow.values(func, file)
+        return any(v.kind is Kind.EXTERNAL and v.name in NO_GRAD - {"torch.set_grad_enabled"} for v in values)
+
+    # -- engines ---------------------------------------------------------------------------------------------------
+
+    def _make_engines(self) -> None:
+        for site in self.sites:
+            if self._is_remade(site):
+                self.plan.refuse(
+                    Code.PLAIN_ENGINE, site.file, site.target,
+                    "the optimizer is made anew during training, and an engine keeps its own",
+                    "make one optimizer, and change its param_groups",
+                )  # fmt: skip
+            stage, reason, refused = choose_stage(self, site)
+            if refused:
+                self.plan.refuse(
+                    Code.PLAIN_ENGINE, site.file, site.target,
+                    f"ZeRO stage {self.options.zero} would change the numbers: {reason}",
+                    "leave out --zero",
+                )  # fmt: skip
+            config = {"train_micro_batch_size_per_gpu": micro_batch(self, site)}
+            if not self.is_managed:
+                config["managed_gradient_accumulation"] = "False"
+            clip = self._moved_clips.get(site)
+            config["gradient_clipping"] = clip[1] if clip is not None else "0.0"
+            config["zero_optimization"] = f'{{"stage": {stage}}}'
+            if stage:
+                config["zero_allow_untested_optimizer"] = "True"
+            self.plan.engines.append(PlannedEngine(site, self.names.at_site[site], config))
+            message = f"deepspeed.initialize makes {self.names.at_site[site]}, ZeRO stage {stage}"
+            message += f": {reason}" if reason else ""
+            self.plan.notes.append(Note(Code.PLAIN_ENGINE, site.file, site.target, message))
+
+    def _is_remade(self, site: Site) -> bool:
+        """Return whether the optimizer is made in a loop that keeps its module."""
+        loops = [a for a in site.file.ancestors(site.statement) if isinstance(a, (cst.For, cst.While))]
+        own = [loop for loop in loops if site.file.function(loop) is site.function]
+        for loop in own:
+            below = {id(n) for n in walk(loop)}
+            if not all(v.key in below for v in site.of):
+                return True
+        return False
+
+
+def _clips_all(clip: Clip, step: Step, site: Site) -> bool:
+    """Return whether a call clips all that the engine of the next step holds, each time that it steps."""
+    is_whole = clip.modules == site.of and not site.is_partial and step.optimizers <= site.optimizers
+    return is_whole and block_path(clip.node, clip.file) == block_path(step.node, step.file)
+
+
+def _is_autograd_call(node: cst.Call, file: SourceFile, flow: Flow) -> bool:
+    return any(v.kind is Kind.EXTERNAL and v.name == "torch.autograd.grad" for v in flow.values(node.func, file))

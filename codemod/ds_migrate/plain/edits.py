@@ -1,0 +1,241 @@
+"""The edits of a program that is converted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import libcst as cst
+
+from ds_migrate.findings import Severity
+from ds_migrate.plain.decisions import Decider
+from ds_migrate.plain.facts import Backward, Step
+from ds_migrate.plain.launch import RuntimeNames, add_arguments, guard_output, start_ranks
+from ds_migrate.plain.loaders import can_be_sharded, training_loaders
+from ds_migrate.plain.plan import Note, PlannedEngine
+from ds_migrate.plain.torch_names import WRAPPERS
+from ds_migrate.plain.values import Kind, of_kind
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import argument, code, dotted, parameters
+from ds_migrate.syntax.source import SourceFile
+
+Report = Callable[[Severity, Note], None]
+
+
+class Editor:
+    """Claims the edits of one program, once everything about it is decided."""
+
+    def __init__(self, decider: Decider, files: list[SourceFile], report: Report) -> None:
+        self.decider = decider
+        self.files = files
+        self.plan = decider.plan
+        self.flow = decider.flow
+        self._report = report
+        self._runtime = RuntimeNames()
+
+    def apply(self) -> None:
+        for engine in self.plan.engines:
+            self._make_engine(engine)
+        for step, name in self.plan.steps:
+            self._step(step, name)
+        for backward, name in self.plan.backwards:
+            self._backward(backward, name)
+        for place in self.plan.removed:
+            code_ = Code.PLAIN_CLIPPING if hasattr(place, "norm") else Code.PLAIN_ZERO_GRAD
+            self._converted(code_, place.file, place.node, "removed: engine.step() does it")
+            remove_call(place.file, place.node)
+        for file, func, name in self.plan.forwards:
+            file.replace(func, name)
+            self._converted(Code.PLAIN_FORWARD, file, func, f"the forward pass goes through {name}")
+        self._pass_engines()
+        self._unwrap()
+        self._shard()
+        start_ranks(self.decider, self.files, self._runtime, self._converted)
+        add_arguments(self.decider, self.files, self._converted)
+        guard_output(self.decider, self.files, self._runtime, self._converted)
+        self._runtime.write_imports()
+        for note in self.plan.notes:
+            self._report(Severity.REVIEW if note.help is not None else Severity.CONVERTED, note)
+
+    def _converted(self, code_: Code, file: SourceFile, node: cst.CSTNode, message: str) -> None:
+        self._report(Severity.CONVERTED, Note(code_, file, node, message))
+
+    # -- the engine ------------------------------------------------------------------------------------------------
+
+    def _make_engine(self, engine: PlannedEngine) -> None:
+        site, file = engine.site, engine.site.file
+        deepspeed = file.imports.module("deepspeed")
+        module = site.modules[0]
+        if len(site.modules) > 1:
+            nn = file.imports.name("torch.nn", "ModuleList")
+            module = f"{nn}([{', '.join(site.modules)}])"
+        pairs = [f'        "{key}": {value},' for key, value in engine.config.items()]
+        text = "\n".join([
+            f"{engine.name}, *_ = {deepspeed}.initialize(",
+            f"    model={module},",
+            f"    optimizer={dotted(site.target)},",
+            "    config={",
+            *pairs,
+            "    },",
+            ")",
+        ])  # fmt: skip
+        file.after(site.statement, text)
+        if site.function is not None and isinstance(site.target, cst.Name):
+            self._declare_global(engine)
+
+    def _declare_global(self, engine: PlannedEngine) -> None:
+        """Make the engine global where the optimizer is, in a function that says so."""
+        site = engine.site
+        for node in site.file.nodes(cst.Global, below=site.function):
+            if any(item.name.value == site.target.value for item in node.names):
+                line = site.file.statement(node)
+                site.file.after(line, f"global {engine.name}")
+
+    # -- the loop --------------------------------------------------------------------------------------------------
+
+    def _step(self, step: Step, name: str) -> None:
+        step.file.replace(step.call, f"{name}.step()")
+        self._converted(Code.PLAIN_STEP, step.file, step.node, f"{code(step.call)} becomes {name}.step()")
+
+    def _backward(self, backward: Backward, name: str) -> None:
+        options = []
+        if not self.decider.is_managed:
+            options.append("scale_wrt_gas=False")
+        if backward.retains_graph is not None:
+            options.insert(0, f"retain_graph={code(backward.retains_graph)}")
+        func = cst.parse_expression(f"{name}.backward")
+        extra = [
+            cst.Arg(
+                cst.parse_expression(o.partition("=")[2]),
+                keyword=cst.Name(o.partition("=")[0]),
+                equal=cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace("")),
+            )
+            for o in options
+        ]
+
+        def change(updated: cst.CSTNode) -> cst.CSTNode:
+            assert isinstance(updated, cst.Call) and isinstance(updated.func, cst.Attribute)
+            loss = updated.func.value
+            if backward.scaler is not None:
+                assert isinstance(loss, cst.Call)
+                loss = loss.args[0].value
+            if "\n" not in code(loss):
+                loss = loss.with_changes(lpar=loss.lpar[1:], rpar=loss.rpar[1:])
+            return cst.Call(func, [cst.Arg(loss), *extra])
+
+        backward.file.change(backward.call, change)
+        self._converted(
+            Code.PLAIN_BACKWARD, backward.file, backward.node, f"backward() becomes {name}.backward(loss)"
+        )  # fmt: skip
+
+    # -- functions that take an engine -----------------------------------------------------------------------------
+
+    def _pass_engines(self) -> None:
+        names = self.decider.names
+        for file, arg, name in names.arguments.values():
+            if arg.keyword is not None:
+                new = next((p.name for p in names.passed.values() if p.parameter == arg.keyword.value), None)
+                if new is not None:
+                    file.replace(arg.keyword, new)
+            file.replace(arg.value, name)
+        for passed in names.passed.values():
+            for param in parameters(passed.function):
+                if param.name.value == passed.parameter:
+                    passed.file.change(param, _renamed(passed.name))
+            self._converted(
+                Code.PLAIN_ENGINE, passed.file, passed.function,
+                f"{passed.function.name.value}() takes the engine in the place of {passed.parameter}",
+            )  # fmt: skip
+            self._rename_uses(passed.file, passed.function, passed.parameter, passed.name)
+        for kept in names.kept.values():
+            engine = names.at(kept.value, kept.file)
+            kept.file.after(kept.statement, f"{kept.attribute} = {engine}")
+
+    def _rename_uses(self, file: SourceFile, function: cst.FunctionDef, parameter: str, name: str) -> None:
+        handled = {id(s.owner) for s, _ in self.plan.steps} | {
+            id(arg.value) for _, arg, _ in self.decider.names.arguments.values()
+        }
+        handled |= {id(p.owner) for p in self.plan.removed if hasattr(p, "owner")}
+        for node in file.nodes(cst.Name, below=function.body):
+            if node.value != parameter or id(node) in handled:
+                continue
+            if self.flow.scopes(file).owner(parameter, node) is not function:
+                continue
+            parent = file.parent(node)
+            if isinstance(parent, cst.Attribute) and parent.attr is node:
+                continue
+            if isinstance(parent, cst.Arg) and parent.keyword is node:
+                continue
+            is_test = isinstance(parent, (cst.Comparison, cst.If, cst.UnaryOperation, cst.BooleanOperation, cst.IfExp))
+            file.replace(node, name if is_test else f"{name}.optimizer")
+
+    # -- wrappers and data -----------------------------------------------------------------------------------------
+
+    def _unwrap(self) -> None:
+        modules = {value for site in self.decider.sites for value in site.of}
+        for file in self.flow.files.values():
+            for call in file.nodes(cst.Call):
+                is_wrapper = any(
+                    v.kind is Kind.EXTERNAL and v.name in WRAPPERS for v in self.flow.values(call.func, file)
+                )
+                module = argument(call, 0, "module")
+                if not is_wrapper or module is None:
+                    continue
+                self._converted(
+                    Code.PLAIN_DISTRIBUTED, file, call, f"{code(call.func)} is removed: the engine averages gradients"
+                )
+                parent = file.parent(call)
+                if isinstance(parent, cst.Assign) and [dotted(t.target) for t in parent.targets] == [
+                    dotted(module.value)
+                ]:
+                    remove_statement(file, parent)
+                else:
+                    file.change(call, lambda updated: updated.args[0].value)  # type: ignore[attr-defined]
+            for node in file.nodes(cst.Attribute):
+                if node.attr.value == "module" and not isinstance(file.parent(node), cst.Arg):
+                    values = of_kind(self.flow.values(node.value, file), Kind.MODULE, Kind.OBJECT)
+                    if values and values <= modules and self._is_wrapped(node.value, file):
+                        file.change(node, lambda updated: updated.value)  # type: ignore[attr-defined]
+
+    def _is_wrapped(self, node: cst.BaseExpression, file: SourceFile) -> bool:
+        """Return whether the program wraps these modules somewhere."""
+        values = of_kind(self.flow.values(node, file), Kind.MODULE, Kind.OBJECT)
+        for other in self.flow.files.values():
+            for call in other.nodes(cst.Call):
+                names = {v.name for v in self.flow.values(call.func, other) if v.kind is Kind.EXTERNAL}
+                if names & WRAPPERS and self.flow.values(call, other) & values:
+                    return True
+        return False
+
+    def _shard(self) -> None:
+        """Let each rank train on a share of the data."""
+        for file, maker in training_loaders([s for s, _ in self.plan.steps], self.decider):
+            if not can_be_sharded(maker, file, self.flow):
+                continue
+            name = self._runtime.name(file, "shard")
+            func = cst.parse_expression(name)
+            file.change(maker, lambda updated, func=func: cst.Call(func, [cst.Arg(updated)]))  # type: ignore[misc]
+            self._converted(Code.PLAIN_SAMPLER, file, maker, "each rank trains on a share of the loader's data")
+
+
+def _renamed(name: str) -> Callable[[cst.CSTNode], cst.CSTNode]:
+    return lambda updated: updated.with_changes(name=cst.Name(name))
+
+
+def remove_call(file: SourceFile, call: cst.CSTNode) -> None:
+    """Remove the statement that a call is."""
+    statement = file.parent(call)
+    assert isinstance(statement, cst.Expr)
+    remove_statement(file, statement)
+
+
+def remove_statement(file: SourceFile, small: cst.BaseSmallStatement) -> None:
+    """Remove a small statement, with its line where it is alone there."""
+    line = file.parent(small)
+    if isinstance(line, cst.SimpleStatementSuite):
+        if len(line.body) == 1:
+            file.change(small, lambda _: cst.Pass())
+        else:
+            file.remove(small)
+        return
+    assert isinstance(line, cst.SimpleStatementLine)
+    file.remove(line if len(line.body) == 1 else small)

@@ -1,0 +1,209 @@
+"""How a converted script starts: its ranks, its arguments, its devices, and what only one rank does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import libcst as cst
+
+from ds_migrate.plain.decisions import Decider
+from ds_migrate.plain.plan import Note
+from ds_migrate.plain.values import Kind
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import docstring, dotted, walk
+from ds_migrate.syntax.source import SourceFile
+
+RUNTIME = "trial_runtime.plain"
+_INIT = ("torch.distributed.init_process_group", "torch.distributed.distributed_c10d.init_process_group")
+_PARSERS = ("argparse.ArgumentParser", "configargparse.ArgumentParser", "configargparse.ArgParser")
+Converted = Callable[[Code, SourceFile, cst.CSTNode, str], None]
+
+
+class RuntimeNames:
+    """What converted files take from the runtime, each in one import."""
+
+    def __init__(self) -> None:
+        self._names: dict[SourceFile, dict[str, str]] = {}
+
+    def name(self, file: SourceFile, name: str) -> str:
+        """Return what a file calls a helper of the runtime."""
+        known = self._names.setdefault(file, {})
+        if name not in known:
+            known[name] = file.names.fresh(name, f"{name}_")
+        return known[name]
+
+    def write_imports(self) -> None:
+        """Write one import in each file that uses a helper."""
+        for file, names in self._names.items():
+            listed = [name if name == bound else f"{name} as {bound}" for name, bound in sorted(names.items())]
+            file.imports.insert(f"from {RUNTIME} import {', '.join(listed)}", RUNTIME, True)
+
+
+def start_ranks(decider: Decider, files: list[SourceFile], runtime: RuntimeNames, converted: Converted) -> list[Note]:
+    """Start the ranks where the program starts them itself, else where it begins. Return what could not be done."""
+    groups = [(f, call) for f in files for call in f.nodes(cst.Call) if _is(call, f, decider, _INIT)]
+    for file, call in groups:
+        file.replace(call, f"{runtime.name(file, 'init_distributed')}()")
+        converted(Code.PLAIN_DISTRIBUTED, file, call, "init_distributed() starts the ranks, under any launcher or none")
+    if groups and not any(isinstance(a, cst.If) for f, call in groups for a in f.ancestors(call)):
+        return []
+    done: set[int] = set()
+    for site in decider.sites:
+        for file, statement in _beginnings(decider, site.file, site.function):
+            if id(statement) in done or file not in files:
+                continue
+            done.add(id(statement))
+            file.before(statement, f"{runtime.name(file, 'init_distributed')}()")
+            converted(Code.PLAIN_DISTRIBUTED, file, statement, "init_distributed() starts the ranks")
+    return []
+
+
+def _is(call: cst.Call, file: SourceFile, decider: Decider, names: tuple[str, ...]) -> bool:
+    return any(v.kind is Kind.EXTERNAL and v.name in names for v in decider.flow.values(call.func, file))
+
+
+def _beginnings(
+    decider: Decider, file: SourceFile, function: cst.FunctionDef | None
+) -> list[tuple[SourceFile, cst.BaseStatement]]:
+    """Return the first statements of the modules from which a function is reached, where they begin to work."""
+    seen: list[tuple[SourceFile, cst.FunctionDef | None, cst.CSTNode | None]] = [(file, function, None)]
+    found: list[tuple[SourceFile, cst.BaseStatement]] = []
+    for known_file, known, call in seen:
+        if known is None:
+            first = _first_of_module(known_file, call)
+            if first is not None:
+                found.append((known_file, first))
+            continue
+        callers = decider.callers.of(known)
+        for caller, at in callers:
+            entry = (caller, caller.function(at), at)
+            if entry[1] is None or not any(f is caller and fn is entry[1] for f, fn, _ in seen):
+                seen.append(entry)
+        if not callers:
+            body = [s for s in known.body.body if s is not docstring(known)]
+            if body and isinstance(body[0], cst.BaseStatement):
+                found.append((known_file, body[0]))
+    return found
+
+
+def _first_of_module(file: SourceFile, call: cst.CSTNode | None) -> cst.BaseStatement | None:
+    """Return the first statement that works: in the block of ``__main__`` where the call is in it, "
+    "else of the module."""
+    for outer in file.ancestors(call) if call is not None else ():
+        if (
+            isinstance(outer, cst.If)
+            and file.parent(outer) is file.module
+            and "__name__" in {n.value for n in walk(outer.test) if isinstance(n, cst.Name)}
+        ):
+            first = outer.body.body[0]
+            return first if isinstance(first, cst.BaseStatement) else outer
+    for statement in file.module.body:
+        if isinstance(statement, (cst.FunctionDef, cst.ClassDef)) or _is_preparation(statement):
+            continue
+        if isinstance(statement, cst.If) and "TYPE_CHECKING" in {
+            n.value for n in walk(statement.test) if isinstance(n, cst.Name)
+        }:
+            continue
+        if isinstance(statement, cst.Try) and all(_is_preparation(s) for s in statement.body.body):
+            continue
+        return statement if isinstance(statement, cst.BaseStatement) else None
+    return None
+
+
+def _is_preparation(statement: cst.CSTNode) -> bool:
+    """Return whether a statement imports, is a docstring, or sets a constant or a variable of the environment."""
+    if not isinstance(statement, cst.SimpleStatementLine):
+        return False
+    for small in statement.body:
+        if isinstance(small, (cst.Import, cst.ImportFrom)):
+            continue
+        if isinstance(small, cst.Expr) and isinstance(small.value, (cst.SimpleString, cst.ConcatenatedString)):
+            continue
+        if isinstance(small, cst.Assign) and not any(isinstance(n, cst.Call) for n in walk(small)):
+            continue
+        return False
+    return True
+
+
+def add_arguments(decider: Decider, files: list[SourceFile], converted: Converted) -> None:
+    """Let parsers take ``--local_rank``, which the deepspeed launcher gives."""
+    for file in files:
+        for call in file.nodes(cst.Call):
+            if not _is(call, file, decider, _PARSERS):
+                continue
+            assign = file.parent(call)
+            target = dotted(assign.targets[0].target) if isinstance(assign, cst.Assign) else None
+            if target is None or b"local_rank" in file.data or b"local-rank" in file.data:
+                continue
+            text = (
+                f'{target}.add_argument("--local_rank", type=int, default=-1, help="given by the deepspeed launcher")'
+            )
+            file.after(file.statement(call), text)
+            converted(
+                Code.PLAIN_ARGUMENTS, file, call, "the parser takes --local_rank, which the deepspeed launcher gives"
+            )
+
+
+# -- what one rank does -----------------------------------------------------------------------------------------------
+
+_HARMLESS = frozenset(
+    {"format", "item", "join", "len", "round", "str", "int", "float", "time", "get_last_lr", "get_lr", "strftime",
+     "range", "sum", "max", "min", "numpy", "cpu", "tolist", "mean", "keys", "items", "values", "upper", "ljust",
+     "rjust", "perf_counter"}
+)  # fmt: skip
+
+
+def guard_output(decider: Decider, files: list[SourceFile], runtime: RuntimeNames, converted: Converted) -> list[Note]:
+    """Let rank 0 alone print and save. Return what a person should look at."""
+    notes: list[Note] = []
+    for file in files:
+        for call in file.nodes(cst.Call):
+            is_save = _is(call, file, decider, ("torch.save",))
+            is_print = isinstance(call.func, cst.Name) and call.func.value == "print"
+            small = file.parent(call)
+            if not (is_save or is_print) or not isinstance(small, cst.Expr) or _is_guarded(call, file):
+                continue
+            line = file.parent(small)
+            if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
+                continue
+            if is_print and not _is_harmless(call):
+                continue
+            file.change(line, _Guard(runtime.name(file, "is_main_rank")))
+            converted(Code.PLAIN_RANK_ZERO, file, call, f"only rank 0 {'saves' if is_save else 'prints'}")
+    return notes
+
+
+class _Guard:
+    """Puts a line under a condition, and leaves the comments above it where they are."""
+
+    def __init__(self, condition: str) -> None:
+        self._test = cst.parse_expression(f"{condition}()")
+
+    def __call__(self, updated: cst.CSTNode) -> cst.CSTNode:
+        assert isinstance(updated, cst.SimpleStatementLine)
+        body = cst.IndentedBlock([updated.with_changes(leading_lines=[])])
+        return cst.If(self._test, body, leading_lines=updated.leading_lines)
+
+
+def _is_harmless(call: cst.Call) -> bool:
+    """Return whether nothing is missed when the call's arguments are not evaluated."""
+    for node in walk(call):
+        if node is call:
+            continue
+        if isinstance(node, cst.Call):
+            name = node.func.attr.value if isinstance(node.func, cst.Attribute) else dotted(node.func)
+            if name not in _HARMLESS:
+                return False
+        if isinstance(node, (cst.NamedExpr, cst.Await, cst.Yield)):
+            return False
+    return True
+
+
+def _is_guarded(call: cst.Call, file: SourceFile) -> bool:
+    """Return whether a condition around the call asks for a rank already."""
+    for outer in file.ancestors(call):
+        if isinstance(outer, cst.If):
+            words = {n.value.lower() for n in walk(outer.test) if isinstance(n, cst.Name)}
+            if any("rank" in word or "master" in word or "main_process" in word or word == "gpu" for word in words):
+                return True
+    return False

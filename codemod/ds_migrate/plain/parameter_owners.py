@@ -1,0 +1,181 @@
+"""The modules whose parameters an optimizer is given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from ds_migrate.plain.flow import Flow
+from ds_migrate.plain.values import Kind, Values, of_kind
+from ds_migrate.syntax.nodes import argument, dotted, targets
+from ds_migrate.syntax.one_line import expression_text
+from ds_migrate.syntax.source import SourceFile
+
+_MODULES = (Kind.MODULE, Kind.OBJECT, Kind.INSTANCE)
+_CONTAINERS = frozenset({"list", "tuple", "filter", "chain", "iter", "set", "from_iterable", "sorted", "reversed"})
+_DEPTH = 8
+
+
+class UnknownOwnerError(Exception):
+    """A part of an optimizer's parameters belongs to no module that can be named."""
+
+
+@dataclass
+class Owners:
+    """Modules by the text of their expressions. ``is_partial``: the optimizer may hold a part of their parameters."""
+
+    values: dict[str, Values] = field(default_factory=dict)
+    is_partial: bool = False
+
+    @property
+    def all_values(self) -> Values:
+        return frozenset(value for values in self.values.values() for value in values)
+
+
+def owners_of(maker: cst.Call, file: SourceFile, flow: Flow) -> Owners:
+    """Return the modules whose parameters the call that makes an optimizer is given.
+
+    Raises:
+        UnknownOwnerError: some of the parameters belong to none, or cannot be followed.
+    """
+    given = argument(maker, 0, "params") or argument(maker, None, "model") or argument(maker, None, "model_or_params")
+    if given is None or given.star:
+        raise UnknownOwnerError("it is given no parameters that can be followed")
+    owners = Owners()
+    modules = [arg.value for arg in maker.args if of_kind(flow.values(arg.value, file), Kind.MODULE)]
+    if modules:  # as in create_optimizer(args, model)
+        given_nodes: list[cst.BaseExpression] = modules
+        owners.is_partial = True
+    else:
+        given_nodes = [given.value]
+    for node in given_nodes:
+        _collect(node, file, flow, owners, _DEPTH)
+    if not owners.values:
+        raise UnknownOwnerError("it is given parameters of no module that can be followed")
+    return owners
+
+
+def _collect(node: cst.CSTNode, file: SourceFile, flow: Flow, owners: Owners, depth: int) -> None:
+    if depth == 0:
+        raise UnknownOwnerError(f"{_shown(node)} cannot be followed to a module")
+    deeper = depth - 1
+    if isinstance(node, cst.Call):
+        _of_call(node, file, flow, owners, deeper)
+    elif isinstance(node, (cst.ListComp, cst.GeneratorExp, cst.SetComp)):
+        owners.is_partial = True
+        source = node.for_in
+        _collect(source.iter, file, flow, owners, deeper)
+        while source.inner_for_in is not None:
+            source = source.inner_for_in
+    elif isinstance(node, (cst.List, cst.Tuple)):
+        for element in node.elements:
+            _collect(element.value, file, flow, owners, deeper)
+    elif isinstance(node, cst.Dict):
+        params = [e.value for e in node.elements if isinstance(e, cst.DictElement) and _text_of(e.key) == "params"]
+        if not params:
+            raise UnknownOwnerError("a parameter group has no params")
+        _collect(params[0], file, flow, owners, deeper)
+    elif isinstance(node, cst.BinaryOperation):
+        _collect(node.left, file, flow, owners, deeper)
+        _collect(node.right, file, flow, owners, deeper)
+    elif isinstance(node, cst.IfExp):
+        _collect(node.body, file, flow, owners, deeper)
+        _collect(node.orelse, file, flow, owners, deeper)
+    elif isinstance(node, (cst.Name, cst.Attribute)):
+        _of_name(node, file, flow, owners, deeper)
+    else:
+        raise UnknownOwnerError(f"{_shown(node)} cannot be followed to a module")
+
+
+def _of_call(node: cst.Call, file: SourceFile, flow: Flow, owners: Owners, depth: int) -> None:
+    name = node.func.attr.value if isinstance(node.func, cst.Attribute) else dotted(node.func) or ""
+    if isinstance(node.func, cst.Attribute) and name in ("parameters", "named_parameters", "children", "modules"):
+        owners.is_partial |= name != "parameters"
+        _add(node.func.value, file, flow, owners)
+    elif name in _CONTAINERS:
+        owners.is_partial |= name == "filter"
+        for arg in node.args[1:] if name == "filter" else node.args:
+            _collect(arg.value, file, flow, owners, depth)
+    elif isinstance(node.func, cst.Attribute) and name in ("values", "items", "keys"):
+        _collect(node.func.value, file, flow, owners, depth)
+    elif isinstance(node.func, cst.Attribute) and of_kind(flow.values(node.func.value, file), Kind.MODULE):
+        owners.is_partial = True  # a method of the module that selects its parameters
+        _add(node.func.value, file, flow, owners)
+    else:
+        modules = [arg.value for arg in node.args if of_kind(flow.values(arg.value, file), Kind.MODULE)]
+        if not modules:
+            modules = [
+                arg.value.func.value
+                for arg in node.args
+                if isinstance(arg.value, cst.Call)
+                and isinstance(arg.value.func, cst.Attribute)
+                and arg.value.func.attr.value in ("parameters", "named_parameters")
+            ]
+        if not modules:
+            raise UnknownOwnerError(f"{_shown(node)} cannot be followed to a module")
+        owners.is_partial = True
+        for module in modules:
+            _add(module, file, flow, owners)
+
+
+def _of_name(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow, owners: Owners, depth: int) -> None:
+    values = flow.values(node, file)
+    if of_kind(values, Kind.MODULE):
+        _add(node, file, flow, owners)
+        return
+    sources = list(_sources(node, file, flow))
+    if not sources:
+        raise UnknownOwnerError(f"{_shown(node)} cannot be followed to a module")
+    for source, is_part in sources:
+        owners.is_partial |= is_part
+        _collect(source, file, flow, owners, depth)
+
+
+def _sources(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow) -> Iterator[tuple[cst.CSTNode, bool]]:
+    """Yield what a list of parameters is made of, in the function that holds it."""
+    name = dotted(node)
+    scope: cst.CSTNode = file.module
+    if isinstance(node, cst.Name):
+        scope = flow.scopes(file).owner(node.value, node)
+        if isinstance(scope, cst.FunctionDef) and any(p.name.value == node.value for p in scope.params.params):
+            raise UnknownOwnerError(f"{name} is an argument of {scope.name.value}()")
+    for assign in file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign, below=scope):
+        if any(dotted(target) == name for target in targets(assign)):
+            assert assign.value is not None
+            if not (isinstance(assign.value, cst.List) and not assign.value.elements):
+                yield assign.value, False
+    for loop in file.nodes(cst.For, below=scope):
+        if name in {dotted(e.value) for e in getattr(loop.target, "elements", ())} | {dotted(loop.target)}:
+            yield loop.iter, True
+    for call in file.nodes(cst.Call, below=scope):
+        func = call.func
+        is_added = isinstance(func, cst.Attribute) and func.attr.value in ("append", "extend")
+        if is_added and dotted(getattr(func, "value", None)) == name and call.args:
+            yield call.args[0].value, True
+
+
+def _add(module: cst.BaseExpression, file: SourceFile, flow: Flow, owners: Owners) -> None:
+    """Add a module; of a part, the whole that it belongs to."""
+    values = flow.values(module, file)
+    while of_kind(values, Kind.PART) and isinstance(module, (cst.Attribute, cst.Subscript)):
+        owners.is_partial = True
+        module = module.value
+        values = flow.values(module, file)
+    held = of_kind(values, Kind.MODULE, Kind.OBJECT)
+    if isinstance(module, cst.Attribute) and module.attr.value == "module" and held:  # of a wrapper
+        module = module.value if flow.values(module.value, file) >= held else module
+    known = of_kind(values, *_MODULES)
+    if not known or dotted(module) is None:
+        raise UnknownOwnerError(f"{_shown(module)} cannot be followed to a module")
+    owners.values[expression_text(module)] = known
+
+
+def _text_of(node: cst.CSTNode) -> str:
+    return str(node.evaluated_value) if isinstance(node, cst.SimpleString) else ""
+
+
+def _shown(node: cst.CSTNode) -> str:
+    text = expression_text(node) if isinstance(node, cst.BaseExpression) else type(node).__name__
+    return text if len(text) < 60 else f"{text[:57]}..."

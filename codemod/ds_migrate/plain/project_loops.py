@@ -1,0 +1,49 @@
+"""The plain training loops of a run, found and converted project by project."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ds_migrate.files.discovery import Source, project_files
+from ds_migrate.files.reading import FileReader
+from ds_migrate.findings import FileResult
+from ds_migrate.options import Options
+from ds_migrate.plain.program import find_programs
+from ds_migrate.project.control_comments import CommentReader
+
+
+def convert_loops(
+    sources: Sequence[Source],
+    files: FileReader,
+    comments: CommentReader,
+    options: Options,
+    progress: Callable[[int, int], None],
+) -> tuple[list[FileResult], set[tuple[Path, int]]]:
+    """Return the results of every file with a plain loop, and the comments that skip one (path and line)."""
+    members: dict[str, list[Source]] = {}
+    for source in sources:
+        members.setdefault(source.root_name, []).append(source)
+    results: list[FileResult] = []
+    skips: set[tuple[Path, int]] = set()
+    for root, named in members.items():
+        names = project_files(Path(root), next((s.listed for s in named if s.listed is not None), None))
+        given = {source.real_name for source in named}
+        programs = find_programs(Path(root), sorted({*names, *given}), files.read)
+        wanted = [p for p in programs if any(str(path) in given for path in p.files)]
+        for done, program in enumerate(wanted, 1):
+            from ds_migrate.plain.conversion import LoopUnit, convert_program
+
+            paths = [*program.files, *program.context]
+            unit = LoopUnit(
+                program,
+                {path: data for path in paths if (data := files.read(path)) is not None},
+                frozenset(path for path in program.files if files.is_writable(path)),
+                {path: comments(path) for path in program.files},
+                options,
+            )
+            found, used = convert_program(unit)
+            results += [r for r in found if files.is_writable(r.path) or r.findings]
+            skips |= used
+            progress(done, len(wanted))
+    return results, skips

@@ -1,0 +1,142 @@
+"""What keeps a program from being converted, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import libcst as cst
+
+from ds_migrate.plain.facts import Operations, Refusal
+from ds_migrate.plain.flow import Flow
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import dotted
+from ds_migrate.syntax.source import SourceFile
+
+# What trains for the program: a prefix of names -> what it is called, and its own way to DeepSpeed.
+_FRAMEWORKS = {
+    "accelerate.": ("Accelerate", "choose DeepSpeed in `accelerate config`"),
+    "pytorch_lightning": ("Lightning", 'give its Trainer strategy="deepspeed"'),
+    "lightning.": ("Lightning", 'give its Trainer strategy="deepspeed"'),
+    "transformers.Trainer": ("the Trainer of transformers", "give its TrainingArguments deepspeed=<config>"),
+    "ignite.": ("Ignite", "call engine.backward() and engine.step() in its process function"),
+    "composer.": ("Composer", "use its FSDP: it has no DeepSpeed any more"),
+    "catalyst.": ("Catalyst", "write the loop out"),
+    "fastai": ("fastai", "write the loop out"),
+}
+_PARALLEL = {
+    "fairscale.": "fairscale",
+    "torch.distributed.fsdp": "FullyShardedDataParallel",
+    "torch.distributed.rpc": "RPC",
+    "torch.distributed.pipelin": "pipelining",
+    "torch.distributed.optim": "torch.distributed.optim",
+    "apex.parallel": "apex.parallel",
+    "apex.amp": "apex.amp",
+    "apex.fp16_utils": "apex.fp16_utils",
+    "horovod": "Horovod",
+    "torch_xla": "PyTorch/XLA",
+    "colossalai": "Colossal-AI",
+    "opacus": "Opacus",
+}
+
+
+def find_refusals(files: Sequence[SourceFile], operations: Operations, flow: Flow) -> Iterator[Refusal]:
+    """Yield why the files with these operations stay as they are."""
+    for file in files:
+        yield from _foreign_engines(file)
+        yield from _sparse(file)
+    for step in operations.steps:
+        for value in step.optimizers:
+            if value.name.rpartition(".")[2] == "LBFGS":
+                yield Refusal(
+                    Code.PLAIN_CLOSURE, step.file, step.node, "LBFGS evaluates the loss several times in each step",
+                    "use an optimizer that steps once for each backward pass",
+                )  # fmt: skip
+            maker_file, maker = flow.file(value), flow.node(value)
+            owner = next((a for a in maker_file.ancestors(maker) if isinstance(a, cst.ClassDef)), None)
+            if owner is not None and flow.is_module_class(owner, maker_file):
+                yield Refusal(
+                    Code.PLAIN_IN_MODULE, maker_file, maker,
+                    f"the optimizer is made inside the module {owner.name.value}, which the engine would wrap with it",
+                    "make the optimizer outside of the module, in the function that trains",
+                )  # fmt: skip
+    for step in operations.steps:
+        scope: cst.CSTNode = step.function if step.function is not None else step.file.module
+        yield from _changed_gradients(step.file, scope, flow)
+
+
+def _foreign_engines(file: SourceFile) -> Iterator[Refusal]:
+    for node in file.names.import_nodes:
+        names = _imported(node)
+        for name in names:
+            for prefix, (framework, way_out) in _FRAMEWORKS.items():
+                if f"{name}.".startswith(prefix) or name.startswith(prefix):
+                    yield Refusal(
+                        Code.PLAIN_FRAMEWORK, file, node,
+                        f"the loop is run by {framework}, which has its own way to DeepSpeed",
+                        way_out,
+                    )  # fmt: skip
+                    return
+            for prefix, what in _PARALLEL.items():
+                if name.startswith(prefix):
+                    yield Refusal(
+                        Code.PLAIN_FRAMEWORK, file, node,
+                        f"{what} owns parameters, gradients or their precision, as an engine does",
+                        f"train without {what} first",
+                    )  # fmt: skip
+                    return
+            if name == "deepspeed" or name.startswith("deepspeed."):
+                yield Refusal(
+                    Code.PLAIN_ON_DEEPSPEED, file, node, "the file uses DeepSpeed already, beside a plain loop",
+                    "convert the rest by hand, or move the plain loop to another file",
+                )  # fmt: skip
+                return
+
+
+def _imported(node: cst.Import | cst.ImportFrom) -> list[str]:
+    if isinstance(node, cst.Import):
+        return [dotted(alias.name) or "" for alias in node.names]
+    module = dotted(node.module) or ""
+    if node.relative or isinstance(node.names, cst.ImportStar):
+        return [] if node.relative else [module]
+    return [f"{module}.{dotted(alias.name)}" for alias in node.names]
+
+
+def _sparse(file: SourceFile) -> Iterator[Refusal]:
+    for arg in file.nodes(cst.Arg):
+        if arg.keyword is not None and arg.keyword.value == "sparse" and dotted(arg.value) == "True":
+            call = file.parent(arg)
+            name = dotted(call.func) if isinstance(call, cst.Call) else None
+            if name is not None and name.rpartition(".")[2].startswith("Embedding"):
+                yield Refusal(
+                    Code.PLAIN_GRADIENTS, file, arg, "sparse gradients have no counterpart in DeepSpeed 0.19",
+                    "use dense gradients: sparse=False, and an optimizer for them",
+                )  # fmt: skip
+
+
+def _changed_gradients(file: SourceFile, scope: cst.CSTNode, flow: Flow) -> Iterator[Refusal]:
+    """Yield writes to gradients, which are averaged over ranks before them or after, never as the program meant it."""
+    del flow
+    for node in file.nodes(cst.Attribute, below=scope):
+        if node.attr.value != "grad":
+            continue
+        parent = file.parent(node)
+        chain: cst.CSTNode = node
+        while isinstance(parent, (cst.Attribute, cst.Subscript)) and parent.value is chain:
+            chain, parent = parent, file.parent(parent)
+        is_written = isinstance(parent, cst.AugAssign) and parent.target is chain
+        is_assigned = isinstance(parent, cst.AssignTarget) and not _is_none(file.parent(parent))
+        is_changed = (
+            isinstance(parent, cst.Call) and parent.func is chain and isinstance(chain, cst.Attribute)
+            and chain.attr.value.endswith("_")
+            and not chain.attr.value.endswith(("__", "zero_", "detach_", "requires_grad_"))
+        )  # fmt: skip
+        if is_written or is_assigned or is_changed:
+            yield Refusal(
+                Code.PLAIN_GRADIENTS, file, node, "gradients are changed between backward() and step()",
+                "express the change as a term of the loss, or as a hook on the parameters",
+            )  # fmt: skip
+            return
+
+
+def _is_none(node: cst.CSTNode | None) -> bool:
+    return isinstance(node, cst.Assign) and dotted(node.value) == "None"

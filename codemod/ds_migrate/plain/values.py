@@ -1,0 +1,57 @@
+"""The values that variables of a program may hold: optimizers, modules, loaders and what passes them on.
+
+Values are followed through assignments, arguments, results, attributes, tuples and dicts, over all files of the
+program. The order of statements is ignored: a variable holds everything that is ever assigned to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Kind(Enum):
+    """The kinds of values that are told apart."""
+
+    OPTIMIZER = "optimizer"
+    MODULE = "module"
+    OBJECT = "object"  # what an unknown call returned: a module, a tensor, anything
+    SCHEDULE = "schedule"
+    SCALER = "scaler"
+    LOADER = "loader"
+    FUNCTION = "function"
+    CLASS = "class"
+    INSTANCE = "instance"  # of a class of the program; all instances of a class are one
+    METHOD = "method"
+    FILE = "file"
+    EXTERNAL = "external"  # a name of a library, such as torch.optim.SGD
+    SEQUENCE = "sequence"
+    MAPPING = "mapping"
+    PART = "part"  # an attribute or item of a module
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value, known by the node that makes it.
+
+    Attributes:
+        kind: what it is.
+        key: the identity of that node; 0 for what has none.
+        name: the dotted name of an external value, the path of a part, the class of an instance.
+        of: the identity of the class that a method or module belongs to, of the whole for a part; else 0.
+    """
+
+    kind: Kind
+    key: int
+    name: str = ""
+    of: int = 0
+
+
+Values = frozenset[Value]
+Variable = tuple[int, str]  # the identity of its scope or owner, and its name
+NOTHING: Values = frozenset()
+
+
+def of_kind(values: Values, *kinds: Kind) -> Values:
+    """Return the values of these kinds."""
+    return frozenset(value for value in values if value.kind in kinds)

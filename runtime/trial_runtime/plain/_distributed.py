@@ -1,0 +1,59 @@
+"""The ranks of a script, however it is started."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import socket
+
+import deepspeed
+import torch
+import torch.distributed as dist
+
+from trial_runtime.pytorch.deepspeed._patches import applied_to_run, apply_to_process
+
+_PATCHES: list[contextlib.ExitStack] = []  # in force until the script ends
+
+
+def init_distributed() -> None:
+    """Start the ranks of a script under ``python``, ``torchrun`` or ``deepspeed``, on GPUs or CPUs. Collective.
+
+    Under ``python`` there is one rank. The current device is that of the rank from then on. No MPI is looked for, and
+    nothing is compiled. Again it does nothing.
+    """
+    apply_to_process()
+    if not _PATCHES:
+        _PATCHES.append(contextlib.ExitStack())
+        _PATCHES[0].enter_context(applied_to_run())
+        atexit.register(_PATCHES[0].close)
+    if "RANK" not in os.environ:
+        own = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+        os.environ.update({**own, "MASTER_PORT": str(_free_port()), **_set_by_user(own)})
+    os.environ.setdefault("LOCAL_RANK", os.environ["RANK"])
+    if torch.cuda.is_available():
+        torch.cuda.set_device(local_rank())
+    backend = "nccl" if torch.cuda.is_available() else "gloo"
+    if not dist.is_initialized():
+        dist.init_process_group(backend)
+    deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False, verbose=False)
+
+
+def local_rank() -> int:
+    """Return the number of this rank on its machine, 0 without a launcher."""
+    return int(os.environ.get("LOCAL_RANK", "0"))
+
+
+def is_main_rank() -> bool:
+    """Return whether this rank reports and saves: rank 0."""
+    return (dist.get_rank() if dist.is_initialized() else int(os.environ.get("RANK", "0"))) == 0
+
+
+def _set_by_user(names: dict[str, str]) -> dict[str, str]:
+    return {name: os.environ[name] for name in (*names, "MASTER_PORT") if name in os.environ}
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])

@@ -1,0 +1,212 @@
+"""Plain training loops: what they become, and why some stay as they are."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from pathlib import Path
+
+import examples
+import pytest
+from ds_migrate.files.discovery import discover
+from ds_migrate.findings import Report, Severity, TrialStatus
+from ds_migrate.options import Options
+from ds_migrate.pipeline import migrate
+from ds_migrate.rules.codes import Code
+from ds_migrate.rules.pages import page_of
+
+HEADER = """\
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, TensorDataset
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.fc(x)
+
+
+data = TensorDataset(torch.zeros(8, 4), torch.zeros(8, 1))
+"""
+LOOP = """\
+loader = DataLoader(data, batch_size=4, shuffle=True)
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in loader:
+    optimizer.zero_grad()
+    loss = F.mse_loss(model(x), y)
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def run(folder: Path, **files: str) -> Report:
+    """Write modules, and plan the conversion of their plain loops."""
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(text)
+    report = migrate(discover([str(folder)]), Options(plain=True))
+    for _, finding in report.findings(Severity.BLOCKED):
+        assert examples.is_documented(finding), finding.message
+    return report
+
+
+def convert(folder: Path, text: str) -> str:
+    """Return the conversion of one module."""
+    (result,) = run(folder, train=text).files
+    assert not examples.problems(result), examples.problems(result)
+    assert result.after is not None
+    return result.after.decode()
+
+
+def blocked(folder: Path, text: str) -> list[tuple[str, str]]:
+    """Return why a module stays as it is."""
+    report = run(folder, train=text)
+    assert not any(file.to_write for file in report.files)
+    return [(finding.code, finding.message) for _, finding in report.findings(Severity.BLOCKED)]
+
+
+def body(text: str) -> str:
+    return HEADER + textwrap.dedent(text)
+
+
+def test_a_loop_at_module_level_gets_an_engine(tmp_path: Path) -> None:
+    after = convert(tmp_path, HEADER + LOOP)
+    assert "engine, *_ = deepspeed.initialize(\n    model=model,\n    optimizer=optimizer," in after
+    assert '"train_micro_batch_size_per_gpu": 4,' in after
+    assert '"gradient_clipping": 0.0,' in after
+    assert '"zero_optimization": {"stage": 1},' in after
+    assert after.endswith(
+        "for x, y in loader:\n    loss = F.mse_loss(engine(x), y)\n    engine.backward(loss)\n    engine.step()\n"
+    )
+    assert "loader = shard(DataLoader(data, batch_size=4, shuffle=True))" in after
+    assert after.index("init_distributed()\n") < after.index("data = TensorDataset")
+
+
+def test_a_second_run_changes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(convert(tmp_path, HEADER + LOOP))
+    assert not run(tmp_path).files
+
+
+def test_a_function_takes_the_engine_in_the_place_of_the_optimizer(tmp_path: Path) -> None:
+    after = convert(
+        tmp_path,
+        body("""
+        def train(model, loader, optimizer, epoch=0):
+            for x, y in loader:
+                optimizer.zero_grad()
+                F.mse_loss(model(x), y).backward()
+                optimizer.step()
+            print(optimizer.param_groups[0]["lr"])
+
+
+        def main():
+            model = Net()
+            optimizer = torch.optim.Adam(model.parameters())
+            train(model, DataLoader(data, batch_size=2), optimizer=optimizer)
+
+
+        if __name__ == "__main__":
+            main()
+        """),
+    )
+    assert "def train(model, loader, engine, epoch=0):" in after
+    assert "        engine.backward(F.mse_loss(engine(x), y))\n        engine.step()\n" in after
+    assert "print(engine.optimizer.param_groups" in after
+    assert "optimizer=engine" not in after and "engine=engine)" in after
+    assert "    init_distributed()\n    main()" in after
+
+
+def test_an_optimizer_is_followed_into_other_files_and_attributes(tmp_path: Path) -> None:
+    trainer = """\
+        class Trainer:
+            def __init__(self, model, optimizer):
+                self.model = model
+                self.optimizer = optimizer
+
+            def fit(self, loader):
+                for x, y in loader:
+                    self.optimizer.zero_grad()
+                    loss = (self.model(x) - y).pow(2).mean()
+                    loss.backward()
+                    self.optimizer.step()
+        """
+    main = body("""
+        from trainer import Trainer
+
+        model = Net()
+        Trainer(model, torch.optim.SGD(model.parameters(), lr=0.1)).fit(DataLoader(data, batch_size=2))
+        """)
+    report = run(tmp_path, main=main, trainer=textwrap.dedent(trainer))
+    assert [code for code, _ in [(f.code, f) for _, f in report.findings(Severity.BLOCKED)]] == [Code.PLAIN_ENGINE]
+    main = main.replace("Trainer(model, torch.optim.SGD(model.parameters(), lr=0.1))", "Trainer(model, opt)")
+    main = main.replace("model = Net()\n", "model = Net()\nopt = torch.optim.SGD(model.parameters(), lr=0.1)\n")
+    report = run(tmp_path, main=main, trainer=textwrap.dedent(trainer))
+    written = {file.path.name: (file.after or b"").decode() for file in report.files}
+    assert "Trainer(model, engine)" in written["main.py"]
+    assert "def __init__(self, model, engine):" in written["trainer.py"]
+    assert "self.optimizer = engine.optimizer\n        self.engine = engine\n" in written["trainer.py"]
+    assert "self.engine.backward(loss)\n            self.engine.step()" in written["trainer.py"]
+
+
+def test_accumulation_keeps_its_guard_and_its_division(tmp_path: Path) -> None:
+    after = convert(
+        tmp_path,
+        HEADER
+        + LOOP.replace("for x, y in loader:\n    optimizer.zero_grad()", "for i, (x, y) in enumerate(loader):").replace(
+            "    optimizer.step()\n",
+            "    if (i + 1) % 2 == 0:\n        optimizer.step()\n        optimizer.zero_grad()\n",
+        ),
+    )
+    assert '"managed_gradient_accumulation": False,' in after and '"zero_optimization": {"stage": 0},' in after
+    assert "engine.backward(loss, scale_wrt_gas=False)\n    if (i + 1) % 2 == 0:\n        engine.step()\n" in after
+
+
+def test_clipping_moves_to_the_config(tmp_path: Path) -> None:
+    clip = "    nn.utils.clip_grad_norm_(model.parameters(), 0.5)\n    optimizer.step()"
+    after = convert(tmp_path, HEADER + LOOP.replace("    optimizer.step()", clip))
+    assert '"gradient_clipping": 0.5,' in after and "clip_grad_norm_" not in after
+
+
+def test_wrappers_go(tmp_path: Path) -> None:
+    text = HEADER + LOOP.replace("model = Net()\n", "model = Net()\nmodel = DDP(model)\n")
+    after = convert(tmp_path, text + 'torch.save(model.module.state_dict(), "a.pt")\n')
+    assert "DDP(model)" not in after
+    assert 'if is_main_rank():\n    torch.save(model.state_dict(), "a.pt")' in after
+
+
+@pytest.mark.parametrize(
+    ("code", "old", "new"),
+    [
+        (Code.PLAIN_CLOSURE, "optimizer.step()", "optimizer.step(lambda: loss)"),
+        (Code.PLAIN_CLOSURE, "optim.SGD", "optim.LBFGS"),
+        (Code.PLAIN_ZERO_GRAD, "    optimizer.zero_grad()\n", ""),
+        (Code.PLAIN_BACKWARD, "loss.backward()", "loss.backward(torch.ones(()))"),
+        (Code.PLAIN_GRADIENTS, "    optimizer.step()", "    model.fc.weight.grad *= 2\n    optimizer.step()"),
+        (Code.PLAIN_FRAMEWORK, "model = Net()", "import accelerate.utils\nmodel = Net()"),
+        (Code.PLAIN_ENGINE, "model.parameters()", "[torch.zeros(1)]"),
+    ],
+)
+def test_what_cannot_be_exact_is_refused_by_name(code: Code, old: str, new: str, tmp_path: Path) -> None:
+    assert old in LOOP
+    assert code in [found for found, _ in blocked(tmp_path, HEADER + LOOP.replace(old, new))]
+
+
+def test_a_comment_skips_a_loop(tmp_path: Path) -> None:
+    (file,) = run(tmp_path, train=HEADER + LOOP.replace(".step()", ".step()  # ds-migrate: skip")).files
+    assert [trial.status for trial in file.trials] == [TrialStatus.SKIPPED] and not file.findings and not file.to_write
+
+
+@pytest.mark.parametrize("code", [Code.PLAIN_ENGINE])
+def test_the_page_shows_what_is_written(code: Code, tmp_path: Path) -> None:
+    page = page_of(code)
+    after = convert(
+        tmp_path, HEADER + "loader = DataLoader(data, batch_size=4)\nmodel = Net()\n" + page.block("Before")
+    )
+    ast.parse(after)
+    assert page.block("After") in after
