@@ -74,6 +74,35 @@ def restored(document: Mapping[str, Any], secrets: Sequence[Sequence[Any]]) -> d
     return whole
 
 
+def masked_constants(hparams: Mapping[str, Any], hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the hyperparameters that a search drew with secrets masked, as far as the config has them as constants.
+
+    What is searched is no secret, whatever its name: the values are the search's result.
+
+    Args:
+        hparams: one value for each hyperparameter.
+        hyperparameters: the section of the experiment config.
+    """
+    constants = _secret_constants(hyperparameters)
+    drawn = [[list(path), value] for path, value in _secrets_in(hparams) if path not in constants]
+    return restored(masked_hparams(hparams), drawn)
+
+
+def with_constants(hparams: Mapping[str, Any], hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what :func:`masked_constants` masked, with the secrets of the config."""
+    return restored(hparams, [[list(path), value] for path, value in _secret_constants(hyperparameters).items()])
+
+
+def _secret_constants(hyperparameters: Mapping[str, Any]) -> dict[_Path, Any]:
+    """Return the secrets by path, of ``{type: const, val: X}`` too."""
+    found = _secrets_in(hyperparameters)
+    return {path[:-1] if path[-1:] == ("val",) else path: value for path, value in found}
+
+
+def _secrets_in(hparams: Mapping[str, Any]) -> list[tuple[_Path, Any]]:
+    return [(path, value) for path, value, hidden in _leaves(hparams, masked_hparams(hparams)) if value != hidden]
+
+
 def masked_text(text: str, document: Mapping[str, Any]) -> str:
     """Return a config file's text with secrets masked, comments kept; without secrets it is unchanged.
 

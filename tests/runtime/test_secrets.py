@@ -16,12 +16,14 @@ from trial_runtime._redaction import (
     MASK,
     is_secret_name,
     masked,
+    masked_constants,
     masked_file,
     masked_hparams,
     masked_text,
     masked_words,
     restored,
     secrets_of,
+    with_constants,
 )
 from trial_runtime.train.config.document import assign, parse_yaml, split_assignment
 from trial_runtime.train.config.errors import ConfigError
@@ -150,6 +152,20 @@ def test_what_is_masked_comes_back() -> None:
     assert {**whole, "environment": None} == {**document, "environment": None}
     assert restored({"data": 3}, secrets_of(document)) == {"data": 3}  # the config has changed since
     assert masked_hparams({"token": 5, "lr": 0.1, "n": True}) == {"token": MASK, "lr": 0.1, "n": True}
+
+
+def test_what_a_search_draws_hides_constants_alone() -> None:
+    spaces = {
+        "api_key": "KEY-1", "inner": {"password": {"type": "const", "val": "KEY-2"}, "url": "s3://me:KEY-3@h"},
+        "token": {"type": "categorical", "vals": ["cls", "mean"]}, "lr": {"type": "double", "minval": 0, "maxval": 1},
+    }  # fmt: skip
+    drawn = {
+        "api_key": "KEY-1", "inner": {"password": "KEY-2", "url": "s3://me:KEY-3@h"}, "token": "cls", "lr": 0.5,
+    }  # fmt: skip
+    hidden = masked_constants(drawn, spaces)
+    assert "KEY-" not in str(hidden)
+    assert (hidden["token"], hidden["lr"]) == ("cls", 0.5)
+    assert with_constants(json.loads(json.dumps(hidden)), spaces) == drawn
 
 
 def test_entrypoints_hide_the_values_of_secret_options() -> None:

@@ -144,14 +144,22 @@ def test_search_over_a_time_metric_stops_trials_while_they_run(
 ) -> None:
     changes = ("searcher.max_length=null", "searcher.max_time=8", "searcher.time_metric=batches")
     # The trial's own schedule reads max_length, which such configs lack.
-    (project / "model_def.py").write_text(
-        TRIAL.replace('["searcher"]["max_length"]["batches"]', '["searcher"]["max_time"]')
+    trial = TRIAL.replace('["searcher"]["max_length"]["batches"]', '["searcher"]["max_time"]')
+    trial = trial.replace(
+        "layers =", 'assert context.get_hparam("service")["api_key"] == "KE" + "Y-1"\n        layers ='
+    )
+    (project / "model_def.py").write_text(trial)
+    (project / "c.yaml").write_text(
+        CONFIG.replace("{global_batch_size: 4,", "{global_batch_size: 4, service: {api_key: KEY-1},")
+        + "environment: {environment_variables: [A=KEY-2]}\ndata: {password: KEY-3}\n"
     )
     words = [word for change in changes for word in ("--config", change)]
     assert main(["c.yaml", "--slots", "1", *words, "--config", "min_validation_period.batches=2"]) == 0
     assert "async_halving (time): 3 trials, up to 8 batches each" in capfd.readouterr().err
     assert json.loads((project / "runs/line-1/search.json").read_text())["status"] == "completed"
     assert validations(project / "runs/line-1/trials/0001")[-1]["batches"] == 8
+    files = [path for path in (project / "runs").rglob("*") if path.is_file()]
+    assert files and not [path for path in files if b"KEY-" in path.read_bytes()]
 
 
 @pytest.mark.slow

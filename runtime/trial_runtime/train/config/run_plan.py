@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trial_runtime._cluster_info import FitDefaults, Length
-from trial_runtime._redaction import SECRETS_VARIABLE, masked, secrets_of
+from trial_runtime._redaction import SECRETS_VARIABLE, masked, secrets_of, with_constants
 from trial_runtime._storage.urls import CheckpointStorage, read_storage, section_of
 from trial_runtime.train.config import entrypoint, hparams, unsupported_fields
 from trial_runtime.train.config.errors import ConfigError, Problems, Section, as_integer, did_you_mean
@@ -135,7 +135,7 @@ def make_plan(
     if assignment is None:
         values = hparams.resolve(_mapping(root, "hyperparameters"), picks or {}, problems)
     else:
-        values = assignment.hparams
+        values = with_constants(assignment.hparams, _mapping(root, "hyperparameters"))
     slots = max(1, root.section("resources").integer("slots_per_trial", 1))
     _check_batch_size(values, slots, problems)
 

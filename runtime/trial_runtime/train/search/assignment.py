@@ -23,7 +23,7 @@ class Assignment:
         experiment: the number of the search's directory.
         request_id: the UUID under which Determined's master would have known it.
         seed: of every rank's generators.
-        hparams: one value for each hyperparameter.
+        hparams: one value for each hyperparameter, secrets of the config masked.
         order: how often it was sent to train; 0: not yet.
         length: train until then, in all, and validate, as ``{"batches": 100}``; None: until the trial's own end.
         is_stopped: it is to leave at once, with a checkpoint.

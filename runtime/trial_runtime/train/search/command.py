@@ -11,12 +11,13 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from trial_runtime._redaction import masked_text
+from trial_runtime._redaction import masked, masked_constants, masked_text
 from trial_runtime.search.brackets import Bracket, preview
 from trial_runtime.search.draws import TrialDraw, draw_trials
 from trial_runtime.train.config import unsupported_fields
@@ -170,8 +171,10 @@ class SearchCommand:
         stream = draw_trials(record.seed, self._hyperparameters, self._search.name == "grid")
 
         def draw(trial: int) -> TrialDraw:
+            """Return what a trial is given, without the config's secrets: it reads them there."""
             drawn.extend(islice(stream, trial - len(drawn)))
-            return drawn[trial - 1]
+            found = drawn[trial - 1]
+            return replace(found, hparams=masked_constants(found.hparams, self._hyperparameters))
 
         try:
             return Leader(directory, self._search, self._metric, record.number, draw, self._report)
@@ -208,7 +211,7 @@ class SearchCommand:
         return directory, record
 
     def _digest(self) -> str:
-        content = {"searcher": self._document.get("searcher"), "hyperparameters": self._hyperparameters}
+        content = masked({"searcher": self._document.get("searcher"), "hyperparameters": self._hyperparameters})
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
     def _runner(self, directory: SearchDirectory, places: Places) -> Runner:
