@@ -238,7 +238,7 @@ def test_a_patch_of_a_hostile_name_applies(tmp_path: Path) -> None:
     assert path.read_bytes() == result.after
 
 
-@pytest.mark.parametrize("head", ["if TYPE_CHECKING:", "if typing.TYPE_CHECKING:", "def f():", "class A:"])
+@pytest.mark.parametrize("head", ["if TYPE_CHECKING:", "if sys.version_info < (3, 9):", "if typing.TYPE_CHECKING:", "def f():", "class A:"])
 @pytest.mark.parametrize(
     "line", ["from typing import Tuple", "from typing import Iterator", "from collections.abc import Iterator",
              "from pathlib import Path", "import deepspeed"]

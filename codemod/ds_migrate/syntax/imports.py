@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from ds_migrate.syntax.source import SourceFile
 
 
+_NOT_ALWAYS = (cst.FunctionDef, cst.ClassDef, cst.If, cst.While, cst.Match, cst.ExceptHandler, cst.ExceptStarHandler)
+
+
 class Imports:
     """The imports to add to one file: each once, under the name that the file already uses."""
 
@@ -30,12 +33,9 @@ class Imports:
         return Names([node for node in self._file.names.import_nodes if self.runs_with_module(node)], ()).bindings
 
     def runs_with_module(self, node: cst.CSTNode) -> bool:
-        """Return whether an import runs when the module does: not in a function or class, or for type checkers only."""
-        return not any(
-            isinstance(outer, (cst.FunctionDef, cst.ClassDef))
-            or (isinstance(outer, cst.If) and (dotted(outer.test) or "").endswith("TYPE_CHECKING"))
-            for outer in self._file.ancestors(node)
-        )
+        """Return whether an import runs when the module does: not in a function or class, or under a condition such as
+        ``TYPE_CHECKING`` or ``sys.version_info < (3, 9)``."""
+        return not any(isinstance(outer, _NOT_ALWAYS) for outer in self._file.ancestors(node))
 
     def module(self, name: str, alias: str | None = None) -> str:
         """Return the name by which the file can use a module, imported if it is not."""
