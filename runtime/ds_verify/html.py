@@ -11,6 +11,7 @@ from ds_migrate.report.counts import count
 from ds_migrate.report.formats.html_rules import code_link, rule_sections
 from ds_migrate.report.html_parts import code, contents, document, table
 from trial_runtime._curves import Points, curves
+from trial_runtime._redaction import masked_file
 
 from ds_verify.compare import gap_between
 from ds_verify.record import Kind, Record
@@ -245,7 +246,7 @@ def _changes(changes: Sequence[FileChange]) -> Iterator[str]:
     if changes:
         yield "<h2>What the conversion changed</h2>"
     for change in changes:
-        before, after = ((part or b"").decode(errors="replace").splitlines() for part in (change.before, change.after))
+        before, after = (_shown_lines(change.name, part or b"") for part in (change.before, change.after))
         lines = [
             f'<span class="{_line_class(line)}">{escape(line)}</span>'
             for line in difflib.unified_diff(before, after, lineterm="", n=3)
@@ -253,6 +254,12 @@ def _changes(changes: Sequence[FileChange]) -> Iterator[str]:
         ]
         yield f"<details open><summary>{code(change.name)}</summary>"
         yield f"<pre>{''.join(lines)}</pre></details>"
+
+
+def _shown_lines(name: str, content: bytes) -> list[str]:
+    """Return a file's lines, without the secrets of an experiment config."""
+    shown = content if name.endswith(".py") else masked_file(content)
+    return shown.decode(errors="replace").splitlines()
 
 
 def _line_class(line: str) -> str:

@@ -17,6 +17,8 @@ from ds_migrate.options import Options
 from ds_migrate.report import plain
 from ds_migrate.report.escaping import visible
 from ds_migrate.report.formats.github import to_github
+from ds_migrate.report.formats.json import to_json
+from ds_migrate.report.formats.sarif import to_sarif
 from ds_migrate.report.patch import patch
 from ds_migrate.report.summary import Mode
 from ds_migrate.syntax.one_line import expression_text
@@ -215,6 +217,29 @@ def test_a_deepspeed_config_of_any_quality_is_a_finding(data: bytes, tmp_path: P
     assert [finding.code for _, finding in report.findings(Severity.ERROR)] == ["DSM505"]
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "environment: {environment_variables: [A=KEY-1], registry_auth: {password: KEY-1}, pod_spec: {token: KEY-1}}",
+        "environment: KEY-1",
+        "data: KEY-1",
+        "wandb_api_key: KEY-1",
+        "checkpoint_storage: {type: s3, access_key: KEY-1, secret_key: [KEY-1]}",
+        "records_per_epoch: 5\nbind_mounts: [{host_path: KEY-1, container_path: [KEY-1]}]",
+        "resources: {slots_per_trial: KEY-1}\nmin_validation_period: KEY-1",
+        "data: {password: KEY-1",
+        "data: {password: !!python/object KEY-1}",
+    ],
+)
+def test_no_finding_shows_a_secret_of_a_config(lines: str, tmp_path: Path) -> None:
+    (tmp_path / "model_def.py").write_text(examples.module())
+    (tmp_path / "c.yaml").write_text(CONFIG.replace("  global", "  api_key: KEY-1\n  global") + lines + "\n")
+    report = examples.run(tmp_path)
+    assert list(report.trials())
+    shown = [*to_github(report, Mode.CHECK), *plain.finding_lines(report), *plain.waiting_lines(report)]
+    assert "KEY-1" not in "\n".join([*shown, to_json(report), to_sarif(report, Mode.CHECK)])
+
+
 HOSTILE_NAME = b"a\x1b[31m\x07\xc2\x9b\xe2\x80\xae::warning::b\nc\x9b.py"
 
 
@@ -238,7 +263,9 @@ def test_a_patch_of_a_hostile_name_applies(tmp_path: Path) -> None:
     assert path.read_bytes() == result.after
 
 
-@pytest.mark.parametrize("head", ["if TYPE_CHECKING:", "if sys.version_info < (3, 9):", "if typing.TYPE_CHECKING:", "def f():", "class A:"])
+@pytest.mark.parametrize(
+    "head", ["if TYPE_CHECKING:", "if sys.version_info < (3, 9):", "if typing.TYPE_CHECKING:", "def f():", "class A:"]
+)
 @pytest.mark.parametrize(
     "line", ["from typing import Tuple", "from typing import Iterator", "from collections.abc import Iterator",
              "from pathlib import Path", "import deepspeed"]

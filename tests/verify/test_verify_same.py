@@ -72,15 +72,37 @@ def git(*words: str) -> None:
     )
 
 
-def test_converted_files_are_compared_with_what_git_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def with_secrets(config: Path, note: str) -> None:
+    service = '  service: {api_key: KEY-1, url: "https://me:KEY-2@host/x"}\n' + f"  note: {note}\n"
+    text = config.read_text().replace("hyperparameters:\n", f"hyperparameters:\n{service}")
+    assert "KEY-1" in text
+    config.write_text(
+        f"{text}environment: {{environment_variables: [A=KEY-3], registry_auth: {{password: KEY-4}}}}\n"
+        "data: {password: KEY-5}\n"
+    )
+
+
+def test_converted_files_are_compared_with_what_git_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     project = tmp_path / "project"
     shutil.copytree(FIXTURES / "guide/before", project)
+    with_secrets(project / "const.yaml", "before")
     git("init", "-q", str(project))
     git("-C", str(project), "add", ".")
     git("-C", str(project), "commit", "-qm", "before")
     shutil.copytree(FIXTURES / "guide/after", project, dirs_exist_ok=True)
-    arguments = [str(project), "--steps", "4", "--ranks", "1", "--device", "cpu", "--no-report"]
-    assert main(arguments) == SAME, capsys.readouterr().out
+    with_secrets(project / "const.yaml", "after")
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    arguments = [str(project), "--steps", "4", "--ranks", "1", "--device", "cpu"]
+    assert main([*arguments, "--report", str(tmp_path / "report.html")]) == SAME, capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert "KEY-" not in shown.out + shown.err
+    assert "service" in (tmp_path / "report.html").read_text()
+    written = [path for path in tmp_path.rglob("*") if path.is_file() and project not in path.parents]
+    assert [path for path in written if b"KEY-" in path.read_bytes()] == []
+    arguments.append("--no-report")
 
     source = project / "model_def.py"
     source.write_text(source.read_text().replace("lr=self.args.learning_rate", "lr=2 * self.args.learning_rate"))

@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -126,6 +127,7 @@ def _start_many(
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(_GRACE_SECONDS))
 
     import torch
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -144,7 +146,9 @@ def _start_many(
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     loopback_rendezvous.register()
     _kill_after_second_signal()
+    logs = tempfile.TemporaryDirectory(prefix="ds-train-")  # the launcher makes one anyway and leaves it behind
     config = LaunchConfig(
+        logs_specs=DefaultLogsSpecs(log_dir=logs.name),
         min_nodes=1,
         max_nodes=1,
         nproc_per_node=slots,
@@ -155,7 +159,8 @@ def _start_many(
         max_restarts=0,  # run_ranks counts them, the same way for one rank and for many
     )
     try:
-        elastic_launch(config, sys.executable)(*arguments)
+        with logs:
+            elastic_launch(config, sys.executable)(*arguments)
     except SignalException as stop:
         raise Stopped(int(stop.sigval)) from None
     except ChildFailedError as failed:
