@@ -72,6 +72,7 @@ class _Conversion:
         self.files: dict[Path, SourceFile] = {}
         self.errors: list[FileResult] = []
         self.skips: set[tuple[Path, int]] = set()
+        self.done: list[SourceFile] = []
         for path in (*unit.program.files, *unit.program.context):
             data = unit.sources.get(path)
             if data is None:
@@ -112,22 +113,28 @@ class _Conversion:
         if not part.refusals:
             decider = Decider(operations, part.sites, flow, callers, self.unit.options)
             part.refusals += decider.decide().refusals
-        unwritable = [file for file in part.files if file.path not in self.unit.writable]
-        for file in unwritable if not part.refusals else ():
-            step = part.steps[0]
-            part.refusals.append(
-                Refusal(
-                    Code.FILE_NOT_NAMED, step.file, step.node,
-                    f"{_loop_name(step)} also requires {file.path.name}, which is not among the given paths",
-                    f"name {file.path.name} too",
-                )
-            )  # fmt: skip
         outputs: dict[Path, bytes] = {}
         if not part.refusals and decider is not None:
-            Editor(decider, part.files, lambda severity, note: part.notes.append((severity, note))).apply()
+            Editor(decider, part.files, self.done, lambda severity, note: part.notes.append((severity, note))).apply()
+            part.files += [f for f in self.files.values() if f.edits and f not in part.files and f not in self.done]
+            self._check_writable(part)
             outputs, problems = _rendered(part.files)
             part.refusals += problems
+        self.done += part.files
         yield from _part_results(part, outputs, TrialStatus.BLOCKED if part.refusals else TrialStatus.CONVERTED)
+
+    def _check_writable(self, part: _Part) -> None:
+        """Refuse a part that changes files which are not to be written, or belong to what stays as it is."""
+        step = part.steps[0]
+        for file in part.files:
+            if file.edits and (file.path not in self.unit.writable or file in self.done):
+                part.refusals.append(
+                    Refusal(
+                        Code.FILE_NOT_NAMED, step.file, step.node,
+                        f"{_loop_name(step)} also requires {file.path.name}, which is not among the given paths",
+                        f"name {file.path.name} too",
+                    )
+                )  # fmt: skip
 
     def _is_skipped(self, part: _Part) -> bool:
         """Return whether a comment on a step, or on the function that it stands in, leaves these files as they are."""

@@ -9,7 +9,7 @@ import libcst as cst
 from ds_migrate.findings import Severity
 from ds_migrate.plain.decisions import Decider
 from ds_migrate.plain.facts import Backward, Step
-from ds_migrate.plain.launch import RuntimeNames, add_arguments, guard_output, start_ranks
+from ds_migrate.plain.launch import RuntimeNames, add_arguments, free_devices, guard_output, guard_saves, start_ranks
 from ds_migrate.plain.loaders import can_be_sharded, training_loaders
 from ds_migrate.plain.plan import Note, PlannedEngine
 from ds_migrate.plain.torch_names import WRAPPERS
@@ -24,9 +24,10 @@ Report = Callable[[Severity, Note], None]
 class Editor:
     """Claims the edits of one program, once everything about it is decided."""
 
-    def __init__(self, decider: Decider, files: list[SourceFile], report: Report) -> None:
+    def __init__(self, decider: Decider, files: list[SourceFile], done: list[SourceFile], report: Report) -> None:
         self.decider = decider
         self.files = files
+        self._done = done  # of parts that were converted, or stay as they are
         self.plan = decider.plan
         self.flow = decider.flow
         self._report = report
@@ -49,7 +50,13 @@ class Editor:
         self._pass_engines()
         self._unwrap()
         self._shard()
+        touched = [f for f in self.flow.files.values() if f.edits and f not in self.files and f not in self._done]
+        self.files = [*self.files, *touched]
+        stepping = {step.file for step in self.decider.operations.steps}
+        helpers = [f for f in self.flow.files.values() if f not in stepping and f not in self._done]
+        guard_saves(self.decider, [f for f in helpers if f not in self.files], self._runtime, self._converted)
         start_ranks(self.decider, self.files, self._runtime, self._converted)
+        free_devices(self.files, self._converted)
         add_arguments(self.decider, self.files, self._converted)
         guard_output(self.decider, self.files, self._runtime, self._converted)
         self._runtime.write_imports()
@@ -178,7 +185,7 @@ class Editor:
                     v.kind is Kind.EXTERNAL and v.name in WRAPPERS for v in self.flow.values(call.func, file)
                 )
                 module = argument(call, 0, "module")
-                if not is_wrapper or module is None:
+                if not is_wrapper or module is None or not self.flow.values(call, file) & modules:
                     continue
                 self._converted(
                     Code.PLAIN_DISTRIBUTED, file, call, f"{code(call.func)} is removed: the engine averages gradients"

@@ -130,6 +130,11 @@ class Flow:
         return NOTHING
 
     def _called(self, call: cst.Call, file: SourceFile) -> Values:
+        if isinstance(call.func, cst.Name) and call.func.value == "super":
+            around = next((a for a in file.ancestors(call) if isinstance(a, cst.ClassDef)), None)
+            return frozenset(
+                Value(Kind.INSTANCE, base) for base in (self._bases(id(around)) if around is not None else ())
+            )
         found: set[Value] = set()
         callees = self.values(call.func, file)
         for callee in callees:

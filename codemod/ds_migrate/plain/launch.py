@@ -144,6 +144,15 @@ def add_arguments(decider: Decider, files: list[SourceFile], converted: Converte
             )
 
 
+def free_devices(files: list[SourceFile], converted: Converted) -> None:
+    """Let ``cuda:0`` be the device of the rank: all ranks would share the first one."""
+    for file in files:
+        for node in file.nodes(cst.SimpleString):
+            if node.value in ('"cuda:0"', "'cuda:0'"):
+                file.replace(node, node.value.replace("cuda:0", "cuda"))
+                converted(Code.PLAIN_DEVICE, file, node, "cuda is the device of the rank, cuda:0 that of rank 0")
+
+
 # -- what one rank does -----------------------------------------------------------------------------------------------
 
 _HARMLESS = frozenset(
@@ -153,24 +162,31 @@ _HARMLESS = frozenset(
 )  # fmt: skip
 
 
-def guard_output(decider: Decider, files: list[SourceFile], runtime: RuntimeNames, converted: Converted) -> list[Note]:
-    """Let rank 0 alone print and save. Return what a person should look at."""
-    notes: list[Note] = []
+def guard_saves(decider: Decider, files: list[SourceFile], runtime: RuntimeNames, converted: Converted) -> None:
+    """Let rank 0 alone save in files that the program uses for it."""
     for file in files:
-        for call in file.nodes(cst.Call):
-            is_save = _is(call, file, decider, ("torch.save",))
-            is_print = isinstance(call.func, cst.Name) and call.func.value == "print"
-            small = file.parent(call)
-            if not (is_save or is_print) or not isinstance(small, cst.Expr) or _is_guarded(call, file):
-                continue
-            line = file.parent(small)
-            if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
-                continue
-            if is_print and not _is_harmless(call):
-                continue
-            file.change(line, _Guard(runtime.name(file, "is_main_rank")))
-            converted(Code.PLAIN_RANK_ZERO, file, call, f"only rank 0 {'saves' if is_save else 'prints'}")
-    return notes
+        if b"torch.save" in file.data or b"import save" in file.data:
+            _guard(decider, file, runtime, converted, prints=False)
+
+
+def guard_output(decider: Decider, files: list[SourceFile], runtime: RuntimeNames, converted: Converted) -> None:
+    """Let rank 0 alone print and save."""
+    for file in files:
+        _guard(decider, file, runtime, converted, prints=True)
+
+
+def _guard(decider: Decider, file: SourceFile, runtime: RuntimeNames, converted: Converted, prints: bool) -> None:
+    for call in file.nodes(cst.Call):
+        is_save = _is(call, file, decider, ("torch.save",))
+        is_print = prints and isinstance(call.func, cst.Name) and call.func.value == "print" and _is_harmless(call)
+        small = file.parent(call)
+        if not (is_save or is_print) or not isinstance(small, cst.Expr) or _is_guarded(call, file):
+            continue
+        line = file.parent(small)
+        if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
+            continue
+        file.change(line, _Guard(runtime.name(file, "is_main_rank")))
+        converted(Code.PLAIN_RANK_ZERO, file, call, f"only rank 0 {'saves' if is_save else 'prints'}")
 
 
 class _Guard:

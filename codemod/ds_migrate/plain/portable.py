@@ -62,7 +62,9 @@ class _Put(cst.CSTTransformer):
         if text is None:
             return updated_node
         new = cst.parse_expression(text)
-        is_simple = isinstance(new, (cst.Name, cst.Attribute, cst.BaseNumber, cst.Call, cst.SimpleString))
+        is_simple = isinstance(
+            new, (cst.Name, cst.Attribute, cst.Subscript, cst.BaseNumber, cst.Call, cst.SimpleString)
+        )
         return new if is_simple else new.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
 
 

@@ -8,6 +8,7 @@ import libcst as cst
 
 from ds_migrate.plain.facts import Operations, Refusal
 from ds_migrate.plain.flow import Flow
+from ds_migrate.plain.values import Kind
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import dotted
 from ds_migrate.syntax.source import SourceFile
@@ -37,6 +38,7 @@ _PARALLEL = {
     "colossalai": "Colossal-AI",
     "opacus": "Opacus",
 }
+_SPAWNERS = frozenset({"torch.multiprocessing.spawn", "torch.multiprocessing.start_processes"})
 
 
 def find_refusals(files: Sequence[SourceFile], operations: Operations, flow: Flow) -> Iterator[Refusal]:
@@ -58,6 +60,14 @@ def find_refusals(files: Sequence[SourceFile], operations: Operations, flow: Flo
                     Code.PLAIN_IN_MODULE, maker_file, maker,
                     f"the optimizer is made inside the module {owner.name.value}, which the engine would wrap with it",
                     "make the optimizer outside of the module, in the function that trains",
+                )  # fmt: skip
+    for file in files:
+        for call in file.nodes(cst.Call):
+            if any(v.kind is Kind.EXTERNAL and v.name in _SPAWNERS for v in flow.values(call.func, file)):
+                yield Refusal(
+                    Code.PLAIN_DISTRIBUTED, file, call,
+                    "the program starts its ranks itself, which a launcher does for DeepSpeed",
+                    "call the function of one rank once, with its rank from the environment (LOCAL_RANK)",
                 )  # fmt: skip
     for step in operations.steps:
         scope: cst.CSTNode = step.function if step.function is not None else step.file.module

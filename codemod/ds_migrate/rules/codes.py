@@ -151,6 +151,7 @@ class Code(str, Enum):
     PLAIN_CLIPPING = "DSM606", "`clip_grad_norm_` becomes `gradient_clipping` with the same number."
     PLAIN_PRECISION = "DSM607", "Mixed precision of a plain loop becomes DeepSpeed's `torch_autocast`."
     PLAIN_DISTRIBUTED = "DSM610", "`deepspeed.init_distributed` starts the ranks; wrappers that average gradients go."
+    PLAIN_DEVICE = "DSM611", "A fixed device becomes that of the rank."
     PLAIN_SAMPLER = "DSM612", "Each rank trains on a share of the data where all ranks had all of it."
     PLAIN_ARGUMENTS = "DSM613", "Parsers take `--local_rank`, which the deepspeed launcher gives."
     PLAIN_RANK_ZERO = "DSM614", "Rank 0 alone prints and saves what every rank would print and save."
