@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import enum
+import faulthandler
 import signal
 import threading
 from types import FrameType
 from typing import Any
 
 from trial_runtime.core._distributed import DistributedContext
+
+
+def ending_signals() -> list[signal.Signals]:
+    """Return the signals that request a stop with a checkpoint.
+
+    SIGTERM and SIGINT always; SIGUSR1 and SIGUSR2, which schedulers send before a time limit, unless the program has
+    given them another meaning.
+    """
+    free = [number for number in (signal.SIGUSR1, signal.SIGUSR2) if signal.getsignal(number) is signal.SIG_DFL]
+    return [signal.SIGTERM, signal.SIGINT, *free]
 
 
 class PreemptMode(enum.Enum):
@@ -20,7 +31,8 @@ class PreemptMode(enum.Enum):
 
 
 class PreemptContext:
-    """Requests to stop: SIGTERM and SIGINT. The first one is reported, a second one acts as without this.
+    """Requests to stop: SIGTERM, SIGINT, SIGUSR1, SIGUSR2. The first one is reported, a second one acts as without
+    this.
 
     Args:
         distributed: the ranks.
@@ -49,7 +61,7 @@ class PreemptContext:
             raise RuntimeError("you cannot call PreemptContext.start() multiple times")
         self._started = True
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in ending_signals():
                 self._previous_handlers[number] = signal.signal(number, self._receive)
         return self
 
@@ -94,5 +106,7 @@ class PreemptContext:
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         del frame
+        if number == signal.SIGUSR1:  # as on a cluster, where that was its only use
+            faulthandler.dump_traceback(all_threads=True)
         self._received = number
         self.close()

@@ -174,7 +174,7 @@ class TrainContext:
         from trial_runtime.pytorch._reporting.sinks import MetricsFile
         from trial_runtime.pytorch._reporting.trackers import make_trackers
 
-        self._file = MetricsFile(path)
+        self._file = MetricsFile(path, self._distributed.rank == 0)
         self._trackers = make_trackers(self._settings) if self._distributed.rank == 0 else []
         for tracker in self._trackers:
             tracker.start()

@@ -123,7 +123,7 @@ class TrialController:
         if self._bar is not None:
             sinks.append(self._bar)
         if context._settings.metrics_path is not None:
-            sinks.append(JsonLinesSink(context._settings.metrics_path, self._throughput))
+            sinks.append(JsonLinesSink(context._settings.metrics_path, self._throughput, context._progress))
             if context.get_enable_tensorboard_logging():
                 sinks.append(TensorBoardSink(context.get_tensorboard_writer(), context._progress))
         return sinks

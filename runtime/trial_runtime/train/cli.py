@@ -264,6 +264,7 @@ def _how_to_continue(options: argparse.Namespace, run: RunDirectory) -> str:
 
 
 def _run_joined_rank(options: argparse.Namespace, is_chief: bool) -> int:
+    external_launcher.leave_with_launcher()
     os.environ.update(external_launcher.complete_environment(os.environ))
     size, local_size = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_WORLD_SIZE"])
     try:

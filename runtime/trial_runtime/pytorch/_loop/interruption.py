@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: all ranks save the same step and leave together."""
+"""Signals that end a run: all ranks save the same step and leave together."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from types import FrameType
 from typing import Any
 
 from trial_runtime import core
+from trial_runtime.core._preempt import ending_signals
 
 logger = logging.getLogger("trial_runtime.pytorch")
 
@@ -36,7 +37,7 @@ class Interruption:
 
     def __enter__(self) -> Interruption:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in ending_signals():
                 self._previous_handlers[number] = signal.signal(number, self._handle)
         return self
 

@@ -83,7 +83,7 @@ class TrainingLoop:
     def run(self) -> None:
         """Train until the length is reached or a stop is requested.
 
-        After a signal it ends with SystemExit: 143 for SIGTERM, 130 for SIGINT.
+        After a signal it ends with SystemExit: 143 for SIGTERM, 130 for SIGINT, 138 for SIGUSR1, 140 for SIGUSR2.
 
         ::
 
@@ -120,7 +120,7 @@ class TrainingLoop:
                         on_checkpoint_end
                         on_checkpoint_write_end
                         commit, in a thread, while training continues
-                    if any rank requested a stop, or got SIGTERM or SIGINT: leave
+                    if any rank requested a stop, or got a signal to end: leave
             validate and checkpoint, where not current; after a stop only checkpoint
             wait for the commit in progress
             on_checkpoint_upload_end          # (*) once a checkpoint; there at the latest

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
+import os
 import weakref
 from pathlib import Path
 from typing import Any, Protocol
@@ -85,22 +87,76 @@ def _in_words(metrics: dict[str, Any]) -> str:
     return ", ".join(f"{k} {v:.6g}" if isinstance(v, float) else f"{k} {v}" for k, v in shown.items())
 
 
+_opened: set[Path] = set()
+"""Files of metrics that this process has written to."""
+
+
 class MetricsFile:
     """File of JSON lines, one a report; several ranks may append to it.
 
+    What an earlier process reported beyond the checkpoint that this one resumes from is removed when this one reports
+    the same steps, as Determined's master did: each batch is there once.
+
     Args:
         path: the file; its folder is made.
+        is_chief: whether this process removes what it repeats.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, is_chief: bool = True) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
         self._file = path.open("a", encoding="utf-8", buffering=1)  # a line is there as soon as it is written
+        is_first = path.absolute() not in _opened  # a second fit() of this process repeats nothing
+        _opened.add(path.absolute())
+        self._earlier = path.stat().st_size if is_chief and is_first else 0
+        self._repeated: set[str] = set()  # groups of which nothing is left to remove
         weakref.finalize(self, self._file.close)
 
-    def write(self, group: str, steps_completed: int, metrics: dict[str, Any], **more: Any) -> None:
-        """Append a report: ``{"group": ..., "steps_completed": n, "metrics": {...}}``, and ``more``."""
+    def write(
+        self, group: str, steps_completed: int, metrics: dict[str, Any], after: int | None = None, **more: Any
+    ) -> None:
+        """Append a report: ``{"group": ..., "steps_completed": n, "metrics": {...}}``, and ``more``.
+
+        Args:
+            group: ``training``, ``validation``, or any name.
+            steps_completed: batches trained.
+            metrics: by name.
+            after: the batches that had been trained before those of this report; None: one less.
+            more: further fields.
+        """
+        if self._earlier and group not in self._repeated:
+            self._repeated.add(group)
+            self._remove(group, steps_completed - 1 if after is None else after)
         line = {"group": group, "steps_completed": steps_completed, "metrics": metrics, **more}
         self._file.write(json.dumps(jsonable(line)) + "\n")
+
+    def _remove(self, group: str, after: int) -> None:
+        """Remove an earlier process's reports of a group beyond ``after``; the file stays the one that others hold."""
+        content = self._path.read_bytes()
+        lines = content.splitlines(keepends=True)
+        ends = itertools.accumulate(len(line) for line in lines)
+        repeated = [
+            end <= self._earlier and _is_beyond(line, group, after) for line, end in zip(lines, ends, strict=True)
+        ]
+        if not any(repeated):
+            return
+        first = repeated.index(True)
+        kept = b"".join(
+            line for line, is_repeated in zip(lines[first:], repeated[first:], strict=True) if not is_repeated
+        )
+        start = len(b"".join(lines[:first]))
+        self._earlier -= sum(len(line) for line, is_repeated in zip(lines, repeated, strict=True) if is_repeated)
+        os.truncate(self._path, start)
+        self._file.buffer.write(kept)
+        self._file.buffer.flush()
+
+
+def _is_beyond(line: bytes, group: str, after: int) -> bool:
+    try:
+        report = json.loads(line)
+        return bool(report["group"] == group and int(report["steps_completed"]) > after)
+    except (ValueError, KeyError, TypeError):  # the end of a line that a killed process wrote
+        return False
 
 
 class JsonLinesSink:
@@ -113,17 +169,19 @@ class JsonLinesSink:
     Args:
         path: the file; its folder is made.
         throughput: the speed.
+        progress: knows the last report.
     """
 
-    def __init__(self, path: Path, throughput: Throughput) -> None:
+    def __init__(self, path: Path, throughput: Throughput, progress: Progress) -> None:
         self.throughput = throughput
+        self.progress = progress
         self._file = MetricsFile(path)
 
     def on_training_metrics(
         self, steps_completed: int, metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]
     ) -> None:
-        pace = self.throughput.as_dict()
-        self._file.write("training", steps_completed, metrics, batch_metrics=batch_metrics, pace=pace)
+        pace, after = self.throughput.as_dict(), self.progress.last_report
+        self._file.write("training", steps_completed, metrics, after, batch_metrics=batch_metrics, pace=pace)
 
     def on_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:
         self._file.write("validation", steps_completed, metrics)

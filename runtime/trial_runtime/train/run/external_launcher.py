@@ -6,19 +6,25 @@ rank 0 and passed on through a key-value store, because there is no process grou
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import secrets
 import socket
+import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trial_runtime.train.config.errors import ConfigError
+from trial_runtime.train.run.supervision import terminate_with
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
 
 _TIMEOUT = timedelta(minutes=5)
+_POLL_SECONDS = 0.05
 _KEY = "ds-train/run"
 _open_stores: list[Store] = []  # ends with the process, as torchrun's ends with its agent
 
@@ -26,6 +32,35 @@ _open_stores: list[Store] = []  # ends with the process, as torchrun's ends with
 def is_launched(environment: Mapping[str, str]) -> bool:
     """Return whether a launcher started this process as a rank."""
     return "RANK" in environment and "WORLD_SIZE" in environment
+
+
+def leave_with_launcher() -> None:
+    """Have this rank save and leave when the process that started it is killed alone, and would not end it any more.
+
+    Of ``torchrun`` that is its agent; of ``deepspeed`` its node's launcher, and the command itself. ``srun`` ends its
+    tasks itself, and nobody else is known to be a launcher: a shell that started a rank may well end before it.
+    """
+    if not {"TORCHELASTIC_RUN_ID", "CROSS_RANK"} & os.environ.keys():
+        return
+    launcher = os.getppid()
+    command = _parent_of(launcher)
+    is_deepspeed = command is not None and "deepspeed" in _command_line(command)
+    terminate_with(str(launcher), str(command) if is_deepspeed else None)
+
+
+def _parent_of(process: int) -> int | None:
+    try:
+        status = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:  # no Linux, or it has ended
+        return None
+    return int(status.rpartition(")")[2].split()[1])
+
+
+def _command_line(process: int) -> str:
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes().decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def slurm_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -97,25 +132,67 @@ def share_decision(decide: Callable[[str | None], str]) -> tuple[str, list[str]]
     from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    node, nodes = int(os.environ["GROUP_RANK"]), int(os.environ["GROUP_WORLD_SIZE"])
     shared = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     store = PrefixStore("ds-train", _store(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), rank, shared))
-    start = f"{_KEY}/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
     if rank == 0:
         earlier = store.get(_KEY).decode() if store.check([_KEY]) else None
         decision = decide(earlier)
         if earlier is None:
             store.set(_KEY, decision)
-        store.set(start, decision)
-    if os.environ["LOCAL_RANK"] == "0":
-        store.set(f"{_KEY}/address/{node}", socket.gethostname() if nodes > 1 else "127.0.0.1")
-    decision = store.get(start).decode()
-    addresses = [store.get(f"{_KEY}/address/{index}").decode() for index in range(nodes)]
+        addresses = _answer(store, size, decision)
+    else:
+        decision, addresses = _ask(store, rank)
     if not shared:
-        _wait_for_readers(store, rank, size)
         os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
         os.environ.setdefault("TORCHELASTIC_RESTART_COUNT", "0")
     return decision, addresses
+
+
+def _introduction() -> dict[str, str]:
+    several = int(os.environ["GROUP_WORLD_SIZE"]) > 1
+    address = socket.gethostname() if several else "127.0.0.1"
+    return {"node": os.environ["GROUP_RANK"], "address": address, "token": secrets.token_hex(8)}
+
+
+def _answer(store: Store, size: int, decision: str) -> list[str]:
+    """Hand the decision to the ranks of this start; the addresses of the nodes.
+
+    A store that outlives the ranks holds the words of earlier starts too, and agents that joined at different times
+    count starts differently. So rank 0 asks with a new token, and each rank takes the answer that has its own token.
+    """
+    question = secrets.token_hex(8)
+    store.set(f"{_KEY}/question", question)
+    ranks = [_introduction()]
+    ranks += [json.loads(store.get(f"{_KEY}/{question}/{other}").decode()) for other in range(1, size)]
+    addresses = {int(each["node"]): each["address"] for each in ranks}
+    answer = {
+        "decision": decision,
+        "addresses": [addresses[node] for node in sorted(addresses)],
+        "tokens": [each["token"] for each in ranks],
+    }
+    store.set(f"{_KEY}/{question}/answer", json.dumps(answer))
+    # The process that serves the store may be this one: it stays until every rank has read from it.
+    store.wait([f"{_KEY}/{question}/read/{other}" for other in range(1, size)])
+    return list(answer["addresses"])
+
+
+def _ask(store: Store, rank: int) -> tuple[str, list[str]]:
+    """Return rank 0's decision and the addresses of the nodes; see :func:`_answer`."""
+    me, asked = _introduction(), ""
+    deadline = time.monotonic() + _TIMEOUT.total_seconds()
+    while time.monotonic() < deadline:
+        question = store.get(f"{_KEY}/question").decode()
+        if question != asked:
+            store.set(f"{_KEY}/{question}/{rank}", json.dumps(me))
+            asked = question
+        if store.check([f"{_KEY}/{question}/answer"]):
+            answer = json.loads(store.get(f"{_KEY}/{question}/answer").decode())
+            if me["token"] in answer["tokens"]:
+                # The last word: a store answers no set, and may go away after it.
+                store.set(f"{_KEY}/{question}/read/{rank}", "1")
+                return str(answer["decision"]), list(answer["addresses"])
+        time.sleep(_POLL_SECONDS)
+    raise ConfigError(f"rank {rank}: rank 0 has not answered for {_TIMEOUT.total_seconds():.0f} s")
 
 
 def _store(host: str, port: int, rank: int, shared: bool) -> Store:
@@ -128,11 +205,3 @@ def _store(host: str, port: int, rank: int, shared: bool) -> Store:
         raise ConfigError(f"rank {rank}: MASTER_ADDR={host} MASTER_PORT={port}: {reason}; choose a free port") from None
     _open_stores.append(store)
     return store
-
-
-def _wait_for_readers(store: Store, rank: int, size: int) -> None:
-    """Hold rank 0, whose process serves the store, until every rank has read from it."""
-    if rank > 0:
-        store.set(f"{_KEY}/read/{rank}", "1")  # the last word: a store answers no set, and may go away after it
-    else:
-        store.wait([f"{_KEY}/read/{other}" for other in range(1, size)])

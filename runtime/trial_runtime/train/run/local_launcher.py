@@ -6,6 +6,7 @@ launcher, the engine of ``torchrun``.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 import os
@@ -17,13 +18,15 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 from weakref import WeakSet
 
 from trial_runtime.train.config.errors import ConfigError
+from trial_runtime.train.run.supervision import GRACE_SECONDS
 
 USAGE_EXIT = 2
+_SCHEDULERS = (signal.SIGUSR1, signal.SIGUSR2)  # what is sent before a time limit; a script may use them otherwise
 _FORWARDED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
-_GRACE_SECONDS = 600  # a save of large models takes minutes; a second signal cuts it short
 _SECOND_GRACE_SECONDS = 5  # a rank inside a long call of C++ reacts to no signal but SIGKILL
 
 
@@ -78,8 +81,9 @@ def _start_one(arguments: Sequence[str], environment: Mapping[str, str], report:
     with subprocess.Popen(command, env={**os.environ, **environment}, start_new_session=True) as child:
         with _forwarding(child) as received:
             code = child.wait()
-        if received:
-            raise Stopped(received[0])
+        stops = [number for number in received if number not in _SCHEDULERS or code in (128 + number, -number)]
+        if stops:
+            raise Stopped(stops[0])
     if code < 0:
         report(f"rank 0 was ended by {signal.Signals(-code).name}")
         return 128 - code
@@ -88,17 +92,15 @@ def _start_one(arguments: Sequence[str], environment: Mapping[str, str], report:
 
 @contextmanager
 def _forwarding(child: subprocess.Popen[bytes]) -> Iterator[list[int]]:
-    """Forward signals to ``child``, and kill it some seconds after the second one; provide the list of those that end a
-    run."""
+    """Forward signals to ``child``, and kill it some seconds after the second one that ends a run; provide them all."""
     received: list[int] = []
     killer = threading.Timer(_SECOND_GRACE_SECONDS, _kill, [child])
     killer.daemon = True
 
     def forward(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        if number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            received.append(number)
-            if len(received) == 2:
-                killer.start()
+        received.append(number)
+        if number not in _SCHEDULERS and len([other for other in received if other not in _SCHEDULERS]) == 2:
+            killer.start()
         child.send_signal(number)
 
     previous = {name: signal.signal(getattr(signal, name), forward) for name in _FORWARDED}
@@ -124,7 +126,7 @@ def _start_many(
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // slots)))
     if sys.platform == "linux":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # else gloo listens at the machine's own address
-    os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(_GRACE_SECONDS))
+    os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(GRACE_SECONDS))
 
     import torch
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
@@ -157,6 +159,7 @@ def _start_many(
         rdzv_endpoint="127.0.0.1:0",
         local_addr="127.0.0.1",
         max_restarts=0,  # run_ranks counts them, the same way for one rank and for many
+        **_handled_signals(LaunchConfig),
     )
     try:
         with logs:
@@ -175,6 +178,12 @@ def _start_many(
         report(f"rank {rank} ended with exit code {code}; the other ranks were stopped")
         return code
     return 0
+
+
+def _handled_signals(config: type) -> dict[str, Any]:
+    """Return the setting that has torch's launcher forward all signals; before torch 2.9 it has none."""
+    has_setting = any(field.name == "signals_to_handle" for field in dataclasses.fields(config))
+    return {"signals_to_handle": ",".join(_FORWARDED)} if has_setting else {}
 
 
 @functools.cache

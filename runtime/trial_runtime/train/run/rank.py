@@ -36,6 +36,13 @@ from trial_runtime.train.run.retention import remove_superseded
 from trial_runtime.train.run.run_directory import SUPERVISED, lock, open_run
 from trial_runtime.train.run.supervision import terminate_with
 
+_STOPPED_BY = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
+_STATUS_OF_EXIT: dict[object, str] = {
+    None: "completed",
+    0: "completed",
+    **{128 + number: "stopped" for number in _STOPPED_BY},
+}
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one rank that ``ds-train`` started; the exit code."""
@@ -91,7 +98,7 @@ def run(info: ClusterInfo, context: Path, kind: str, target: str, args: Sequence
             if leaving.code in (None, 0) and (number := _preempted_by()):
                 status = "stopped"
                 return 128 + number
-            status = "completed" if leaving.code in (None, 0) else "failed"
+            status = _STATUS_OF_EXIT.get(leaving.code, "failed")
             reason = "invalid_hp" if isinstance(leaving.__cause__, InvalidHP) else None
             raise
         except KeyboardInterrupt:

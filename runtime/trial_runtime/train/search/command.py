@@ -241,7 +241,8 @@ def _signals() -> Iterator[list[int]]:
     def note(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
         received.append(number)
 
-    previous = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+    previous = {number: signal.signal(number, note) for number in numbers}
     try:
         yield received
     finally:
