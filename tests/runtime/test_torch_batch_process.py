@@ -50,7 +50,7 @@ def processor(base: type, events: list[Any], stop_at: int | None = None) -> Any:
             events.append((batch_idx, batch.tolist()))
             self.total.update(int(batch.sum()))
             if batch_idx == stop_at:
-                self.context._core_context.preempt._received = 15
+                self.context._core_context.preempt._signals.received = 15
 
         def on_checkpoint_start(self) -> None:
             events.append("checkpoint")

@@ -5,21 +5,9 @@ from __future__ import annotations
 import enum
 import faulthandler
 import signal
-import threading
-from types import FrameType
-from typing import Any
 
 from trial_runtime.core._distributed import DistributedContext
-
-
-def ending_signals() -> list[signal.Signals]:
-    """Return the signals that request a stop with a checkpoint.
-
-    SIGTERM and SIGINT always; SIGUSR1 and SIGUSR2, which schedulers send before a time limit, unless the program has
-    given them another meaning.
-    """
-    free = [number for number in (signal.SIGUSR1, signal.SIGUSR2) if signal.getsignal(number) is signal.SIG_DFL]
-    return [signal.SIGTERM, signal.SIGINT, *free]
+from trial_runtime.core._stop_signals import StopSignals
 
 
 class PreemptMode(enum.Enum):
@@ -48,8 +36,8 @@ class PreemptContext:
         self._distributed = distributed
         self._preempt_mode = PreemptMode(preempt_mode)
         self._started = False
-        self._received = self._agreed = 0
-        self._previous_handlers: dict[int, Any] = {}
+        self._agreed = 0
+        self._signals = StopSignals(_dump_stacks)
 
     def start(self) -> PreemptContext:
         """Begin to listen for signals.
@@ -60,16 +48,12 @@ class PreemptContext:
         if self._started:
             raise RuntimeError("you cannot call PreemptContext.start() multiple times")
         self._started = True
-        if threading.current_thread() is threading.main_thread():
-            for number in ending_signals():
-                self._previous_handlers[number] = signal.signal(number, self._receive)
+        self._signals.install()
         return self
 
     def close(self) -> None:
         """Restore the handlers of signals."""
-        for number, handler in self._previous_handlers.items():
-            signal.signal(number, handler)
-        self._previous_handlers = {}
+        self._signals.restore()
 
     def __enter__(self) -> PreemptContext:
         return self.start()
@@ -95,7 +79,8 @@ class PreemptContext:
             )
         # Ranks get a signal at different moments, or only some get it: what they exchanged counts.
         in_step = self._preempt_mode is PreemptMode.WorkersAskChief
-        self._agreed = max(self._distributed.allgather(self._received)) if in_step else self._received
+        received = self._signals.received
+        self._agreed = max(self._distributed.allgather(received)) if in_step else received
         if self._agreed and auto_ack:
             self.acknowledge_preemption_signal()
         return bool(self._agreed)
@@ -104,9 +89,7 @@ class PreemptContext:
         """Record that the program ends because of the request, and that the run is to be resumed."""
         PreemptContext.acknowledged = self._agreed
 
-    def _receive(self, number: int, frame: FrameType | None) -> None:
-        del frame
-        if number == signal.SIGUSR1:  # as on a cluster, where that was its only use
-            faulthandler.dump_traceback(all_threads=True)
-        self._received = number
-        self.close()
+
+def _dump_stacks(number: int) -> None:
+    if number == signal.SIGUSR1:  # as on a cluster, where that was its only use
+        faulthandler.dump_traceback(all_threads=True)

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import logging
-import signal
-import threading
 import time
-from types import FrameType
-from typing import Any
 
 from trial_runtime import core
-from trial_runtime.core._preempt import ending_signals
-
-logger = logging.getLogger("trial_runtime.pytorch")
+from trial_runtime.core._stop_signals import StopSignals
 
 _SECONDS_BETWEEN_CHECKS = 1.0
 
@@ -30,27 +23,16 @@ class Interruption:
 
     def __init__(self, distributed: core.DistributedContext, batches: int) -> None:
         self.distributed = distributed
-        self._received = 0
+        self._signals = StopSignals()
         self._agreed = 0
-        self._previous_handlers: dict[int, Any] = {}
         self._checked, self._next_check, self._since = batches, batches + 1, time.monotonic()
 
     def __enter__(self) -> Interruption:
-        if threading.current_thread() is threading.main_thread():
-            for number in ending_signals():
-                self._previous_handlers[number] = signal.signal(number, self._handle)
+        self._signals.install()
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._previous_handlers.items():
-            signal.signal(number, handler)
-        self._previous_handlers = {}
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        del frame
-        self._received = number
-        for other, handler in self._previous_handlers.items():
-            signal.signal(other, handler)
+        self._signals.restore()
 
     @property
     def exit_code(self) -> int:
@@ -66,12 +48,12 @@ class Interruption:
             now: check in any case.
         """
         if self.distributed.size == 1:
-            self._agreed = self._received
+            self._agreed = self._signals.received
             return bool(self._agreed) or (now and wanted)
         if not now and batches < self._next_check:
             return False
         seconds_per_batch = (time.monotonic() - self._since) / max(batches - self._checked, 1)
-        gathered = self.distributed.allgather((self._received, now and wanted, seconds_per_batch))
+        gathered = self.distributed.allgather((self._signals.received, now and wanted, seconds_per_batch))
         self._agreed = max(received for received, _, _ in gathered)
         if batches > self._checked:
             slowest = max(seconds_per_batch for _, _, seconds_per_batch in gathered)
