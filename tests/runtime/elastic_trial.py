@@ -1,4 +1,4 @@
-"""A trial for runs whose number of ranks changes: the same global batches on any number, slow enough to be disturbed."""
+"""A trial for a changing number of ranks: the same global batches on any number, slow enough to be disturbed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import deepspeed
 import torch
-from toys import dataset
 from torch import nn
+from toys import dataset
 from trial_runtime import pytorch
 from trial_runtime.pytorch import deepspeed as det_ds
 
@@ -55,6 +55,6 @@ class Trial(det_ds.DeepSpeedTrial):
         self.model.step()
         return {"loss": loss, "ranks": self.size}
 
-    def evaluate_batch(self, dataloader_iter: Any) -> dict[str, Any]:
+    def evaluate_batch(self, dataloader_iter: Any) -> dict[str, Any]:  # type: ignore[override]
         inputs, targets = self.context.to_device(next(dataloader_iter))
         return {"validation_loss": nn.functional.mse_loss(self.model(inputs), targets)}

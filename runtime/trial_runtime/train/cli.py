@@ -21,6 +21,7 @@ from trial_runtime._storage.remote import OPTIONS_VARIABLE
 from trial_runtime.train.config.errors import ConfigError
 from trial_runtime.train.config.run_plan import RunPlan
 from trial_runtime.train.config.searcher import is_search
+from trial_runtime.train.jobs.command import WRITERS, write_job
 from trial_runtime.train.run import external_launcher, hang_watch, plan_report
 from trial_runtime.train.run.end_of_run import end_of_run
 from trial_runtime.train.run.failure import clear_failures, first_failure, is_consequence
@@ -132,6 +133,14 @@ def parser() -> argparse.ArgumentParser:
         help="what a DeepSpeedTrial's engine computes in: changes hyperparameters.overwrite_deepspeed_args",
     )
     made.add_argument("--device", choices=("cpu", "cuda"), help="train there (default: on GPUs where there are any)")
+    made.add_argument(
+        "--write-job",
+        choices=tuple(WRITERS),
+        help="write a job file for SLURM, SkyPilot or Kubeflow from the config; run nothing",
+    )
+    made.add_argument(
+        "--slots-per-node", type=_positive, metavar="N", help="with --write-job: processes on each machine (default: 8)"
+    )
     made.add_argument("--dry-run", action="store_true", help="check the config and show the plan; run nothing")
     made.add_argument(
         "--validate",
@@ -184,6 +193,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if external_launcher.is_launched(os.environ):
             return _run_joined_rank(options, is_chief)
         document = changed_document(options)
+        if options.write_job:
+            _print_line(write_job(options, document))
+            return 0
         if options.validate is not None and not options.dry_run:
             return validate(options, lambda: _launch(options, document))
         if _is_search(options, document):

@@ -19,6 +19,7 @@ from typing import Any
 
 from trial_runtime._redaction import masked, masked_constants, masked_text
 from trial_runtime.search.brackets import Bracket, preview
+from trial_runtime.search.config import Search
 from trial_runtime.search.draws import TrialDraw, draw_trials
 from trial_runtime.train.config import unsupported_fields
 from trial_runtime.train.config.document import load
@@ -82,6 +83,16 @@ class SearchCommand:
     @property
     def _hyperparameters(self) -> Mapping[str, Any]:
         return self._document.get("hyperparameters") or {}
+
+    @property
+    def search(self) -> Search:
+        """Return the method of the search."""
+        return self._search
+
+    @property
+    def plan(self) -> RunPlan:
+        """Return the plan of the first trial."""
+        return self._plan
 
     def describe(self) -> None:
         """Print what the search is going to run, and each field that is not acted on."""
