@@ -75,6 +75,31 @@ def interrupted(folder: Path) -> list[int]:
     return [*rest.state["trained"].tolist(), *whole.state["trained"].tolist()[16:]]
 
 
+class SameGlobalBatches(Numbered):
+    """Has the same global batch on any number of ranks, as a trial with a ``global_batch_size`` has."""
+
+    def build_training_data_loader(self) -> Any:
+        loader = super().build_training_data_loader()
+        return pytorch.DataLoader(loader.dataset, batch_size=4 // self.context.distributed.size, shuffle=True)
+
+
+def train_same_global_batches(folder: Path, length: int, latest: str | None = None) -> list[int]:
+    outcome = toys.fit(
+        SameGlobalBatches, {}, folder, max_length=pytorch.Batch(length), checkpoint_policy="none",
+        latest_checkpoint=latest,
+    )  # fmt: skip
+    numbers: list[int] = outcome.state["trained"].tolist()
+    return numbers
+
+
+def test_the_same_samples_come_next_on_more_ranks_with_smaller_batches(tmp_path: Path) -> None:
+    (whole,) = run_ranks(train_same_global_batches, tmp_path / "whole", 12, size=1)
+    run_ranks(train_same_global_batches, tmp_path / "run", 7, size=1)
+    parts = run_ranks(train_same_global_batches, tmp_path / "run", 12, "latest", size=2)
+    together = [number for index in range(0, 10, 2) for part in parts for number in part[index : index + 2]]
+    assert together == whole[28:]
+
+
 def test_a_pass_that_one_rank_had_begun_goes_on_in_its_order(tmp_path: Path) -> None:
     for trained in run_ranks(interrupted, tmp_path):
         assert trained[:6] == trained[6:]

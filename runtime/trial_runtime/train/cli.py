@@ -28,7 +28,7 @@ from trial_runtime.train.run.failure import clear_failures, first_failure, is_co
 from trial_runtime.train.run.local_launcher import USAGE_EXIT, Stopped, run_ranks
 from trial_runtime.train.run.paths import relative_path
 from trial_runtime.train.run.prepare import changed_document, open_directory, plan_from, write_info
-from trial_runtime.train.run.run_directory import SUPERVISED, SUPERVISED_SEARCH, RunDirectory
+from trial_runtime.train.run.run_directory import SUPERVISED, SUPERVISED_SEARCH, RunDirectory, keep_record
 from trial_runtime.train.run.supervision import terminate_with
 from trial_runtime.train.run.validate import validate, validating_plan
 from trial_runtime.train.search.command import SearchCommand
@@ -318,6 +318,8 @@ def _run_joined_rank(options: argparse.Namespace, is_chief: bool) -> int:
         container_rank=int(os.environ["GROUP_RANK"]),
         container_slot_counts=[local_size] * len(addresses),
     )
+    if os.environ["LOCAL_RANK"] == "0":
+        keep_record(info)
     os.environ.update(_rank_environment(plan))
     os.environ[ENV_VAR] = info.to_json()  # the text, not a path: the run directory may be another machine's
 

@@ -15,6 +15,7 @@ from trial_runtime._storage.remote import Location
 from trial_runtime.errors import CheckpointNotFound, CheckpointStorageError
 from trial_runtime.pytorch._checkpoints import manifest, staging
 from trial_runtime.pytorch._checkpoints.collective import CollectiveError, run_collectively
+from trial_runtime.pytorch._checkpoints.disks import Disks
 
 
 class RemoteCheckpoints:
@@ -31,6 +32,7 @@ class RemoteCheckpoints:
         self.directory = directory
         self.location = location
         self.pending: list[str] = []
+        self.disks = Disks()
         self._sent: list[str] = []
 
     def names(self, ranks: core.DistributedContext) -> list[str]:
@@ -65,9 +67,7 @@ class RemoteCheckpoints:
         """
         for name in list(self.pending):
             folder = self.directory / name
-            sizes = manifest.files(folder)
-            sizes.pop(manifest.MANIFEST)
-            mine = manifest.shares(sizes, ranks.size)[ranks.rank]
+            mine = self.disks.own_share(ranks, folder)
             do = functools.partial(remote.call, self.location, name=name, folder=str(folder))
             with _storage_errors():
                 run_collectively(ranks, functools.partial(do, "put", files=mine), everywhere=True)
@@ -76,18 +76,19 @@ class RemoteCheckpoints:
             self._sent.append(name)
         while len(self._sent) > 1:
             former = self._sent.pop(0)
-            if ranks.rank == 0:
+            if self.disks.is_keeper(ranks):
                 manifest.remove(self.directory / former)
 
 
-def fetch(ranks: core.DistributedContext, source: Location, given: str, directory: Path) -> Path:
-    """Bring a checkpoint from a storage into a directory that all ranks see. Collective.
+def fetch(ranks: core.DistributedContext, source: Location, given: str, directory: Path, disks: Disks) -> Path:
+    """Bring a checkpoint from a storage into a directory. Collective.
 
     Args:
         ranks: they share the files.
         source: the folder of a run's checkpoints.
         given: the checkpoint's name, or ``latest``.
-        directory: where it goes, under its name; one that is there already is taken as it is.
+        directory: where it goes, under its name; one that all ranks see and that is there already is taken as it is.
+        disks: of the directory; each gets what it lacks.
 
     Raises:
         CheckpointNotFound: on every rank, when there is none.
@@ -97,6 +98,9 @@ def fetch(ranks: core.DistributedContext, source: Location, given: str, director
         name, sizes = run_collectively(ranks, lambda: _choose(source, given))[0]
         if not sizes:
             raise CheckpointNotFound(f"There is no checkpoint {given!r} in {source.url}.")
+        if not disks.is_shared:
+            _complete(ranks, source, directory / name, sizes, disks)
+            return directory / name
         final, temporary = directory / name, directory / f"{staging.PREFIX}{name}"
         if not run_collectively(ranks, final.is_dir)[0]:
             run_collectively(ranks, lambda: _enter_staging(temporary, stack))
@@ -107,11 +111,25 @@ def fetch(ranks: core.DistributedContext, source: Location, given: str, director
         return final
 
 
-def fetch_url(ranks: core.DistributedContext, url: str, directory: Path) -> Path:
+def _complete(
+    ranks: core.DistributedContext, source: Location, folder: Path, sizes: dict[str, int], disks: Disks
+) -> None:
+    """Download what this disk lacks of a checkpoint, its manifest last. Collective."""
+    there = manifest.files(folder)
+    ranks.allgather(None)  # every rank has looked
+    lacking = {name: size for name, size in sizes.items() if there.get(name) != size}
+    get = functools.partial(remote.call, source, "get", name=folder.name, folder=str(folder))
+    mine = disks.share(ranks, {name: size for name, size in lacking.items() if name != manifest.MANIFEST})
+    run_collectively(ranks, lambda: get(files=mine) if mine else None, everywhere=True)
+    is_last = manifest.MANIFEST in lacking and disks.is_keeper(ranks)
+    run_collectively(ranks, lambda: get(files=[manifest.MANIFEST]) if is_last else None, everywhere=True)
+
+
+def fetch_url(ranks: core.DistributedContext, url: str, directory: Path, disks: Disks) -> Path:
     """Fetch a checkpoint from its URL, or the newest from a run's; see :func:`fetch`. Collective."""
     with _storage_errors():
         source, name = run_collectively(ranks, lambda: remote.resolve(remote.with_environment_options(url)))[0]
-    return fetch(ranks, source, name, directory)
+    return fetch(ranks, source, name, directory, disks)
 
 
 def _enter_staging(folder: Path, staging_exit: contextlib.ExitStack) -> None:

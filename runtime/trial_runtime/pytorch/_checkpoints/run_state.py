@@ -64,7 +64,9 @@ class Restored:
         if wrote == ranks:
             return dict(saved)
         # Another share of the data: what a rank's loader kept for itself is of no use.
-        return {"taken": int(saved["taken"]) * wrote // ranks, "passes": saved["passes"]}
+        read = int(saved["taken"]) * wrote
+        shape = {name: saved.get(name) for name in ("batch_size", "pass_length")}
+        return {"taken": read // ranks, "passes": saved["passes"], "read": {"batches": read, **shape}}
 
 
 @dataclasses.dataclass
@@ -241,6 +243,7 @@ class RunCheckpointer:
         """
         path = None if given is None else self.store.find(given)
         self.store.start_from(path)
+        self.strategy.has_shared_disk = self.store.disks.is_shared
         if path is None:
             return None
         manifest, is_trusted = self.store.verify_origin(path)

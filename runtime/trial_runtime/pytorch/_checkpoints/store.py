@@ -41,6 +41,7 @@ from trial_runtime.pytorch._checkpoints import manifest as _manifest
 from trial_runtime.pytorch._checkpoints import restricted_load, signature, staging
 from trial_runtime.pytorch._checkpoints.collective import CollectiveError, run_collectively
 from trial_runtime.pytorch._checkpoints.commit import Commit
+from trial_runtime.pytorch._checkpoints.disks import Disks, find_disks, refuse_separate
 from trial_runtime.pytorch._checkpoints.manifest import MANIFEST
 from trial_runtime.pytorch._checkpoints.remote import RemoteCheckpoints, fetch, fetch_url
 
@@ -63,7 +64,7 @@ class StagedCheckpoint:
 
 
 class CheckpointStore:
-    """Folder of checkpoints that all ranks see. Every method is collective.
+    """Folder of checkpoints that all ranks see, or with a remote storage one on each machine. Methods are collective.
 
     Args:
         directory: the folder; made when the first checkpoint is saved.
@@ -76,7 +77,23 @@ class CheckpointStore:
         self.distributed = distributed
         self.remote = None if remote is None else RemoteCheckpoints(directory, remote)
         self._commit_ranks: core.DistributedContext | None = None
+        self._disks: Disks | None = None
         self._is_foreign = False  # the checkpoint that was found is another run's
+
+    @property
+    def disks(self) -> Disks:
+        """Return which ranks see the same folder. Collective, the first time.
+
+        Raises:
+            CheckpointStorageError: on every rank, when each machine has a separate one and there is no remote storage.
+        """
+        if self._disks is None:
+            self._disks = find_disks(self.distributed, self.directory)
+            if not self._disks.is_shared and self.remote is None:
+                refuse_separate(self.distributed, self.directory)
+            if self.remote is not None:
+                self.remote.disks = self._disks
+        return self._disks
 
     def save(self, name: str, write: Callable[[Path], None], facts: dict[str, Any]) -> Commit:
         """Write a checkpoint and begin to commit it: either it will be whole under its name, or there is none of it.
@@ -107,7 +124,7 @@ class CheckpointStore:
             self._commit_ranks = self.distributed._with_separate_groups()
         temporary = self.directory / f"{staging.PREFIX}{name}"
         with contextlib.ExitStack() as stack:
-            self._run(self.distributed, "begin", lambda: self._begin(temporary, stack))
+            self._run_on_disks(self.distributed, "begin", lambda: self._begin(temporary, stack))
 
             def commit(facts: dict[str, Any]) -> Commit:
                 staging_exit = stack.pop_all()
@@ -126,6 +143,7 @@ class CheckpointStore:
             run_collectively(self.distributed, lambda: _check_writable(self.directory), everywhere=True)
         except CollectiveError as error:
             raise CheckpointStorageError(f"Checkpoints cannot be saved to {self.directory}: {error}.") from error
+        _ = self.disks
         if self.remote is None:
             return
         if path is not None and path.parent == self.directory and not self._is_foreign:
@@ -156,24 +174,35 @@ class CheckpointStore:
             CheckpointNotFound: when there is none.
             CheckpointStorageError: when the remote storage does not answer.
         """
+        disks = self.disks
         if _remote.is_url(given):
             self._is_foreign = self.remote is None or not given.startswith(self.remote.location.url)
-            return fetch_url(self.distributed, given, self.directory)
+            return fetch_url(self.distributed, given, self.directory, disks)
         if given == LATEST_FILE:
             here = self.distributed.broadcast(newest_checkpoint(self.directory))
             newer = (
                 None if self.remote is None else self.remote.newest_after(self.distributed, here and Path(here).name)
             )
             given = newer or here or given
+        if not disks.is_shared:
+            return self._find_on_disks(given)
         for path in (self.directory / given, Path(given)):
             if path.is_dir():
                 return path
         if self.remote is not None:
-            return fetch(self.distributed, self.remote.location, given, self.directory)
+            return fetch(self.distributed, self.remote.location, given, self.directory, disks)
         there = ", ".join(_manifest.committed(self.directory)) or "none"
         raise CheckpointNotFound(
             f"There is no checkpoint {given!r}, neither at this path nor in {self.directory} (there: {there})."
         )
+
+    def _find_on_disks(self, given: str) -> Path:
+        """Find a checkpoint that is not the same folder on all machines: each fetches what it lacks."""
+        assert self.remote is not None
+        is_own = self.distributed.broadcast(Path(given).parent in (Path(), self.directory))
+        if not is_own and all(self.distributed.allgather(Path(given).is_dir())):
+            return Path(given)
+        return fetch(self.distributed, self.remote.location, Path(given).name, self.directory, self.disks)
 
     def verify(self, path: Path) -> dict[str, Any]:
         """Check that all files are there and whole; the manifest (empty for one that Determined wrote).
@@ -197,8 +226,8 @@ class CheckpointStore:
         manifest, is_own, problem = self.distributed.broadcast(chiefs)
         problems = [problem] if problem else []
         files = (manifest or {}).get("files", {})
-        mine = _manifest.shares({name: facts["size"] for name, facts in files.items()}, self.distributed.size)
-        problems.extend(_manifest.differences(path, ((name, files[name]) for name in mine[self.distributed.rank])))
+        mine = self.disks.share(self.distributed, {name: facts["size"] for name, facts in files.items()})
+        problems.extend(_manifest.differences(path, ((name, files[name]) for name in mine)))
         if manifest:
             problems.extend(_manifest.unlisted(path, manifest))
         everyones = sorted({problem for rank in self.distributed.allgather(problems) for problem in rank})
@@ -217,8 +246,7 @@ class CheckpointStore:
     def _refuse_objects(self, path: Path) -> None:
         """Refuse a checkpoint with files that hold something else than plain data. The ranks share the files."""
         sizes = {name: size for name, size in _manifest.files(path).items() if restricted_load.is_loadable(name)}
-        mine = _manifest.shares(sizes, self.distributed.size)[self.distributed.rank]
-        everyones = self.distributed.allgather(restricted_load.refused(path, mine))
+        everyones = self.distributed.allgather(restricted_load.refused(path, self.disks.share(self.distributed, sizes)))
         if problems := sorted(problem for rank in everyones for problem in rank):
             raise UntrustedCheckpointError(restricted_load.refusal(path, problems))
 
@@ -230,13 +258,13 @@ class CheckpointStore:
         ranks = self._commit_ranks
         assert ranks is not None
         with staging_exit:
-            sizes = self._run(ranks, "list", lambda: _manifest.files(temporary))[0]
-            mine = _manifest.shares(sizes, ranks.size)[ranks.rank]
+            mine = self.disks.own_share(ranks, temporary)
             described = self._run(
                 ranks, "sync", lambda: {n: _manifest.describe(temporary / n, sync=True) for n in mine}, everywhere=True
             )
             files = {name: about for part in described for name, about in part.items()}
-            self._run(ranks, "commit", lambda: self._rename(temporary, final, {**facts, "files": files}))
+            whole = {**facts, "files": files}
+            self._run_on_disks(ranks, "commit", lambda: self._rename(temporary, final, whole))
         if self.remote is not None:
             self.remote.pending.append(final.name)
             try:
@@ -254,6 +282,11 @@ class CheckpointStore:
         _manifest.write_synced(pointer, final.name + "\n")
         pointer.replace(self.directory / LATEST_FILE)
         _manifest.sync_folder(self.directory)
+
+    def _run_on_disks(self, ranks: core.DistributedContext, what: str, act: Callable[[], object]) -> None:
+        """Run ``act`` on one rank of each disk. Collective."""
+        is_keeper = self.disks.is_keeper(ranks)
+        self._run(ranks, what, lambda: act() if is_keeper else None, everywhere=True)
 
     def _run(
         self, ranks: core.DistributedContext, what: str, act: Callable[[], _T], everywhere: bool = False

@@ -49,6 +49,8 @@ class TrainingData:
         if isinstance(loader, DataLoader) and type(loader).get_data_loader is not DataLoader.get_data_loader:
             loader = loader.get_data_loader(repeat=True, skip=self.taken, num_replicas=replicas, rank=rank)
         elif isinstance(loader, DataLoader):
+            state = _in_other_batches(state, replicas, loader.batch_sampler)
+            self.taken = int(state.get("taken", 0))
             self._worker_rng = WorkerRng(loader.num_workers, self.taken, state.get("workers"))
             first = self._worker_rng.first(self.taken)
             loader, self._batches = loader._training_loader(
@@ -112,8 +114,33 @@ class TrainingData:
         if self._batches is None:
             own = self._loader.state_dict() if hasattr(self._loader, "state_dict") else None
             return {"taken": self.taken, "passes": [], "loader": own}
-        first = self._worker_rng.first(self.taken)
-        return {"taken": self.taken, "passes": self._batches.state(first), "workers": self._worker_rng.state_dict()}
+        first, sampler = self._worker_rng.first(self.taken), self._batches.batch_sampler
+        return {
+            "taken": self.taken,
+            "passes": self._batches.state(first),
+            "workers": self._worker_rng.state_dict(),
+            "batch_size": getattr(sampler, "batch_size", None),
+            "pass_length": self.length and len(sampler),
+        }
+
+
+def _in_other_batches(state: dict[str, Any], replicas: int, batch_sampler: Any) -> dict[str, Any]:
+    """Return a position of another number of ranks, where a rank's batches have another size than before.
+
+    A trial that keeps its global batch size has smaller batches on more ranks: the same sample comes next.
+    """
+    read, size = state.get("read", {}), getattr(batch_sampler, "batch_size", None)
+    former_size, former_length = read.get("batch_size"), read.get("pass_length")
+    if not size or not former_size or not former_length or size == former_size:
+        return state
+    length = len(batch_sampler)
+
+    def index(former: int) -> int:
+        passes, within = divmod(former, former_length)
+        return int(passes * length + within * former_size // size)
+
+    passes = [{**each, "start": index(int(each["start"]))} for each in state["passes"]]
+    return {**state, "taken": index(int(read["batches"])) // replicas, "passes": passes}
 
 
 class ValidationData:

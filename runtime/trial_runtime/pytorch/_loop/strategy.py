@@ -38,6 +38,7 @@ class Strategy(abc.ABC):
         context: its context.
         callbacks: its callbacks by name.
         micro_batches: batches of the training loader that one batch of the loop consists of.
+        has_shared_disk: whether all ranks read the same folder of a checkpoint.
     """
 
     disable_checks_call = "context.disable_dataset_reproducibility_checks()"
@@ -47,6 +48,7 @@ class Strategy(abc.ABC):
         self.trial = trial
         self.context = context
         self.micro_batches = 1
+        self.has_shared_disk = True
         self.callbacks: dict[str, PyTorchCallback] = {}
 
     @abc.abstractmethod

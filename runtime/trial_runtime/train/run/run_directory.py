@@ -82,6 +82,18 @@ def open_run(directory: Path | None, name: str, seed: int | None) -> tuple[RunDi
     return run, False
 
 
+def keep_record(info: ClusterInfo) -> None:
+    """Write the record of a run that rank 0 opened where this machine has a separate disk, so that any can resume it.
+
+    Raises:
+        OSError: the run directory cannot be made here.
+    """
+    path = Path(info.run.directory)
+    if not (path / _RECORD).is_file():
+        path.mkdir(parents=True, exist_ok=True)
+        RunDirectory(path, info.task_id, info.trial.trial_id, info.trial.trial_seed).record("running")
+
+
 def make_directory(directory: Path | None, name: str) -> tuple[Path, int]:
     """Make the directory of a new run, ignored by git.
 

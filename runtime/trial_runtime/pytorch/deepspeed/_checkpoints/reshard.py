@@ -32,13 +32,16 @@ logger = logging.getLogger("trial_runtime.pytorch.deepspeed")
 
 
 @contextlib.contextmanager
-def loadable(path: Path, engines: list[Any], distributed: core.DistributedContext) -> Iterator[Path]:
+def loadable(
+    path: Path, engines: list[Any], distributed: core.DistributedContext, has_shared_disk: bool = True
+) -> Iterator[Path]:
     """Yield the checkpoint in a form that engines on this number of ranks load; removed at the end. Collective.
 
     Args:
         path: a checkpoint with a folder ``model{i}`` for each engine.
         engines: the engines; those whose shards fit load them as they are.
         distributed: the ranks.
+        has_shared_disk: whether they see the same folder; else one rank of each machine converts.
 
     Raises:
         InvalidCheckpointException: on every rank, when a conversion fails, a pipeline had other stages, or experts were
@@ -56,7 +59,9 @@ def loadable(path: Path, engines: list[Any], distributed: core.DistributedContex
         return
     converted = path.with_name(f".tmp-universal-{path.name}")
     try:
-        kept = distributed.broadcast(_convert(path, converted, others) if distributed.rank == 0 else None)
+        converts = distributed.rank == 0 if has_shared_disk else distributed.local_rank == 0
+        outcomes = distributed.allgather(_convert(path, converted, others) if converts else None)
+        kept = next((failure for failure in outcomes if isinstance(failure, str)), outcomes[0])
         if isinstance(kept, str):
             raise InvalidCheckpointException(
                 f"Checkpoint {path} was saved by another number of ranks, and converting it for {distributed.size} "
@@ -74,7 +79,7 @@ def loadable(path: Path, engines: list[Any], distributed: core.DistributedContex
         for index in others:
             engines[index]._config.load_universal_checkpoint = False
         distributed.barrier()
-        if distributed.rank == 0:
+        if distributed.rank == 0 if has_shared_disk else distributed.local_rank == 0:
             shutil.rmtree(converted, ignore_errors=True)
 
 

@@ -154,7 +154,7 @@ class DeepSpeedStrategy(Strategy):
     def load(self, path: Path, checkpoint: dict[str, Any]) -> None:
         if not overrides(self.trial.load, DeepSpeedTrial):
             compatibility.check(path, self.context.models, self.context.distributed)
-        with loadable(path, self.context.models, self.context.distributed) as own:
+        with loadable(path, self.context.models, self.context.distributed, self.has_shared_disk) as own:
             self.trial.load(self.context, own)
         for scheduler, state in zip(
             self.context.lr_schedulers, checkpoint.get("lr_schedulers_state_dict", ()), strict=False
