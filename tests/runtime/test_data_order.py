@@ -85,7 +85,7 @@ class SameGlobalBatches(Numbered):
 
 def train_same_global_batches(folder: Path, length: int, latest: str | None = None) -> list[int]:
     outcome = toys.fit(
-        SameGlobalBatches, {}, folder, max_length=pytorch.Batch(length), checkpoint_policy="none",
+        SameGlobalBatches, {}, folder, max_length=pytorch.Batch(length), validation_period=pytorch.Batch(7),
         latest_checkpoint=latest,
     )  # fmt: skip
     numbers: list[int] = outcome.state["trained"].tolist()
@@ -93,10 +93,10 @@ def train_same_global_batches(folder: Path, length: int, latest: str | None = No
 
 
 def test_the_same_samples_come_next_on_more_ranks_with_smaller_batches(tmp_path: Path) -> None:
-    (whole,) = run_ranks(train_same_global_batches, tmp_path / "whole", 12, size=1)
+    (whole,) = run_ranks(train_same_global_batches, tmp_path / "whole", 10, size=1)
     run_ranks(train_same_global_batches, tmp_path / "run", 7, size=1)
-    parts = run_ranks(train_same_global_batches, tmp_path / "run", 12, "latest", size=2)
-    together = [number for index in range(0, 10, 2) for part in parts for number in part[index : index + 2]]
+    parts = run_ranks(train_same_global_batches, tmp_path / "run", 10, "latest", size=2)
+    together = [number for index in range(0, 6, 2) for part in parts for number in part[index : index + 2]]
     assert together == whole[28:]
 
 

@@ -36,7 +36,13 @@ def fit(storage: Any, folder: Path, is_shared: bool, length: int, **arguments: A
             context._settings.checkpoint_directory = disk(folder, rank)
         context.add_metrics_sink(recorder)
         trial = toys.SimpleDS(context)
-        given = {"checkpoint_policy": "none", "max_length": pytorch.Batch(length), **arguments}
+        # a validation draws from the generators, so every run has those of an interrupted one
+        given = {
+            "checkpoint_policy": "none",
+            "max_length": pytorch.Batch(length),
+            "validation_period": pytorch.Batch(3),
+            **arguments,
+        }
         det_ds.Trainer(trial, context).fit(**given)
         return toys.Outcome(recorder, trial)
 

@@ -56,7 +56,7 @@ export NCCL_DEBUG=INFO
 
 # Activate the Python environment with ds-migrate[runtime] here, unless the shell that submits has it.
 run_dir=runs/my-job-$SLURM_JOB_ID
-srun --kill-on-bad-exit=1 python -u -m trial_runtime.train c.yaml --seed 4 --run-dir "$run_dir"
+srun --kill-on-bad-exit=0 --wait=120 python -u -m trial_runtime.train c.yaml --seed 4 --run-dir "$run_dir"
 code=$?
 case $code in
   0) ;;  # trained
@@ -202,10 +202,10 @@ def test_a_job_that_reaches_its_time_limit_is_requeued_and_loses_nothing(
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": str(Path(elastic_trial.__file__).parent),
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), cluster["PATH"]]),
-        "SECONDS_A_BATCH": "0.8",
+        "SECONDS_A_BATCH": "5",  # until the job was requeued: it cannot end before its limit, on any machine
     }
 
-    def run(*command: str, seconds: str = "0.8") -> str:
+    def run(*command: str, seconds: str = "5") -> str:
         shown = subprocess.run(
             command, cwd=tmp_path, env={**environment, "SECONDS_A_BATCH": seconds}, capture_output=True, text=True,
             timeout=300, check=False,
@@ -215,7 +215,7 @@ def test_a_job_that_reaches_its_time_limit_is_requeued_and_loses_nothing(
 
     train = [sys.executable, "-m", "trial_runtime.train", "c.yaml"]
     run(*train, "--write-job", "slurm")
-    limits = ["--time=2", "--signal=USR1@60", "--overcommit", "--parsable"]
+    limits = ["--time=3", "--signal=USR1@60", "--overcommit", "--parsable"]
     job = run("sbatch", *limits, "elastic.sbatch").strip()
     output = tmp_path / f"elastic-{job}.log"
 

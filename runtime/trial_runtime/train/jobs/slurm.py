@@ -54,7 +54,7 @@ def _job_id(job: Job) -> str:
 
 
 def _srun_options(job: Job) -> str:
-    return "--ntasks=1" if job.is_search else "--kill-on-bad-exit=1"
+    return "--ntasks=1" if job.is_search else "--kill-on-bad-exit=0 --wait=120"
 
 
 def _environment(job: Job) -> list[str]:
