@@ -89,7 +89,7 @@ def keep_record(info: ClusterInfo) -> None:
         OSError: the run directory cannot be made here.
     """
     path = Path(info.run.directory)
-    if not (path / _RECORD).is_file():
+    if not (path / RUN_FILE).is_file():
         path.mkdir(parents=True, exist_ok=True)
         RunDirectory(path, info.task_id, info.trial.trial_id, info.trial.trial_seed).record("running")
 
