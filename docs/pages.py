@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ds_migrate.rules.codes import Code
@@ -12,6 +13,8 @@ from ds_migrate.rules.pages import page_of
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
+
+ROOT = Path(__file__).parents[1]
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -27,8 +30,17 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
     files.append(File.generated(config, "rules/index.md", content=overview()))
     for code in Code:
-        files.append(File.generated(config, f"rules/{code}.md", content=page_of(code).markdown))
+        files.append(File.generated(config, f"rules/{code}.md", content=page_of(code).markdown + source_of(code)))
     return files
+
+
+def source_of(code: Code) -> str:
+    """Return the module of a rule that rewrites Python, folded; empty for other codes."""
+    return "".join(
+        f'\n## Source\n\n<details markdown="1"><summary>{path.relative_to(ROOT).as_posix()}</summary>\n\n'
+        f"```python\n{path.read_text(encoding='utf-8')}```\n\n</details>\n"
+        for path in sorted(ROOT.glob(f"codemod/ds_migrate/rules/{code.lower()}_*.py"))
+    )
 
 
 def on_page_content(html: str, **_: object) -> str:

@@ -48,6 +48,13 @@ def test_every_rule_is_in_the_overview_once(pages: ModuleType) -> None:
     assert re.findall(r"\[(DSM\d+)\]\(\1\.md\)", pages.overview()) == sorted(Code)
 
 
+def test_the_page_of_a_rule_that_rewrites_python_has_its_source(pages: ModuleType) -> None:
+    shown = pages.source_of(Code.STEP_OPTIMIZER)
+    assert "<summary>codemod/ds_migrate/rules/dsm302_step_optimizer.py</summary>" in shown
+    assert "\ndef apply(ctx: RuleContext) -> None:\n" in shown
+    assert pages.source_of(Code.UNREADABLE_SOURCE) == ""
+
+
 def stated_results() -> set[tuple[str, str]]:
     """Return (code, result) wherever the codemod states both in one call or tuple."""
     found = set()
