@@ -8,7 +8,6 @@ from importlib import metadata
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-
 _NAME = "ds-migrate[runtime]"
 
 
