@@ -62,3 +62,9 @@ def validation_values(path: Path, metric: str | None) -> dict[int, float]:
         return {}
     numbers = {report.batches: report.number(metric) for report in read_reports(path, "validation")}
     return {batches: value for batches, value in numbers.items() if value is not None and not math.isnan(value)}
+
+
+def clock(seconds: float) -> str:
+    """Format seconds as ``h:mm:ss``."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"

@@ -47,6 +47,10 @@ class InvalidDeepSpeedConfigException(InvalidExperimentException):
     """A DeepSpeed config cannot be used; the message lists everything that is wrong with it."""
 
 
+class MetricNotReportedError(RuntimeError, ValueError):
+    """``searcher.metric`` is not among the metrics that the trial's validation reports, or is no number."""
+
+
 class InvalidCheckpointException(Exception):  # noqa: N818
     """A checkpoint is missing, incomplete or damaged; the message names the files."""
 

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 import toys
+from trial_runtime._run_metrics import clock
 from trial_runtime.pytorch import Batch, Epoch
 from trial_runtime.pytorch._loop.progress import Progress
-from trial_runtime.pytorch._loop.throughput import Throughput, clock
+from trial_runtime.pytorch._loop.throughput import Throughput
 from trial_runtime.pytorch._reporting.progress_bar import ProgressBar, find_bar_terminal
 from trial_runtime.train.run.log_tee import Tee
 
@@ -186,6 +187,36 @@ def test_a_log_file_beside_the_terminal_has_no_bar(tmp_path: Path, monkeypatch: 
     assert log.getvalue() == "a line of the trial's\n"
     assert "a line of the trial's" in terminal.getvalue()
     assert "2/2 batches" in plain(terminal.getvalue())
+
+
+def test_reports_that_the_bar_shows_go_to_the_log_file_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal, log = attach(monkeypatch), io.StringIO()
+    stream: Any = Tee(terminal, log)
+    monkeypatch.setattr(sys, "stderr", stream)
+    logger = logging.getLogger("trial_runtime")
+    handler = logging.StreamHandler(stream)
+    monkeypatch.setattr(logger, "handlers", [handler])
+    monkeypatch.setattr(logger, "level", logging.INFO)
+
+    class Speaking(toys.SimpleDS):
+        def build_callbacks(self) -> Any:
+            logger.info("no routine")
+            return super().build_callbacks()
+
+    toys.fit(Speaking, run_dir=tmp_path, max_length=Batch(4), reporting_period=Batch(2), checkpoint_policy="all")
+
+    shown, kept = plain(terminal.getvalue()), log.getvalue()
+    assert "no routine" in shown and "no routine" in kept
+    for routine in ("Trained 2 of 4 batches", "Validated after 4 batches", "Saved checkpoint"):
+        assert routine in kept and routine not in shown
+    assert handler.filters == []
+
+
+def test_the_bar_shows_the_metric_that_is_judged(clocked: list[float]) -> None:
+    bar = ProgressBar(throughput_of(clocked), Terminal(), "accuracy")
+    bar.console.width = 120
+    bar.on_validation_metrics(40, {"batches": 40, "loss": 0.5, "accuracy": 0.25})
+    assert rendered(bar).rstrip().endswith("3 steps skipped") and "accuracy 0.25" in rendered(bar)
 
 
 def test_no_color_means_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -431,3 +431,27 @@ def test_a_byte_order_mark_and_crlf_are_read(tmp_path: Path) -> None:
     path.write_bytes(b"\xef\xbb\xbfname: x\r\nmax_restarts: 1\r\n")
 
     assert load(path) == {"name": "x", "max_restarts": 1}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"a": 1,}', "ds.json:1:9: is not valid JSON: "),
+        ("[1]", "ds.json: is not a JSON object: write {...}"),
+        (
+            '{"zero_optimization": {"stage": 5}}',
+            "ds.json: zero_optimization.stage: 5 is not allowed: write one of 0, 1, 2",
+        ),
+        ('{"zero_optimization": {"stage": true}}', "ds.json: zero_optimization.stage: True is not allowed"),
+        ("{}", "hyperparameters.overwrite_deepspeed_args: zero_optimization.stage: '2' is not allowed"),
+    ],
+)
+def test_deepspeed_config_is_checked_before_torch_is_imported(content: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "ds.json").write_text(content)
+    changes = "{zero_optimization: {stage: '2'}}" if content == "{}" else "{}"
+    fields = f"hyperparameters: {{deepspeed_config: ds.json, overwrite_deepspeed_args: {changes}}}"
+    assert message in problem(fields, context=tmp_path)
+
+
+def test_deepspeed_config_that_is_no_file_of_the_project_is_left_to_the_trial() -> None:
+    assert plan("hyperparameters: {deepspeed_config: other/ds.json}").hparams == {"deepspeed_config": "other/ds.json"}

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from trial_runtime._cluster_info import CLUSTER_INFO_FILE, ClusterInfo, RunInfo, TrialInfo
 from trial_runtime.train.cli import main
+from trial_runtime.train.run.end_of_run import end_of_run
 
 
 def make_run(path: Path, values: list[float | str], *, status: str = "completed", **hparams: Any) -> Path:
@@ -132,3 +133,8 @@ def test_listing_runs_does_not_import_torch(runs: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=runs.parent, capture_output=True, timeout=200)
     assert done.returncode == 0, done.stderr
+
+
+def test_end_of_a_run_names_the_one_to_compare_it_with(runs: Path) -> None:
+    assert list(end_of_run(runs / "a-2"))[-1] == "compare: ds-train runs compare runs/a-1 runs/a-2"
+    assert not any("compare" in line for line in end_of_run(runs / "a-1"))

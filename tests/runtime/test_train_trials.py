@@ -312,6 +312,7 @@ def test_end_of_a_run_names_the_best_checkpoint_and_what_to_do_next(whole: Path)
     values = {line["at"]: line["validation_loss"] for line in reported(whole, "validation")}
     best = min(values, key=lambda at: values[at])
     assert lines[0].startswith("finished: 12 batches; metrics: ")
+    assert next(end_of_run(whole, 61)).startswith("finished: 12 batches in 0:01:01; metrics: ")
     assert lines[1] == f"best: validation_loss {values[best]:.6g} at {best} batches"
     assert "checkpoints/000000" in lines[2] and "weights: ds-train runs export" in lines[2]
     assert lines[3].startswith("curves: tensorboard --logdir ")
@@ -377,3 +378,11 @@ def test_validation_that_fails_has_the_exit_code_of_the_trial(experiment: Path, 
 def test_validation_takes_one_checkpoint(option: str, experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(experiment / "c.yaml"), "--validate", "x", option]) == 2
     assert "--validate: names the checkpoint; leave --run-dir, --resume and --latest" in capsys.readouterr().err
+
+
+def test_metric_that_is_not_reported_is_one_message(experiment: Path, tmp_path: Path) -> None:
+    change = "--config=searcher.metric=validation_lost"
+    code, err = ds_train(experiment / "c.yaml", tmp_path / "run", change, "--test", "--config=checkpoint_policy=best")
+    assert code == 2
+    assert "validation metrics are ['validation_loss'] (did you mean 'validation_loss'?)." in err
+    assert "Traceback" not in err and "continue with" not in err

@@ -79,7 +79,7 @@ class TrialController:
         self._strategy = self._strategy_class(trial_inst, self.context)
         self._throughput = Throughput(self.context._progress, plan.length, self._samples)
         terminal = find_bar_terminal() if self.context.distributed.rank == 0 else None
-        self._bar = None if terminal is None else ProgressBar(self._throughput, terminal)
+        self._bar = None if terminal is None else ProgressBar(self._throughput, terminal, policy.metric)
         self._divergence = DivergenceSink(self._throughput, self._request_stop if fit.stop_on_nan else None)
         self._trackers = make_trackers(settings) if self.context.distributed.rank == 0 else []
         checkpointer = RunCheckpointer(self._strategy, store, policy, self._sinks(policy))

@@ -9,6 +9,7 @@ import secrets
 import shlex
 import shutil
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -238,6 +239,9 @@ def _launch(options: argparse.Namespace, document: dict[str, Any]) -> int:
         clear_failures(run.path)
         write_info(options, plan, run)
 
+    if sys.stderr.isatty():
+        _print_line("loading torch and DeepSpeed")
+    began = time.monotonic()
     try:
         code = run_ranks(arguments, plan.slots, environment, plan.max_restarts, prepare_start, _print_line)
     except Stopped as stopped:
@@ -260,7 +264,7 @@ def _launch(options: argparse.Namespace, document: dict[str, Any]) -> int:
     if code == 0 and not metrics.is_file():
         _print_line(f"finished; nothing was trained: no metrics were reported; log: {log}")
     elif code == 0:
-        for line in end_of_run(run.path):
+        for line in end_of_run(run.path, time.monotonic() - began):
             _print_line(line)
     return code
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from trial_runtime._redaction import masked, masked_hparams
-from trial_runtime.errors import InvalidCheckpointException, InvalidExperimentException
+from trial_runtime.errors import InvalidCheckpointException, InvalidExperimentException, MetricNotReportedError
 from trial_runtime.pytorch._callback import PyTorchCallback
 from trial_runtime.pytorch._checkpoints import determined_format, restricted_load
 from trial_runtime.pytorch._checkpoints.commit import Commit
@@ -25,7 +25,8 @@ from trial_runtime.pytorch._data import rng as _rng
 from trial_runtime.pytorch._data.training_data import TrainingData
 from trial_runtime.pytorch._loop.strategy import Strategy, overrides
 from trial_runtime.pytorch._reporting.aggregation import jsonable
-from trial_runtime.pytorch._reporting.sinks import MetricsSink
+from trial_runtime.pytorch._reporting.sinks import ROUTINE, MetricsSink
+from trial_runtime.train.config.errors import did_you_mean
 
 logger = logging.getLogger("trial_runtime.pytorch")
 
@@ -83,7 +84,7 @@ class CheckpointPolicy:
         """Return whether to save after a validation with these metrics.
 
         Raises:
-            RuntimeError: when the metric to compare is missing or is no number.
+            MetricNotReportedError: when the metric to compare is missing or is no number.
         """
         value = np.asarray(metrics.get(str(self.metric)))
         number = value.size == 1 and value.dtype.kind in "fiub"
@@ -91,13 +92,13 @@ class CheckpointPolicy:
         if self.name != "best":
             return self.name == "all"
         if self.metric not in metrics:
-            raise RuntimeError(
+            raise MetricNotReportedError(
                 f"checkpoint_policy 'best' compares the metric {self.metric!r} (searcher.metric), but the trial's "
-                f"validation metrics are {sorted(metrics)}."
+                f"validation metrics are {sorted(metrics)}{did_you_mean(str(self.metric), metrics)}."
             )
         now = self.latest
         if now is None:
-            raise RuntimeError(
+            raise MetricNotReportedError(
                 f"The metric {self.metric!r} (searcher.metric) is not a number: {metrics[self.metric]!r}."
             )
         better = self.best is None or (now < self.best if self.smaller_is_better else now > self.best)
@@ -187,7 +188,7 @@ class RunCheckpointer:
     def _wait_for(self, commit: Commit) -> None:
         commit.result()
         if self.context.distributed.rank == 0:
-            logger.info(f"Saved checkpoint {commit.name} in {self.store.directory}.")
+            logger.info(f"Saved checkpoint {commit.name} in {self.store.directory}.", extra=ROUTINE)
 
     def _write(self, path: Path) -> None:
         strategy, rank = self.strategy, self.context.distributed.rank

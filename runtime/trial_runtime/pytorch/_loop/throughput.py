@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from trial_runtime._run_metrics import clock
 from trial_runtime.pytorch._loop.progress import Progress
 from trial_runtime.pytorch._train_units import Batch, TrainUnit
 
@@ -96,9 +97,3 @@ class Throughput:
         if self.skipped:
             parts.append(f"{self.skipped} steps skipped (overflow)")
         return ", ".join(parts)
-
-
-def clock(seconds: float) -> str:
-    """Format seconds as ``h:mm:ss``."""
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from trial_runtime._run_metrics import validation_values
+from trial_runtime.errors import MetricNotReportedError
+from trial_runtime.train.config.errors import did_you_mean
 
 logger = logging.getLogger("trial_runtime.pytorch")
 
@@ -49,12 +51,12 @@ class EarlyStoppingSink:
         """Receive the metrics of a validation.
 
         Raises:
-            ValueError: the metric is not among them.
+            MetricNotReportedError: the metric is not among them.
         """
         if self._metric not in metrics:
-            raise ValueError(
+            raise MetricNotReportedError(
                 f"early stopping compares the metric {self._metric!r} (searcher.metric), but the trial's validation "
-                f"metrics are {sorted(metrics)}."
+                f"metrics are {sorted(metrics)}{did_you_mean(self._metric, metrics)}."
             )
         # A run that resumes from an earlier checkpoint validates again: the later report counts.
         self._values = {batches: value for batches, value in self._values.items() if batches < steps_completed}

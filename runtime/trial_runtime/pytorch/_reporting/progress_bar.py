@@ -14,7 +14,8 @@ from rich.file_proxy import FileProxy
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 
-from trial_runtime.pytorch._loop.throughput import Throughput, clock
+from trial_runtime._run_metrics import clock
+from trial_runtime.pytorch._loop.throughput import Throughput
 from trial_runtime.pytorch._reporting.aggregation import jsonable
 from trial_runtime.train.run.log_tee import Tee
 
@@ -28,11 +29,13 @@ class ProgressBar(Progress):
     Args:
         throughput: speed and position.
         terminal: where to draw.
+        metric: the validation metric to show; None: the loss, or the first one.
     """
 
-    def __init__(self, throughput: Throughput, terminal: TextIO) -> None:
+    def __init__(self, throughput: Throughput, terminal: TextIO, metric: str | None = None) -> None:
         self.throughput = throughput  # before Progress renders itself
-        self._metric = ""
+        self._metric = self._validated = ""
+        self._shown_metric = metric
         super().__init__(
             TextColumn("{task.description}", style="bold", markup=False),
             BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=8)),
@@ -52,7 +55,10 @@ class ProgressBar(Progress):
         self._metric = _headline(metrics)
 
     def on_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:
-        del steps_completed, metrics
+        del steps_completed
+        shown = self._shown_metric
+        named = {shown: metrics[shown]} if shown in metrics else metrics
+        self._validated = _headline(named)
 
     def get_renderables(self) -> Iterable[RenderableType]:
         """Return the bar as it stands now."""
@@ -75,8 +81,7 @@ class ProgressBar(Progress):
             parts.append(f"{throughput.batches_per_second:,.3g} batches/s")
         if throughput.seconds_left is not None and throughput.phase not in ("trained", "stopped"):
             parts.append(f"{clock(throughput.seconds_left)} left")
-        if self._metric:
-            parts.append(self._metric)
+        parts += filter(None, (self._metric, self._validated))
         if throughput.skipped_in_all:
             parts.append(f"{throughput.skipped_in_all} steps skipped")
         return "  ".join(parts)
@@ -126,6 +131,20 @@ class _StreamAboveBar(FileProxy):
             self.rich_proxied_file.flush()
 
 
+class _RoutineToLog(logging.Filter):
+    """Keeps records that the bar shows already off the terminal: the log file alone gets them."""
+
+    def __init__(self, handler: logging.Handler, stream: Tee) -> None:
+        super().__init__()
+        self._handler, self._stream = handler, stream
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not getattr(record, "routine", False):
+            return True
+        self._stream.write_to_log(self._handler.format(record) + "\n")
+        return False
+
+
 @contextlib.contextmanager
 def _printing_above(console: Console) -> Iterator[None]:
     """Send what is printed and logged to a terminal through ``console``; a log file gets it as it was printed."""
@@ -137,6 +156,10 @@ def _printing_above(console: Console) -> Iterator[None]:
                 continue
             holders: list[tuple[Any, str]] = [(sys, name), *((handler, "stream") for handler in _handlers_of(stream))]
             proxy = _StreamAboveBar(console, terminal)
+            if isinstance(stream, Tee):
+                for handler in _handlers_of(stream):
+                    handler.addFilter(keep := _RoutineToLog(handler, stream))
+                    stack.callback(handler.removeFilter, keep)
             for owner, attribute in [(stream, "console")] if isinstance(stream, Tee) else holders:
                 stack.callback(setattr, owner, attribute, getattr(owner, attribute))
                 setattr(owner, attribute, proxy)

@@ -18,6 +18,9 @@ from trial_runtime.pytorch._reporting.aggregation import jsonable
 
 logger = logging.getLogger("trial_runtime.pytorch")
 
+ROUTINE = {"routine": True}
+"""Attributes of log records that the progress bar shows already: on a terminal only the log file gets them."""
+
 
 class MetricsSink(Protocol):
     """An observer of the metrics that a run reports; it is called on the chief only."""
@@ -76,10 +79,11 @@ class LoggingSink:
     ) -> None:
         del batch_metrics
         of = f" of {self.throughput.total}" if self.throughput.total is not None else ""
-        logger.info(f"Trained {steps_completed}{of} batches ({self.throughput.summary()}): {_in_words(metrics)}")
+        line = f"Trained {steps_completed}{of} batches ({self.throughput.summary()}): {_in_words(metrics)}"
+        logger.info(line, extra=ROUTINE)
 
     def on_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:
-        logger.info(f"Validated after {steps_completed} batches: {_in_words(metrics)}")
+        logger.info(f"Validated after {steps_completed} batches: {_in_words(metrics)}", extra=ROUTINE)
 
 
 def _in_words(metrics: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ from trial_runtime._cluster_info import FitDefaults, Length
 from trial_runtime._redaction import SECRETS_VARIABLE, masked, secrets_of, with_constants
 from trial_runtime._storage.urls import CheckpointStorage, read_storage, section_of
 from trial_runtime.train.config import entrypoint, hparams, unsupported_fields
+from trial_runtime.train.config.deepspeed_config import check_deepspeed_config
 from trial_runtime.train.config.errors import ConfigError, Problems, Section, as_integer, did_you_mean
 from trial_runtime.train.config.trackers import read_trackers
 from trial_runtime.train.search.assignment import Assignment
@@ -138,6 +139,7 @@ def make_plan(
         values = with_constants(assignment.hparams, _mapping(root, "hyperparameters"))
     slots = max(1, root.section("resources").integer("slots_per_trial", 1))
     _check_batch_size(values, slots, problems)
+    check_deepspeed_config(values, context, problems)
 
     searcher = root.section("searcher")
     _check_searcher(

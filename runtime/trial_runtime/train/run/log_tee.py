@@ -38,6 +38,10 @@ class Tee(io.TextIOBase):
             self.console.write(self._prefix + line)
         return len(text)
 
+    def write_to_log(self, text: str) -> None:
+        """Write ``text`` to the log alone."""
+        self._log.write(text)
+
     def flush(self) -> None:
         """Flush both, an unfinished line too."""
         self._log.flush()

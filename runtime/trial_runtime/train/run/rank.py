@@ -25,6 +25,7 @@ from trial_runtime.errors import (
     InvalidDeepSpeedConfigException,
     InvalidExperimentException,
     InvalidHP,
+    MetricNotReportedError,
 )
 from trial_runtime.train import determined_alias
 from trial_runtime.train.config.errors import ConfigError, did_you_mean
@@ -42,6 +43,8 @@ _STATUS_OF_EXIT: dict[object, str] = {
     0: "completed",
     **{128 + number: "stopped" for number in _STOPPED_BY},
 }
+_WRONG_USAGE = (ConfigError, InvalidDeepSpeedConfigException, InvalidCheckpointException, MetricNotReportedError)
+"""Errors whose message is all that the user needs."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -89,7 +92,7 @@ def run(info: ClusterInfo, context: Path, kind: str, target: str, args: Sequence
                 status = "stopped"
                 return 128 + number
             status = "completed"
-        except (ConfigError, InvalidDeepSpeedConfigException, InvalidCheckpointException) as error:
+        except _WRONG_USAGE as error:
             record_failure(directory, rank, str(error))
             if rank == 0:
                 print(f"ds-train: {error}", file=sys.stderr)
