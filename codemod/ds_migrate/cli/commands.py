@@ -187,11 +187,16 @@ def _concerned(sources: Sequence[Source]) -> bool:
     return any(source.data is not None for source in python or readable)
 
 
+def _is_unreadable(file: FileResult) -> bool:
+    return any(finding.code is Code.UNREADABLE_SOURCE for finding in file.findings)
+
+
 def _report_of(sources: Sequence[Source], arguments: Arguments) -> Report:
     """Return the report on the sources that could be read, with an error for each of the others."""
     report = _migrate(sources, arguments) if arguments.plain or _concerned(sources) else Report()
     report.is_plain = arguments.plain
-    report.searched = sum(source.error is None for source in sources)
+    unread = sum(_is_unreadable(file) for file in report.files)
+    report.searched = sum(source.error is None for source in sources) - unread
     for source in sources:
         if source.error is not None:
             finding = Finding(Code.UNREADABLE_SOURCE, Severity.ERROR, 0, source.error)

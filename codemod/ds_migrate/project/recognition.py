@@ -126,7 +126,8 @@ def _reason(data: bytes) -> tuple[int, str]:
     try:
         ast.parse(data)
     except SyntaxError as error:
-        return error.lineno or 1, f"does not parse: {error.msg}"
+        hint = "; save it as UTF-8, or name its encoding in line 1: # -*- coding: latin-1 -*-"
+        return error.lineno or 1, f"does not parse: {error.msg}{hint if '(unicode error)' in error.msg else ''}"
     except (ValueError, RecursionError, MemoryError) as error:
         return 1, f"does not parse: {error}"
     return 1, "does not parse"
