@@ -234,7 +234,22 @@ def test_memory_a_rank_at_every_stage(config: dict[str, Any], shown: list[str]) 
         assert row.text.startswith(text if "host" in text else f"{text} a rank"), row
 
 
-def test_the_configs_stage_is_marked(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_stage_that_needs_more_memory_than_there_is_fails(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "memory_of_a_rank", lambda: (24 * 2**30, "this machine"))
+    path = written(tmp_path, {"zero_optimization": {"stage": 2}})
+    code, out, _ = doctor(capsys, path, "--parameters", "70B", "--ranks", 4)
+    assert code == 1
+    (line,) = [line for line in out.splitlines() if "(this config)" in line]
+    assert re.fullmatch(r"  \S stage 2: [\d.]+ GiB a rank \(this config\): more than the 24\.0 GiB of this machine", line)
+    assert not line.startswith("  +")
+
+
+def test_the_configs_stage_is_marked(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "memory_of_a_rank", lambda: (8 * 2**30, "this machine"))
     path = written(tmp_path, {"zero_optimization": {"stage": 2}})
     _, out, _ = doctor(capsys, path, "--parameters", "1B", "--ranks", 4)
     assert [line for line in out.splitlines() if "(this config)" in line] == [

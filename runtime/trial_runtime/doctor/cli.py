@@ -72,7 +72,8 @@ def main(arguments: Sequence[str] | None = None, prog: str = _PROG) -> int:
     if subject is not None:
         sections += config_checks.check(subject.config, subject.source, ranks)
     if options.parameters is not None:
-        sections.append(config_checks.model_states(subject.config if subject else {}, options.parameters, ranks))
+        config, available = (subject.config if subject else {}), (machine.memory_of_a_rank() if subject else None)
+        sections.append(config_checks.model_states(config, options.parameters, ranks, available))
     if options.json:
         print(render.as_json(sections))
     else:

@@ -133,10 +133,13 @@ def drives(config: dict[str, Any]) -> Section | None:
     return Section("Drives", rows) if rows else None
 
 
-def model_states(config: dict[str, Any], parameters: int, known: int | None) -> Section:
+def model_states(
+    config: dict[str, Any], parameters: int, known: int | None, available: tuple[int, str] | None = None
+) -> Section:
     """Return the memory a rank at every stage, with the config's marked.
 
     Args:
+        available: bytes that a rank can have, and whose they are; None: compared with nothing.
         config: the config.
         parameters: of the model.
         known: ranks; 1 is taken when they are not known.
@@ -157,14 +160,18 @@ def model_states(config: dict[str, Any], parameters: int, known: int | None) -> 
     for stage in range(4):
         offload = "parameters" if optimizer and weights else "optimizer" if optimizer else "none"
         need = training_state(stage, half, offload, states)
-        host = need.on_host(count) * parameters
+        host, device = need.on_host(count) * parameters, need.on_device(count) * parameters
+        is_own, lacks = stage == stage_of(config), ""
+        if is_own and available is not None and device > available[0]:
+            lacks = f": more than the {_size(available[0])} of {available[1]}"
         rows.append(
             Row(
                 f"stage {stage}",
-                f"{_size(need.on_device(count) * parameters)} a rank"
+                f"{_size(device)} a rank"
                 + (f" and {_size(host)} on the {where}" if host else "")
-                + (" (this config)" if stage == stage_of(config) else ""),
-                "good" if stage == stage_of(config) else "",
+                + (" (this config)" if is_own else "")
+                + lacks,
+                "bad" if lacks else "good" if is_own else "",
             )
         )
     if weights and not optimizer:

@@ -76,6 +76,17 @@ def _backend(device: Any) -> str:
     return "nccl" if device.device_name().startswith("cuda") else "gloo"
 
 
+def memory_of_a_rank() -> tuple[int, str]:
+    """Return the bytes that one rank has at most on this machine, and whose they are: the smallest GPU's, or all of the
+    host's."""
+    import torch
+
+    if torch.cuda.is_available():
+        count = torch.cuda.device_count()
+        return min(torch.cuda.get_device_properties(index).total_memory for index in range(count)), "a GPU here"
+    return _host_memory(), "this machine"
+
+
 def _host_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
