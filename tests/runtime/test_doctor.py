@@ -242,8 +242,8 @@ def test_stage_that_needs_more_memory_than_there_is_fails(
     code, out, _ = doctor(capsys, path, "--parameters", "70B", "--ranks", 4)
     assert code == 1
     (line,) = [line for line in out.splitlines() if "(this config)" in line]
-    assert re.fullmatch(r"  \S stage 2: [\d.]+ GiB a rank \(this config\): more than the 24\.0 GiB of this machine", line)
-    assert not line.startswith("  +")
+    assert line.endswith(" GiB a rank (this config): more than the 24.0 GiB of this machine")
+    assert "stage 2: " in line and not line.startswith("  +")
 
 
 def test_the_configs_stage_is_marked(
