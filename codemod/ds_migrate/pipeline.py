@@ -27,7 +27,7 @@ from ds_migrate.upgrade.followed_bases import Followed, follow_bases
 from ds_migrate.upgrade.result import Upgrade, may_need_upgrade
 
 if TYPE_CHECKING:
-    from ds_migrate.conversion.unit import ConversionUnit, UnitResult
+    from ds_migrate.conversion.values import ConversionUnit, UnitResult
 
 
 def migrate(
@@ -137,7 +137,7 @@ def _units(
     """Return what the conversion of each group depends on, as a value."""
     units = []
     for group in groups:
-        from ds_migrate.conversion.unit import ConversionUnit
+        from ds_migrate.conversion.values import ConversionUnit
 
         facts = {trial.key: config_facts[trial.key] for trial in group.trials if trial.key in config_facts}
         concerned = group.files.union(*(known.configs for known in facts.values()))

@@ -18,7 +18,7 @@ from ds_migrate.rules.pages import page_of
 PACKAGE = Path(ds_migrate.__file__).parent
 # Who blocks: where in its arguments the code and the message are.
 BLOCKING = {
-    "blocked": (0, 3), "report": (1, 5), "_problem": (1, 2), "_finding": (1, 2), "Finding": (0, 3),
+    "blocked": (0, 3), "report": (1, 5), "_problem": (1, 2), "blocked_by": (1, 2), "Finding": (0, 3),
     "RefusedError": (0, 2), "Refusal": (0, 3), "refuse": (0, 3),
 }  # fmt: skip
 # Who blocks with one code only: its name, where the message is, the code.

@@ -19,7 +19,8 @@ import pytest
 from ds_migrate import pipeline
 from ds_migrate.cli import main
 from ds_migrate.conversion import unit, worker_pool
-from ds_migrate.conversion.unit import ConversionUnit, UnitResult, convert
+from ds_migrate.conversion.unit import convert
+from ds_migrate.conversion.values import ConversionUnit, UnitResult
 from ds_migrate.decisions import decide
 from ds_migrate.files.discovery import discover
 from ds_migrate.findings import Report, TrialStatus

@@ -1,7 +1,4 @@
-"""The conversion of one group of trials: model them, decide, apply the rules, render, check. All of it or none.
-
-A unit is a value in and a result out, both picklable, so that any process can convert it.
-"""
+"""The conversion of one group of trials: model them, decide, apply the rules, render, check. All of it or none."""
 
 from __future__ import annotations
 
@@ -15,14 +12,14 @@ import libcst as cst
 
 from ds_migrate import ds_config
 from ds_migrate.conversion.output_check import check
+from ds_migrate.conversion.preconditions import blocked_by, problems_before, problems_of_configs
 from ds_migrate.conversion.rule_context import Findings, RuleContext
+from ds_migrate.conversion.values import ConversionUnit, UnitResult
 from ds_migrate.decisions import decide, reconcile
 from ds_migrate.decisions.engine_plan import Accumulation, Blocked, EnginePlan
 from ds_migrate.decisions.static_config import static_config
 from ds_migrate.experiment import ConfigFacts, TrialFacts
-from ds_migrate.files import limits
 from ds_migrate.findings import FileResult, FileStatus, Finding, Severity, TrialResult, TrialStatus
-from ds_migrate.options import Options
 from ds_migrate.project.library_bases import LIBRARY_BASE
 from ds_migrate.project.trials import TrialClass
 from ds_migrate.rules.codes import Code
@@ -36,50 +33,8 @@ from ds_migrate.trial.builder import build_trial, class_node
 from ds_migrate.trial.context import ContextNames, link
 from ds_migrate.trial.hyperparameters import unpacked_hyperparameters
 from ds_migrate.trial.model import Trial
-from ds_migrate.upgrade.result import Notice
 
 _SHOWN = 300  # characters of an unexpected error: one that holds a syntax node prints all below it
-
-
-@dataclass(frozen=True)
-class ConversionUnit:
-    """The inputs of the conversion of one group of trials.
-
-    ``sources``: every file of the group, by path. ``writable``: those of them, and the experiment configs, that may be
-    written. ``others``: trials in these files that cannot be converted and need the files unchanged. ``accepted``: line
-    and code of the findings that comments accept, by file. ``config_facts``: what experiment configs state, by trial.
-    ``upgraded``: what the upgrade of old trials did in the files that are read in their new form.
-    ``library``: files with base classes of libraries, which are read along and not written.
-    """
-
-    trials: tuple[TrialClass, ...]
-    others: tuple[TrialClass, ...]
-    sources: Mapping[Path, bytes]
-    writable: frozenset[Path]
-    accepted: Mapping[Path, frozenset[tuple[int, str]]]
-    options: Options
-    config_facts: Mapping[tuple[Path, str], ConfigFacts]
-    upgraded: Mapping[Path, tuple[Notice, ...]] = field(default_factory=dict)
-    library: Mapping[Path, bytes] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        """The name of what is written together."""
-        return ":".join(map(str, self.trials[0].key))
-
-    @property
-    def size(self) -> int:
-        """Bytes of source."""
-        return sum(map(len, self.sources.values()))
-
-
-@dataclass(frozen=True)
-class UnitResult:
-    """The result of a unit: its files as a report shows them (paths resolved), and its trials as configs see them."""
-
-    unit: str
-    files: tuple[FileResult, ...]
-    trials: tuple[TrialFacts, ...]
 
 
 def convert(units: Sequence[ConversionUnit]) -> list[UnitResult]:
@@ -142,7 +97,7 @@ class _Conversion:
 
     def model(self) -> None:
         """Parse the files, model the trials and decide on them; nothing is changed."""
-        self._check_whole()
+        self.problems += problems_before(self.unit)
         for path, data in sorted({**self.unit.sources, **self.unit.library}.items()):
             try:
                 self.files[path] = SourceFile(path, data, self.unit.accepted.get(path, frozenset()))
@@ -170,7 +125,7 @@ class _Conversion:
             if member.key in parents and (below := _made_below(member, plans)):
                 self._no_engine_of_its_own(trial, below.trial, config)
                 continue
-            self._configs_that_bind(trial, config)
+            self.problems += problems_of_configs(self.unit, trial, config)
             decision = decide(trial, self.unit.options, target, self._accumulation(config))
             if isinstance(decision, EnginePlan):
                 plans.append(decision)
@@ -217,52 +172,6 @@ class _Conversion:
                 f"{base.name} has no separate engine any more, {derived.name} makes it: it trains only as that",
             )  # fmt: skip
 
-    def _check_whole(self) -> None:
-        """Check that every file may be written, no other trial needs one unchanged, and a name means one class."""
-        missing = sorted(self.unit.sources.keys() - self.unit.writable)
-        large = sorted(path for path, data in self.unit.sources.items() if len(data) > limits.LARGEST_MODULE)
-        for trial in self.unit.trials:
-            if trial.path not in self.unit.writable:
-                continue
-            name = trial.facts.name
-            for path in large:
-                size, largest = map(limits.shown, (len(self.unit.sources[path]), limits.LARGEST_MODULE))
-                message = f"{path.name} has {size}, and modules of up to {largest} are converted"
-                self._problem(
-                    trial, Code.TOO_LARGE, message, "move what is no part of the trial, such as tables, to another one"
-                )
-            count = len(self.unit.trials)
-            if not large and (count > limits.MOST_TRIALS or self.unit.size * count > limits.MOST_WORK):
-                size = limits.shown(self.unit.size)
-                message = f"{count} trials share {size} of modules, which is too much to convert together"
-                self._problem(trial, Code.TOO_LARGE, message, "give the trials separate modules")
-            if trial.again:
-                message = (
-                    f"line {trial.again} gives the name {name} to another class: "
-                    "which one is meant cannot be determined"
-                )
-                self._problem(
-                    trial, Code.MOVES_WITH_BLOCKED, message, "give each class a separate name, or keep one of them"
-                )
-            facts = self.unit.config_facts.get(trial.key)
-            for path, reason, advice in facts.unreadable if facts is not None else ():
-                message = f"{path.name}, which configures {name}, cannot be read ({reason})"
-                self._problem(trial, Code.CONFIG_UNREADABLE, message, advice)
-            for path in missing:
-                message = f"{name} also requires {path.name}, which is not among the given paths"
-                self._problem(trial, Code.FILE_NOT_NAMED, message, f"name {path} too, or the folder that holds both")
-            for other in self.unit.others:
-                message = f"{name} shares files with {other.facts.name}, which stays as it is"
-                self._problem(
-                    trial,
-                    Code.MOVES_WITH_BLOCKED,
-                    message,
-                    "convert the other trial first, part the two, or skip both (# ds-migrate: skip)",
-                )
-
-    def _problem(self, trial: TrialClass, code: str, message: str, help: str) -> None:  # noqa: A002
-        self.problems.append((trial.path, _finding(trial, code, message, help)))
-
     def _aggregations_by_file(self) -> dict[Path, int | None]:
         found = {path: aggregations_of(file) for path, file in self.files.items()}
         return {path: k if isinstance(k, int) else None for path, given in found.items() for k in _only(given)}
@@ -306,29 +215,6 @@ class _Conversion:
                 self.problems.append((path, error))
             elif after != before or path in self.unit.upgraded:
                 self.outputs[path] = after
-
-    def _configs_that_bind(self, trial: Trial, config: ConfigFacts | None) -> None:
-        """Report configs whose accumulation must move along with the source and that may not be written, and configs
-        that need two different sources."""
-        if config is None or config.aggregation <= {1}:
-            return
-        if len(config.averages) > 1:
-            message = f"the configs of {trial.name} disagree on average_aggregated_gradients, which its source says"
-            self._problem(
-                trial.facts,
-                Code.AVERAGE_AGGREGATED_GRADIENTS,
-                message,
-                "use one value in all configs that accumulate",
-            )
-        for path in config.configs:
-            if path not in self.unit.writable:
-                message = (
-                    f"{trial.name} also requires {path.name}, "
-                    "which sets aggregation_frequency and is not among the given paths"
-                )
-                self._problem(
-                    trial.facts, Code.FILE_NOT_NAMED, message, f"name {path} too, or the folder that holds both"
-                )
 
     def close(self) -> None:
         """Release the parsed files. Their trees refer to each other, so they would wait for the garbage collector."""
@@ -412,14 +298,10 @@ def _made_below(base: TrialClass, plans: Sequence[EnginePlan]) -> EnginePlan | N
     return None
 
 
-def _finding(trial: TrialClass, code: str, message: str, help: str) -> Finding:  # noqa: A002
-    return Finding(code, Severity.BLOCKED, trial.facts.line, message, trial=trial.facts.name, help=help)
-
-
 def _moves_with(trial: TrialClass, blocked: set[str | None]) -> Finding:
     names = ", ".join(sorted(n for n in blocked if n))
     message = f"{trial.facts.name} shares code with {names}, which is blocked"
-    return _finding(trial, Code.MOVES_WITH_BLOCKED, message, f"fix {names} first")
+    return blocked_by(trial, Code.MOVES_WITH_BLOCKED, message, f"fix {names} first")
 
 
 def _only(values: set[int | float | None]) -> list[int | float | None]:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ds_migrate.conversion.unit import ConversionUnit, UnitResult, convert, failed
+from ds_migrate.conversion.unit import convert, failed
+from ds_migrate.conversion.values import ConversionUnit, UnitResult
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
