@@ -95,3 +95,21 @@ def test_a_hyperparameter_is_added_only_where_no_call_would_refuse_it(
     assert ("deepspeed_config: ds_config.json" in after.get("const.yaml", "")) == named
     assert ('hparams.get("deepspeed_config"' in after["model_def.py"]) == named
     assert 'with_name("ds_config.json")' in after["model_def.py"]
+
+
+def test_accumulation_does_not_reach_a_call_that_takes_all_hyperparameters(tmp_path: Path) -> None:
+    made = "Settings(**self.context.get_hparams())"
+    init = (
+        METHODS["__init__"] + f"    self.settings = {made}\n    self.copy = Settings(**{{**context.get_hparams()}})\n\n"
+    )
+    (tmp_path / "model_def.py").write_text(examples.module(init) + SETTINGS.format(more=""))
+    config = "entrypoint: model_def:MyTrial\nhyperparameters: {lr: 1, global_batch_size: 4}\n"
+    (tmp_path / "const.yaml").write_text(config + "optimizations: {aggregation_frequency: 2}\n")
+
+    after = {file.path.name: (file.after or b"").decode() for file in examples.run(tmp_path).files}
+
+    assert "overwrite_deepspeed_args: {gradient_accumulation_steps: 2}" in after["const.yaml"]
+    text = " ".join(after["model_def.py"].split())
+    condition = 'if name != "overwrite_deepspeed_args"'
+    for source in ("self.context.get_hparams()", "({**context.get_hparams()})"):
+        assert f"name: value for name, value in {source}.items() {condition}" in text, after["model_def.py"]

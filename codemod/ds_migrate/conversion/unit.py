@@ -281,7 +281,7 @@ class _Conversion:
                 aggregation=accumulates if isinstance(accumulates, int) and accumulates > 1 else None,
                 aggregations=by_file,
                 sums_gradients=plan is not None and not plan.accumulation.averages,
-                unpacks_hparams=plan is not None and unpacked_hyperparameters(plan.trial) is not None,
+                unpacks_hparams=plan is not None and bool(unpacked_hyperparameters(plan.trial)),
             )
 
 

@@ -56,11 +56,25 @@ def apply(ctx: RuleContext) -> None:
     what = "the engine is made" if plan.form is Form.SIMPLE else "one engine per optimizer is made"
     stage = f"ZeRO stage {plan.zero.stage}" + (f" ({plan.zero.reason})" if plan.zero.reason else "")
     ctx.converted(CODE, file, location.statement, f"{what} here; {stage}")
-    if names.unpacks is not None and plan.accumulation.is_used:
-        ctx.review(
-            CODE, *names.unpacks, "the hyperparameters that this call takes have overwrite_deepspeed_args now",
-            "leave it out of what is unpacked, or let the call take it",
-        )  # fmt: skip
+    for unpacking, arg in names.unpacks if plan.accumulation.is_used else ():
+        if unpacking.edits.once(arg, CODE):
+            unpacking.change(arg.value, _without_accumulation)
+            ctx.converted(CODE, unpacking, arg, "the hyperparameters are unpacked as they were, without the added one")
+
+
+def _without_accumulation(updated: cst.CSTNode) -> cst.CSTNode:
+    """Return hyperparameters without the one that holds the accumulation steps."""
+    assert isinstance(updated, cst.BaseExpression)
+    condition = 'name != "overwrite_deepspeed_args"'
+    made = cst.parse_expression(f"{{name: value for name, value in hparams.items() if {condition}}}")
+    assert isinstance(made, cst.DictComp)
+    whole = updated if isinstance(updated, (cst.Name, cst.Attribute, cst.Call)) or updated.lpar else _grouped(updated)
+    items = cst.Call(cst.Attribute(whole, cst.Name("items")))
+    return made.with_changes(for_in=made.for_in.with_changes(iter=items))
+
+
+def _grouped(node: cst.BaseExpression) -> cst.BaseExpression:
+    return node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
 
 
 class _Names:
@@ -117,7 +131,7 @@ class _Names:
         return [
             *([] if by_name else [f"{self.hparams} = {self._hparams(given)}"]),
             f"{self.config} = {overwrite}(",
-            f"    {beside if self.unpacks is not None else path},",
+            f"    {beside if self.unpacks else path},",
             "    {",
             *(f"        {value}" for value in values),
             "    },",

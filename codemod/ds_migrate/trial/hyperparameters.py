@@ -16,16 +16,15 @@ _OPEN = frozenset(
 )
 
 
-def unpacked_hyperparameters(trial: Trial) -> tuple[SourceFile, cst.Call] | None:
-    """Return the first call that gets all hyperparameters by ``**`` and may take no others; None for none."""
+def unpacked_hyperparameters(trial: Trial) -> list[tuple[SourceFile, cst.Arg]]:
+    """Return the arguments that give all hyperparameters by ``**`` to a call which may take no others."""
     files = tuple(dict.fromkeys([*(part.file for part in trial.parts), *trial.files]))
+    found = []
     for file in files:
         given = [(call, arg) for call in file.nodes(cst.Call) for arg in call.args if arg.star == "**"]
         names = _names(file) if given else set()
-        for call, arg in given:
-            if _is_whole(arg.value, names) and not _takes_any(call, files):
-                return file, call
-    return None
+        found += [(file, arg) for call, arg in given if _is_whole(arg.value, names) and not _takes_any(call, files)]
+    return found
 
 
 def _names(file: SourceFile) -> set[str]:
