@@ -196,8 +196,8 @@ FAULTS = [
         "by_rank",
         r"batch 1: norm of model parameters",
         (
-            ("ds_config_Trial.json", '"stage": 0', '"stage": 1'),
-            ("ds_config_Trial.json", "{\n", '{\n  "zero_allow_untested_optimizer": true,\n'),
+            ("ds_config.json", '"stage": 0', '"stage": 1'),
+            ("ds_config.json", "{\n", '{\n  "zero_allow_untested_optimizer": true,\n'),
         ),
     ),
     Fault("an_attribute_of_the_wrapper_acts", "on_wrapper", r"batch 1: training loss "),

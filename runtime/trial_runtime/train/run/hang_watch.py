@@ -132,7 +132,7 @@ def _watch(directory: Path, rank: int, size: int, timeout: float, report: Callab
     thread = threading.main_thread()
     main, native = thread.ident, thread.native_id
     assert main is not None and native is not None
-    interval = max(0.1, timeout / _LOOKS)
+    interval = _interval(timeout)
     former, since, used = None, time.monotonic(), 0.0
     while True:
         time.sleep(interval)
@@ -151,6 +151,11 @@ def _watch(directory: Path, rank: int, size: int, timeout: float, report: Callab
                 _end(directory, rank, timeout, positions, report)
 
 
+def _interval(timeout: float) -> float:
+    """Return the seconds between two looks."""
+    return max(0.1, timeout / _LOOKS)
+
+
 def _end(
     directory: Path, rank: int, timeout: float, positions: Sequence[Position | None], report: Callable[[str], None]
 ) -> None:
@@ -159,7 +164,7 @@ def _end(
     if rank == reporter:
         report(f"nothing has moved for {timeout:g} s: {describe(positions)}")
     else:
-        time.sleep(_MOMENT)  # its report comes first
+        time.sleep(_interval(timeout) + _MOMENT)  # its report comes first: it may have looked just before
     with contextlib.suppress(OSError), (directory / "log" / f"rank_{rank}.log").open("a", encoding="utf-8") as log:
         faulthandler.dump_traceback(file=log)
     os._exit(EXIT_CODE)
