@@ -39,7 +39,7 @@ class Base(PyTorchTrial):
         return DataLoader([1], batch_size=self.context.get_per_slot_batch_size())
 """
 STOPPED = "Killed"
-DS_CONFIG = "ds_config_MyTrial.json"  # the base class has the name without its own
+DS_CONFIG = "ds_config.json"
 
 
 class KilledError(BaseException):
