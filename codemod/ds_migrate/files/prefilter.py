@@ -17,6 +17,7 @@ _DETERMINED = re.compile(rb"determined\b")  # without a \b before it, which is s
 _NEAR = 400  # bytes
 _IMPORT = re.compile(rb"\bimport\b")
 _BACKWARD = re.compile(rb"\bbackward\s*\(")
+_OF_LOOP = re.compile(rb"\boptim\w*\b|\bDataLoader\s*\(|\bbackward\s*\(|\.parameters\(\)|\bfit\(|\btrain\w*\(")
 _STEP = re.compile(rb"\.\s*step\s*\(")
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -54,7 +55,7 @@ def may_hold_loop(data: bytes) -> bool:
 
 def may_belong_to_loop(data: bytes) -> bool:
     """Return whether a file can make, hold or step an optimizer: a loop may be spread over several."""
-    return b"torch" in data or b"optim" in data or _BACKWARD.search(data) is not None
+    return _OF_LOOP.search(data) is not None
 
 
 # -- experiment configs -----------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ds_migrate.conversion.output_check import check
+from ds_migrate.files.prefilter import may_hold_loop
 from ds_migrate.findings import FileResult, FileStatus, Finding, Severity, TrialResult, TrialStatus
 from ds_migrate.options import Options
 from ds_migrate.plain.decisions import Decider
@@ -37,11 +38,16 @@ class LoopUnit:
     options: Options
 
 
+_MANY_FILES = 250  # parsing them takes half a minute
+
+
 def convert_program(unit: LoopUnit) -> tuple[list[FileResult], set[tuple[Path, int]]]:
     """Convert the loops of a program, and return the comments that skip one too.
 
     Files whose optimizers have nothing in common are converted by themselves.
     """
+    if len(unit.program.files) > _MANY_FILES:
+        return _too_large(unit), set()
     conversion = _Conversion(unit)
     try:
         return list(conversion.results()), conversion.skips
@@ -53,6 +59,19 @@ def convert_program(unit: LoopUnit) -> tuple[list[FileResult], set[tuple[Path, i
         return [FileResult(unit.program.files[0], status=FileStatus.ERROR, findings=[finding])], set()
     finally:
         conversion.close()
+
+
+def _too_large(unit: LoopUnit) -> list[FileResult]:
+    """Return that a program is not looked into."""
+    message = f"{len(unit.program.files)} files import each other around this loop, more than are followed"
+    advice = "name the files of one program, in a folder that holds no other"
+    results = []
+    for path in unit.program.files:
+        if may_hold_loop(unit.sources.get(path, b"")):
+            finding = Finding(Code.PLAIN_UNTRACED, Severity.BLOCKED, 1, message, help=advice)
+            trial = TrialResult(f"the loop of {path.stem}", 1, TrialStatus.BLOCKED, is_loop=True)
+            results.append(FileResult(path, status=FileStatus.BLOCKED, trials=[trial], findings=[finding]))
+    return results
 
 
 @dataclass

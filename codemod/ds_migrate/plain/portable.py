@@ -11,7 +11,7 @@ from ds_migrate.syntax.nodes import dotted, parameters, targets, walk
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
-_CALLS = frozenset({"int", "float", "len", "min", "max"})
+_CALLS = frozenset({"int", "float", "len", "min", "max", "get_world_size", "device_count"})
 
 
 def at_statement(
@@ -28,7 +28,7 @@ def at_statement(
     A parameter is followed to the one call that gives it.
     """
     for part in walk(node):
-        if isinstance(part, cst.Call) and dotted(part.func) not in _CALLS:
+        if isinstance(part, cst.Call) and (dotted(part.func) or "").rpartition(".")[2] not in _CALLS:
             return None
         if isinstance(part, (cst.Lambda, cst.Await, cst.NamedExpr, cst.BaseComp)):
             return None

@@ -69,9 +69,8 @@ def find_refusals(files: Sequence[SourceFile], operations: Operations, flow: Flo
                     "the program starts its ranks itself, which a launcher does for DeepSpeed",
                     "call the function of one rank once, with its rank from the environment (LOCAL_RANK)",
                 )  # fmt: skip
-    for step in operations.steps:
-        scope: cst.CSTNode = step.function if step.function is not None else step.file.module
-        yield from _changed_gradients(step.file, scope, flow)
+    for file in {step.file: None for step in operations.steps}:
+        yield from _changed_gradients(file)
 
 
 def _foreign_engines(file: SourceFile) -> Iterator[Refusal]:
@@ -123,10 +122,9 @@ def _sparse(file: SourceFile) -> Iterator[Refusal]:
                 )  # fmt: skip
 
 
-def _changed_gradients(file: SourceFile, scope: cst.CSTNode, flow: Flow) -> Iterator[Refusal]:
+def _changed_gradients(file: SourceFile) -> Iterator[Refusal]:
     """Yield writes to gradients, which are averaged over ranks before them or after, never as the program meant it."""
-    del flow
-    for node in file.nodes(cst.Attribute, below=scope):
+    for node in file.nodes(cst.Attribute):
         if node.attr.value != "grad":
             continue
         parent = file.parent(node)
