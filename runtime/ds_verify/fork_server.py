@@ -249,7 +249,7 @@ class FreshProcesses:
 
 
 class _Fresh:
-    """A process of its own Python."""
+    """A process with a new Python."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process, self.pid = process, process.pid

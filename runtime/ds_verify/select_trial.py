@@ -28,7 +28,7 @@ class Choice:
 
     Attributes:
         config: the experiment config, relative to the context directory; None: there is none.
-        document: the config's content, or what stands in for it.
+        document: the config's content, or what replaces it.
         picks: values of hyperparameters, by dotted name.
         picked: those of them that the user did not name: the first value of a search space.
         trial: the trial, or the script that trains it.

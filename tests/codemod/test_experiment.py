@@ -1,4 +1,4 @@
-"""Experiment configs: what becomes of each field, and what is left alone."""
+"""Experiment configs: how each field is converted, and which are left alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entrypoints in every form: which trial they name, and what becomes of Determined's launch layers."""
+"""Entrypoints in every form: which trial they name, and how Determined's launch layers are converted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work on several processes: the same answers, and what becomes of a process that dies or is to stop."""
+"""Work on several processes: the same answers, and the end of a process that dies or is stopped."""
 
 from __future__ import annotations
 

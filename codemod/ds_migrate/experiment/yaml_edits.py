@@ -46,7 +46,7 @@ class Change:
         self._meaning = _with(self._meaning, path, _meaning(value))
 
     def replace(self, path: Path, node: Node, value: int) -> None:
-        """A scalar at ``path`` becomes ``value``; an alias there becomes a number of its own, and what several paths
+        """Replace the scalar at ``path`` by ``value``. An alias there is replaced by a number, and what several paths
         share through an anchor is written once."""
         self.set(path, value)
         start = node.start if node.kind == "alias" else node.end - len(node.value)

@@ -166,7 +166,7 @@ def _insert_flow(text: str, mapping: Node, pairs: Mapping[str, Value]) -> list[S
     before = text[line_start(text, key.start) : key.start]
     if before.strip() or line_start(text, key.start) <= mapping.start or line_end(text, end) > mapping.end:
         return [Splice(end, end, ", " + ", ".join(new))]
-    # One pair a line, as JSON is mostly printed: each new pair gets a line of its own.
+    # One pair a line, as JSON is mostly printed: each new pair gets a separate line.
     comma = _comma(text, end, mapping.end)
     end_line = newline(text)
     lines = ("," + end_line).join(before + pair for pair in new) + ("" if comma is None else ",")

@@ -34,7 +34,7 @@ def row_of(name: str) -> Row | None:
 
 
 def verdict_of(name: str) -> Verdict:
-    """Return what becomes of ``name``; of a name that no row covers, ``Verdict.REVIEW``."""
+    """Return how ``name`` is converted; for a name that no row covers, ``Verdict.REVIEW``."""
     row = row_of(name)
     return Verdict.REVIEW if row is None else row.verdict
 

@@ -1,4 +1,4 @@
-"""A row of the table of names: what becomes of one name that trials took from Determined's library."""
+"""A row of the table of names: the conversion of one name that trials took from Determined's library."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 
 class Verdict(enum.Enum):
-    """What becomes of a name when a trial is converted to ``trial_runtime``."""
+    """The treatment of a name when a trial is converted to ``trial_runtime``."""
 
     PROVIDE = "provided"
     """The target has it: the import's prefix is replaced, and the name behaves as it did."""
@@ -26,7 +26,7 @@ class Row:
 
     Attributes:
         name: as Determined had it, dotted: ``determined.util.download_gcs_blob_with_backoff``.
-        verdict: what becomes of it.
+        verdict: how it is converted.
         served: where the target has it, dotted; None when it does not.
         advice: what to do instead, as an instruction; empty where the name is provided.
         test: the test file that covers it, from the root of the repository.

@@ -83,7 +83,7 @@ class Edits:
         self._kept_comments.setdefault(statement, []).extend(found)
 
     def expand(self, line: Line, small: cst.BaseSmallStatement, code: Text) -> None:
-        """Put whole statements in the place of one small statement; others on its line get lines of their own.
+        """Put whole statements in the place of one small statement; others on its line get separate lines.
 
         ``code`` may be a function of the small statement once everything below it has been rewritten.
         """
@@ -231,7 +231,7 @@ def _lost(before: cst.CSTNode, after: Any) -> list[str]:
     return lost
 
 
-# Stands in for a removed statement until its block is settled: libcst itself would drop an empty line, comments too.
+# Replaces a removed statement until its block is settled: libcst itself would drop an empty line, comments too.
 _GONE = cst.Pass()
 _EMPTY = cst.Pass()  # all that is left of a block
 # Calls that a condition may make and still go.

@@ -28,7 +28,7 @@ _DICTS = {"Dict", "dict", "Mapping", "TrainingMetrics"}
 
 @dataclass(frozen=True)
 class StepNames:
-    """What the trial calls things: attributes of its own, and the function that clips, as source, or ""."""
+    """The trial's names: its attributes, and the function that clips, as source, or ""."""
 
     context: str
     model: str

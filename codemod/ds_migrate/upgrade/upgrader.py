@@ -1,4 +1,4 @@
-"""Upgrade the old trials of a project: what becomes of each of their files, or why a trial stays as it is."""
+"""Upgrade the old trials of a project: the new content of each of their files, or why a trial stays as it is."""
 
 from __future__ import annotations
 

@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 
+from trial_runtime._whole_file import write_whole
 from trial_runtime.train.run.failure import is_own_code, record_failure
 
 VARIABLE = "DS_TRAIN_HANG_TIMEOUT"
@@ -193,11 +194,8 @@ def _file(directory: Path, rank: int) -> Path:
 
 
 def _write(directory: Path, position: Position) -> None:
-    file = _file(directory, position.rank)
-    temporary = file.with_suffix(".position.tmp")
     with contextlib.suppress(OSError):
-        temporary.write_text(json.dumps(dataclasses.asdict(position)), encoding="utf-8")
-        temporary.replace(file)
+        write_whole(_file(directory, position.rank), json.dumps(dataclasses.asdict(position)))
 
 
 def _read(directory: Path, rank: int, oldest: float) -> Position | None:
