@@ -257,3 +257,41 @@ def _is_held(path: Path) -> bool:
         except OSError:
             return True
     return False
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kill", [False, True])
+def test_two_commands_started_at_once_run_each_trial_once(kill: bool, project: Path) -> None:
+    whole = train("--slots", "1")
+    assert whole.returncode == 0, whole.stderr
+    command = [forked_python(), "-m", "trial_runtime.train", "c.yaml", "--slots", "1", "--run-dir", "runs/shared"]
+    trials = project / "runs/shared/trials"
+    drivers = []
+    try:
+        for number in range(2):
+            with (project / f"driver{number}.log").open("wb") as log:
+                drivers.append(subprocess.Popen(command, stdout=log, stderr=log))
+        deadline = time.monotonic() + 200
+        while not (trials / "0002.log").exists():  # each has one
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        if kill:
+            drivers[0].kill()
+        codes = [driver.wait(200) for driver in drivers]
+    finally:
+        for driver in drivers:
+            driver.kill()
+    said = [(project / f"driver{number}.log").read_text() for number in range(2)]
+    assert codes == [-signal.SIGKILL if kill else 0, 0], said
+    alone = project / "runs/line-1"
+    assert sorted(path.name for path in trials.glob("*.outcome")) == ["0001.outcome", "0002.outcome", "0003.outcome"]
+    for trial in ("0001", "0002", "0003"):
+        lines = [json.loads(line) for line in (trials / trial / "metrics.jsonl").read_text().splitlines()]
+        steps = [line["steps_completed"] for line in lines if line["group"] == "validation"]
+        assert steps == sorted(set(steps)), f"trial {trial} was run twice"
+        assert (
+            Assignment.read(trials / f"{trial}.json").hparams == Assignment.read(alone / f"trials/{trial}.json").hparams
+        )
+    events = [json.loads(line) for line in (project / "runs/shared/search.jsonl").read_text().splitlines()]
+    assert events, "an empty ledger"
+    assert not list((project / "runs").glob(".*.opening"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import hashlib
 import json
 import os
@@ -118,7 +119,8 @@ class SearchCommand:
         if missing := self._missing():
             raise ConfigError(missing)
         places = places_of_machine(self._options.slots, self._plan.slots)
-        directory, record = self._open()
+        with _opening(self._options.run_dir):
+            directory, record = self._open()
         self._report(f"run directory {relative_path(directory.path)}, seed {record.seed}; {places}")
         runner = self._runner(directory, places)
         views = Views(directory, self._search, self._metric, self._hyperparameters, self._report)
@@ -242,6 +244,20 @@ class SearchCommand:
 
     def _continue_command(self, directory: SearchDirectory) -> str:
         return f"ds-train {self._options.config} --run-dir {relative_path(directory.path)}"
+
+
+@contextmanager
+def _opening(directory: Path | None) -> Iterator[None]:
+    """Hold the name of a search's directory, so that of several commands started at once one makes it and all join."""
+    if directory is None:
+        yield
+        return
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    path = directory.parent / f".{directory.name}.opening"
+    with path.open("a", encoding="utf-8") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+        path.unlink(missing_ok=True)  # whoever still waits for it finds the search made
 
 
 @contextmanager
