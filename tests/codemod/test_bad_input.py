@@ -28,7 +28,8 @@ def test_file_in_another_encoding(tmp_path: Path, capsys: pytest.CaptureFixture[
     (tmp_path / "a.py").write_bytes(IMPORT + b"name = '\xe9 '\n")
     code, text = run(capsys, str(tmp_path))
     assert code == 2
-    assert "save it as UTF-8, or name its encoding in line 1: # -*- coding: latin-1 -*-" in text
+    assert "a.py:2 DSM001 error: does not parse: " in text
+    assert "help: save it as UTF-8, or name its encoding in line 1: # -*- coding: latin-1 -*-" in text
 
 
 def test_file_with_a_syntax_error_is_not_counted_as_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -36,7 +37,8 @@ def test_file_with_a_syntax_error_is_not_counted_as_read(tmp_path: Path, capsys:
     (tmp_path / "b.py").write_bytes(b"x = 1\n")
     code, text = run(capsys, str(tmp_path))
     assert code == 2
-    assert "a.py:2 DSM001 error: does not parse: expected ':'" in text and "UTF-8" not in text
+    assert "a.py:2:22 DSM001 error: does not parse: expected ':'\n" in text and "UTF-8" not in text
+    assert "    help: see `class T(PyTorchTrial)`\n" in text
     assert "No PyTorchTrial in 1 file.\n1 error." in text
 
 

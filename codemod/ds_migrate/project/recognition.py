@@ -29,6 +29,8 @@ _STATUS = {
     "skipped-base": TrialStatus.BLOCKED,
 }
 
+_EXCERPT = 80  # characters of a line that does not parse
+
 
 def unparsable_files(project: Project, members: Iterable[Source], files: FileReader) -> Iterator[FileResult]:
     """Yield the named files that look like trials and cannot be parsed."""
@@ -37,11 +39,10 @@ def unparsable_files(project: Project, members: Iterable[Source], files: FileRea
         if source.data is None or b"PyTorchTrial" not in source.data or path.suffix not in PYTHON_SUFFIXES:
             continue
         if project.facts(path) is None:
-            line, message = _reason(files.read(path) or b"")
-            kind = FileKind.PYTHON
+            finding, kind = _unreadable(files.read(path) or b""), FileKind.PYTHON
             if path in files.broken_notebooks:
-                line, message, kind = 1, f"{path.name} {files.broken_notebooks[path]}", FileKind.NOTEBOOK
-            finding = Finding(Code.UNREADABLE_SOURCE, Severity.ERROR, line, message)
+                message, kind = f"{path.name} {files.broken_notebooks[path]}", FileKind.NOTEBOOK
+                finding = Finding(Code.UNREADABLE_SOURCE, Severity.ERROR, 1, message)
             yield FileResult(path, kind, FileStatus.ERROR, findings=[finding])
 
 
@@ -119,18 +120,33 @@ def trials_written_by_cells(files: FileReader) -> Iterator[FileResult]:
             )
 
 
-def _reason(data: bytes) -> tuple[int, str]:
-    """Return line and reason of a file that does not parse."""
+def _unreadable(data: bytes) -> Finding:
+    """Return why and where a file does not parse, and what to do."""
+    line, column, message, advice = 1, 0, "does not parse", None
     if len(data) > LARGEST_READ:
-        return 1, f"has {shown(len(data))}, and modules of up to {shown(LARGEST_READ)} are read"
+        message = f"has {shown(len(data))}, and modules of up to {shown(LARGEST_READ)} are read"
+    else:
+        try:
+            ast.parse(data)
+        except SyntaxError as error:
+            line, column, message = error.lineno or 1, max(error.offset or 0, 0), f"does not parse: {error.msg}"
+            if "'utf-8' codec" in error.msg:
+                line, column = 1 + data[: _first_undecodable(data)].count(b"\n"), 0
+                advice = "save it as UTF-8, or name its encoding in line 1: # -*- coding: latin-1 -*-"
+            elif error.text and error.text.strip():
+                advice = f"see `{error.text.strip()[:_EXCERPT]}`"
+        except (ValueError, RecursionError, MemoryError) as error:
+            message = f"does not parse: {error}"
+    return Finding(Code.UNREADABLE_SOURCE, Severity.ERROR, line, message, column, help=advice)
+
+
+def _first_undecodable(data: bytes) -> int:
+    """Return the position of the first byte that is not UTF-8; the end where all are."""
     try:
-        ast.parse(data)
-    except SyntaxError as error:
-        hint = "; save it as UTF-8, or name its encoding in line 1: # -*- coding: latin-1 -*-"
-        return error.lineno or 1, f"does not parse: {error.msg}{hint if '(unicode error)' in error.msg else ''}"
-    except (ValueError, RecursionError, MemoryError) as error:
-        return 1, f"does not parse: {error}"
-    return 1, "does not parse"
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return error.start
+    return len(data)
 
 
 def _findings(trial: TrialClass, problems: Mapping[tuple[Path, str], Finding]) -> Iterator[Finding]:
