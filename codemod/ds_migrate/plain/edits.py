@@ -218,7 +218,7 @@ class Editor:
         for step, _ in self.plan.steps:
             if not training_loaders([step], self.decider):
                 message = "no DataLoader feeds this step: several ranks train on the same data, where their seeds are"
-                advice = "let each rank draw other samples, by a seed of its own or a share of the data"
+                advice = "let each rank draw other samples, by a separate seed or a share of the data"
                 self._report(Severity.REVIEW, Note(Code.PLAIN_SAMPLER, step.file, step.node, message, advice))
         for file, maker in training_loaders([s for s, _ in self.plan.steps], self.decider):
             if not can_be_sharded(maker, file, self.flow):
