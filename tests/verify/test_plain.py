@@ -1,0 +1,260 @@
+"""``ds-verify --plain``: conversions written by hand are the same, and those that are wrong on purpose are caught."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from ds_verify.cli import DIFFERENT, NOT_RUN, SAME, main
+from ds_verify.launchers import launcher_for
+from ds_verify.plain.runs import PlainTrainings
+from ds_verify.runs import Round, Settings, Training
+from ds_verify.verdict import outcome
+from ds_verify.working_copies import Sides
+from fixture_folders import FIXTURES
+
+pytestmark = pytest.mark.timeout(600)
+
+Replacement = tuple[str, str]
+
+IMPORTS = "import deepspeed\nfrom torch.utils.data import DistributedSampler\n"
+DIGITS: tuple[Replacement, ...] = (
+    ("import numpy as np\n", IMPORTS + "import numpy as np\n"),
+    ("torch.manual_seed(0)\n", "deepspeed.init_distributed()\ntorch.manual_seed(0)\n"),
+    ("BATCH_SIZE, shuffle=True)", "BATCH_SIZE, sampler=DistributedSampler(train_set))"),
+    (
+        "best_acc = 0.0",
+        "engine, *_ = deepspeed.initialize(model=net, optimizer=optimizer, config={\n"
+        '    "train_micro_batch_size_per_gpu": BATCH_SIZE,\n    "gradient_clipping": 0.0,\n'
+        '    "zero_allow_untested_optimizer": True,\n    "zero_optimization": {"stage": 1},\n})\nbest_acc = 0.0',
+    ),
+    ("    net.train()\n", "    net.train()\n    train_loader.sampler.set_epoch(epoch)\n"),
+    ("        optimizer.zero_grad()\n", ""),
+    ("net(inputs)\n        loss", "engine(inputs)\n        loss"),
+    ("        loss.backward()\n        optimizer.step()\n", "        engine.backward(loss)\n        engine.step()\n"),
+)
+ACCUMULATION: tuple[Replacement, ...] = (
+    ("import torch\n", "import torch\n" + IMPORTS),
+    ("    args = get_args()\n", "    args = get_args()\n    deepspeed.init_distributed()\n"),
+    (
+        "    train_loader = DataLoader(Spirals(384, seed=1), batch_size=args.batch_size, shuffle=True, drop_last=True)",
+        "    train_set = Spirals(384, seed=1)\n    sampler = DistributedSampler(train_set)\n"
+        "    train_loader = DataLoader(train_set, batch_size=args.batch_size, sampler=sampler, drop_last=True)",
+    ),
+    (
+        "    os.makedirs(args.out, exist_ok=True)\n",
+        "    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config={\n"
+        '        "train_micro_batch_size_per_gpu": args.batch_size,\n'
+        '        "gradient_accumulation_steps": args.accumulate,\n        "gradient_clipping": args.max_norm,\n'
+        '        "zero_optimization": {"stage": 0},\n    })\n    os.makedirs(args.out, exist_ok=True)\n',
+    ),
+    ("def train_one_epoch(model,", "def train_one_epoch(engine, model,"),
+    ("train_one_epoch(model, criterion", "sampler.set_epoch(epoch)\n        train_one_epoch(engine, model, criterion"),
+    ("    losses = AverageMeter()\n    optimizer.zero_grad()\n", "    losses = AverageMeter()\n"),
+    ("loss = criterion(model(x), y)", "loss = criterion(engine(x), y)"),
+    ("        loss = loss / args.accumulate\n        loss.backward()\n", "        engine.backward(loss)\n"),
+    (
+        "        if (i + 1) % args.accumulate == 0:\n"
+        "            torch.nn.utils.clip_grad_norm_(model.parameters(), args.max_norm)\n"
+        "            optimizer.step()\n            scheduler.step()\n            optimizer.zero_grad()\n",
+        "        engine.step()\n        if (i + 1) % args.accumulate == 0:\n            scheduler.step()\n",
+    ),
+    ("        state = {", "        if deepspeed.comm.get_rank():\n            continue\n        state = {"),
+)  # fmt: skip
+GAN: tuple[Replacement, ...] = (
+    ("import torch.utils.data\n", "import torch.utils.data\n" + IMPORTS),
+    ("device = torch.device(", "deepspeed.init_distributed()\ndevice = torch.device("),
+    ("batch_size=opt.batchSize, shuffle=True,", "batch_size=opt.batchSize, sampler=DistributedSampler(dataset),"),
+    (
+        "for epoch in range(opt.niter):\n",
+        'config = {"train_micro_batch_size_per_gpu": opt.batchSize, "gradient_clipping": 0.0,\n'
+        '          "zero_optimization": {"stage": 0}}\n'
+        "engineD, *_ = deepspeed.initialize(model=netD, optimizer=optimizerD, config=config)\n"
+        "engineG, *_ = deepspeed.initialize(model=netG, optimizer=optimizerG, config=config)\n"
+        "for epoch in range(opt.niter):\n    dataloader.sampler.set_epoch(epoch)\n",
+    ),
+    ("errD_real.backward()", "engineD.backward(errD_real)"),
+    ("errD_fake.backward()", "engineD.backward(errD_fake)"),
+    ("errG.backward()", "engineG.backward(errG)"),
+    ("optimizerD.step()", "engineD.step()"),
+    ("optimizerG.step()", "engineG.step()"),
+)
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """A conversion of a fixture, written by hand."""
+
+    script: str
+    replacements: tuple[Replacement, ...]
+    resumes: tuple[str, ...] = ()
+
+
+CONVERSIONS = {
+    "plain_accumulation": Conversion("train.py", ACCUMULATION, ("--resume", "checkpoints/last.pth")),
+    "plain_digits": Conversion("train.py", DIGITS),
+    "plain_gan": Conversion("dcgan.py", GAN),
+}
+
+
+def write(name: str, folder: Path, *changes: Replacement) -> Path:
+    """Write the conversion of a fixture, with further changes."""
+    script = CONVERSIONS[name].script
+    shutil.copytree(FIXTURES / name / "before", folder)
+    text = (folder / script).read_text()
+    for right, wrong in (*CONVERSIONS[name].replacements, *changes):
+        assert right in text, f"{script} has no {right!r}"
+        text = text.replace(right, wrong)
+    (folder / script).write_text(text)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def proof(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., dict[str, str]]]:
+    """Return a function that trains a fixture and conversions of it on 2 ranks, and returns the verdicts by name."""
+
+    def verdicts(name: str, conversions: dict[str, Path], steps: int = 12, resume: bool = False) -> dict[str, str]:
+        work = tmp_path_factory.mktemp(name)
+        conversion = CONVERSIONS[name]
+        settings = Settings(steps=steps, ranks=(2,), tolerance=1e-6)
+        sides = Sides(FIXTURES / name / "before", work / "none", "")
+        trainings = PlainTrainings(
+            sides, Path(conversion.script), (), conversion.resumes if resume else (), settings, work,
+            lambda _: None, launcher_for("cpu"),
+        )  # fmt: skip
+        trainings.replaces_cuda = True
+        (alone,) = trainings.train([trainings.job("original", "original-1ranks", 1)])
+        assert alone.failure is None, alone.failure
+        trainings.alone = alone.figures
+        jobs = [trainings.job("original", "original-2ranks", 2)]
+        for title, folder in conversions.items():
+            sides.converted = folder
+            jobs.append(trainings.job("converted", f"{title}-2ranks", 2))
+        original, *converted = trainings.train(jobs)
+        assert original.failure is None, original.failure
+        assert original.figures["steps"] == steps
+        return {title: _verdict(original, each, settings) for title, each in zip(conversions, converted, strict=True)}
+
+    yield verdicts
+
+
+def _verdict(original: Training, converted: Training, settings: Settings) -> str:
+    found = outcome(Round(2, original, original, converted, settings), unit="step")
+    return found.first or "same"
+
+
+def test_a_conversion_that_is_saved_and_resumed_is_the_same(
+    proof: Callable[..., dict[str, str]], tmp_path: Path
+) -> None:
+    right = write("plain_accumulation", tmp_path / "right")
+    weights_only = ("        optimizer.load_state_dict(checkpoint", "        {}.update(checkpoint")
+    found = proof(
+        "plain_accumulation",
+        {"right": right, "lost": write("plain_accumulation", tmp_path / "lost", weights_only)},
+        steps=16,
+        resume=True,
+    )
+    assert found["right"] == "same"
+    assert found["lost"].startswith("step ")
+
+
+FAULTS: dict[str, dict[str, tuple[tuple[Replacement, ...], str]]] = {
+    "plain_digits": {
+        "gradient_clipping_absent": ((('    "gradient_clipping": 0.0,\n', ""),), "step 1: training gradient norm"),
+        "no_sampler": (
+            (
+                ("sampler=DistributedSampler(train_set)", "shuffle=True"),
+                ("    train_loader.sampler.set_epoch(epoch)\n", ""),
+            ),
+            # BatchNorm has seen the batch.
+            "before the first step: initial Net.features.5.running_var on rank 1 ",
+        ),
+        "epoch_of_the_sampler_not_set": ((("    train_loader.sampler.set_epoch(epoch)\n", ""),), "step 8: norm of Net buffers on rank 1 "),
+        "schedule_stepped_by_the_engine": (
+            (("model=net, optimizer=optimizer,", "model=net, optimizer=optimizer, lr_scheduler=scheduler,"),),
+            "step 3: lr: ",
+        ),
+        "optimizer_stepped_beside_the_engine": ((("        engine.step()", "        optimizer.step()"),), "before the first step: setup optimizer steps that an engine knows nothing of by 12 "),
+        "results_in_the_wrong_order": ((("engine, *_ =", "*_, engine ="),), "step 1: TypeError"),
+    },
+    "plain_accumulation": {
+        "loss_divided_twice": (
+            (("engine.backward(loss)", "engine.backward(loss / args.accumulate)"),),
+            "step 1: training gradient norm|step 1: training loss",
+        ),
+        "zero_grad_left": (
+            (("        engine.backward(loss)\n", "        optimizer.zero_grad()\n        engine.backward(loss)\n"),),
+            "step 1: training gradient norm",
+        ),
+        "clipped_by_hand_at_stage_1": (
+            (
+                ('"gradient_clipping": args.max_norm', '"gradient_clipping": 0.0'),
+                ('"stage": 0', '"stage": 1'),
+                (
+                    "        engine.step()\n",
+                    "        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)\n        engine.step()\n",
+                ),
+            ),
+            "step ",
+        ),
+        "optimizer_stepped_at_stage_0": (
+            (("        engine.step()\n", "        engine.is_gradient_accumulation_boundary() and optimizer.step()\n"
+              "        engine.step()\n"),),
+            "step 1: |before the first step: setup ",
+        ),
+    },
+    "plain_gan": {
+        "two_backwards_at_stage_1": ((('"stage": 0', '"stage": 1'),), "step 1: training gradient norm"),
+        "engines_swapped": ((("engineG.step()", "engineD.step()"),), "step "),
+    },
+}  # fmt: skip
+_FAST = ("plain_digits", "plain_accumulation")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in _FAST else pytest.param(name, marks=pytest.mark.slow) for name in FAULTS]
+)
+def test_wrong_conversions_are_caught_where_they_begin(
+    name: str, proof: Callable[..., dict[str, str]], tmp_path: Path
+) -> None:
+    faults = FAULTS[name]
+    conversions = {title: write(name, tmp_path / title, *changes) for title, (changes, _) in faults.items()}
+    found = proof(name, {"right": write(name, tmp_path / "right"), **conversions})
+    assert found.pop("right") == "same"
+    assert not {title: found[title] for title, (_, first) in faults.items() if not re.match(first, found[title])}
+
+
+def test_the_command_proves_a_converted_script_and_leaves_the_files_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project = write("plain_digits", tmp_path / "project")
+    (project / "out").mkdir()
+    (project / "out" / "net.pth").write_text("mine")
+    before = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
+    monkeypatch.chdir(project)
+    original = str(FIXTURES / "plain_digits" / "before")
+    report = tmp_path / "report.html"
+    options = ["--plain", "--ranks", "1", "--steps", "18", "--report", str(report), "--original", original]
+    assert main([*options, "train.py"]) == SAME
+    assert "same: 18 steps with 1 rank" in capsys.readouterr().out
+    assert "over 18 steps" in report.read_text()
+    assert {path: path.read_bytes() for path in project.rglob("*") if path.is_file()} == before
+
+
+def test_what_cannot_be_run_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["--plain", "missing.py"]) == NOT_RUN
+    assert "there is no such script" in capsys.readouterr().err
+    (tmp_path / "script.py").write_text("import torch\n")
+    (tmp_path / "before").mkdir()
+    (tmp_path / "before" / "script.py").write_text("import torch\n")
+    options = ["--plain", "--no-report", "--ranks", "1", "--original", "before"]
+    assert main([*options, "script.py"]) == NOT_RUN
+    assert "nothing was trained" in capsys.readouterr().out
+    assert DIFFERENT == 1
