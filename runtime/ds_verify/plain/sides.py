@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
 
 from ds_migrate.files.discovery import discover
 from ds_migrate.findings import Severity
@@ -38,13 +37,9 @@ def open_sides(
     if against is None:
         against = "working-tree" if is_converted else "converted"
     if against == "converted":
-        if not hasattr(options, "plain"):
-            raise ConfigError(
-                "ds-migrate converts no plain scripts yet: name the original of a converted one (--original)"
-            )
         original, changed = working_copy(context, work / "original"), working_copy(context, work / "converted")
         sides = Sides(original, changed, f"{context}, and a copy that ds-migrate --plain converted", waiting=True)
-        _convert(sides, script, replace(cast(Any, options), plain=True))
+        _convert(sides, script, replace(options, plain=True))
     else:
         original = reference_copy(context, reference, work / "original")
         sides = Sides(

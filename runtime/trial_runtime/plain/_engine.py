@@ -1,0 +1,53 @@
+"""Engines that train as the loop did: what DeepSpeed does otherwise than torch without a word."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from trial_runtime import core
+from trial_runtime.pytorch._ddp_buffers import BufferSync
+from trial_runtime.pytorch.deepspeed._patches import apply_to_engine
+from trial_runtime.pytorch.deepspeed._patches.patch import NewEngine
+
+Engine = TypeVar("Engine")
+
+_matched: list[weakref.ref[Any]] = []
+
+
+def match_torch(engine: Engine, *, broadcast_buffers: bool = False) -> Engine:
+    """Have an engine train as torch does, and return it. Call it right after ``deepspeed.initialize``, on all ranks.
+
+    - A parameter that no backward reached since the last step stays as it is. DeepSpeed steps it with a gradient of
+      zero, so that weight decay and momentum move it. Beyond ZeRO stage 0 that is not possible: a warning names it.
+    - A second ``backward()`` before ``step()`` is refused at ZeRO stages 1 and 2, which would lose the first one's
+      gradients.
+    - ``backward()`` returns the loss as it was given, not divided by the accumulation steps.
+    - A loss may go through the forward of another engine, at stage 0.
+    - In float16 losses are scaled as torch's GradScaler scales them.
+
+    Args:
+        engine: of ``deepspeed.initialize``, not of a pipeline.
+        broadcast_buffers: whether all ranks get rank 0's buffers (running statistics and the like) before each forward
+            that trains, as DistributedDataParallel does by default. DeepSpeed leaves each rank its own.
+
+    Raises:
+        InvalidExperimentException: from ``backward()``, for a second call that would lose the first one's gradients.
+    """
+    distributed = _ranks()
+    engines = [other for other in (reference() for reference in _matched) if other is not None]
+    apply_to_engine(NewEngine(engine, engines, distributed))
+    _matched.append(weakref.ref(engine))
+    module: torch.nn.Module = engine.module  # type: ignore[attr-defined]
+    if broadcast_buffers and distributed.size > 1 and BufferSync.needed(module):
+        BufferSync(module)
+    return engine
+
+
+def _ranks() -> core.DistributedContext:
+    if dist.is_initialized() and dist.get_world_size() > 1:
+        return core.DistributedContext.from_torch_distributed()
+    return core.DistributedContext(rank=0, size=1, local_rank=0, local_size=1, cross_rank=0, cross_size=1)

@@ -1,0 +1,113 @@
+"""``trial_runtime.plain.match_torch``: an engine that trains as torch does, where DeepSpeed alone is silently wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from distributed import run_ranks
+
+STEPS = 3
+
+
+class Halves(torch.nn.Module):
+    """Two layers, of which a forward uses one, and running statistics."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.unused = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+        self.norm = torch.nn.BatchNorm1d(2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.used(x)).pow(2).sum(1).mean()  # type: ignore[no-any-return]
+
+
+def make_engine(model: torch.nn.Module, optimizer: torch.optim.Optimizer, config: dict[str, Any]) -> Any:
+    import deepspeed
+    from trial_runtime.pytorch.deepspeed._patches import shared_memory_comm
+
+    with shared_memory_comm.apply():
+        engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
+    return engine
+
+
+def train(matched: bool, broadcast_buffers: bool = False) -> dict[str, list[float]]:
+    """Return the state of an engine's module after some steps."""
+    import torch.distributed as dist
+    from trial_runtime.plain import match_torch
+
+    torch.manual_seed(0)
+    model = Halves()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
+    config: dict[str, Any] = {
+        "train_micro_batch_size_per_gpu": 4,
+        "gradient_clipping": 0.0,
+        "gradient_accumulation_steps": 2,
+        "zero_optimization": {"stage": 0},
+    }
+    engine = make_engine(model, optimizer, config)
+    if matched:
+        assert match_torch(engine, broadcast_buffers=broadcast_buffers) is engine
+    torch.manual_seed(dist.get_rank())
+    for _ in range(2 * STEPS):
+        loss = engine(torch.randn(4, 2))
+        returned = engine.backward(loss)
+        assert torch.equal(returned, loss) is matched
+        engine.step()
+    return {name: value.flatten().tolist() for name, value in model.state_dict().items()}
+
+
+def test_parameters_without_a_gradient_and_buffers_are_as_under_torch() -> None:
+    torch.manual_seed(0)
+    unused = Halves().unused.weight.flatten().tolist()
+    bare, matched, synced = (run_ranks(train, *flags) for flags in ((False,), (True,), (True, True)))
+    assert bare[0]["unused.weight"] != unused  # or the helper is of no use any more
+    for ranks in (matched, synced):
+        assert all(state["unused.weight"] == unused for state in ranks)
+        assert ranks[0]["used.weight"] == ranks[1]["used.weight"] == bare[0]["used.weight"]
+    assert bare[0]["norm.running_mean"] != bare[1]["norm.running_mean"]
+    assert matched[0]["norm.running_mean"] == bare[0]["norm.running_mean"] != matched[1]["norm.running_mean"]
+
+
+def buffers_before_each_forward() -> list[list[float]]:
+    import torch.distributed as dist
+    from trial_runtime.plain import match_torch
+
+    torch.manual_seed(0)
+    model = Halves()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    engine = make_engine(model, optimizer, {"train_micro_batch_size_per_gpu": 4})
+    match_torch(engine, broadcast_buffers=True)
+    torch.manual_seed(dist.get_rank())
+    seen = []
+    model.norm.register_forward_pre_hook(lambda norm, _: seen.append(norm.running_mean.tolist()))
+    for _ in range(STEPS):
+        engine.backward(engine(torch.randn(4, 2)))
+        engine.step()
+    return seen
+
+
+def test_buffers_are_rank_0s_before_each_forward_where_that_is_asked_for() -> None:
+    one, other = run_ranks(buffers_before_each_forward)
+    assert one == other and one[0] != one[-1]
+
+
+def second_backward(matched: bool) -> None:
+    from trial_runtime.plain import match_torch
+
+    model = Halves()
+    optimizer = torch.optim.AdamW(model.parameters())
+    config = {"train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": 1}}
+    engine = make_engine(model, optimizer, config)
+    if matched:
+        match_torch(engine)
+    for _ in range(2):
+        engine.backward(engine(torch.randn(4, 2)))
+    engine.step()
+
+
+def test_a_second_backward_that_would_lose_gradients_is_refused() -> None:
+    run_ranks(second_backward, False, size=1)
+    with pytest.raises(AssertionError, match=r"backward\(\) was called 2 times before step\(\), at ZeRO stage 1"):
+        run_ranks(second_backward, True, size=1)
