@@ -173,12 +173,18 @@ FAULTS: dict[str, dict[str, tuple[tuple[Replacement, ...], str]]] = {
             # BatchNorm has seen the batch.
             "before the first step: initial Net.features.5.running_var on rank 1 ",
         ),
-        "epoch_of_the_sampler_not_set": ((("    train_loader.sampler.set_epoch(epoch)\n", ""),), "step 8: norm of Net buffers on rank 1 "),
+        "epoch_of_the_sampler_not_set": (
+            (("    train_loader.sampler.set_epoch(epoch)\n", ""),),
+            "step 8: norm of Net buffers on rank 1 ",
+        ),
         "schedule_stepped_by_the_engine": (
             (("model=net, optimizer=optimizer,", "model=net, optimizer=optimizer, lr_scheduler=scheduler,"),),
             "step 3: lr: ",
         ),
-        "optimizer_stepped_beside_the_engine": ((("        engine.step()", "        optimizer.step()"),), "before the first step: setup optimizer steps that an engine knows nothing of by 12 "),
+        "optimizer_stepped_beside_the_engine": (
+            (("        engine.step()", "        optimizer.step()"),),
+            "before the first step: setup optimizer steps that an engine knows nothing of by 12 ",
+        ),
         "results_in_the_wrong_order": ((("engine, *_ =", "*_, engine ="),), "step 1: TypeError"),
     },
     "plain_accumulation": {
