@@ -102,7 +102,7 @@ def test_a_slurm_script_has_all_that_the_config_says(folder: Path) -> None:
 def test_a_skypilot_task_starts_torchrun_on_each_node(folder: Path) -> None:
     task = parse_yaml(written(folder, "skypilot"))
     assert task == {
-        "name": "my-job", "num_nodes": 2, "workdir": ".", "setup": "pip install 'ds-migrate[runtime]'",
+        "name": "my-job", "num_nodes": 2, "workdir": ".", "setup": "pip install 'CLONE[runtime]'",
         "resources": {"infra": "ssh", "accelerators": "a100:8", "job_recovery": {"max_restarts_on_errors": 2}},
         "envs": {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "120", "A_TEXT": "two words", "NCCL_DEBUG": "INFO"},
         "secrets": {"WANDB_API_KEY": None}, "run": RUN_OF_SKYPILOT,

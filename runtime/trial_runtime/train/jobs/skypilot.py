@@ -27,11 +27,12 @@ def write_skypilot(job: Job) -> str:
     task["envs"] = {SHUTDOWN_VARIABLE: str(SAVE_SECONDS), **dict(sorted(job.environment.items()))}
     if job.secrets:
         task["secrets"] = dict.fromkeys(job.secrets)
-    task["setup"] = "pip install 'ds-migrate[runtime]'"
+    task["setup"] = "pip install 'CLONE[runtime]'"
     task["run"] = LiteralScalarString(_run(job))
     notes = [
         f"sky launch -c {job.name} {job.name}.sky.yaml, or sky jobs launch for a job that is recovered.",
         "infra: ssh is a pool of your own machines (~/.sky/ssh_node_pools.yaml); name its pool as ssh/POOL.",
+        "setup: CLONE is a clone of ds-migrate that each machine has, or git+ and its URL; it is not on PyPI.",
         "runs/ has to be on storage that all machines share, or checkpoint_storage has to be a bucket.",
         *(f"{name}: pass it with --secret {name}" for name in job.secrets),
         *(f"bind_mounts: {mount.host_path} has to exist on each machine" for mount in job.mounts),
