@@ -50,6 +50,7 @@ IGNORED: Mapping[str, str] = {
     "resources.is_single_node": _CLUSTER,
     "resources.max_slots": _CLUSTER,
     "resources.native_parallel": _CLUSTER,
+    "resources.prefer_gpu_topology": _CLUSTER,  # of the public fork that continues Determined
     "resources.priority": _CLUSTER,
     "resources.resource_manager": _CLUSTER,
     "resources.resource_pool": _CLUSTER,
