@@ -193,7 +193,12 @@ class Leader:
     def _has_reached_its_length(self, trial: int, last: Report) -> bool:
         path = self._directory.run_directory(trial) / CLUSTER_INFO_FILE
         length = ClusterInfo.from_json(path.read_text(encoding="utf-8")).run.fit.max_length
-        return length is None or (last.number(length.unit) or 0) >= length.value
+        if length is None:
+            return True
+        done = last.number(length.unit)
+        if done is None:  # a Core API program's, which reports no counts beside the one that it trains by
+            done = last.batches if length.unit == "batches" else length.value
+        return done >= length.value
 
     def _new_validations(self, trial: int) -> Iterator[Event]:
         seen = self._last_times.get(trial, -1)
