@@ -103,6 +103,14 @@ def test_prune_removes_only_ended_runs_without_a_checkpoint(capsys: pytest.Captu
 
 
 @pytest.mark.usefixtures("runs")
+def test_prune_follows_no_link(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("runs/a-10").rename("elsewhere")
+    Path("runs/a-10").symlink_to(Path("elsewhere").resolve())
+    assert "nothing to remove" in run(capsys, "prune", "--yes")[1]
+    assert list(Path("elsewhere").iterdir())
+
+
+@pytest.mark.usefixtures("runs")
 def test_run_that_trains_is_not_pruned(capsys: pytest.CaptureFixture[str]) -> None:
     holder = "import fcntl; f = open('runs/a-10/lock', 'a'); fcntl.flock(f, 2); print(1, flush=True); input()"
     with subprocess.Popen(

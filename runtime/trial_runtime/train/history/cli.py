@@ -143,7 +143,8 @@ def _export(options: argparse.Namespace) -> int:
 
 
 def _prune(options: argparse.Namespace) -> int:
-    empty = [run for run in _all(options.folder) if not run.checkpoints and not _has_remote(run) and _is_idle(run)]
+    own = [run for run in _all(options.folder) if not run.path.is_symlink()]
+    empty = [run for run in own if not run.checkpoints and not _has_remote(run) and _is_idle(run)]
     for run in empty:
         print(f"{'removed' if options.yes else 'would remove'} {relative_path(run.path)}: {run.status}, no checkpoint")
         if options.yes:

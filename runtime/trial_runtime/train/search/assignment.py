@@ -50,9 +50,22 @@ class Assignment:
             ValueError: it holds none.
         """
         try:
-            return cls(**json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError) as error:
+            found = cls(**json.loads(path.read_text(encoding="utf-8")))
+            found._check(path)
+            return found
+        except (OSError, ValueError, TypeError, RecursionError) as error:
             raise ValueError(f"{path}: is no assignment of a search's trial ({error!r})") from error
+
+    def _check(self, path: Path) -> None:
+        """Raise ``TypeError`` for content that no search wrote to this file."""
+        numbers = (self.trial, self.experiment, self.seed, self.order)
+        lengths = {} if self.length is None else self.length
+        if (
+            not all(type(number) is int for number in numbers)
+            or not (isinstance(self.request_id, str) and isinstance(self.hparams, dict) and isinstance(lengths, dict))
+            or path.stem.lstrip("0") != str(self.trial)
+        ):
+            raise TypeError("it has other fields than the file of this trial")
 
 
 @dataclass(frozen=True)
@@ -76,5 +89,5 @@ class Outcome:
         """Return the outcome in the file; None without one."""
         try:
             return cls(**json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
+        except (OSError, ValueError, TypeError, RecursionError):
             return None
