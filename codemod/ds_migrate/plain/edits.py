@@ -8,7 +8,7 @@ import libcst as cst
 
 from ds_migrate.findings import Severity
 from ds_migrate.plain.decisions import Decider
-from ds_migrate.plain.facts import Backward, Step
+from ds_migrate.plain.facts import Backward, Site, Step
 from ds_migrate.plain.launch import RuntimeNames, add_arguments, free_devices, guard_output, guard_saves, start_ranks
 from ds_migrate.plain.loaders import can_be_sharded, training_loaders
 from ds_migrate.plain.plan import Note, PlannedEngine
@@ -84,10 +84,28 @@ class Editor:
             *pairs,
             "    },",
             ")",
+            f"{self._runtime.name(file, 'match_torch')}({engine.name}{self._buffers(site)})",
         ])  # fmt: skip
         file.after(site.statement, text)
         if site.function is not None and isinstance(site.target, cst.Name):
             self._declare_global(engine)
+
+    def _buffers(self, site: Site) -> str:
+        """Return the argument that has all ranks use rank 0's buffers, where DistributedDataParallel did so."""
+        for file in self.flow.files.values():
+            for call in file.nodes(cst.Call):
+                is_ddp = any(
+                    value.kind is Kind.EXTERNAL and value.name.endswith(".DistributedDataParallel")
+                    for value in self.flow.values(call.func, file)
+                )
+                kept = argument(call, None, "broadcast_buffers")
+                if (
+                    is_ddp
+                    and self.flow.values(call, file) & {*site.of}
+                    and not (kept and dotted(kept.value) == "False")
+                ):
+                    return ", broadcast_buffers=True"
+        return ""
 
     def _declare_global(self, engine: PlannedEngine) -> None:
         """Make the engine global where the optimizer is, in a function that says so."""
