@@ -38,7 +38,7 @@ class LoopUnit:
     options: Options
 
 
-_MANY_FILES = 250  # parsing them takes half a minute
+_MANY_FILES = 100  # following values through more takes minutes
 
 
 def convert_program(unit: LoopUnit) -> tuple[list[FileResult], set[tuple[Path, int]]]:

@@ -35,7 +35,9 @@ class Flow:
         self._by_module = {id(file.module): file for file in files.values()}
         self._links: list[tuple[Variable, Variable]] = []  # names imported from files of the program
         self._stars: list[tuple[int, int]] = []  # scopes with all names of another
-        self._roots: dict[int, int] = {}
+        self._roots: dict[int, int] = {}  # of this round, as are the methods
+        self._methods: dict[tuple[int, str], tuple[Value, ...]] = {}
+        self._own_methods: dict[tuple[int, str], Value] = {}  # by class and name
         self._bind_definitions()
         self._settle()
 
@@ -209,6 +211,8 @@ class Flow:
     def _settle(self) -> None:
         for _ in range(_ROUNDS):
             self._changed = False
+            self._roots.clear()
+            self._methods.clear()
             for variable, other in self._links:
                 self._add(variable, self.held(other))
             for scope, other_scope in self._stars:
@@ -338,6 +342,8 @@ class Flow:
                 function = self.scopes(file).function_of(node)
                 owner = next((a for a in file.ancestors(node) if isinstance(a, (cst.ClassDef, cst.FunctionDef))), None)
                 if isinstance(owner, cst.ClassDef) and kind is Kind.FUNCTION:
+                    method = Value(Kind.METHOD, id(node), node.name.value, id(owner))
+                    self._own_methods.setdefault((id(owner), node.name.value), method)
                     self._bind_receiver(node, owner)
                     continue
                 scope = function if function is not None else file.module
@@ -421,9 +427,12 @@ class Flow:
 
     def _root(self, key: int) -> int:
         """Return the outermost class of the program that a class is built on: all below it share attributes."""
+        if key in self._roots:
+            return self._roots[key]
         seen = [key]
         while bases := [base for base in self._bases(seen[-1]) if base not in seen]:
             seen.append(bases[0])
+        self._roots[key] = seen[-1]
         return seen[-1]
 
     def attribute(self, owner: int, name: str) -> Variable:
@@ -437,20 +446,21 @@ class Flow:
 
     def method(self, key: int, name: str) -> Value | None:
         """Return the method of a class, of one that it is built on, or of one that is built on it."""
+        known = self._methods.get((key, name))
+        if known is None:
+            known = self._methods[key, name] = self._found_method(key, name)
+        return known[0] if known else None
+
+    def _found_method(self, key: int, name: str) -> tuple[Value, ...]:
         family = [key]
         for known in family:
             family += [base for base in self._bases(known) if base not in family]
-        below = [
-            k
-            for k, (_, n) in self._nodes.items()
-            if isinstance(n, cst.ClassDef) and k not in family and self._root(k) == self._root(key)
-        ]
-        for known in [*family, *below]:
-            node = self._nodes[known][1]
-            for statement in node.body.body if isinstance(node, cst.ClassDef) else ():
-                if isinstance(statement, cst.FunctionDef) and statement.name.value == name:
-                    return Value(Kind.METHOD, id(statement), name, known)
-        return None
+        found = next(filter(None, (self._own_methods.get((known, name)) for known in family)), None)
+        if found is None:
+            root = self._root(key)
+            with_it = (cls for cls, method in self._own_methods if method == name and cls not in family)
+            found = next((self._own_methods[cls, name] for cls in with_it if self._root(cls) == root), None)
+        return (found,) if found is not None else ()
 
 
 def _item_name(index: cst.SimpleString | cst.Integer) -> str:
