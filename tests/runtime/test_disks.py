@@ -131,7 +131,8 @@ def test_two_torchrun_nodes_with_separate_disks(tmp_path: Path, s3: dict[str, st
         pytest.skip("needs the right to make mount namespaces")
     (tmp_path / "exp").mkdir()
     shutil.copy(elastic_trial.__file__, tmp_path / "exp")
-    config = elastic_trial.CONFIG.replace("100000", "{length}")
+    # A validation draws from the generators, so the undisturbed run has that of the interrupted one.
+    config = elastic_trial.CONFIG.replace("100000", "{length}") + "min_validation_period: {batches: 7}\n"
 
     def train(length: int, run: str, storage: dict[str, str] | None) -> list[tuple[int, str]]:
         text = config.replace("{length}", str(length)) + (f"checkpoint_storage: {storage}\n" if storage else "")
@@ -161,7 +162,7 @@ def test_two_torchrun_nodes_with_separate_disks(tmp_path: Path, s3: dict[str, st
     refused = train(10, "refused", None)
     assert all(code for code, _ in refused)
     assert re.search("separate folder on each machine", "".join(out for _, out in refused))
-    assert not (tmp_path / "node0" / "refused" / "metrics.jsonl").exists(), "it trained before it noticed"
+    assert not read_reports(tmp_path / "node0" / "refused" / "metrics.jsonl"), "it trained before it noticed"
 
     for length in (7, 12):
         ends = train(length, "separate", s3)
