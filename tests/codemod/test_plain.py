@@ -8,6 +8,7 @@ from pathlib import Path
 
 import examples
 import pytest
+from ds_migrate.cli.options_table import parse
 from ds_migrate.files.discovery import discover
 from ds_migrate.findings import Report, Severity, TrialStatus
 from ds_migrate.options import Options
@@ -210,3 +211,10 @@ def test_the_page_shows_what_is_written(code: Code, tmp_path: Path) -> None:
     )
     ast.parse(after)
     assert page.block("After") in after
+
+
+@pytest.mark.parametrize("words", [["--precision", "bf16"], ["--offload", "optimizer"], ["--optimizer-in-config"]])
+def test_an_option_for_trials_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["--plain", *words, "."])
+    assert "for trials" in capsys.readouterr().err

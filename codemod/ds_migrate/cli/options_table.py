@@ -341,6 +341,11 @@ def _check_usage(parser: argparse.ArgumentParser, arguments: Arguments) -> None:
         parser.error(f"--format {arguments.format} is for a preview, --check and --write")
     if arguments.only_prints:
         return
+    for name in ("precision", "optimizer_in_config", "follow") if arguments.plain else ():
+        if getattr(arguments, name):
+            parser.error(f"--{name.replace('_', '-')} is for trials: --plain keeps what the program has")
+    if arguments.plain and (arguments.target, arguments.offload) != ("runtime", "none"):
+        parser.error("--target and --offload are for trials: --plain keeps what the program has")
     if arguments.reads_stdin:
         if len(arguments.paths) > 1:
             parser.error("- reads one file from standard input: name nothing beside it")
