@@ -174,6 +174,13 @@ def test_clipping_moves_to_the_config(tmp_path: Path) -> None:
     assert '"gradient_clipping": 0.5,' in after and "clip_grad_norm_" not in after
 
 
+def test_another_module_of_the_same_function_is_never_taken_for_the_engine(tmp_path: Path) -> None:
+    text = HEADER.replace("data =", "def make():\n    return Net()\n\n\nteacher = make()\ndata =") + LOOP
+    text = text.replace("model = Net()", "model = make()").replace("(model(x), y)", "(model(x), teacher(x).detach())")
+    after = convert(tmp_path, text)
+    assert "F.mse_loss(model(x), teacher(x).detach())" in after and "engine.backward(loss)" in after
+
+
 def test_wrappers_go(tmp_path: Path) -> None:
     text = HEADER + LOOP.replace("model = Net()\n", "model = Net()\nmodel = DDP(model)\n")
     after = convert(tmp_path, text + 'torch.save(model.module.state_dict(), "a.pt")\n')

@@ -16,7 +16,7 @@ from ds_migrate.plain.portable import at_statement
 from ds_migrate.plain.sites import Callers
 from ds_migrate.plain.stage import choose_stage
 from ds_migrate.plain.torch_names import NO_GRAD
-from ds_migrate.plain.values import Kind, of_kind
+from ds_migrate.plain.values import Kind, Value, of_kind
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import dotted, walk
 from ds_migrate.syntax.source import SourceFile
@@ -288,6 +288,8 @@ class Decider:
         if len(self.sites) != 1 or len(self.sites[0].modules) != 1 or not self.is_managed:
             return
         site = self.sites[0]
+        if any(self._may_be_several(value) for value in site.of):
+            return  # which of them is called cannot be told apart, and the module is right for each
         for file, function in self._functions():
             name = next(n for s, n in self.plan.steps if s.file is file and s.function is function)
             scope: cst.CSTNode = function if function is not None else file.module
@@ -308,6 +310,15 @@ class Decider:
                 if not self._shares_loop(call, file, function):
                     continue
                 self.plan.forwards.append((file, call.func, name))
+
+    def _may_be_several(self, value: Value) -> bool:
+        """Return whether the call that makes a module may run several times: in a loop, or a function called twice."""
+        file, node = self.flow.file(value), self.flow.node(value)
+        inside = (cst.For, cst.While, cst.ListComp, cst.GeneratorExp, cst.DictComp, cst.Lambda)
+        if any(isinstance(outer, inside) for outer in file.ancestors(node)):
+            return True
+        function = file.function(node)
+        return function is not None and len(self.callers.of(function)) > 1
 
     def _shares_loop(self, call: cst.Call, file: SourceFile, function: Function) -> bool:
         """Return whether a backward pass stands in the innermost loop around a call."""
