@@ -181,6 +181,14 @@ def test_another_module_of_the_same_function_is_never_taken_for_the_engine(tmp_p
     assert "F.mse_loss(model(x), teacher(x).detach())" in after and "engine.backward(loss)" in after
 
 
+def test_a_call_that_makes_several_loaders_is_to_review(tmp_path: Path) -> None:
+    function = "def make():\n    return DataLoader(data, batch_size=4)\n\n\nloader = make()\nheld_out = make()\n"
+    text = LOOP.replace("loader = DataLoader(data, batch_size=4, shuffle=True)\n", function)
+    report = run(tmp_path, train=HEADER + text)
+    (finding,) = [finding for _, finding in report.findings(Severity.REVIEW)]
+    assert finding.code == Code.PLAIN_SAMPLER and "evaluation" in finding.message
+
+
 def test_wrappers_go(tmp_path: Path) -> None:
     text = HEADER + LOOP.replace("model = Net()\n", "model = Net()\nmodel = DDP(model)\n")
     after = convert(tmp_path, text + 'torch.save(model.module.state_dict(), "a.pt")\n')

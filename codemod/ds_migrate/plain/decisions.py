@@ -312,8 +312,11 @@ class Decider:
                 self.plan.forwards.append((file, call.func, name))
 
     def _may_be_several(self, value: Value) -> bool:
-        """Return whether the call that makes a module may run several times: in a loop, or a function called twice."""
-        file, node = self.flow.file(value), self.flow.node(value)
+        """Return whether the call that makes a module may make several."""
+        return self.may_run_often(self.flow.file(value), self.flow.node(value))
+
+    def may_run_often(self, file: SourceFile, node: cst.CSTNode) -> bool:
+        """Return whether a call may run several times: it stands in a loop, or in a function that is called twice."""
         inside = (cst.For, cst.While, cst.ListComp, cst.GeneratorExp, cst.DictComp, cst.Lambda)
         if any(isinstance(outer, inside) for outer in file.ancestors(node)):
             return True

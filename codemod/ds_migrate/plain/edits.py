@@ -244,6 +244,10 @@ class Editor:
             name = self._runtime.name(file, "shard")
             func = cst.parse_expression(name)
             file.change(maker, lambda updated, func=func: cst.Call(func, [cst.Arg(updated)]))  # type: ignore[misc]
+            if self.decider.may_run_often(file, maker):
+                message = "this call may make loaders for evaluation too, which then give each rank a share"
+                advice = "make the loader that trains by a separate call, or reduce the metrics over ranks"
+                self._report(Severity.REVIEW, Note(Code.PLAIN_SAMPLER, file, maker, message, advice))
             self._converted(Code.PLAIN_SAMPLER, file, maker, "each rank trains on a share of the loader's data")
 
 
