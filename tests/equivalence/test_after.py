@@ -6,9 +6,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from fixture_folders import FIXTURES, TRIALS
+from fixture_folders import FIXTURES, PLAIN, TRIALS
 
-from equivalence.regenerate import LEFT_BY_RUNS, check, migrate
+from equivalence.regenerate import LEFT_BY_RUNS, REFUSED, check, migrate, plain
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -19,7 +19,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("name", TRIALS)
+@pytest.mark.parametrize("name", [name for name in (*TRIALS, *PLAIN) if name not in REFUSED])
 def test_after_is_what_the_tool_writes_and_needs_no_more_work(name: str, tmp_path: Path) -> None:
     folder = tmp_path / name
     result = migrate(name, folder)
@@ -29,9 +29,18 @@ def test_after_is_what_the_tool_writes_and_needs_no_more_work(name: str, tmp_pat
     for file, data in written.items():
         assert data == kept[file], f"{file} is not what the tool writes: run python -m equivalence.regenerate in tests/"
 
-    assert check(folder, "--check").returncode == 0
-    assert check(folder, "--write").returncode == 0
+    assert check(folder, "--check", *plain(name)).returncode == 0
+    assert check(folder, "--write", *plain(name)).returncode == 0
     assert contents(folder) == written
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_plain_loop_that_is_refused_stays_as_it_is(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / name
+    result = migrate(name, folder)
+    assert result.returncode == 1 and "DSM6" in result.stdout + result.stderr
+    assert contents(folder) == contents(FIXTURES / name / "before")
+    assert not (FIXTURES / name / "after").exists()
 
 
 @pytest.mark.parametrize("name", TRIALS)

@@ -234,6 +234,38 @@ def test_wrong_conversions_are_caught_where_they_begin(
     assert not {title: found[title] for title, (_, first) in faults.items() if not re.match(first, found[title])}
 
 
+SCRIPTS = {
+    "plain_accumulation": "train.py",
+    "plain_contrastive": "pretrain.py",
+    "plain_ddp": "main.py",
+    "plain_digits": "train.py",
+    "plain_functions": "main.py",
+    "plain_gan": "dcgan.py",
+    "plain_recurrent": "main.py",
+    "plain_siamese": "siamese.py",
+    "plain_trainer": "train.py",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "zero"),
+    [
+        pytest.param(name, zero, marks=[] if (name, zero) == ("plain_ddp", None) else pytest.mark.slow)
+        for name in SCRIPTS
+        for zero in (None, 0)
+    ],
+)
+def test_what_the_tool_writes_trains_as_the_script_did(
+    name: str, zero: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(FIXTURES / name / "before", tmp_path / name)
+    monkeypatch.chdir(tmp_path / name)
+    options = ["--plain", "--no-report", "--steps", "12", "--against", "converted"]
+    found = main([*options, *([] if zero is None else ["--zero", str(zero)]), SCRIPTS[name]])
+    assert found == SAME, capsys.readouterr().out
+    assert "same: 12 steps with 1 and 2 ranks" in capsys.readouterr().out
+
+
 def test_the_command_proves_a_converted_script_and_leaves_the_files_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

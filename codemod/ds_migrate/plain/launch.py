@@ -161,6 +161,12 @@ _HARMLESS = frozenset(
      "rjust", "perf_counter"}
 )  # fmt: skip
 
+# Copying or removing what rank 0 has saved: on another rank it may not be there, or gone already.
+_SAVES = (
+    "torch.save", "shutil.copyfile", "shutil.copy", "shutil.copy2", "shutil.move", "os.rename", "os.replace",
+    "os.remove", "os.unlink", "os.symlink",
+)  # fmt: skip
+
 
 def guard_saves(decider: Decider, files: list[SourceFile], runtime: RuntimeNames, converted: Converted) -> None:
     """Let rank 0 alone save in files that the program uses for it."""
@@ -177,7 +183,7 @@ def guard_output(decider: Decider, files: list[SourceFile], runtime: RuntimeName
 
 def _guard(decider: Decider, file: SourceFile, runtime: RuntimeNames, converted: Converted, prints: bool) -> None:
     for call in file.nodes(cst.Call):
-        is_save = _is(call, file, decider, ("torch.save",))
+        is_save = _is(call, file, decider, _SAVES)
         is_print = prints and isinstance(call.func, cst.Name) and call.func.value == "print" and _is_harmless(call)
         small = file.parent(call)
         if not (is_save or is_print) or not isinstance(small, cst.Expr) or _is_guarded(call, file):
