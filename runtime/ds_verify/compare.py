@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ds_verify.record import Key, Record
+from ds_verify.record import Key, Kind, Record
 
 if TYPE_CHECKING:
     from ds_verify.tolerance import Limits
+
+# Within a step causes come first: a learning rate is one before the weights that it moves.
+_CAUSES: list[Kind] = ["setup", "initial", "lr", "training", "window", "validation", "norm", "state"]
 
 # Agreement asked for in fp32 on a CPU, absolute.
 TOLERANCE = 1e-6
@@ -42,7 +45,7 @@ def compare(
     tolerance: float | Limits = TOLERANCE,
     excluded: Mapping[str, str] | None = None,
 ) -> list[Difference]:
-    """Return all differences above `tolerance`, first step first, larger gaps before smaller ones.
+    """Return all differences above `tolerance`: first step first, then causes before effects, larger gaps first.
 
     Both ways: a value that only one of the two has is a difference as well.
 
@@ -70,10 +73,15 @@ def compare(
             reason = f"shape {expected.shape} became {actual.shape}"
             differences.append(Difference(key, float("inf"), reason, limit))
         elif (gap := gap_between(expected, actual)) > limit:
-            scalar = expected.size == 1
-            reason = f"{expected.item()!r} became {actual.item()!r}" if scalar else f"shape {expected.shape}"
+            reason = _change(expected, actual) if expected.size == 1 else f"shape {expected.shape}"
             differences.append(Difference(key, gap, reason, limit))
-    return sorted(differences, key=lambda d: (d.key.step, -d.gap, d.key.rank, d.key.name))
+    return sorted(differences, key=lambda d: (d.key.step, _CAUSES.index(d.key.kind), -d.gap, d.key.rank, d.key.name))
+
+
+def _change(expected: np.ndarray[Any, Any], actual: np.ndarray[Any, Any]) -> str:
+    """Return both values of one number, with six digits where these tell them apart."""
+    before, after = (f"{each.item():.6g}" for each in (expected, actual))
+    return f"{before} became {after}" if before != after else f"{expected.item()!r} became {actual.item()!r}"
 
 
 def _all_keys(reference: Record, candidate: Record) -> list[Key]:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ds_verify import runs
 from ds_verify.report import Verification, memory, speed
-from ds_verify.verdict import Outcome
+from ds_verify.verdict import Outcome, advice
 
 _SHOWN = 5
 
@@ -82,6 +82,8 @@ def show(console: Console, found: Verification) -> None:
         console.print(Text(f"may explain it: {file}:{finding.line} {finding.code} {finding.message}", style="yellow"))
     style = "bold red" if not found.same else "bold green" if found.is_complete else "bold yellow"
     console.print(Text(visible(found.headline), style=style), soft_wrap=True)
+    if step := advice(found.outcomes):
+        console.print(Text(f"next: {step}"), soft_wrap=True)
 
 
 def visible_lines(text: str) -> str:

@@ -31,8 +31,8 @@ class Key:
 
     def __str__(self) -> str:
         where = f" on rank {self.rank}" if self.rank else ""
-        kind = {"norm": "norm of", "lr": "lr:"}.get(self.kind, self.kind)
-        return f"{kind} {self.name}{where}"
+        kind = {"norm": "norm of ", "lr": ""}.get(self.kind, f"{self.kind} ")
+        return f"{kind}{self.name}{where}"
 
 
 @dataclass

@@ -11,7 +11,7 @@ from ds_migrate.rules.pages import page_of
 
 from ds_verify.compare import Difference, compare, gaps
 from ds_verify.failure import Failure
-from ds_verify.record import Key
+from ds_verify.record import Key, Kind
 from ds_verify.runs import Round
 from ds_verify.sample_metrics import moved_samples
 
@@ -66,6 +66,24 @@ class Outcome:
         gap = f" by {difference.gap:.2g} (limit {difference.limit:.2g})" if difference.gap != float("inf") else ""
         where = f"before the first {self.unit}" if difference.key.step == 0 else f"{self.unit} {difference.key.step}"
         return f"{where}: {difference.key}{gap}: {difference.reason}"
+
+
+_LOOK_AT: dict[Kind, str] = {
+    "setup": "how the config's sizes and lengths were written",
+    "initial": "what runs before training: seeds, loading of weights, the order in which models are made",
+    "lr": "the optimizer's learning rate, and where its schedule steps",
+    "training": "the data of each rank, the forward pass, the loss and its backward pass",
+    "window": "reducers, and which batches are averaged",
+    "validation": "the evaluation: train() and eval(), buffers, the data of each rank",
+    "norm": "the step: clipping, accumulation, weight decay, which parameters the optimizer has",
+    "state": "what happens after the last step, and weights that no step moves",
+}
+
+
+def advice(outcomes: Sequence[Outcome]) -> str:
+    """Return where to look after the first difference; empty where there is none."""
+    parted = next((each.differences[0] for each in outcomes if each.differences), None)
+    return "" if parted is None else f"look at {_LOOK_AT[parted.key.kind]}"
 
 
 def outcome(trained: Round, stage: int | None = None, unit: str = "batch") -> Outcome:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ds_verify.compare import compare, largest_gap, table
-from ds_verify.record import Key, Record
+from ds_verify.record import Key, Kind, Record
 
 LOSS = Key("training", 3, "loss")
 WEIGHT = Key("state", 14, "model.0.weight")
@@ -62,6 +62,24 @@ def test_the_first_step_comes_first_however_small_its_gap() -> None:
     assert [d.key for d in compare(reference, candidate)] == [LOSS, WEIGHT]
 
 
+def test_within_a_step_causes_come_before_effects() -> None:
+    one, other = Record(), Record()
+    kinds: list[Kind] = ["state", "norm", "validation", "training", "lr"]
+    for made, shift in ((one, 0.0), (other, 1.0)):
+        for size, kind in enumerate(kinds, 1):
+            made.add(Key(kind, 3, "x"), 1.0 + shift / size)
+    assert [difference.key.kind for difference in compare(one, other)] == kinds[::-1]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "change"),
+    [(0.01, 0.0101, "0.01 became 0.0101"), (1.0, 1.00000001, "1.0 became 1.00000001"), (2, 4, "2 became 4")],
+)
+def test_a_change_has_as_many_digits_as_it_needs(before: float, after: float, change: str) -> None:
+    (difference,) = compare(record(loss=before), record(loss=after), tolerance=0.0)
+    assert difference.reason == change
+
+
 def test_each_rank_is_compared_with_its_own_counterpart() -> None:
     one, other = Record(), Record()
     for made, value in ((one, 1.0), (other, 2.0)):
@@ -80,7 +98,7 @@ def test_an_excluded_name_is_passed_over_and_an_unknown_one_is_an_error() -> Non
 
 def test_the_table_names_metric_step_and_gap() -> None:
     lines = table(compare(record(loss=1.0, weight=[1.0, 1.0]), record(loss=1.5, weight=[1.0, 3.0]))).splitlines()
-    assert lines[1].split() == ["3", "5.00e-01", "training", "loss:", "1.0", "became", "1.5"]
+    assert lines[1].split() == ["3", "5.00e-01", "training", "loss:", "1", "became", "1.5"]
     assert lines[2].split()[:4] == ["14", "2.00e+00", "state", "model.0.weight:"]
 
 

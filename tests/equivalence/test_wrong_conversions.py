@@ -113,7 +113,7 @@ FAULTS = [
     Fault(
         "learning_rate_changed", "guide",
         (("model_def.py", "lr=self.args.learning_rate", "lr=1.001 * self.args.learning_rate"),),
-        r"batch 1: norm of model parameters",
+        r"batch 1: learning rates",
     ),
     Fault(
         "whole_batch_on_each_rank", "mnist_script",

@@ -168,7 +168,7 @@ FAULTS = [
     Fault(
         "a_length_that_the_trial_reads_is_divided",
         "scheduled",
-        r"batch 2: lr: learning rates ",
+        r"batch 2: learning rates ",
         (("model_def.py", "get_experiment_config(in_micro_batches=True)", "get_experiment_config()"),),
     ),
     Fault(

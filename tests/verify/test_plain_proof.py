@@ -179,7 +179,7 @@ FAULTS: dict[str, dict[str, tuple[tuple[Replacement, ...], str]]] = {
         ),
         "schedule_stepped_by_the_engine": (
             (("model=net, optimizer=optimizer,", "model=net, optimizer=optimizer, lr_scheduler=scheduler,"),),
-            "step 3: lr: ",
+            "step 3: learning rates ",
         ),
         "optimizer_stepped_beside_the_engine": (
             (("        engine.step()", "        optimizer.step()"),),

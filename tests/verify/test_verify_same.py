@@ -109,7 +109,9 @@ def test_converted_files_are_compared_with_what_git_has(
     assert main(arguments) == DIFFERENT
     printed = capsys.readouterr().out
     assert "HEAD" in printed
-    assert printed.strip().splitlines()[-1].startswith("different: with 1 rank from batch 1: validation metric by ")
+    *_, verdict, step = printed.strip().splitlines()
+    assert verdict.startswith("different: with 1 rank from batch 1: learning rates by ")
+    assert step == "next: look at the optimizer's learning rate, and where its schedule steps"
 
 
 def test_an_original_that_does_not_train_gives_no_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
