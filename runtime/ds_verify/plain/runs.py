@@ -8,12 +8,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ds_verify.compare import gap_between
 from ds_verify.failure import Failure
 from ds_verify.fork_server import Launcher
 from ds_verify.job import Job, JobRunner
 from ds_verify.plain.sides import copy_for_run
-from ds_verify.record import Record
+from ds_verify.record import Key, Record
 from ds_verify.runs import Progress, Round, Settings, Training, collect, cores, jobs_at_once
+from ds_verify.tolerance import FLOORS, magnitude
 from ds_verify.working_copies import Sides, mentions_cuda
 
 
@@ -94,6 +96,9 @@ class PlainTrainings:
         first, converted, control = self.train(jobs)
         if converted.failure is None and converted.figures and not converted.figures["zero_stages"]:
             converted.failure = Failure(0, "the converted script makes no DeepSpeed engine")
+        if converted.failure is None and (name := _parted(converted, ranks)):
+            text = f"RuntimeError: {name} is not the same on all ranks: each rank trains its own"
+            converted.failure = Failure(converted.figures["steps"], text)
         if ranks == 1:
             self.alone = first.figures
         self._note(first, ranks)
@@ -186,6 +191,26 @@ class PlainTrainings:
     def _add(self, note: str) -> None:
         if note not in self.notes:
             self.notes.append(note)
+
+
+def _parted(training: Training, ranks: int) -> str:
+    """Return the first optimized tensor that does not end the same on all ranks; empty when there is none.
+
+    Averaged gradients keep ranks together. An optimizer that reads more than gradients, or an engine that averages
+    none, lets them part, which a comparison of each rank with itself would not show.
+    """
+    values, last = training.record.values, training.figures["steps"]
+    for name in training.figures["optimized"]:
+        found = [values.get(Key("state", last, name, rank)) for rank in range(ranks)]
+        first = found[0]
+        for other in found[1:]:
+            if (
+                first is None
+                or other is None
+                or gap_between(first, other) > FLOORS[training.figures["precision"], "cpu"] * max(1.0, magnitude(first))
+            ):
+                return str(name)
+    return ""
 
 
 def _append(training: Training, part: Training) -> None:

@@ -98,6 +98,11 @@ class ModuleRegistry:
         alone = [tensor for tensor in dict.fromkeys(self.optimized) if id(tensor) not in known]
         return found | {f"parameter {number} of no module": tensor for number, tensor in enumerate(alone, 1)}
 
+    def optimized_names(self) -> list[str]:
+        """Return the names of the tensors that optimizers hold."""
+        held = {id(tensor) for tensor in self.optimized}
+        return [name for name, tensor in self.tensors().items() if id(tensor) in held]
+
     def norms(self) -> dict[str, float]:
         """Return the L2 norm of each root's parameters and of its buffers, in float64; none where they are spread."""
         found: dict[str, float] = {}

@@ -221,6 +221,7 @@ def _figures(observer: Observer, loaders: Loaders, ranks: _ProcessGroup) -> dict
         "trial_classes": [],
         "training_samples": 0,
         "validation_samples": [],
+        "optimized": observer.modules.optimized_names(),
         "loaders": loaders.training(),
         "unshared_loaders": loaders.unshared,
         "is_distributed": ranks.is_used,
