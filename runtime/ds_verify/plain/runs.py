@@ -96,7 +96,7 @@ class PlainTrainings:
         first, converted, control = self.train(jobs)
         if converted.failure is None and converted.figures and not converted.figures["zero_stages"]:
             converted.failure = Failure(0, "the converted script makes no DeepSpeed engine")
-        if converted.failure is None and (name := _parted(converted, ranks)):
+        if converted.failure is None and converted.figures and (name := _parted(converted, ranks)):
             text = f"RuntimeError: {name} is not the same on all ranks: each rank trains its own"
             converted.failure = Failure(converted.figures["steps"], text)
         if ranks == 1:
