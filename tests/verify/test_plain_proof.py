@@ -30,7 +30,7 @@ DIGITS: tuple[Replacement, ...] = (
         "best_acc = 0.0",
         "engine, *_ = deepspeed.initialize(model=net, optimizer=optimizer, config={\n"
         '    "train_micro_batch_size_per_gpu": BATCH_SIZE,\n    "gradient_clipping": 0.0,\n'
-        '    "zero_allow_untested_optimizer": True,\n    "zero_optimization": {"stage": 1},\n})\nbest_acc = 0.0',
+        '    "zero_optimization": {"stage": 0},\n})\nbest_acc = 0.0',
     ),
     ("    net.train()\n", "    net.train()\n    train_loader.sampler.set_epoch(epoch)\n"),
     ("        optimizer.zero_grad()\n", ""),
