@@ -22,7 +22,8 @@ BLOCKING = {
     "RefusedError": (0, 2), "Refusal": (0, 3), "refuse": (0, 3),
 }  # fmt: skip
 # Who blocks with one code only: its name, where the message is, the code.
-OF_ONE_CODE = {"Blocked": (3, Code.ENGINE), "UpgradeError": (1, Code.OLD_API)}
+OF_ONE_CODE = {"Blocked": (3, Code.ENGINE), "UpgradeError": (1, Code.OLD_API),
+               "InexactScalingError": (0, Code.PLAIN_PRECISION)}  # fmt: skip
 LEFT = "; the config is left as it was"  # what every refused edit of a config ends with
 VALUE = "…"
 
@@ -112,8 +113,9 @@ def test_the_messages_are_found() -> None:
     assert len(FOUND) > 50
     assert {code for code, _ in FOUND} >= {Code.IMPORTS, Code.ENGINE, Code.BACKWARD, Code.MOVES_WITH_BLOCKED}
     # handed on: an old trial that stays, by the upgrade; one without engines, by the decisions; a use that only the
-    # output shows, by the check of the output
-    assert [code for code, text in FOUND if text == VALUE] == [Code.OLD_API, Code.ENGINE, Code.CONTEXT_API]
+    # output shows, by the check of the output; a scaler, by the error that names why
+    handed_on = [Code.OLD_API, Code.ENGINE, Code.CONTEXT_API, Code.PLAIN_PRECISION]
+    assert [code for code, text in FOUND if text == VALUE] == handed_on
 
 
 @pytest.mark.parametrize(("code", "message"), [(code, text) for code, text in FOUND if text != VALUE])

@@ -218,6 +218,88 @@ def test_a_comment_skips_a_loop(tmp_path: Path) -> None:
     assert [trial.status for trial in file.trials] == [TrialStatus.SKIPPED] and not file.findings and not file.to_write
 
 
+SCALED = """\
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+"""
+SCALED_LOOP = LOOP.replace(
+    "    loss.backward()\n    optimizer.step()\n", SCALED
+).replace("for x, y", "amp = bool(len(data))\nscaler = torch.amp.GradScaler(enabled=amp)\nfor x, y")  # fmt: skip
+
+
+def test_the_engine_uses_the_scaler_of_the_program(tmp_path: Path) -> None:
+    clip = "    scaler.unscale_(optimizer)\n    nn.utils.clip_grad_norm_(model.parameters(), 0.5)\n    scaler.step("
+    text = SCALED_LOOP.replace("    scaler.step(", clip).replace(
+        "    loss = ", "    with torch.autocast('cpu'): loss = "
+    )
+    after = convert(tmp_path, HEADER + text + "state = scaler.state_dict()\n")
+    assert "scaler = torch.amp.GradScaler(enabled=amp)\nuse_scaler(engine, scaler)\n" in after
+    assert '"gradient_clipping": 0.5,' in after and '"zero_optimization": {"stage": 0},' in after
+    assert (
+        "with torch.autocast('cpu'): loss = F.mse_loss(model(x), y)\n    engine.backward(loss)\n    engine.step()\n"
+        in after
+    )
+    assert "unscale_" not in after and ".update()" not in after and "state = scaler.state_dict()" in after
+
+
+def test_the_engine_gets_a_scaler_that_was_made_before_it(tmp_path: Path) -> None:
+    text = SCALED_LOOP.replace("scaler = torch.amp.GradScaler(enabled=amp)\n", "")
+    after = convert(tmp_path, HEADER + "scaler = torch.cuda.amp.GradScaler()\n" + text)
+    assert "match_torch(engine)\nuse_scaler(engine, scaler)\n" in after
+
+
+def test_clipping_that_stays_keeps_its_unscaling(tmp_path: Path) -> None:
+    clip = """\
+    if amp:
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+"""
+    after = convert(tmp_path, HEADER + SCALED_LOOP.replace("    scaler.step(", clip + "    scaler.step("))
+    assert f"    engine.backward(loss)\n{clip}    engine.step()\n" in after and '"gradient_clipping": 0.0,' in after
+
+
+@pytest.mark.parametrize(
+    ("test", "scaler"),
+    [("amp", "GradScaler(enabled=amp)"), ("scaler is not None", "GradScaler() if amp else None"),
+     ("amp", "GradScaler() if amp else None")],
+)  # fmt: skip
+def test_both_branches_of_mixed_precision_become_the_same(test: str, scaler: str, tmp_path: Path) -> None:
+    plain = "        loss.backward()\n        optimizer.step()\n"
+    branches = f"    if {test}:\n{textwrap.indent(SCALED, '    ')}    else:\n{plain}"
+    after = convert(tmp_path, HEADER + SCALED_LOOP.replace(SCALED, branches).replace("GradScaler(enabled=amp)", scaler))
+    engine = "        engine.backward(loss)\n        engine.step()\n"
+    assert after.endswith(f"    if {test}:\n{engine}    else:\n{engine}")
+
+
+@pytest.mark.parametrize("text", ["with torch.autocast('cpu', torch.bfloat16):\n        loss = ", "loss = "])
+def test_a_forward_pass_under_autocast_goes_through_the_module(text: str, tmp_path: Path) -> None:
+    after = convert(tmp_path, HEADER + LOOP.replace("loss = ", text))
+    assert ("engine(x)" in after) is (text == "loss = ")
+
+
+@pytest.mark.parametrize(
+    ("message", "old", "new"),
+    [
+        ("no update() of", "    scaler.update()\n", ""),
+        ("cannot be done at once", "    scaler.update()", "    scale = scaler.get_scale()\n    scaler.update()"),
+        ("cannot be done at once", "scaler.update()", "scaler.update(2.0)"),
+        ("follows no step()", "for x, y", "scaler.update()\nfor x, y"),
+        ("still scaled", "    scaler.step(", "    nn.utils.clip_grad_norm_(model.parameters(), 1)\n    scaler.step("),
+        ("this one not", SCALED, f"{SCALED}    F.mse_loss(model(x), y).backward()\n    optimizer.step()\n"),
+        ("cannot be followed", SCALED, f"{SCALED}    torch.save(scaler, 'scaler.pt')\n"),
+        ("which backward() or step()", "loss).backward()", "loss).backward()\n    print(scaler.scale(loss))"),
+        ("under one name", "scaler = torch", "scaler = other = torch"),
+    ],
+)
+def test_a_scaler_that_an_engine_cannot_use_exactly_is_refused(
+    message: str, old: str, new: str, tmp_path: Path
+) -> None:
+    assert old in SCALED_LOOP
+    found = blocked(tmp_path, HEADER + SCALED_LOOP.replace(old, new))
+    assert [code for code, text in found if message in text] == [Code.PLAIN_PRECISION], found
+
+
 @pytest.mark.parametrize("code", [Code.PLAIN_ENGINE])
 def test_the_page_shows_what_is_written(code: Code, tmp_path: Path) -> None:
     page = page_of(code)

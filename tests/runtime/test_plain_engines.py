@@ -111,3 +111,55 @@ def test_a_second_backward_that_would_lose_gradients_is_refused() -> None:
     run_ranks(second_backward, False, size=1)
     with pytest.raises(AssertionError, match=r"backward\(\) was called 2 times before step\(\), at ZeRO stage 1"):
         run_ranks(second_backward, True, size=1)
+
+
+def train_scaled(is_engine: bool, is_managed: bool) -> list[float]:
+    """Return losses, scales and the weights of a training in float16 whose first steps overflow."""
+    import torch.distributed as dist
+    from trial_runtime.plain import match_torch, use_scaler
+
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**18, growth_interval=2)
+    net: Any = model
+    if is_engine:
+        config = {
+            "train_micro_batch_size_per_gpu": 4,
+            "managed_gradient_accumulation": is_managed,
+            "gradient_clipping": 0.5,
+            "zero_optimization": {"stage": 0},
+        }
+        engine = match_torch(make_engine(model, optimizer, config))
+        use_scaler(engine, scaler)
+    else:
+        net = torch.nn.parallel.DistributedDataParallel(model)
+    torch.manual_seed(dist.get_rank())
+    figures = []
+    passes = 1 if is_managed else 2
+    for _ in range(6):
+        for _ in range(passes):
+            with torch.autocast("cpu", dtype=torch.float16):
+                loss = net(torch.randn(4, 4)).pow(2).mean() / passes
+            if is_engine:
+                engine.backward(loss, scale_wrt_gas=is_managed)
+            else:
+                scaler.scale(loss).backward()
+        if is_engine:
+            engine.step()
+        else:
+            scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+        figures += [loss.item(), scaler.state_dict()["scale"]]
+    return figures + model.weight.flatten().tolist()
+
+
+@pytest.mark.parametrize("is_managed", [True, False])
+def test_an_engine_scales_losses_with_the_scaler_of_the_script(is_managed: bool) -> None:
+    before, after = (run_ranks(train_scaled, is_engine, is_managed) for is_engine in (False, True))
+    assert 2.0**17 in before[0]  # an overflow was skipped
+    for rank, figures in enumerate(after):
+        assert figures == pytest.approx(before[rank], rel=1e-6)

@@ -13,6 +13,7 @@ from ds_migrate.plain.flow import Flow
 from ds_migrate.plain.loaders import micro_batch
 from ds_migrate.plain.plan import Note, PlannedEngine, ProgramPlan, block_path
 from ds_migrate.plain.portable import at_statement
+from ds_migrate.plain.scaling import decide_scaling
 from ds_migrate.plain.sites import Callers
 from ds_migrate.plain.stage import choose_stage
 from ds_migrate.plain.torch_names import NO_GRAD
@@ -38,7 +39,7 @@ class Decider:
         self.names = EngineNames(sites, flow, callers)
         self.plan = ProgramPlan()
         self._fed: dict[Backward, list[Step]] = {}
-        self._moved_clips: dict[Site, tuple[Clip, str]] = {}
+        self.moved_clips: dict[Site, tuple[Clip, str]] = {}
 
     def decide(self) -> ProgramPlan:
         self._name_steps()
@@ -47,8 +48,8 @@ class Decider:
         if self.plan.refusals:
             return self.plan
         self.is_managed = len(self.sites) == 1 and all(map(self._is_plain, self._functions()))
-        self._decide_precision()
         self._decide_clips()
+        decide_scaling(self)
         self._decide_zero_grads()
         self._decide_forwards()
         self._make_engines()
@@ -161,17 +162,6 @@ class Decider:
                 return False
         return bool(events)
 
-    # -- precision -------------------------------------------------------------------------------------------------
-
-    def _decide_precision(self) -> None:
-        operations: list[Step | Backward] = [*self.operations.steps, *self._fed]
-        scaled = [place for place in operations if place.scaler is not None]
-        for place in scaled[:1]:
-            self.plan.refuse(
-                Code.PLAIN_PRECISION, place.file, place.node, "a GradScaler scales the loss, as the engine would",
-                "use torch.autocast with bfloat16, which needs no scaler",
-            )  # fmt: skip
-
     # -- clipping --------------------------------------------------------------------------------------------------
 
     def _decide_clips(self) -> None:
@@ -188,21 +178,21 @@ class Decider:
             norm = None
             if site is not None and clip.norm is not None and _clips_all(clip, step, site):
                 norm = at_statement(clip.norm, clip.file, site.statement, site.file, self.flow, self.callers)
-            known = self._moved_clips.get(site) if site is not None else None
+            known = self.moved_clips.get(site) if site is not None else None
             if norm is not None and site is not None and (known is None or known[1] == norm):
-                self._moved_clips[site] = clip, norm
+                self.moved_clips[site] = clip, norm
                 self.plan.removed.append(clip)
             elif not self.is_managed:
                 self._refuse_clip(clip)
         steps_by_site = {
             site: [s for s, _ in self.plan.steps if s.optimizers <= site.optimizers] for site in self.sites
         }
-        for site, (clip, _) in list(self._moved_clips.items()):
+        for site, (clip, _) in list(self.moved_clips.items()):
             clipped = [c for c in self.operations.clips if c in self.plan.removed and c.modules == site.of]
             if len(clipped) < len(steps_by_site[site]):  # some steps do not clip
                 if not self.is_managed:
                     self._refuse_clip(clip)
-                del self._moved_clips[site]
+                del self.moved_clips[site]
                 self.plan.removed = [r for r in self.plan.removed if r not in clipped]
 
     def _refuse_clip(self, clip: Clip) -> None:
@@ -288,6 +278,8 @@ class Decider:
         if len(self.sites) != 1 or len(self.sites[0].modules) != 1 or not self.is_managed:
             return
         site = self.sites[0]
+        if self.plan.attachments or any(map(_names_autocast, self.flow.files.values())):
+            return  # an engine's forward switches autocast off, and the module is right under autocast
         if any(self._may_be_several(value) for value in site.of):
             return  # which of them is called cannot be told apart, and the module is right for each
         for file, function in self._functions():
@@ -366,7 +358,7 @@ class Decider:
             config = {"train_micro_batch_size_per_gpu": micro_batch(self, site)}
             if not self.is_managed:
                 config["managed_gradient_accumulation"] = "False"
-            clip = self._moved_clips.get(site)
+            clip = self.moved_clips.get(site)
             config["gradient_clipping"] = clip[1] if clip is not None else "0.0"
             config["zero_optimization"] = f'{{"stage": {stage}}}'
             if stage:
@@ -395,3 +387,7 @@ def _clips_all(clip: Clip, step: Step, site: Site) -> bool:
 
 def _is_autograd_call(node: cst.Call, file: SourceFile, flow: Flow) -> bool:
     return any(v.kind is Kind.EXTERNAL and v.name == "torch.autograd.grad" for v in flow.values(node.func, file))
+
+
+def _names_autocast(file: SourceFile) -> bool:
+    return any("autocast" in node.value for node in file.nodes(cst.Name))

@@ -44,6 +44,9 @@ class Editor:
             code_ = Code.PLAIN_CLIPPING if hasattr(place, "norm") else Code.PLAIN_ZERO_GRAD
             self._converted(code_, place.file, place.node, "removed: engine.step() does it")
             remove_call(place.file, place.node)
+        for call in self.plan.scaler_calls:
+            self._converted(Code.PLAIN_PRECISION, call.file, call.node, "removed: engine.step() does it")
+            remove_call(call.file, call.node)
         for file, func, name in self.plan.forwards:
             file.replace(func, name)
             self._converted(Code.PLAIN_FORWARD, file, func, f"the forward pass goes through {name}")
@@ -87,6 +90,15 @@ class Editor:
             f"{self._runtime.name(file, 'match_torch')}({engine.name}{self._buffers(site)})",
         ])  # fmt: skip
         file.after(site.statement, text)
+        for attachment in self.plan.attachments:
+            name = self._runtime.name(file, "use_scaler")
+            file.after(attachment.statement, f"{name}({engine.name}, {attachment.scaler})")
+            self._converted(
+                Code.PLAIN_PRECISION,
+                file,
+                attachment.statement,
+                f"{engine.name} scales losses with {attachment.scaler}",
+            )
         if site.function is not None and isinstance(site.target, cst.Name):
             self._declare_global(engine)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from ds_migrate.plain.facts import Backward, Clip, Refusal, Site, Step, ZeroGrad
+from ds_migrate.plain.facts import Backward, Clip, Place, Refusal, Site, Step, ZeroGrad
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.source import SourceFile
 
@@ -27,6 +27,15 @@ class PlannedEngine:
 
 
 @dataclass(frozen=True, eq=False)
+class Attachment:
+    """A statement after which the engine can take a GradScaler: the one that makes it, or the engine's own."""
+
+    file: SourceFile
+    statement: cst.BaseStatement
+    scaler: str
+
+
+@dataclass(frozen=True, eq=False)
 class Note:
     """Something to know about a place that is converted."""
 
@@ -41,6 +50,8 @@ class Note:
 class ProgramPlan:
     """Everything that the edits of a program need.
 
+    ``scaler_calls`` are those that the engine does; ``attachments`` give it the scaler.
+
     ``backwards`` and ``steps`` come with the expression of their engine. ``forwards`` are the modules, as called, that
     become engines.
     """
@@ -49,6 +60,8 @@ class ProgramPlan:
     backwards: list[tuple[Backward, str]] = field(default_factory=list)
     steps: list[tuple[Step, str]] = field(default_factory=list)
     removed: list[ZeroGrad | Clip] = field(default_factory=list)
+    scaler_calls: list[Place] = field(default_factory=list)
+    attachments: list[Attachment] = field(default_factory=list)
     forwards: list[tuple[SourceFile, cst.BaseExpression, str]] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)

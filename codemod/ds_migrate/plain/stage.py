@@ -33,6 +33,8 @@ def choose_stage(decider: Decider, site: Site) -> tuple[int, str, bool]:
 def _hazard(decider: Decider, site: Site) -> str:
     if len(decider.sites) > 1:
         return "there are several engines"
+    if decider.plan.attachments:
+        return "a GradScaler scales the loss"
     if not decider.is_managed:
         return "not every step() follows one backward()"
     if len(site.modules) != 1 or site.is_partial:

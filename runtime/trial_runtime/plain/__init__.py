@@ -1,7 +1,7 @@
 """Helpers of scripts that ``ds-migrate --plain`` converted: what plain DeepSpeed lacks or does silently wrong."""
 
 from trial_runtime.plain._distributed import init_distributed, is_main_rank, local_rank
-from trial_runtime.plain._engine import match_torch
+from trial_runtime.plain._engine import match_torch, use_scaler
 from trial_runtime.plain._loader import shard
 
-__all__ = ["init_distributed", "is_main_rank", "local_rank", "match_torch", "shard"]
+__all__ = ["init_distributed", "is_main_rank", "local_rank", "match_torch", "shard", "use_scaler"]

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 from trial_runtime import core
+from trial_runtime.errors import InvalidExperimentException
 from trial_runtime.pytorch._ddp_buffers import BufferSync
 from trial_runtime.pytorch.deepspeed._patches import apply_to_engine
 from trial_runtime.pytorch.deepspeed._patches.patch import NewEngine
@@ -45,6 +46,27 @@ def match_torch(engine: Engine, *, broadcast_buffers: bool = False) -> Engine:
     if broadcast_buffers and distributed.size > 1 and BufferSync.needed(module):
         BufferSync(module)
     return engine
+
+
+def use_scaler(engine: Any, scaler: torch.amp.GradScaler | None) -> None:
+    """Have an engine scale losses with a script's own scaler: unscale before clipping, skip overflows, update in step.
+
+    The scaler stays the script's: its settings, ``enabled`` and ``state_dict()`` are those of the original.
+
+    Args:
+        engine: of ``deepspeed.initialize`` at ZeRO stage 0, without ``fp16``.
+        scaler: the scaler; None to scale no losses.
+
+    Raises:
+        InvalidExperimentException: at ZeRO stages 1 to 3, or with ``fp16``: DeepSpeed scales losses otherwise there.
+    """
+    stage, is_half = engine.zero_optimization_stage(), engine.fp16_enabled()
+    if stage or is_half:
+        raise InvalidExperimentException(
+            f"a GradScaler requires ZeRO stage 0 without fp16, and this engine has stage {stage}, fp16 {is_half}: "
+            "set the stage to 0, and leave fp16 out"
+        )
+    engine.torch_autocast_z0_gradscaler = scaler
 
 
 def _ranks() -> core.DistributedContext:
