@@ -289,6 +289,8 @@ def test_a_forward_pass_under_autocast_goes_through_the_module(text: str, tmp_pa
         ("this one not", SCALED, f"{SCALED}    F.mse_loss(model(x), y).backward()\n    optimizer.step()\n"),
         ("cannot be followed", SCALED, f"{SCALED}    torch.save(scaler, 'scaler.pt')\n"),
         ("which backward() or step()", "loss).backward()", "loss).backward()\n    print(scaler.scale(loss))"),
+        ("which GradScaler this is", "scaler.scale(loss)", "known['scaler'].scale(loss)"),
+        ("which GradScaler this is", "for x, y", "known['scaler'].step(optimizer)\nfor x, y"),
         ("under one name", "scaler = torch", "scaler = other = torch"),
     ],
 )

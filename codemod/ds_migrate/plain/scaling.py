@@ -36,9 +36,10 @@ def decide_scaling(decider: Decider) -> None:
     fed = [backward for backward, _ in decider.plan.backwards]
     operations: list[Step | Backward] = [*decider.operations.steps, *fed]
     scaled = [place for place in operations if place.scaler is not None]
-    if not scaled:
-        return
     try:
+        _check_unknown(decider, operations)
+        if not scaled:
+            return
         _decide(decider, scaled, [place for place in operations if place.scaler is None])
     except InexactScalingError as error:
         decider.plan.refuse(Code.PLAIN_PRECISION, error.file, error.node, str(error), error.way_out)
@@ -275,6 +276,31 @@ def _pair(decider: Decider, step: Step, updates: list[Place]) -> None:
         )
     updates.remove(update)
     decider.plan.scaler_calls.append(update)
+
+
+def _check_unknown(decider: Decider, operations: list[Step | Backward]) -> None:
+    """Refuse a scaler that is not known as one: it would scale what the engine steps."""
+    stepped = {id(place.node) for place in operations if isinstance(place, Step)}
+    found: list[Place] = [
+        place for place in operations
+        if isinstance(place, Backward) and place.scaler is None and _method(place.loss) == "scale"
+    ]  # fmt: skip
+    for file in decider.flow.files.values():
+        for call in file.nodes(cst.Call):
+            if _method(call) == "step" and call.args and id(call) not in stepped:
+                given_values = decider.flow.values(call.args[0].value, file)
+                if any(given_values & site.optimizers for site in decider.sites):
+                    found.append(Place(file, call))
+    for place in found:
+        raise InexactScalingError(
+            "cannot determine which GradScaler this is", place.file, place.node,
+            "make it in this program with torch.amp.GradScaler, and pass it on as an argument or an attribute",
+        )  # fmt: skip
+
+
+def _method(node: cst.CSTNode) -> str | None:
+    """Return the name of the method that a call calls."""
+    return node.func.attr.value if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) else None
 
 
 def _check_escapes(decider: Decider) -> None:
