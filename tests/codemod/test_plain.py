@@ -272,6 +272,35 @@ def test_both_branches_of_mixed_precision_become_the_same(test: str, scaler: str
     assert after.endswith(f"    if {test}:\n{engine}    else:\n{engine}")
 
 
+PASSED = """
+    def train(model, loader, optimizer, scaler=None):
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(x), y)
+            if scaler is not None:
+                scaler.scale(loss).backward()
+                scaler.step(optimizer)
+                scaler.update()
+            else:
+                loss.backward()
+                optimizer.step()
+
+
+    loader = DataLoader(data, batch_size=4)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler() if len(data) else None
+    """
+
+
+def test_a_function_without_a_scaler_scales_nothing(tmp_path: Path) -> None:
+    after = convert(tmp_path, body(PASSED + "train(model, loader, optimizer, scaler)\n"))
+    assert "use_scaler(engine, scaler)" in after and "scaler.s" not in after
+    some = body(PASSED + "train(model, loader, optimizer)\n    train(model, loader, optimizer, scaler)\n")
+    (found,) = blocked(tmp_path, some)
+    assert found[0] == Code.PLAIN_PRECISION and "this one not" in found[1]
+
+
 @pytest.mark.parametrize("text", ["with torch.autocast('cpu', torch.bfloat16):\n        loss = ", "loss = "])
 def test_a_forward_pass_under_autocast_goes_through_the_module(text: str, tmp_path: Path) -> None:
     after = convert(tmp_path, HEADER + LOOP.replace("loss = ", text))
