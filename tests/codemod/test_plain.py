@@ -346,3 +346,79 @@ def test_an_option_for_trials_is_refused(words: list[str], capsys: pytest.Captur
     with pytest.raises(SystemExit):
         parse(["--plain", *words, "."])
     assert "for trials" in capsys.readouterr().err
+
+
+FACTORY = """\
+class Model(Net):
+    def configure_optimizers(self, decay):
+        named = {name: p for name, p in self.named_parameters()}
+        named = {name: p for name, p in named.items() if p.requires_grad}
+        decayed = [p for name, p in named.items() if p.dim() >= 2]
+        others = [p for name, p in named.items() if p.dim() < 2]
+        groups = [{"params": decayed, "weight_decay": decay}, {"params": others, "weight_decay": 0.0}]
+        return torch.optim.AdamW(groups, lr=0.1)
+
+
+grad_clip = 1.0
+"""
+FROM_FACTORY = FACTORY + LOOP.replace("model = Net()", "model = Model()").replace(
+    "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)", "optimizer = model.configure_optimizers(0.1)"
+)
+GUARDED = """\
+    if grad_clip != 0.0:
+        nn.utils.clip_grad_norm_(model.parameters(), grad_clip)
+    optimizer.step()
+"""
+
+
+def test_a_method_of_the_model_may_make_the_optimizer(tmp_path: Path) -> None:
+    after = convert(tmp_path, HEADER + FROM_FACTORY.replace("    optimizer.step()\n", GUARDED))
+    assert "optimizer = model.configure_optimizers(0.1)\nengine, *_ = deepspeed.initialize(\n    model=model," in after
+    assert '"gradient_clipping": grad_clip,' in after and "if grad_clip" not in after
+    assert '"zero_optimization": {"stage": 1},' in after
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("p.dim() < 2]", "p.dim() < 1]"),  # leaves some out
+        ("p.dim() < 2]", "p.dim() < 2 if decay > 0]"),
+        ("        others", "        if decay:\n            decayed = []\n        others"),
+        ("groups = [{", "model_groups = decayed if decay else others\n        groups = [{'params': model_groups}, {"),
+        ("grad_clip = 1.0\n", "grad_clip = 1.0\n\n\ndef thaw(p):\n    p.requires_grad = True\n\n\n"),
+    ],
+)
+def test_clipping_stays_where_groups_may_leave_parameters_out(old: str, new: str, tmp_path: Path) -> None:
+    assert old in FROM_FACTORY
+    after = convert(tmp_path, HEADER + FROM_FACTORY.replace("    optimizer.step()\n", GUARDED).replace(old, new))
+    assert '"gradient_clipping": 0.0,' in after and '"zero_optimization": {"stage": 0},' in after
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("return torch.optim.AdamW(groups, lr=0.1)", "self.opt = {made}\n        return self.opt"),
+        ("return torch.optim.AdamW(groups, lr=0.1)", "opt = {made}\n        self.all.append(opt)\n        return opt"),
+    ],
+)  # fmt: skip
+def test_an_optimizer_that_its_module_keeps_is_refused(old: str, new: str, tmp_path: Path) -> None:
+    assert Code.PLAIN_IN_MODULE in [
+        code for code, _ in blocked(tmp_path, HEADER + FROM_FACTORY.replace(old, new.format(made=old[7:])))
+    ]
+
+
+def test_names_of_libraries_are_no_data_of_parameters(tmp_path: Path) -> None:
+    text = LOOP.replace("DataLoader(", "torch.utils.data.DataLoader(")
+    assert '"zero_optimization": {"stage": 1},' in convert(tmp_path, HEADER + text)
+    after = convert(tmp_path, HEADER + text + "    model.fc.weight.data.abs_()\n")
+    assert '"zero_optimization": {"stage": 0},' in after
+
+
+def test_modules_of_one_call_are_refused_for_what_they_are(tmp_path: Path) -> None:
+    function = (
+        "def make():\n    return Net()\n\n\nother = make()\nsecond = torch.optim.SGD(other.parameters(), lr=0.1)\n"
+    )
+    text = function + LOOP.replace("model = Net()", "model = make()")
+    text += "    F.mse_loss(other(x), y).backward()\n    second.step()\n    second.zero_grad()\n"
+    ((code, message),) = blocked(tmp_path, HEADER + text)
+    assert code == Code.PLAIN_ENGINE and "this one call makes the modules of several optimizers" in message

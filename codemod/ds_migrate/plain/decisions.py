@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import libcst as cst
 
 from ds_migrate.options import Options
+from ds_migrate.plain.clip_guards import guard_of, has_optional_norm
 from ds_migrate.plain.engine_names import EngineNames, UntracedError
 from ds_migrate.plain.facts import Backward, Clip, Operations, Site, Step, ZeroGrad
 from ds_migrate.plain.flow import Flow
@@ -136,6 +137,15 @@ class Decider:
         for site in self.sites:
             for value in site.of:
                 other = seen.setdefault(value, site)
+                if other is not site and self._may_be_several(value):
+                    maker_file, maker = self.flow.file(value), self.flow.node(value)
+                    self.plan.refuse(
+                        Code.PLAIN_ENGINE, maker_file, maker,
+                        "this one call makes the modules of several optimizers, and which of them each optimizer holds "
+                        "is unknown",
+                        "make each of them by a separate call: a class for each, or a function that is called once",
+                    )  # fmt: skip
+                    return
                 if other is not site:
                     self.plan.refuse(
                         Code.PLAIN_ENGINE, site.file, site.target,
@@ -178,6 +188,7 @@ class Decider:
             norm = None
             if site is not None and clip.norm is not None and _clips_all(clip, step, site):
                 norm = at_statement(clip.norm, clip.file, site.statement, site.file, self.flow, self.callers)
+                norm = f"{norm} or 0.0" if norm is not None and has_optional_norm(clip) else norm
             known = self.moved_clips.get(site) if site is not None else None
             if norm is not None and site is not None and (known is None or known[1] == norm):
                 self.moved_clips[site] = clip, norm
@@ -382,7 +393,7 @@ class Decider:
 def _clips_all(clip: Clip, step: Step, site: Site) -> bool:
     """Return whether a call clips all that the engine of the next step holds, each time that it steps."""
     is_whole = clip.modules == site.of and not site.is_partial and step.optimizers <= site.optimizers
-    return is_whole and block_path(clip.node, clip.file) == block_path(step.node, step.file)
+    return is_whole and block_path(guard_of(clip) or clip.node, clip.file) == block_path(step.node, step.file)
 
 
 def _is_autograd_call(node: cst.Call, file: SourceFile, flow: Flow) -> bool:

@@ -8,7 +8,7 @@ import libcst as cst
 
 from ds_migrate.findings import Severity
 from ds_migrate.plain.decisions import Decider
-from ds_migrate.plain.facts import Backward, Site, Step
+from ds_migrate.plain.facts import Backward, Clip, Site, Step
 from ds_migrate.plain.launch import RuntimeNames, add_arguments, free_devices, guard_output, guard_saves, start_ranks
 from ds_migrate.plain.loaders import can_be_sharded, training_loaders
 from ds_migrate.plain.plan import Note, PlannedEngine
@@ -41,7 +41,7 @@ class Editor:
         for backward, name in self.plan.backwards:
             self._backward(backward, name)
         for place in self.plan.removed:
-            code_ = Code.PLAIN_CLIPPING if hasattr(place, "norm") else Code.PLAIN_ZERO_GRAD
+            code_ = Code.PLAIN_CLIPPING if isinstance(place, Clip) else Code.PLAIN_ZERO_GRAD
             self._converted(code_, place.file, place.node, "removed: engine.step() does it")
             remove_call(place.file, place.node)
         for call in self.plan.scaler_calls:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import libcst as cst
 
 from ds_migrate.plain.flow import Flow
+from ds_migrate.plain.parameter_filters import Filters
 from ds_migrate.plain.values import Kind, Values, of_kind
-from ds_migrate.syntax.nodes import argument, dotted, targets
+from ds_migrate.syntax.nodes import argument, dotted, targets, walk
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
 _MODULES = (Kind.MODULE, Kind.OBJECT, Kind.INSTANCE)
 _CONTAINERS = frozenset({"list", "tuple", "filter", "chain", "iter", "set", "from_iterable", "sorted", "reversed"})
-_DEPTH = 8
+_FREEZES = re.compile(rb"requires_grad(_\s*\(|\s*=[^=])")
+_DEPTH = 24
 
 
 class UnknownOwnerError(Exception):
@@ -28,6 +31,8 @@ class Owners:
 
     values: dict[str, Values] = field(default_factory=dict)
     is_partial: bool = False
+    filters: Filters = field(default_factory=Filters)
+    collected: list[cst.CSTNode] = field(default_factory=list)  # what names hold: one may be made of itself
 
     @property
     def all_values(self) -> Values:
@@ -44,6 +49,7 @@ def owners_of(maker: cst.Call, file: SourceFile, flow: Flow) -> Owners:
     if given is None or given.star:
         raise UnknownOwnerError("it is given no parameters that can be followed")
     owners = Owners()
+    owners.filters.is_frozen_fixed = not any(_FREEZES.search(other.data) for other in flow.files.values())
     modules = [arg.value for arg in maker.args if of_kind(flow.values(arg.value, file), Kind.MODULE)]
     if modules:  # as in create_optimizer(args, model)
         given_nodes: list[cst.BaseExpression] = modules
@@ -54,6 +60,7 @@ def owners_of(maker: cst.Call, file: SourceFile, flow: Flow) -> Owners:
         _collect(node, file, flow, owners, _DEPTH)
     if not owners.values:
         raise UnknownOwnerError("it is given parameters of no module that can be followed")
+    owners.is_partial |= owners.filters.is_partial
     return owners
 
 
@@ -63,12 +70,14 @@ def _collect(node: cst.CSTNode, file: SourceFile, flow: Flow, owners: Owners, de
     deeper = depth - 1
     if isinstance(node, cst.Call):
         _of_call(node, file, flow, owners, deeper)
-    elif isinstance(node, (cst.ListComp, cst.GeneratorExp, cst.SetComp)):
-        owners.is_partial = True
-        source = node.for_in
-        _collect(source.iter, file, flow, owners, deeper)
-        while source.inner_for_in is not None:
-            source = source.inner_for_in
+    elif isinstance(node, (cst.ListComp, cst.GeneratorExp, cst.SetComp, cst.DictComp)):
+        item = node.value if isinstance(node, cst.DictComp) else node.elt
+        if isinstance(item, cst.Subscript):  # of what holds them by name
+            owners.is_partial = True
+            _collect(item.value, file, flow, owners, deeper)
+        else:
+            owners.filters.add(node, block=id(file.parent(file.statement(node))))
+            _collect(node.for_in.iter, file, flow, owners, deeper)
     elif isinstance(node, (cst.List, cst.Tuple)):
         for element in node.elements:
             _collect(element.value, file, flow, owners, deeper)
@@ -81,6 +90,7 @@ def _collect(node: cst.CSTNode, file: SourceFile, flow: Flow, owners: Owners, de
         _collect(node.left, file, flow, owners, deeper)
         _collect(node.right, file, flow, owners, deeper)
     elif isinstance(node, cst.IfExp):
+        owners.is_partial = True
         _collect(node.body, file, flow, owners, deeper)
         _collect(node.orelse, file, flow, owners, deeper)
     elif isinstance(node, (cst.Name, cst.Attribute)):
@@ -92,7 +102,7 @@ def _collect(node: cst.CSTNode, file: SourceFile, flow: Flow, owners: Owners, de
 def _of_call(node: cst.Call, file: SourceFile, flow: Flow, owners: Owners, depth: int) -> None:
     name = node.func.attr.value if isinstance(node.func, cst.Attribute) else dotted(node.func) or ""
     if isinstance(node.func, cst.Attribute) and name in ("parameters", "named_parameters", "children", "modules"):
-        owners.is_partial |= name != "parameters"
+        owners.is_partial |= name in ("children", "modules")
         _add(node.func.value, file, flow, owners)
     elif name in _CONTAINERS:
         owners.is_partial |= name == "filter"
@@ -126,11 +136,22 @@ def _of_name(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow, owner
         _add(node, file, flow, owners)
         return
     sources = list(_sources(node, file, flow))
-    if not sources:
+    if all(isinstance(source, cst.List) and not source.elements for source, _ in sources):
         raise UnknownOwnerError(f"{_shown(node)} cannot be followed to a module")
+    owners.is_partial |= len([s for s, _ in sources if _replaces(s, node, file)]) > 1
     for source, is_part in sources:
         owners.is_partial |= is_part
-        _collect(source, file, flow, owners, depth)
+        if not any(source is known for known in owners.collected):
+            owners.collected.append(source)
+            _collect(source, file, flow, owners, depth)
+
+
+def _replaces(source: cst.CSTNode, name: cst.Name | cst.Attribute, file: SourceFile) -> bool:
+    """Return whether a name that is assigned this loses what it held: one of several such is in force."""
+    is_assigned = isinstance(file.parent(source), (cst.Assign, cst.AnnAssign))
+    return is_assigned and not any(
+        dotted(n) == dotted(name) for n in walk(source) if isinstance(n, (cst.Name, cst.Attribute))
+    )
 
 
 def _sources(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow) -> Iterator[tuple[cst.CSTNode, bool]]:
@@ -144,8 +165,7 @@ def _sources(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow) -> It
     for assign in file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign, below=scope):
         if any(dotted(target) == name for target in targets(assign)):
             assert assign.value is not None
-            if not (isinstance(assign.value, cst.List) and not assign.value.elements):
-                yield assign.value, False
+            yield assign.value, False
     for loop in file.nodes(cst.For, below=scope):
         if name in {dotted(e.value) for e in getattr(loop.target, "elements", ())} | {dotted(loop.target)}:
             yield loop.iter, True
@@ -154,6 +174,17 @@ def _sources(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow) -> It
         is_added = isinstance(func, cst.Attribute) and func.attr.value in ("append", "extend")
         if is_added and dotted(getattr(func, "value", None)) == name and call.args:
             yield call.args[0].value, True
+
+
+def owner_at(module: cst.BaseExpression, file: SourceFile, flow: Flow) -> Owners:
+    """Return a module by the expression that it is written as.
+
+    Raises:
+        UnknownOwnerError: it has no name.
+    """
+    owners = Owners()
+    _add(module, file, flow, owners)
+    return owners
 
 
 def _add(module: cst.BaseExpression, file: SourceFile, flow: Flow, owners: Owners) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from ds_migrate.plain.facts import Operations, Refusal
+from ds_migrate.plain.facts import Operations, Refusal, Step
 from ds_migrate.plain.flow import Flow
-from ds_migrate.plain.values import Kind
+from ds_migrate.plain.values import Kind, Value
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import dotted
+from ds_migrate.syntax.nodes import argument, dotted
 from ds_migrate.syntax.source import SourceFile
 
 # What trains for the program: a prefix of names -> what it is called, and its own way to DeepSpeed.
@@ -55,7 +55,7 @@ def find_refusals(files: Sequence[SourceFile], operations: Operations, flow: Flo
                 )  # fmt: skip
             maker_file, maker = flow.file(value), flow.node(value)
             owner = next((a for a in maker_file.ancestors(maker) if isinstance(a, cst.ClassDef)), None)
-            if owner is not None and flow.is_module_class(owner, maker_file):
+            if owner is not None and flow.is_module_class(owner, maker_file) and _keeps(owner, value, step, flow):
                 yield Refusal(
                     Code.PLAIN_IN_MODULE, maker_file, maker,
                     f"the optimizer is made inside the module {owner.name.value}, which the engine would wrap with it",
@@ -67,10 +67,31 @@ def find_refusals(files: Sequence[SourceFile], operations: Operations, flow: Flo
                 yield Refusal(
                     Code.PLAIN_DISTRIBUTED, file, call,
                     "the program starts its ranks itself, which a launcher does for DeepSpeed",
-                    "call the function of one rank once, with its rank from the environment (LOCAL_RANK)",
+                    f"remove it, call {_spawned(call)} once with LOCAL_RANK from the environment as its rank, and "
+                    "start the script with torchrun",
                 )  # fmt: skip
     for file in {step.file: None for step in operations.steps}:
         yield from _changed_gradients(file)
+
+
+def _keeps(owner: cst.ClassDef, value: Value, step: Step, flow: Flow) -> bool:
+    """Return whether a module steps an optimizer itself, or has a reference to it when its method has returned."""
+    file = flow.file(value)
+    if any(around is owner for around in step.file.ancestors(step.node)):
+        return True
+    method = file.function(flow.node(value))
+    if method is None or value not in flow.held((id(method), "return")):
+        return True
+    for node in (flow.node(value), *file.nodes(cst.Name, cst.Attribute, below=method)):
+        if node is flow.node(value) or value in flow.values(node, file):
+            around = file.parent(node)
+            if isinstance(node, cst.Attribute) or not isinstance(
+                around, (cst.Assign, cst.AssignTarget, cst.Return, cst.Attribute)
+            ):
+                return True
+            if isinstance(around, cst.Assign) and not all(isinstance(t.target, cst.Name) for t in around.targets):
+                return True
+    return False
 
 
 def _foreign_engines(file: SourceFile) -> Iterator[Refusal]:
@@ -144,6 +165,13 @@ def _changed_gradients(file: SourceFile) -> Iterator[Refusal]:
                 "express the change as a term of the loss, or as a hook on the parameters",
             )  # fmt: skip
             return
+
+
+def _spawned(call: cst.Call) -> str:
+    """Return what a call starts on each rank."""
+    target = argument(call, 0, "fn")
+    name = dotted(target.value) if target is not None else None
+    return f"{name}()" if name is not None else "the function of one rank"
 
 
 def _is_none(node: cst.CSTNode | None) -> bool:

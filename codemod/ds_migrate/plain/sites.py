@@ -9,7 +9,7 @@ import libcst as cst
 
 from ds_migrate.plain.facts import Refusal, Site, Step
 from ds_migrate.plain.flow import Flow
-from ds_migrate.plain.parameter_owners import Owners, UnknownOwnerError, owners_of
+from ds_migrate.plain.parameter_owners import Owners, UnknownOwnerError, owner_at, owners_of
 from ds_migrate.plain.values import Kind, Value, Values, of_kind
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import dotted, targets
@@ -209,7 +209,12 @@ def _named_at(owners: Owners, member: _Bound, maker_file: SourceFile, flow: Flow
     if maker_file is file and maker_file.function(member.maker[1]) is function:
         return owners.values
     found: dict[str, Values] = {}
-    for values in owners.values.values():
+    method = maker_file.function(member.maker[1])
+    for text, values in owners.values.items():
+        receiver = _receiver_of(method, text, member, flow)
+        if receiver:
+            found |= receiver
+            continue
         name = visible_name(values, member.statement, file, flow)
         if name is None:
             return Refusal(
@@ -219,6 +224,21 @@ def _named_at(owners: Owners, member: _Bound, maker_file: SourceFile, flow: Flow
             )  # fmt: skip
         found[name] = values
     return found
+
+
+def _receiver_of(method: cst.FunctionDef | None, text: str, member: _Bound, flow: Flow) -> dict[str, Values]:
+    """Return the module whose method makes the optimizer, as the call at the site is written on it."""
+    if method is None or text not in [p.name.value for p in method.params.params[:1]]:
+        return {}
+    for call in member.file.nodes(cst.Call, below=member.statement):
+        callees = of_kind(flow.values(call.func, member.file), Kind.METHOD)
+        if isinstance(call.func, cst.Attribute) and {v.key for v in callees} == {id(method)}:
+            try:
+                found = owner_at(call.func.value, member.file, flow).values
+            except UnknownOwnerError:
+                return {}
+            return found if all(of_kind(held, Kind.MODULE) == held for held in found.values()) else {}
+    return {}
 
 
 def visible_name(values: Values, statement: cst.BaseStatement, file: SourceFile, flow: Flow) -> str | None:

@@ -8,6 +8,8 @@ import libcst as cst
 
 from ds_migrate.deepspeed_facts import ELEMENTWISE_OPTIMIZERS
 from ds_migrate.plain.facts import Clip, Site
+from ds_migrate.plain.flow import Flow
+from ds_migrate.plain.values import Kind, of_kind
 from ds_migrate.syntax.nodes import dotted, targets
 from ds_migrate.syntax.source import SourceFile
 
@@ -46,20 +48,21 @@ def _hazard(decider: Decider, site: Site) -> str:
     if any(clip not in decider.plan.removed for clip in decider.operations.clips if isinstance(clip, Clip)):
         return "gradients are clipped by the program's own code"
     for file in decider.flow.files.values():
-        found = _use(file, site)
+        found = _use(file, site, decider.flow)
         if found:
             return found
     return ""
 
 
-def _use(file: SourceFile, site: Site) -> str:
+def _use(file: SourceFile, site: Site, flow: Flow) -> str:
     """Return what a file does that is only exact where parameters and gradients are plain tensors."""
     for node in file.nodes(cst.Attribute):
         name = node.attr.value
         if name == "grad" and dotted(node) not in ("torch.autograd.grad", "autograd.grad"):
             return "the program reads or writes gradients"
-        if name == "data" and isinstance(file.parent(node), (cst.Attribute, cst.AssignTarget, cst.AugAssign)):
-            return "the program writes to parameters"
+        is_used = isinstance(file.parent(node), (cst.Attribute, cst.AssignTarget, cst.AugAssign))
+        if name == "data" and is_used and not of_kind(flow.values(node, file), Kind.EXTERNAL):  # torch.utils.data
+            return "the program uses .data, which may be a parameter's"
         if name in _WRITES and isinstance(file.parent(node), cst.Call):
             return "the program writes to tensors in place, which may be parameters"
         if name in ("load_state_dict", "state_dict"):
