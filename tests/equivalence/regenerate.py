@@ -13,7 +13,7 @@ from fixture_folders import FIXTURES, PLAIN, TRIALS
 # What a fixture that was run where it stands leaves behind.
 LEFT_BY_RUNS = (".ds-migrate", "__pycache__", "checkpoints", "runs")
 
-REFUSED = ("plain_distillation", "plain_language_model")
+REFUSED = ("plain_distillation",)
 """Plain loops that are not converted."""
 
 

@@ -241,6 +241,7 @@ SCRIPTS = {
     "plain_digits": "train.py",
     "plain_functions": "main.py",
     "plain_gan": "dcgan.py",
+    "plain_language_model": "train.py",
     "plain_recurrent": "main.py",
     "plain_siamese": "siamese.py",
     "plain_trainer": "train.py",
