@@ -272,6 +272,12 @@ def test_both_branches_of_mixed_precision_become_the_same(test: str, scaler: str
     assert after.endswith(f"    if {test}:\n{engine}    else:\n{engine}")
 
 
+def test_scripts_beside_each_other_have_their_own_scalers(tmp_path: Path) -> None:
+    report = run(tmp_path, one=HEADER + SCALED_LOOP, two="import one\n" + HEADER + SCALED_LOOP)
+    written = [file.after.decode() for file in report.files if file.after is not None]
+    assert len(written) == 2 and all(text.count("use_scaler(engine, scaler)") == 1 for text in written)
+
+
 PASSED = """
     def train(model, loader, optimizer, scaler=None):
         for x, y in loader:

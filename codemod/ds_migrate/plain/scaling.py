@@ -11,7 +11,7 @@ from ds_migrate.plain.engine_names import given
 from ds_migrate.plain.facts import Backward, Place, Site, Step
 from ds_migrate.plain.plan import Attachment, block_path
 from ds_migrate.plain.torch_names import SCALERS
-from ds_migrate.plain.values import Kind, of_kind
+from ds_migrate.plain.values import Kind, Values, of_kind
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, dotted, targets
 from ds_migrate.syntax.source import SourceFile
@@ -52,7 +52,11 @@ def _decide(decider: Decider, scaled: list[Step | Backward], others: list[Step |
             "a GradScaler serves several optimizers, and each engine's step() would update it", first.file, first.node,
             "give all parameters to one optimizer, or use torch.autocast with bfloat16, which needs no scaler",
         )  # fmt: skip
-    makers = list(_makers(decider))
+    own = frozenset(
+        value for place in scaled if place.scaler is not None
+        for value in of_kind(decider.flow.values(place.scaler, place.file), Kind.SCALER)
+    )  # fmt: skip
+    makers = list(_makers(decider, own))
     decider.plan.attachments = _attachments(makers, decider.sites[0], first)
     for other in others:
         if not _is_unscaled_branch(decider, other, scaled, makers):
@@ -65,7 +69,7 @@ def _decide(decider: Decider, scaled: list[Step | Backward], others: list[Step |
     steps = [place for place in scaled if isinstance(place, Step)]
     updates: list[Place] = []
     unscaled: list[Place] = []
-    for file, call, name in _calls(decider):
+    for file, call, name in _calls(decider, own):
         place = Place(file, call)
         if name == "update":
             updates.append(place)
@@ -79,20 +83,20 @@ def _decide(decider: Decider, scaled: list[Step | Backward], others: list[Step |
                 "write scaler.scale(loss).backward(), scaler.step(optimizer) and scaler.update() in the loop",
             )  # fmt: skip
     for step in steps:
-        _pair(decider, step, updates)
+        _pair(decider, own, step, updates)
     for left in updates:
         raise InexactScalingError(
             "update() follows no step() in its block", left.file, left.node, "call scaler.update() after scaler.step()"
         )  # fmt: skip
     _check_clips(decider, steps, unscaled)
-    _check_escapes(decider)
+    _check_escapes(decider, own)
 
 
-def _makers(decider: Decider) -> Iterator[tuple[SourceFile, cst.Call]]:
+def _makers(decider: Decider, own: Values) -> Iterator[tuple[SourceFile, cst.Call]]:
     for file in decider.flow.files.values():
         for call in file.nodes(cst.Call):
             for value in decider.flow.values(call, file):
-                if value.kind is Kind.SCALER and value.key == id(call):
+                if value in own and value.key == id(call):
                     if value.name not in SCALERS:
                         raise InexactScalingError(
                             f"{value.name} is no GradScaler of torch", file, call, "use torch.amp.GradScaler"
@@ -209,14 +213,13 @@ def _is_set_once(name: str, file: SourceFile) -> bool:
     return len(found) <= 1
 
 
-def _calls(decider: Decider) -> Iterator[tuple[SourceFile, cst.Call, str]]:
+def _calls(decider: Decider, own: Values) -> Iterator[tuple[SourceFile, cst.Call, str]]:
     """Yield the calls of a scaler's methods."""
     for file in decider.flow.files.values():
         for call in file.nodes(cst.Call):
-            if isinstance(call.func, cst.Attribute) and of_kind(
-                decider.flow.values(call.func.value, file), Kind.SCALER
-            ):
-                yield file, call, call.func.attr.value
+            func = call.func
+            if isinstance(func, cst.Attribute) and decider.flow.values(func.value, file) & own:
+                yield file, call, func.attr.value
 
 
 def _unscale(decider: Decider, place: Place) -> None:
@@ -252,7 +255,7 @@ def _check_clips(decider: Decider, steps: list[Step], unscaled: list[Place]) -> 
             )  # fmt: skip
 
 
-def _pair(decider: Decider, step: Step, updates: list[Place]) -> None:
+def _pair(decider: Decider, own: Values, step: Step, updates: list[Place]) -> None:
     """Remove the ``update()`` that follows a step in its block: the engine does both at once."""
     after = [
         u for u in updates
@@ -266,7 +269,7 @@ def _pair(decider: Decider, step: Step, updates: list[Place]) -> None:
     call = update.node
     assert isinstance(call, cst.Call)
     between = [
-        c for file, c, _ in _calls(decider)
+        c for file, c, _ in _calls(decider, own)
         if file is step.file and step.position < file.position(c) < update.position
     ]  # fmt: skip
     is_statement = all(isinstance(step.file.parent(c), cst.Expr) for c in (call, step.call))
@@ -303,11 +306,11 @@ def _method(node: cst.CSTNode) -> str | None:
     return node.func.attr.value if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) else None
 
 
-def _check_escapes(decider: Decider) -> None:
+def _check_escapes(decider: Decider, own: Values) -> None:
     """Refuse a scaler that is given to a call that is not of this program: what it does there is unknown."""
     for file in decider.flow.files.values():
         for call in file.nodes(cst.Call):
-            given = [a for a in call.args if of_kind(decider.flow.values(a.value, file), Kind.SCALER)]
+            given = [a for a in call.args if decider.flow.values(a.value, file) & own]
             callees = decider.flow.values(call.func, file)
             if given and not of_kind(callees, Kind.FUNCTION, Kind.METHOD, Kind.CLASS):
                 raise InexactScalingError(
