@@ -385,6 +385,19 @@ def test_a_method_of_the_model_may_make_the_optimizer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("test", "norm"),
+    [
+        ("grad_clip > 0", '"gradient_clipping": grad_clip,'),
+        ("grad_clip", '"gradient_clipping": grad_clip or 0.0,'),
+        ("len(x) > 2", '"gradient_clipping": 0.0,'),
+    ],
+)
+def test_clipping_under_a_condition_on_its_norm_moves_to_the_config(test: str, norm: str, tmp_path: Path) -> None:
+    text = "grad_clip = 1.0\n" + LOOP.replace("    optimizer.step()\n", GUARDED.replace("grad_clip != 0.0", test))
+    assert norm in convert(tmp_path, HEADER + text)
+
+
+@pytest.mark.parametrize(
     ("old", "new"),
     [
         ("p.dim() < 2]", "p.dim() < 1]"),  # leaves some out
@@ -411,6 +424,14 @@ def test_an_optimizer_that_its_module_keeps_is_refused(old: str, new: str, tmp_p
     assert Code.PLAIN_IN_MODULE in [
         code for code, _ in blocked(tmp_path, HEADER + FROM_FACTORY.replace(old, new.format(made=old[7:])))
     ]
+
+
+def test_a_name_of_another_function_is_never_written_where_the_engine_is_made(tmp_path: Path) -> None:
+    method = "def make(self):\n        return torch.optim.SGD(self.fc.parameters(), lr=0.1)\n\n    def forward"
+    text = HEADER.replace("def forward", method)
+    text += LOOP.replace("torch.optim.SGD(model.parameters(), lr=0.1)", "model.make()")
+    ((code, message),) = blocked(tmp_path, text)
+    assert code == Code.PLAIN_ENGINE and "has no name where the optimizer is bound" in message
 
 
 def test_names_of_libraries_are_no_data_of_parameters(tmp_path: Path) -> None:

@@ -244,10 +244,14 @@ def _receiver_of(method: cst.FunctionDef | None, text: str, member: _Bound, flow
 def visible_name(values: Values, statement: cst.BaseStatement, file: SourceFile, flow: Flow) -> str | None:
     """Return the name or attribute that holds these modules, and no other, before a statement runs."""
     line = file.position(statement)
-    scope = file.function(statement) or file.module
-    for node in file.nodes(cst.Name, cst.Attribute, below=scope):
+    function = file.function(statement)
+    for node in file.nodes(cst.Name, cst.Attribute, below=function or file.module):
         name = dotted(node)
-        if name is None or (file.position(node) > line and file.statement(node) is not statement):
+        if (
+            name is None
+            or file.function(node) is not function
+            or (file.position(node) > line and file.statement(node) is not statement)
+        ):
             continue
         if flow.values(node, file) == values and not isinstance(file.parent(node), cst.Attribute):
             return name
