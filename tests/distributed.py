@@ -112,6 +112,7 @@ def _do(folder: Path, rank: int, size: int) -> tuple[bool, Any]:
             world_size=size,
             timeout=datetime.timedelta(seconds=180),
         )
+        dist.barrier()  # a rank that fails at once must not be gone while others still connect
         file, name, sys.path[:], args = pickle.loads((folder / "job").read_bytes())
         specification = importlib.util.spec_from_file_location(Path(file).stem, file)
         assert specification is not None and specification.loader is not None

@@ -113,7 +113,7 @@ class RunInfo:
     average_aggregated_gradients: bool = True
     precision: str | None = None
     name: str = ""
-    log_with: Sequence[str] = ()
+    log_with: list[str] = dataclasses.field(default_factory=list)
     launch_layer: str = "torch_distributed"
 
     @property

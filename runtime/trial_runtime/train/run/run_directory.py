@@ -158,7 +158,7 @@ def describe(plan: RunPlan, run: RunDirectory, given_checkpoint: str | None) -> 
             average_aggregated_gradients=plan.average_aggregated_gradients,
             precision=plan.precision,
             name=plan.name,
-            log_with=plan.log_with,
+            log_with=list(plan.log_with),
             launch_layer=plan.entrypoint.layer,
         ),
         slot_ids=list(range(plan.slots)),
