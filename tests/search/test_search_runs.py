@@ -109,13 +109,13 @@ def test_promoted_trial_is_bitwise_the_one_that_was_never_paused(project: Path, 
     size = ("--config", f"resources.slots_per_trial={slots}")
     for order, length in enumerate((2, 4, 6), 1):
         Assignment(1, 1, "", 11, {"global_batch_size": 4, "lr": 0.1}, order, {"batches": length}).write(
-            project / "a.json"
+            project / "0001.json"
         )
-        paused = train("--run-dir", "paused", "--assignment", "a.json", *size)
+        paused = train("--run-dir", "paused", "--assignment", "0001.json", *size)
         assert paused.returncode == 0, paused.stderr
-    Assignment(1, 1, "", 11, {"global_batch_size": 4, "lr": 0.1}, 1, {"batches": 6}).write(project / "a.json")
+    Assignment(1, 1, "", 11, {"global_batch_size": 4, "lr": 0.1}, 1, {"batches": 6}).write(project / "0001.json")
     period = ("--config", "min_validation_period.batches=2")
-    whole = train("--run-dir", "whole", "--assignment", "a.json", *size, *period)
+    whole = train("--run-dir", "whole", "--assignment", "0001.json", *size, *period)
     assert whole.returncode == 0, whole.stderr
     assert [line["batches"] for line in validations(project / "paused")] == [2, 4, 6]
     assert validations(project / "paused") == validations(project / "whole")
