@@ -449,3 +449,15 @@ def test_modules_of_one_call_are_refused_for_what_they_are(tmp_path: Path) -> No
     text += "    F.mse_loss(other(x), y).backward()\n    second.step()\n    second.zero_grad()\n"
     ((code, message),) = blocked(tmp_path, HEADER + text)
     assert code == Code.PLAIN_ENGINE and "this one call makes the modules of several optimizers" in message
+
+
+def test_an_optimizer_that_is_none_of_torchs_is_for_a_person_to_check(tmp_path: Path) -> None:
+    own = "class Own(torch.optim.SGD):\n    pass\n\n\n"
+    report = run(tmp_path, own=HEADER + own + LOOP.replace("torch.optim.SGD(", "Own("))
+    (found,) = [finding for _, finding in report.findings(Severity.REVIEW) if finding.code == Code.PLAIN_ENGINE]
+    assert found.message.startswith("the optimizer is none of torch's: with several ranks its steps are the same")
+
+
+def test_torchs_own_optimizers_need_no_check(tmp_path: Path) -> None:
+    report = run(tmp_path, own=HEADER + LOOP)
+    assert not [finding for _, finding in report.findings(Severity.REVIEW) if finding.code == Code.PLAIN_ENGINE]

@@ -30,7 +30,7 @@ HPARAMS = {"lr": 0.1, "net": {"depth": 2}, "api_key": "hush"}
 def describe(folder: Path, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     """Be a rank of a run in ``folder`` whose config names these trackers."""
     folder.mkdir(exist_ok=True)
-    run = RunInfo(str(folder), str(folder / "checkpoints"), name="digits", log_with=names)
+    run = RunInfo(str(folder), str(folder / "checkpoints"), name="digits", log_with=list(names))
     monkeypatch.setenv(ENV_VAR, ClusterInfo(TrialInfo(1, 1, 3, HPARAMS, {}), run, [0], task_id="ab12").to_json())
     monkeypatch.delenv(SECRETS_VARIABLE, raising=False)
 

@@ -378,6 +378,17 @@ class Decider:
             message = f"deepspeed.initialize makes {self.names.at_site[site]}, ZeRO stage {stage}"
             message += f": {reason}" if reason else ""
             self.plan.notes.append(Note(Code.PLAIN_ENGINE, site.file, site.target, message))
+            if not self._is_of_torch(site):
+                message = (
+                    "the optimizer is none of torch's: with several ranks its steps are the same on each only if they "
+                    "depend on gradients and parameters alone"
+                )
+                advice = "check what its step() reads, or compare the ranks with ds-verify --plain"
+                self.plan.notes.append(Note(Code.PLAIN_ENGINE, site.file, site.target, message, advice))
+
+    def _is_of_torch(self, site: Site) -> bool:
+        values = [v for file, maker in site.makers for v in self.flow.values(maker.func, file)]
+        return all(v.kind is Kind.EXTERNAL and v.name.startswith("torch.optim.") for v in values)
 
     def _is_remade(self, site: Site) -> bool:
         """Return whether the optimizer is made in a loop that keeps its module."""
