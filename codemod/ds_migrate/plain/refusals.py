@@ -70,6 +70,12 @@ def find_refusals(files: Sequence[SourceFile], operations: Operations, flow: Flo
                     f"remove it, call {_spawned(call)} once with LOCAL_RANK from the environment as its rank, and "
                     "start the script with torchrun",
                 )  # fmt: skip
+            if isinstance(call.func, cst.Attribute) and call.func.attr.value == "no_sync":
+                yield Refusal(
+                    Code.PLAIN_DISTRIBUTED, file, call,
+                    "no_sync() postpones the averaging of gradients, and only DistributedDataParallel has it",
+                    "remove it: the numbers stay, and the engine averages at the step",
+                )  # fmt: skip
     for file in {step.file: None for step in operations.steps}:
         yield from _changed_gradients(file)
 
