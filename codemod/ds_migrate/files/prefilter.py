@@ -30,9 +30,9 @@ def may_hold_trial(data: bytes) -> bool:
 
 
 def _is_imported(data: bytes, start: int) -> bool:
-    """Return whether a name stands in an import, or begins a string that may be given to importlib.
+    """Return whether a name is in an import, or begins a string that may be given to importlib.
 
-    The English word stands in many files: a comma before it counts in an import only, and a quote where a string can
+    The English word is in many files: a comma before it counts in an import only, and a quote where a string can
     end as one word of a path.
     """
     if data[start - 1 : start] in (b'"', b"'"):

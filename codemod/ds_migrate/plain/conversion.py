@@ -156,7 +156,7 @@ class _Conversion:
                 )  # fmt: skip
 
     def _is_skipped(self, part: _Part) -> bool:
-        """Return whether a comment on a step, or on the function that it stands in, leaves these files as they are."""
+        """Return whether a comment on a step, or on the function around it, leaves these files as they are."""
         lines = {(s.file.path, line) for s in part.steps for line in _lines_of(s)}
         used = {
             (file.path, comment.line)

@@ -1,4 +1,4 @@
-"""The decisions on a program: whether it converts, its engines, and what becomes of each operation."""
+"""The decisions on a program: whether it converts, its engines, and how each operation is converted."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Function = cst.FunctionDef | None
 
 
 class Decider:
-    """Decides on one program. Everything that stands in the way is collected in ``plan.refusals``."""
+    """Decides on one program. Everything that prevents it is collected in ``plan.refusals``."""
 
     def __init__(
         self, operations: Operations, sites: Sequence[Site], flow: Flow, callers: Callers, options: Options
@@ -292,7 +292,7 @@ class Decider:
         if self.plan.attachments or any(map(_names_autocast, self.flow.files.values())):
             return  # an engine's forward switches autocast off, and the module is right under autocast
         if any(self._may_be_several(value) for value in site.of):
-            return  # which of them is called cannot be told apart, and the module is right for each
+            return  # cannot determine which of them is called, and the module is right for each
         for file, function in self._functions():
             name = next(n for s, n in self.plan.steps if s.file is file and s.function is function)
             scope: cst.CSTNode = function if function is not None else file.module
@@ -319,7 +319,7 @@ class Decider:
         return self.may_run_often(self.flow.file(value), self.flow.node(value))
 
     def may_run_often(self, file: SourceFile, node: cst.CSTNode) -> bool:
-        """Return whether a call may run several times: it stands in a loop, or in a function that is called twice."""
+        """Return whether a call may run several times: it is in a loop, or in a function that is called twice."""
         inside = (cst.For, cst.While, cst.ListComp, cst.GeneratorExp, cst.DictComp, cst.Lambda)
         if any(isinstance(outer, inside) for outer in file.ancestors(node)):
             return True
@@ -327,7 +327,7 @@ class Decider:
         return function is not None and len(self.callers.of(function)) > 1
 
     def _shares_loop(self, call: cst.Call, file: SourceFile, function: Function) -> bool:
-        """Return whether a backward pass stands in the innermost loop around a call."""
+        """Return whether a backward pass is in the innermost loop around a call."""
         loop = next((a for a in file.ancestors(call) if isinstance(a, (cst.For, cst.While, cst.FunctionDef))), None)
         return any(
             b.file is file

@@ -14,7 +14,7 @@ from ds_migrate.syntax.source import SourceFile
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """A node, and the file and function that it stands in."""
+    """A node, and the file and function that it is in."""
 
     file: SourceFile
     node: cst.CSTNode

@@ -28,7 +28,7 @@ class Filters:
     _has_unknown: bool = False
 
     def add(self, node: cst.BaseComp, block: int) -> None:
-        """Add a comprehension. ``block`` is the identity of the one it stands in: branches exclude each other."""
+        """Add a comprehension. ``block`` is the identity of the one it is in: branches exclude each other."""
         source = node.for_in
         if source.inner_for_in is not None or len(source.ifs) > 1:
             self._has_unknown = True

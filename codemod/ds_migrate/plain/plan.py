@@ -1,4 +1,4 @@
-"""What is decided for a program: its engines, and what becomes of each operation."""
+"""What is decided for a program: its engines, and how each operation is converted."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class ProgramPlan:
 
 
 def block_path(node: cst.CSTNode, file: SourceFile) -> tuple[int, ...]:
-    """Return the branches and loops that a node stands in, outermost first, up to its function."""
+    """Return the branches and loops that a node is in, outermost first, up to its function."""
     found: list[int] = []
     inner: cst.CSTNode = node
     for outer in file.ancestors(node):
@@ -85,5 +85,5 @@ def block_path(node: cst.CSTNode, file: SourceFile) -> tuple[int, ...]:
 
 
 def in_order(places: Sequence[Step | Backward | ZeroGrad | Clip]) -> list[Step | Backward | ZeroGrad | Clip]:
-    """Return operations of one file as they stand in it."""
+    """Return operations of one file in their order there."""
     return sorted(places, key=lambda place: place.position)

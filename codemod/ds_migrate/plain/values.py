@@ -11,7 +11,7 @@ from enum import Enum
 
 
 class Kind(Enum):
-    """The kinds of values that are told apart."""
+    """The kinds of values that are distinguished."""
 
     OPTIMIZER = "optimizer"
     MODULE = "module"

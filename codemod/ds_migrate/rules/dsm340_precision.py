@@ -67,7 +67,7 @@ def _evaluation(ctx: RuleContext) -> None:
         return
     around = {file.function(block) for file, block in plan.autocast.blocks}
     if {function.name.value for function in around if function is not None} != {"train_batch"}:
-        return  # evaluation has blocks of its own, or the helper may be evaluation's too
+        return  # evaluation has separate blocks, or the helper may be evaluation's too
     for part, function in trial.methods("evaluate_batch", "evaluate_full_dataset"):
         ctx.review(
             CODE, part.file, function.name,
