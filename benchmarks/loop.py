@@ -33,6 +33,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from trial_runtime._ranks import rank_variables
+
 BATCH, WIDTH, REPORT = 8, 16, 100
 WARM_UP = 5  # turns that do not count
 
@@ -173,11 +175,7 @@ def child(options: argparse.Namespace) -> None:
 def start(name: str, arguments: list[str], folder: str) -> subprocess.Popen[str]:
     environment = {
         **os.environ,
-        "RANK": "0",
-        "WORLD_SIZE": "1",
-        "LOCAL_RANK": "0",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": "0",
+        **rank_variables(0, 1, 0),
         "OMP_NUM_THREADS": "1",
         "DS_ACCELERATOR": "cpu",
     }

@@ -9,14 +9,11 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from forked_python import fork_server
-
-if TYPE_CHECKING:
-    from ds_verify.fork_server import ForkedProcess
+from trial_runtime._ranks import Process, RankProcesses, rank_variables, without_ranks
 
 _SECONDS_TO_FAIL_TOO = 5
 
@@ -35,32 +32,33 @@ def run_ranks(function: Callable[..., Any], *args: Any, size: int = 2, timeout: 
     Raises:
         AssertionError: with the tracebacks, when a rank fails or the time is over. All ranks are ended.
     """
-    with tempfile.TemporaryDirectory(prefix="ranks-") as name, ExitStack() as stack:
+    with tempfile.TemporaryDirectory(prefix="ranks-") as name:
         folder = Path(name)
         module = sys.modules[function.__module__]
         # The module must be imported before its objects among the arguments can be read.
         job = (str(module.__file__), function.__qualname__, list(sys.path), pickle.dumps(args))
         (folder / "job").write_bytes(pickle.dumps(job))
-        processes = [_start(folder, rank, size) for rank in range(size)]
-        for process in processes:
-            stack.callback(process.kill)
-        _wait(processes, timeout)
-        return _results(folder, processes)
+        ranks = RankProcesses(lambda rank: _start(folder, rank, size), size)
+        try:
+            _wait(ranks, timeout)
+            return _results(folder, ranks)
+        finally:
+            ranks.kill()
 
 
-def _wait(processes: list[ForkedProcess], timeout: float) -> None:
+def _wait(ranks: RankProcesses, timeout: float) -> None:
     """Wait until all ranks have ended; once one has failed, give the others a moment to fail in their own words."""
     deadline, failed = time.monotonic() + timeout, False
-    while any(process.poll() is None for process in processes) and time.monotonic() < deadline:
-        if not failed and any(process.poll() for process in processes):
+    while None in (codes := ranks.codes()) and time.monotonic() < deadline:
+        if not failed and any(codes):
             deadline, failed = min(deadline, time.monotonic() + _SECONDS_TO_FAIL_TOO), True
         time.sleep(0.01)  # nothing depends on how long
 
 
-def _results(folder: Path, processes: list[ForkedProcess]) -> list[Any]:
+def _results(folder: Path, ranks: RankProcesses) -> list[Any]:
     results, problems = [], []
-    for rank, process in enumerate(processes):
-        outcome, code = folder / f"result{rank}", process.poll()
+    for rank, code in enumerate(ranks.codes()):
+        outcome = folder / f"result{rank}"
         good, value = False, "still running" if code is None else f"ended with {code}"
         if outcome.exists():
             good, value = pickle.loads(outcome.read_bytes())
@@ -72,18 +70,9 @@ def _results(folder: Path, processes: list[ForkedProcess]) -> list[Any]:
     return results
 
 
-def _start(folder: Path, rank: int, size: int) -> ForkedProcess:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("TORCHELASTIC", "MASTER"))}
-    environment |= {
-        "RANK": str(rank),
-        "WORLD_SIZE": str(size),
-        "LOCAL_RANK": str(rank),
-        "LOCAL_WORLD_SIZE": str(size),
-        "GROUP_RANK": "0",
-        "GROUP_WORLD_SIZE": "1",
-        "OMP_NUM_THREADS": "1",
-        "CUDA_VISIBLE_DEVICES": "",
-    }
+def _start(folder: Path, rank: int, size: int) -> Process:
+    environment = {**without_ranks(os.environ), **rank_variables(rank, size)}
+    environment |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     command = [__file__, str(folder), str(rank), str(size)]
     return fork_server().start(command, environment=environment, directory=Path.cwd(), log=folder / f"log{rank}")
 

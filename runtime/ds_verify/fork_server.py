@@ -17,7 +17,7 @@ process alone. Three things differ from a fresh process: ``PYTHONHASHSEED`` is t
 (torch has as many as ``OMP_NUM_THREADS``), and unbuffered output (``-u``) is written line by line.
 
 The server never initialises CUDA, which does not survive a fork, and sees no GPU (``CUDA_VISIBLE_DEVICES=""``): ranks
-on GPUs are fresh processes, :class:`FreshProcesses`, which has the same methods.
+on GPUs are fresh processes, see :mod:`ds_verify.launchers`.
 
 Nothing outlives its starter. The server and its processes are killed when this process ends in any way, ``kill -9``
 included (the server reads the end of its socket), and the processes are killed when the server dies (Linux).
@@ -37,50 +37,14 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 NUMBER = struct.Struct("!i")
 
 
 class ServerError(RuntimeError):
     """The fork server cannot start processes: its imports failed, it has threads, or it was killed."""
-
-
-class Process(Protocol):
-    """One started process."""
-
-    @property
-    def pid(self) -> int:
-        """The process id, which is the id of its session and process group too."""
-
-    def poll(self) -> int | None:
-        """Return the exit code, negative for a signal; None while the process runs."""
-
-    def kill(self) -> None:
-        """Kill the process and everything in its process group, and wait for its end."""
-
-
-class Launcher(Protocol):
-    """Starts processes: a :class:`ForkServer` or :class:`FreshProcesses`."""
-
-    def start(self, command: Sequence[str], *, environment: Mapping[str, str], directory: Path, log: Path) -> Process:
-        """Start a process in a new session, its standard input empty.
-
-        Args:
-            command: of ``python``: ``[-u] -m MODULE ...``, ``-c CODE ...`` or ``SCRIPT ...``.
-            environment: all variables of the process.
-            directory: the working directory.
-            log: the file that receives stdout and stderr; an existing one is replaced.
-
-        Raises:
-            ServerError: the server is gone.
-        """
-
-    def wait(self, seconds: float) -> None:
-        """Wait until a process ends, at most so many seconds."""
 
 
 class ForkServer:
@@ -120,7 +84,7 @@ class ForkServer:
     def start(
         self, command: Sequence[str], *, environment: Mapping[str, str], directory: Path, log: Path
     ) -> ForkedProcess:
-        """Fork a process from the server; see :class:`Launcher`."""
+        """Fork a process from the server; see :class:`ds_verify.launchers.Launcher`."""
         connection, theirs = socket.socketpair()
         with theirs, log.open("wb") as output, Path(os.devnull).open("rb") as nothing:
             try:
@@ -148,11 +112,11 @@ class ForkServer:
 
 
 class ForkedProcess:
-    """A process that a server forked, a :class:`Process`. Constructing it sends the request, and waits for the fork.
+    """A process that a server forked. Constructing it sends the request, and waits for the fork.
 
     Args:
         connection: to the server, this process's own; it is closed when the process has ended.
-        command, environment, directory: see :class:`Launcher`.
+        command, environment, directory: see :class:`ds_verify.launchers.Launcher`.
         streams: the file descriptors of its standard input, output and error.
         executable: its ``sys.executable``; the server's when empty.
 
@@ -223,41 +187,3 @@ class ForkedProcess:
             content = self._connection.recv(NUMBER.size, socket.MSG_WAITALL)
             return int(NUMBER.unpack(content)[0]) if content else None
         return None
-
-
-class FreshProcesses:
-    """Starts each process with a new Python."""
-
-    def start(self, command: Sequence[str], *, environment: Mapping[str, str], directory: Path, log: Path) -> Process:
-        """Start a new Python; see :class:`Launcher`."""
-        with log.open("wb") as stream:
-            return _Fresh(
-                subprocess.Popen(
-                    [sys.executable, *command],
-                    env=dict(environment),
-                    stdin=subprocess.DEVNULL,
-                    stdout=stream,
-                    stderr=subprocess.STDOUT,
-                    cwd=directory,
-                    start_new_session=True,
-                )
-            )
-
-    def wait(self, seconds: float) -> None:
-        """Wait so many seconds."""
-        time.sleep(seconds)
-
-
-class _Fresh:
-    """A process with a new Python."""
-
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process, self.pid = process, process.pid
-
-    def poll(self) -> int | None:
-        return self._process.poll()
-
-    def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
-        self._process.wait()

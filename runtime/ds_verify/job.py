@@ -10,14 +10,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from trial_runtime._ranks import Process, RankProcesses, rank_variables, without_ranks
+
 from ds_verify.failure import Failure
-from ds_verify.fork_server import Launcher, Process
+from ds_verify.launchers import Launcher
 
 VARIABLES = "DS_VERIFY_VARIABLES"
 """Environment variable with those of the experiment config (JSON); set where a rank begins to train."""
 
 _POLL_SECONDS = 0.1
 _TAIL = 4000
+_UNUSED_PORT = 29500  # the ranks meet in a file
 HANG = 60.0
 """Seconds in which some rank of a job has to move, :attr:`Job.hang`. A collective itself would wait five minutes."""
 
@@ -137,7 +140,6 @@ class _Running:
         self.job = job
         self._records = records
         self._seen, self._since, self._is_stuck = -1, time.monotonic(), False
-        self._processes: list[Process] = []
         directory = folder / "jobs" / job.name
         directory.mkdir(parents=True)
         order = directory / "job.json"
@@ -145,21 +147,16 @@ class _Running:
             json.dumps({**dataclasses.asdict(job), "environment": {}, "records": str(records)}), encoding="utf-8"
         )
         self._logs = [directory / f"rank{rank}.log" for rank in range(job.ranks)]
-        try:
-            for rank, log in enumerate(self._logs):
-                environment = _environment(job, rank, directory)
-                command = ["-m", job.worker, str(order)]
-                process = launcher.start(command, environment=environment, directory=directory, log=log)
-                self._processes.append(process)
-        except BaseException:
-            self._kill()
-            raise
+
+        def start(rank: int) -> Process:
+            environment, command = _environment(job, rank, directory), ["-m", job.worker, str(order)]
+            return launcher.start(command, environment=environment, directory=directory, log=self._logs[rank])
+
+        self._ranks = RankProcesses(start, job.ranks)
 
     def is_over(self, idle: float, progress: Callable[[str, int], None]) -> bool:
         """Return whether all ranks have ended, one of them failed, or none has made progress for so many seconds."""
-        # The ranks stand or fall together: one that died leaves the others waiting.
-        codes = [process.poll() for process in self._processes]
-        if all(code is not None for code in codes) or any(codes):
+        if self._ranks.are_over():
             return True
         if (step := self._step()) != self._seen:
             self._seen, self._since = step, time.monotonic()
@@ -169,7 +166,7 @@ class _Running:
 
     def end(self) -> Failure | None:
         """Kill the ranks that still run; return why there is no record."""
-        self._kill()
+        self._ranks.kill()
         if all((self._records / f"{self.job.name}.rank{rank}.json").is_file() for rank in range(self.job.ranks)):
             return None
         errors = [
@@ -187,14 +184,10 @@ class _Running:
         path = self._records / f"{self.job.name}.rank0.progress"
         return int(path.read_text() or 0) if path.is_file() else 0
 
-    def _kill(self) -> None:
-        for process in self._processes:
-            process.kill()
-
 
 def _environment(job: Job, rank: int, directory: Path) -> dict[str, str]:
     environment = {
-        **os.environ,
+        **without_ranks(os.environ),
         "PYTHONDONTWRITEBYTECODE": "1",
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
         "XDG_DATA_HOME": str(directory),  # where determined puts checkpoints off-cluster
@@ -203,12 +196,6 @@ def _environment(job: Job, rank: int, directory: Path) -> dict[str, str]:
     environment.setdefault("OMP_NUM_THREADS", str(job.threads))
     if job.device == "cpu":
         environment["CUDA_VISIBLE_DEVICES"] = ""
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
-        environment.pop(name, None)
     if job.ranks > 1 or job.is_deepspeed_trial or job.kind == "plain":
-        environment |= {
-            "RANK": str(rank), "LOCAL_RANK": str(rank), "GROUP_RANK": "0", "ROLE_RANK": str(rank),
-            "WORLD_SIZE": str(job.ranks), "LOCAL_WORLD_SIZE": str(job.ranks), "GROUP_WORLD_SIZE": "1",
-            "USE_TORCH_DISTRIBUTED": "true", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500",
-        }  # fmt: skip
+        environment |= {**rank_variables(rank, job.ranks, _UNUSED_PORT), "USE_TORCH_DISTRIBUTED": "true"}
     return environment

@@ -3,15 +3,61 @@
 from __future__ import annotations
 
 import functools
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
-from ds_verify.fork_server import ForkServer, FreshProcesses, Launcher
+from trial_runtime._ranks import Process, PythonProcess
+
+from ds_verify.fork_server import ForkServer
 
 _PRELOAD = ("torch", "torch._dynamo", "torch.utils.tensorboard", "deepspeed")
 """What any training run imports, nearly all of its start-up time. Importing DeepSpeed changes nothing of torch's. The
 runtime's own modules patch DeepSpeed, so every process imports them itself (0.2 s)."""
 
 _DRIVERS = ("nvidia[0-9]*", "kfd", "dxg")
+
+
+class Launcher(Protocol):
+    """Starts processes: a :class:`ForkServer` or :class:`FreshProcesses`."""
+
+    def start(self, command: Sequence[str], *, environment: Mapping[str, str], directory: Path, log: Path) -> Process:
+        """Start a process in a new session, its standard input empty.
+
+        Args:
+            command: of ``python``: ``[-u] -m MODULE ...``, ``-c CODE ...`` or ``SCRIPT ...``.
+            environment: all variables of the process.
+            directory: the working directory.
+            log: the file that receives stdout and stderr; an existing one is replaced.
+
+        Raises:
+            ServerError: the fork server is gone.
+        """
+
+    def wait(self, seconds: float) -> None:
+        """Wait until a process ends, at most so many seconds."""
+
+
+class FreshProcesses:
+    """Starts each process with a new Python, a :class:`Launcher`."""
+
+    def start(self, command: Sequence[str], *, environment: Mapping[str, str], directory: Path, log: Path) -> Process:
+        """Start a new Python; see :class:`Launcher`."""
+        with log.open("wb") as output:
+            return PythonProcess(
+                command,
+                environment,
+                cwd=directory,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    def wait(self, seconds: float) -> None:
+        """Wait so many seconds."""
+        time.sleep(seconds)
 
 
 @functools.cache

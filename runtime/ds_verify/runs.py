@@ -13,8 +13,8 @@ from typing import Any
 from trial_runtime.train.config.errors import ConfigError
 
 from ds_verify.failure import Failure
-from ds_verify.fork_server import Launcher
 from ds_verify.job import HANG, Job, JobRunner
+from ds_verify.launchers import Launcher
 from ds_verify.record import Record
 from ds_verify.sample_metrics import SampleCounts, jumps, parted_from
 from ds_verify.select_trial import Choice, info_of, plan_of

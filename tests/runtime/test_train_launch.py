@@ -328,6 +328,22 @@ def test_a_signal_reaches_every_rank_once(slots: int, number: signal.Signals, tm
     assert experiment.status() == "stopped"
 
 
+@pytest.mark.parametrize("slots", [1, 2])
+def test_a_scheduler_signal_that_a_script_handles_does_not_stop_the_run(slots: int, tmp_path: Path) -> None:
+    experiment = Experiment(tmp_path, WAITING.replace("SIGINT", "SIGUSR1"))
+    child = experiment.start("--slots", str(slots))
+    assert child.stdout is not None
+    for _ in range(slots):
+        assert "ready" in child.stdout.readline()
+
+    child.send_signal(signal.SIGUSR1)
+    out, err = child.communicate(timeout=200)
+
+    assert child.returncode == 0, err
+    assert out.count("left") == slots
+    assert experiment.status() == "completed"
+
+
 BUSY = """
 import ctypes, signal
 signal.signal(signal.SIGTERM, lambda *_: None)  # Python runs it once the call below has returned

@@ -13,7 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ds_verify.fork_server import ForkServer, FreshProcesses, Launcher, Process, ServerError
+from ds_verify.fork_server import ForkServer, ServerError
+from ds_verify.launchers import FreshProcesses, Launcher
+from trial_runtime._ranks import Process
 
 
 @pytest.fixture

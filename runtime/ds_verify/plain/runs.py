@@ -10,8 +10,8 @@ from typing import Any
 
 from ds_verify.compare import gap_between
 from ds_verify.failure import Failure
-from ds_verify.fork_server import Launcher
 from ds_verify.job import Job, JobRunner
+from ds_verify.launchers import Launcher
 from ds_verify.plain.sides import copy_for_run
 from ds_verify.record import Key, Record
 from ds_verify.runs import Progress, Round, Settings, Training, collect, cores, jobs_at_once

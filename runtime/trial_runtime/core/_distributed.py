@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from trial_runtime._cluster_info import SECRET_VARIABLE
-from trial_runtime.core._loopback_store import LOOPBACK
+from trial_runtime._ranks import LOOPBACK
 from trial_runtime.core._object_collectives import (
     TIMEOUT,
     ObjectCollectives,

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-LOOPBACK = "127.0.0.1"
+from trial_runtime._ranks import LOOPBACK
 
 
 def serve_on_loopback(port: int, size: int | None, timeout: datetime.timedelta) -> Any:

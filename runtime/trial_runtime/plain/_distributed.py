@@ -5,12 +5,12 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import socket
 
 import deepspeed
 import torch
 import torch.distributed as dist
 
+from trial_runtime._ranks import free_port, rank_variables
 from trial_runtime.pytorch.deepspeed._patches import applied_to_run, apply_to_process
 
 _PATCHES: list[contextlib.ExitStack] = []  # in force until the script ends
@@ -28,8 +28,7 @@ def init_distributed() -> None:
         _PATCHES[0].enter_context(applied_to_run())
         atexit.register(_PATCHES[0].close)
     if "RANK" not in os.environ:
-        own = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
-        os.environ.update({**own, "MASTER_PORT": str(_free_port()), **_set_by_user(own)})
+        os.environ.update({**rank_variables(0, 1, free_port()), **os.environ})
     os.environ.setdefault("LOCAL_RANK", os.environ["RANK"])
     if torch.cuda.is_available():
         torch.cuda.set_device(local_rank())
@@ -47,13 +46,3 @@ def local_rank() -> int:
 def is_main_rank() -> bool:
     """Return whether this rank reports and saves: rank 0."""
     return (dist.get_rank() if dist.is_initialized() else int(os.environ.get("RANK", "0"))) == 0
-
-
-def _set_by_user(names: dict[str, str]) -> dict[str, str]:
-    return {name: os.environ[name] for name in (*names, "MASTER_PORT") if name in os.environ}
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

@@ -1,33 +1,27 @@
-"""Start the ranks of one machine, watch them, forward signals to them, start them again after a crash.
-
-One rank is a plain child process, so a debugger and the terminal work as usual. Several are started by torch's elastic
-launcher, the engine of ``torchrun``.
-"""
+"""Start the ranks of one machine, watch them, forward signals to them, start them again after a crash."""
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import logging
+import datetime
+import math
 import os
 import signal
-import subprocess
 import sys
-import tempfile
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
-from typing import Any
-from weakref import WeakSet
 
+from trial_runtime._ranks import PythonProcess, RankProcesses, rank_variables
 from trial_runtime.train.config.errors import ConfigError
 from trial_runtime.train.run.supervision import GRACE_SECONDS
 
 USAGE_EXIT = 2
 _SCHEDULERS = (signal.SIGUSR1, signal.SIGUSR2)  # what is sent before a time limit; a script may use them otherwise
-_FORWARDED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, *_SCHEDULERS)
 _SECOND_GRACE_SECONDS = 5  # a rank inside a long call of C++ reacts to no signal but SIGKILL
+_FAILURE_GRACE_SECONDS = 30  # for the other ranks, once one has failed
+_POLL_SECONDS = 0.05
+_STORE_TIMEOUT = datetime.timedelta(minutes=10)
 
 
 class Stopped(Exception):  # noqa: N818 - the end of a run, not an error
@@ -65,76 +59,38 @@ def run_ranks(
     """
     for attempt in range(max_restarts + 1):
         before_start()
-        if slots == 1:
-            code = _start_one(arguments, environment, report)
-        else:
-            code = _start_many(arguments, slots, environment, report)
+        code = _run_once(arguments, slots, {**os.environ, **environment}, report)
         if code in (0, USAGE_EXIT) or attempt == max_restarts:
             return code
         report(f"started again from the latest checkpoint (restart {attempt + 1} of max_restarts {max_restarts})")
     raise AssertionError("unreachable")
 
 
-def _start_one(arguments: Sequence[str], environment: Mapping[str, str], report: Callable[[str], None]) -> int:
-    # Its own session: Ctrl-C reaches the rank once, through us, and not a second time from the terminal.
-    command = [sys.executable, *arguments]
-    with subprocess.Popen(command, env={**os.environ, **environment}, start_new_session=True) as child:
-        with _forwarding(child) as received:
-            code = child.wait()
-        stops = [number for number in received if number not in _SCHEDULERS or code in (128 + number, -number)]
-        if stops:
-            raise Stopped(stops[0])
-    if code < 0:
-        report(f"rank 0 was ended by {signal.Signals(-code).name}")
-        return 128 - code
-    return code
+def _run_once(arguments: Sequence[str], slots: int, environment: dict[str, str], report: Callable[[str], None]) -> int:
+    store = None
+    if slots > 1:
+        _check_gpus(slots)
+        from trial_runtime.core._loopback_store import serve_on_loopback
+
+        store = serve_on_loopback(0, None, _STORE_TIMEOUT)  # ends with this start
+        environment = {**_variables_of_several(slots), **environment, **_store_variables()}
+    with _SignalForwarding(slots) as signals:
+
+        def start(rank: int) -> PythonProcess:
+            own = {} if store is None else rank_variables(rank, slots, store.port)
+            process = PythonProcess(arguments, {**environment, **own})
+            signals.forward_to(process)
+            return process
+
+        failed = _wait(RankProcesses(start, slots), signals)
+    for number in signals.received:
+        if number not in _SCHEDULERS or not {128 + number, -number}.isdisjoint(failed.values()):
+            raise Stopped(number)
+    return _exit_code(failed, slots, report) if failed else 0
 
 
-@contextmanager
-def _forwarding(child: subprocess.Popen[bytes]) -> Iterator[list[int]]:
-    """Forward signals to ``child``, and kill it some seconds after the second one that ends a run; provide them all."""
-    received: list[int] = []
-    killer = threading.Timer(_SECOND_GRACE_SECONDS, _kill, [child])
-    killer.daemon = True
-
-    def forward(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        received.append(number)
-        if number not in _SCHEDULERS and len([other for other in received if other not in _SCHEDULERS]) == 2:
-            killer.start()
-        child.send_signal(number)
-
-    previous = {name: signal.signal(getattr(signal, name), forward) for name in _FORWARDED}
-    try:
-        yield received
-    finally:
-        for name, handler in previous.items():
-            signal.signal(getattr(signal, name), handler)
-        killer.cancel()
-
-
-def _kill(child: subprocess.Popen[bytes]) -> None:
-    """Kill a rank that still runs, with everything it started."""
-    if child.poll() is None:
-        os.killpg(child.pid, signal.SIGKILL)
-
-
-def _start_many(
-    arguments: Sequence[str], slots: int, environment: Mapping[str, str], report: Callable[[str], None]
-) -> int:
-    # The launcher gives the ranks this process's own environment.
-    os.environ.update(environment)
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // slots)))
-    if sys.platform == "linux":
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # else gloo listens at the machine's own address
-    os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(GRACE_SECONDS))
-
+def _check_gpus(slots: int) -> None:
     import torch
-    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
-    from torch.distributed.elastic.multiprocessing.api import SignalException
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
-
-    from trial_runtime.train.run import loopback_rendezvous
 
     visible = torch.cuda.device_count()
     if 0 < visible < slots:
@@ -142,67 +98,97 @@ def _start_many(
             f"resources.slots_per_trial: {slots} slots, but this machine shows {visible} GPUs: use --slots {visible}, "
             f"or start ds-train on several machines with torchrun (CUDA_VISIBLE_DEVICES='' trains on the CPU)"
         )
-    # The rank itself reports its error; the launcher's table would bury it. Its modules' loggers have separate levels.
-    for name in [name for name in logging.root.manager.loggerDict if name.startswith("torch.distributed.elastic")]:
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
-    loopback_rendezvous.register()
-    _kill_after_second_signal()
-    logs = tempfile.TemporaryDirectory(prefix="ds-train-")  # the launcher makes one anyway and leaves it behind
-    config = LaunchConfig(
-        logs_specs=DefaultLogsSpecs(log_dir=logs.name),
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=slots,
-        run_id=f"ds-train-{os.getpid()}",
-        rdzv_backend=loopback_rendezvous.NAME,
-        rdzv_endpoint="127.0.0.1:0",
-        local_addr="127.0.0.1",
-        max_restarts=0,  # run_ranks counts them, the same way for one rank and for many
-        **_handled_signals(LaunchConfig),
-    )
-    try:
-        with logs:
-            elastic_launch(config, sys.executable)(*arguments)
-    except SignalException as stop:
-        raise Stopped(int(stop.sigval)) from None
-    except ChildFailedError as failed:
-        # A rank that was killed is the cause, also where others noticed before the launcher looked.
-        codes = {rank: int(failure.exitcode) for rank, failure in failed.failures.items()}
-        killed = [rank for rank, code in codes.items() if code < 0 and code != -signal.SIGTERM]
-        rank = killed[0] if killed else failed.get_first_failure()[0]
-        code = codes[rank]
-        if code < 0:
-            report(f"rank {rank} was ended by {signal.Signals(-code).name}")
-            return 128 - code
-        report(f"rank {rank} ended with exit code {code}; the other ranks were stopped")
-        return code
-    return 0
 
 
-def _handled_signals(config: type) -> dict[str, Any]:
-    """Return the setting that has torch's launcher forward all signals; before torch 2.9 it has none."""
-    has_setting = any(field.name == "signals_to_handle" for field in dataclasses.fields(config))
-    return {"signals_to_handle": ",".join(_FORWARDED)} if has_setting else {}
+def _variables_of_several(slots: int) -> dict[str, str]:
+    """Return variables that the user may set otherwise."""
+    variables = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // slots)), "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}
+    if sys.platform == "linux":
+        variables["GLOO_SOCKET_IFNAME"] = "lo"  # else gloo listens at the machine's own address
+    return variables
 
 
-@functools.cache
-def _kill_after_second_signal() -> None:
-    """Have torch's launcher kill the ranks some seconds after a second signal.
+def _store_variables() -> dict[str, str]:
+    """Return torchrun's variables that have torch.distributed meet at the launcher's store."""
+    return {
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RUN_ID": f"ds-train-{os.getpid()}",
+        "TORCHELASTIC_RESTART_COUNT": "0",  # run_ranks starts them again, with a new store
+        "TORCHELASTIC_MAX_RESTARTS": "0",
+    }
 
-    It closes the processes at each signal, and would wait as long after the second one as after the first.
+
+class _SignalForwarding:
+    """Signals that this process receives and forwards to the ranks, which end themselves.
+
+    Attributes:
+        received: the signals so far.
+        deadline: of the ranks' end, as :func:`time.monotonic` counts.
     """
-    from torch.distributed.elastic.multiprocessing.api import SubprocessContext
 
-    close = SubprocessContext.close
-    closed: WeakSet[SubprocessContext] = WeakSet()
+    def __init__(self, slots: int) -> None:
+        self.received: list[int] = []
+        self.deadline = math.inf
+        self._slots = slots
+        self._processes: list[PythonProcess] = []
 
-    def close_or_kill(self: SubprocessContext, death_sig: signal.Signals | None = None, timeout: int = 30) -> None:
-        if self in closed and any(handler.proc.poll() is None for handler in self.subprocess_handlers.values()):
-            for name in _FORWARDED:  # a third one would end this process before the ranks
-                signal.signal(getattr(signal, name), signal.SIG_IGN)
-            timeout = _SECOND_GRACE_SECONDS
-        closed.add(self)
-        close(self, death_sig, timeout)
+    def __enter__(self) -> _SignalForwarding:
+        self._previous = {number: signal.signal(number, self._forward) for number in _FORWARDED}
+        return self
 
-    SubprocessContext.close = close_or_kill  # type: ignore[assignment, method-assign]
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    @property
+    def stops(self) -> int:
+        """Number of received signals that end a run, whatever the ranks do with them."""
+        return len([number for number in self.received if number not in _SCHEDULERS])
+
+    def forward_to(self, process: PythonProcess) -> None:
+        """Forward signals to a rank too, also those that came before."""
+        self._processes.append(process)
+        for number in self.received:
+            process.send_signal(number)
+
+    def _forward(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        self.received.append(number)
+        if self.stops > 1:
+            self.deadline = min(self.deadline, time.monotonic() + _SECOND_GRACE_SECONDS)
+        elif self.stops and self._slots > 1:  # one that is stuck would have the others wait for ever
+            self.deadline = time.monotonic() + GRACE_SECONDS
+        for process in self._processes:
+            process.send_signal(number)
+
+
+def _wait(ranks: RankProcesses, signals: _SignalForwarding) -> dict[int, int]:
+    """Wait for the end of all ranks, and end the others once one has failed; return the exit codes of those."""
+    failed: dict[int, int] = {}
+    deadline = math.inf
+    try:
+        while None in (codes := ranks.codes()) and time.monotonic() < min(deadline, signals.deadline):
+            if not failed and not signals.stops and (failed := _failed(codes, signals.received)):
+                ranks.terminate()
+                deadline = time.monotonic() + _FAILURE_GRACE_SECONDS
+            time.sleep(_POLL_SECONDS)
+    finally:
+        if None in ranks.codes():
+            ranks.kill()
+    return failed or _failed(ranks.codes(), ())
+
+
+def _failed(codes: Sequence[int | None], received: Sequence[int]) -> dict[int, int]:
+    """Return the exit codes of the ranks that have failed; those that a signal has ended have not."""
+    return {rank: code for rank, code in enumerate(codes) if code and not any(code in (128 + n, -n) for n in received)}
+
+
+def _exit_code(failed: Mapping[int, int], slots: int, report: Callable[[str], None]) -> int:
+    """Report which rank failed, and return its exit code."""
+    # A rank that was killed is the cause, also where others noticed before the launcher looked.
+    rank, code = min(failed.items(), key=lambda item: item[1] >= 0 or item[1] == -signal.SIGTERM)
+    if code < 0:
+        report(f"rank {rank} was ended by {signal.Signals(-code).name}")
+        return 128 - code
+    if slots > 1:
+        report(f"rank {rank} ended with exit code {code}; the other ranks were stopped")
+    return code

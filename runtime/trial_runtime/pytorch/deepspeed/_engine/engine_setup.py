@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from trial_runtime import core
+from trial_runtime._ranks import LOOPBACK, free_port
 from trial_runtime.pytorch.deepspeed._patches import applied_to_run
 
 
@@ -33,7 +33,7 @@ def started(distributed: core.DistributedContext, is_init_manual: bool = False) 
         "LOCAL_SIZE": distributed.local_size,
     }
     if is_init_manual and distributed.size == 1:
-        own |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": _free_port()}
+        own |= {"MASTER_ADDR": LOOPBACK, "MASTER_PORT": free_port()}
     with applied_to_run(), _environment({name: str(value) for name, value in own.items()}):
         if is_init_manual:
             yield
@@ -47,12 +47,6 @@ def started(distributed: core.DistributedContext, is_init_manual: bool = False) 
                 dist.init_process_group(backend)
         deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False, verbose=False)
         yield
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 @contextlib.contextmanager
