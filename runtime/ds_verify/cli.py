@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import shlex
 import signal
 import sys
 import tempfile
@@ -19,14 +18,13 @@ from trial_runtime.train.config.document import load, split_assignment
 from trial_runtime.train.config.errors import ConfigError
 from trial_runtime.train.requirements import missing_runtime
 
+from ds_verify.exit_codes import NOT_RUN
 from ds_verify.launchers import has_gpu_driver
 from ds_verify.plain import cli as plain
 
 if TYPE_CHECKING:
     from ds_verify.report import Verification
     from ds_verify.runs import Settings
-
-SAME, DIFFERENT, NOT_RUN = 0, 1, 2
 
 _EPILOG = """\
 exit codes: 0 same; 1 different; 2 could not run; 130 interrupted; 143 terminated
@@ -72,9 +70,6 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--oracle", choices=("runtime", "determined"), default="runtime", help="what trains the original")
     made.add_argument("--no-resume", action="store_true", help="train in one go, without a checkpoint in the middle")
-    made.add_argument(
-        "--format", choices=("text", "json"), default="text", help="json: one document for programs on stdout"
-    )
     _add_common(made, "batches", "TRIAL")
     return made
 
@@ -113,6 +108,9 @@ def _add_common(made: argparse.ArgumentParser, unit: str, name: str) -> None:
     )
     made.add_argument("--report", type=Path, metavar="FILE", help=f"the HTML report (default: ds-verify-{name}.html)")
     made.add_argument("--no-report", action="store_true", help="write none")
+    made.add_argument(
+        "--format", choices=("text", "json"), default="text", help="json: one document for programs on stdout"
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -137,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _ended(options: argparse.Namespace, code: int, reason: str) -> int:
     """Report why there is no verdict; return the exit code."""
     print(f"ds-verify: {reason}", file=sys.stderr)
-    if not options.plain and options.format == "json":
+    if options.format == "json":
         from ds_verify.json_report import refusal
 
         print(refusal(code, reason))
@@ -167,9 +165,9 @@ def _verify(options: argparse.Namespace) -> int:
     from ds_migrate.options import Options
     from rich.console import Console
 
-    from ds_verify import console, html
-    from ds_verify.json_report import to_json
+    from ds_verify import console
     from ds_verify.launchers import launcher_for
+    from ds_verify.output import present
     from ds_verify.report import Verification
     from ds_verify.runs import Trainings
     from ds_verify.select_trial import choose
@@ -190,26 +188,14 @@ def _verify(options: argparse.Namespace) -> int:
         if reason := sides.left.get(choice.trial.partition(":")[2]):
             raise ConfigError(reason)
         found = Verification(sides, choice, settings)
-        with console.progress_bar(talk) as bar:
-            trainings = Trainings(sides, found.choice, settings, work, console.progress_reporter(bar), launcher)
+        with console.progress_bar(talk, found.unit) as bar:
+            report = console.progress_reporter(bar, found.unit)
+            trainings = Trainings(sides, found.choice, settings, work, report, launcher)
             found.replaces_cuda = trainings.replaces_cuda
             for trained in trainings.rounds():
                 found.add(trained)
-        code = (SAME if found.is_complete else NOT_RUN) if found.same else DIFFERENT if found.outcomes else NOT_RUN
-        step = _next(options, context, found)
-        path = None
-        if not options.no_report:
-            path = options.report or Path(f"ds-verify-{found.choice.trial.rpartition(':')[2].replace('/', '-')}.html")
-            path.write_text(html.render(found), encoding="utf-8")
-        if options.format == "json":
-            print(to_json(found, code, path, step))
-        else:
-            console.show(Console(highlight=False, markup=False, emoji=False), found)
-        if path is not None:
-            talk.print(f"report: {path}", soft_wrap=True)
-        if step:
-            talk.print(f"next: {shlex.join(step)}", soft_wrap=True)
-    return code
+        name = found.choice.trial.rpartition(":")[2].replace("/", "-")
+        return present(found, options, name, _next(options, context, found), talk)
 
 
 def _settings(options: argparse.Namespace) -> Settings:
@@ -231,12 +217,7 @@ def _settings(options: argparse.Namespace) -> Settings:
 
 
 def _next(options: argparse.Namespace, context: Path, found: Verification) -> list[str]:
-    """Return the next command to type, as words; none where the sides differ for no known reason."""
-    if not found.outcomes:
-        return []
-    if not found.same:
-        codes = sorted({finding.code for _, finding in found.explanations})
-        return ["ds-migrate", "--explain", str(codes[0])] if codes else []
+    """Return the next command to type where the sides are the same, as words."""
     if found.sides.waiting:
         follow = [f"--follow={package}" for package in options.follow]
         return ["ds-migrate", "--write", *follow, str(options.path if options.path.is_dir() else context)]

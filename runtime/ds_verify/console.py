@@ -12,19 +12,19 @@ from rich.text import Text
 
 from ds_verify import runs
 from ds_verify.report import Verification, memory, speed
-from ds_verify.verdict import Outcome, advice
+from ds_verify.verdict import Outcome, advice, plural
 
 _SHOWN = 5
 
 
-def progress_bar(console: Console) -> Progress:
+def progress_bar(console: Console, unit: str) -> Progress:
     """Return a bar that shows which run trains; where stderr is not a terminal, lines take its place."""
     return Progress(
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("batches"),
+        TextColumn(plural(unit)),
         TimeElapsedColumn(),
         console=console,
         transient=True,
@@ -32,7 +32,7 @@ def progress_bar(console: Console) -> Progress:
     )
 
 
-def progress_reporter(bar: Progress) -> Callable[[runs.Progress], None]:
+def progress_reporter(bar: Progress, unit: str) -> Callable[[runs.Progress], None]:
     """Return a function that shows a verification's progress on `bar`."""
     task = bar.add_task("preparing both sides", total=None)
     shown: set[str] = set()
@@ -42,7 +42,7 @@ def progress_reporter(bar: Progress) -> Callable[[runs.Progress], None]:
         bar.update(task, description=description, completed=progress.trained, total=progress.total)
         if not bar.console.is_terminal and progress.run not in shown:
             shown.add(progress.run)
-            bar.console.print(f"{description}, {progress.trained} of {progress.total} batches", soft_wrap=True)
+            bar.console.print(f"{description}, {progress.trained} of {progress.total} {plural(unit)}", soft_wrap=True)
 
     return report
 

@@ -20,6 +20,7 @@ from ds_verify.runs import Round
 from ds_verify.working_copies import FileChange
 
 _CHARTS = 24
+_CURVES: tuple[Kind, ...] = ("training", "gradient", "validation", "lr", "norm")
 _FIRST = 8
 _ROWS = 300
 
@@ -191,11 +192,9 @@ def _charts(trained: Round) -> Iterator[str]:
         {
             (key.kind, key.name)
             for key, value in trained.original.record.values.items()
-            if key.kind in ("training", "validation", "lr", "norm")
-            and key.rank == 0
-            and (value.size == 1 or key.kind == "lr")
+            if key.kind in _CURVES and key.rank == 0 and (value.size == 1 or key.kind == "lr")
         },
-        key=lambda series: (("training", "validation", "lr", "norm").index(series[0]), series[1]),
+        key=lambda series: (_CURVES.index(series[0]), series[1]),
     )
     yield '<div class="charts">'
     for kind, name in shown[:_CHARTS]:

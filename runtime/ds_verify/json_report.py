@@ -16,24 +16,24 @@ SCHEMA = 1
 _VERDICTS = ("same", "different", "not_run")
 
 
-def to_json(found: Verification, code: int, report: Path | None, step: Sequence[str]) -> str:
+def to_json(found: Verification, report: Path | None, step: Sequence[str]) -> str:
     """Return one JSON document in ASCII.
 
     Args:
         found: the verification.
-        code: the exit code.
         report: the HTML report, where one is written.
         step: the next command to type, as words; none where there is none.
     """
     return json.dumps(
         {
-            **_head(code, found.headline),
+            **_head(found.exit_code, found.headline),
             "trial": found.choice.trial,
             "config": None if found.choice.config is None else str(found.choice.config),
             "hparams": found.choice.picks,
             "sides": found.sides.how,
             "device": found.settings.device,
             "batches": found.settings.steps,
+            "unit": found.unit,
             "comparisons": [_comparison(each) for each in found.outcomes],
             "original_failure": _original_failure(found),
             "runs": [_run(*cost) for cost in found.costs()],

@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-Kind = Literal["setup", "initial", "training", "window", "lr", "norm", "validation", "state"]
+Kind = Literal["setup", "initial", "training", "gradient", "window", "lr", "norm", "validation", "state"]
 
 
 @dataclass(frozen=True)
@@ -17,8 +17,9 @@ class Key:
     """The key of one recorded value.
 
     kind: "setup" (a fact of the run), "initial" (a parameter or buffer before the first step), "training" (one
-        micro-batch), "window" (means and reducers over a reporting window), "lr" (learning rates, smallest first),
-        "norm" (the norm of a module's parameters or buffers), "validation", or "state" (a final parameter or buffer).
+        micro-batch, or a step of a script), "gradient" (the norm of the gradients that a script's optimizers get),
+        "window" (means and reducers over a reporting window), "lr" (learning rates, smallest first), "norm" (the norm
+        of a module's parameters or buffers), "validation", or "state" (a final parameter or buffer).
     step: micro-batches trained when the value was taken, counted from 1.
     name: the metric's name, or the tensor's name below its trial ("model.0.weight").
     rank: metrics are the chief's (0); every rank has its own copy of the weights.
@@ -31,7 +32,7 @@ class Key:
 
     def __str__(self) -> str:
         where = f" on rank {self.rank}" if self.rank else ""
-        kind = {"norm": "norm of ", "lr": ""}.get(self.kind, f"{self.kind} ")
+        kind = {"norm": "norm of ", "lr": "", "gradient": ""}.get(self.kind, f"{self.kind} ")
         return f"{kind}{self.name}{where}"
 
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from ds_migrate.findings import Finding
 
+from ds_verify.exit_codes import DIFFERENT, NOT_RUN, SAME
 from ds_verify.failure import Failure
 from ds_verify.runs import Round, Settings, Training
 from ds_verify.select_trial import Choice
@@ -60,6 +61,13 @@ class Verification:
         """True when as many ranks were compared as were asked for, or as the config asks for."""
         compared = max((each.ranks for each in self.outcomes), default=0)
         return self.failure is None or compared >= self.choice.slots
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code: 0 the same, 1 different, 2 could not run, or not with as many ranks as were asked for."""
+        if not self.same:
+            return DIFFERENT if self.outcomes else NOT_RUN
+        return SAME if self.is_complete else NOT_RUN
 
     @property
     def headline(self) -> str:

@@ -87,7 +87,7 @@ class Limits:
             step
             for (kind, name, rank), points in self.spread.items()
             for step, gap in points
-            if kind == "training"
+            if kind in ("training", "gradient")
             and (kind, name) not in self.jumps
             and FACTOR * gap > _WEAK * magnitude(original.values[Key(kind, step, name, rank)])
         ]

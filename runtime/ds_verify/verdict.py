@@ -73,6 +73,7 @@ _LOOK_AT: dict[Kind, str] = {
     "initial": "what runs before training: seeds, loading of weights, the order in which models are made",
     "lr": "the optimizer's learning rate, and where its schedule steps",
     "training": "the data of each rank, the forward pass, the loss and its backward pass",
+    "gradient": "the backward pass: accumulation, clipping, averaging over ranks, which parameters the optimizer has",
     "window": "reducers, and which batches are averaged",
     "validation": "the evaluation: train() and eval(), buffers, the data of each rank",
     "norm": "the step: clipping, accumulation, weight decay, which parameters the optimizer has",
@@ -80,10 +81,19 @@ _LOOK_AT: dict[Kind, str] = {
 }
 
 
+_LOOK_AT_IN_SCRIPT: dict[Kind, str] = {
+    "setup": "each optimizer.step() that engine.step() has to replace",
+    "training": "the data of each rank, the forward pass and the loss",
+}
+
+
 def advice(outcomes: Sequence[Outcome]) -> str:
     """Return where to look after the first difference; empty where there is none."""
-    parted = next((each.differences[0] for each in outcomes if each.differences), None)
-    return "" if parted is None else f"look at {_LOOK_AT[parted.key.kind]}"
+    parted = next((each for each in outcomes if each.differences), None)
+    if parted is None:
+        return ""
+    places = _LOOK_AT if parted.unit == "batch" else _LOOK_AT | _LOOK_AT_IN_SCRIPT
+    return f"look at {places[parted.differences[0].key.kind]}"
 
 
 def outcome(trained: Round, stage: int | None = None, unit: str = "batch") -> Outcome:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from ds_verify.cli import SAME, main
+from ds_verify.cli import main
+from ds_verify.exit_codes import SAME
 from fixture_folders import FIXTURES, TRIALS
 
 ENGINE_MODULE = ("gan",)  # one engine an optimizer: stages 0 and 1 only

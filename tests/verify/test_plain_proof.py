@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import ds_verify
+import jsonschema
 import pytest
-from ds_verify.cli import DIFFERENT, NOT_RUN, SAME, main
+from ds_verify.cli import main
+from ds_verify.exit_codes import DIFFERENT, NOT_RUN, SAME
 from ds_verify.launchers import launcher_for
 from ds_verify.plain.runs import PlainTrainings
 from ds_verify.runs import Round, Settings, Training
@@ -164,7 +168,7 @@ def test_a_conversion_that_is_saved_and_resumed_is_the_same(
 
 FAULTS: dict[str, dict[str, tuple[tuple[Replacement, ...], str]]] = {
     "plain_digits": {
-        "gradient_clipping_absent": ((('    "gradient_clipping": 0.0,\n', ""),), "step 1: training gradient norm"),
+        "gradient_clipping_absent": ((('    "gradient_clipping": 0.0,\n', ""),), "step 1: gradient norm"),
         "no_sampler": (
             (
                 ("sampler=DistributedSampler(train_set)", "shuffle=True"),
@@ -190,11 +194,11 @@ FAULTS: dict[str, dict[str, tuple[tuple[Replacement, ...], str]]] = {
     "plain_accumulation": {
         "loss_divided_twice": (
             (("engine.backward(loss)", "engine.backward(loss / args.accumulate)"),),
-            "step 1: training gradient norm|step 1: training loss",
+            "step 1: gradient norm|step 1: training loss",
         ),
         "zero_grad_left": (
             (("        engine.backward(loss)\n", "        optimizer.zero_grad()\n        engine.backward(loss)\n"),),
-            "step 1: training gradient norm",
+            "step 1: gradient norm",
         ),
         "clipped_by_hand_at_stage_1": (
             (
@@ -214,7 +218,7 @@ FAULTS: dict[str, dict[str, tuple[tuple[Replacement, ...], str]]] = {
         ),
     },
     "plain_gan": {
-        "two_backwards_at_stage_1": ((('"stage": 0', '"stage": 1'),), "step 1: training gradient norm"),
+        "two_backwards_at_stage_1": ((('"stage": 0', '"stage": 1'),), "step 1: gradient norm"),
         "engines_swapped": ((("engineG.step()", "engineD.step()"),), "step "),
     },
 }  # fmt: skip
@@ -328,8 +332,14 @@ def test_the_command_proves_a_converted_script_and_leaves_the_files_alone(
     original = str(FIXTURES / "plain_digits" / "before")
     report = tmp_path / "report.html"
     options = ["--plain", "--ranks", "1", "--steps", "18", "--report", str(report), "--original", original]
-    assert main([*options, "train.py"]) == SAME
-    assert "same: 18 steps with 1 rank" in capsys.readouterr().out
+    assert main([*options, "--format", "json", "train.py"]) == SAME
+    printed = capsys.readouterr()
+    found = json.loads(printed.out)
+    schema = json.loads(Path(ds_verify.__file__).with_name("schema.json").read_text())
+    jsonschema.Draft202012Validator(schema).validate(found)
+    assert (found["verdict"], found["trial"], found["batches"], found["unit"]) == ("same", "train.py", 18, "step")
+    assert found["headline"].startswith("same: 18 steps with 1 rank")
+    assert "run 1 of 3: original, 1 rank, 0 of 54 steps" in printed.err
     assert "over 18 steps" in report.read_text()
     assert {path: path.read_bytes() for path in project.rglob("*") if path.is_file()} == before
 
@@ -338,8 +348,10 @@ def test_what_cannot_be_run_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["--plain", "missing.py"]) == NOT_RUN
-    assert "there is no such script" in capsys.readouterr().err
+    assert main(["--plain", "--format", "json", "missing.py"]) == NOT_RUN
+    printed = capsys.readouterr()
+    assert "there is no such script" in printed.err
+    assert json.loads(printed.out)["headline"] == "missing.py: there is no such script"
     (tmp_path / "script.py").write_text("import torch\n")
     (tmp_path / "before").mkdir()
     (tmp_path / "before" / "script.py").write_text("import torch\n")

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import huggingface_project
 import pytest
-from ds_verify.cli import SAME, main
+from ds_verify.cli import main
+from ds_verify.exit_codes import SAME
 
 pytest.importorskip("transformers")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

@@ -6,7 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from ds_verify.cli import SAME, main
+from ds_verify.cli import main
+from ds_verify.exit_codes import SAME
 
 TRIAL = Path(__file__).parent / "old_api" / "before"
 

@@ -26,7 +26,7 @@ from ds_verify.runs import Round, Settings, Training
 from ds_verify.sample_metrics import SampleCounts, jumps
 from ds_verify.select_trial import Choice, choose, plan_of
 from ds_verify.tolerance import Limits
-from ds_verify.verdict import Outcome, explanations, outcome
+from ds_verify.verdict import Outcome, advice, explanations, outcome
 from ds_verify.working_copies import Sides, open_sides, working_copy
 from hypothesis import given
 from hypothesis import strategies as st
@@ -407,6 +407,15 @@ def test_values_of_a_logarithmic_axis_are_told_apart() -> None:
     assert {"1e-06", "3e-07", "1e-07"} <= set(re.findall(r">(\de-\d\d)<", text))
 
 
+def test_the_loss_is_named_before_the_gradients_that_it_causes() -> None:
+    gradients = Key("gradient", 2, "gradient norm")
+    loss = Key("training", 2, "loss")
+    found = compare(record((gradients, 1.0), (loss, 1.0)), record((gradients, 9.0), (loss, 1.5)))
+    assert [difference.key for difference in found] == [loss, gradients]
+    (only,) = compare(record((gradients, 1.0)), record((gradients, 9.0)))
+    assert "clipping" in advice([Outcome(1, differences=[only], unit="step")])
+
+
 def test_a_difference_without_a_number_stands_in_json(tmp_path: Path) -> None:
     training = Training("original-1ranks", record((LOSS, 1.0)))
     found = Verification(
@@ -416,7 +425,7 @@ def test_a_difference_without_a_number_stands_in_json(tmp_path: Path) -> None:
         [Round(1, training, training, training, Settings())],
         [Outcome(1, differences=[Difference(LOSS, float("inf"), "only there")])],
     )
-    read = json.loads(to_json(found, 1, None, []))
+    read = json.loads(to_json(found, None, []))
     schema = json.loads(Path(ds_verify.__file__).with_name("schema.json").read_text())
     jsonschema.Draft202012Validator(schema).validate(read)
     assert read["verdict"] == "different"

@@ -9,7 +9,8 @@ from typing import Any
 import ds_verify
 import jsonschema
 import pytest
-from ds_verify.cli import DIFFERENT, NOT_RUN, SAME, main
+from ds_verify.cli import main
+from ds_verify.exit_codes import DIFFERENT, NOT_RUN, SAME
 
 pytestmark = pytest.mark.timeout(300)
 

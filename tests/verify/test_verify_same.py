@@ -12,7 +12,8 @@ import time
 from pathlib import Path
 
 import pytest
-from ds_verify.cli import DIFFERENT, NOT_RUN, SAME, main
+from ds_verify.cli import main
+from ds_verify.exit_codes import DIFFERENT, NOT_RUN, SAME
 from fixture_folders import FIXTURES, TRIALS
 
 pytestmark = pytest.mark.timeout(600)

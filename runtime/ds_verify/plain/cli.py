@@ -37,9 +37,10 @@ def verify(options: argparse.Namespace, device: str) -> int:
     from ds_migrate.options import Options
     from rich.console import Console
 
-    from ds_verify import console, html
+    from ds_verify import console
     from ds_verify.job import HANG
     from ds_verify.launchers import launcher_for
+    from ds_verify.output import present
     from ds_verify.plain.report import PlainVerification
     from ds_verify.plain.runs import PlainTrainings
     from ds_verify.plain.sides import open_sides
@@ -63,23 +64,14 @@ def verify(options: argparse.Namespace, device: str) -> int:
         sides = open_sides(context, script, work, options.against, options.original, Options(zero=options.zero))
         command = shlex.join([str(script), *options.arguments])
         found = PlainVerification(sides, Choice(None, {}, {}, {}, command), settings, is_resumed=bool(resume))
-        with console.progress_bar(talk) as bar:
-            trainings = PlainTrainings(
-                sides, script, options.arguments, resume, settings, work, console.progress_reporter(bar), launcher
-            )
+        with console.progress_bar(talk, found.unit) as bar:
+            report = console.progress_reporter(bar, found.unit)
+            trainings = PlainTrainings(sides, script, options.arguments, resume, settings, work, report, launcher)
             found.replaces_cuda, found.remarks = trainings.replaces_cuda, trainings.notes
             for trained in trainings.rounds():
                 found.add(trained)
-        console.show(Console(highlight=False, markup=False, emoji=False), found)
-        if not options.no_report:
-            path = options.report or Path(f"ds-verify-{script.stem}.html")
-            path.write_text(html.render(found), encoding="utf-8")
-            talk.print(f"report: {path}", soft_wrap=True)
-        if found.same and sides.waiting:
-            talk.print(f"next: {shlex.join(['ds-migrate', '--plain', '--write', str(options.script)])}", soft_wrap=True)
-    if found.outcomes and not found.same:
-        return 1
-    return 0 if found.same and found.is_complete else 2
+        step = ["ds-migrate", "--plain", "--write", str(options.script)] if sides.waiting else []
+        return present(found, options, script.stem, step, talk)
 
 
 def _place(options: argparse.Namespace) -> tuple[Path, Path]:

@@ -234,7 +234,7 @@ class Observer:
         self.done += 1
         rank = self.group.rank
         self.record.add(Key("training", self.done, "loss", rank), step.loss)
-        self.record.add(Key("training", self.done, "gradient norm", rank), math.sqrt(step.squares))
+        self.record.add(Key("gradient", self.done, "gradient norm", rank), math.sqrt(step.squares))
         self.record.add(Key("lr", self.done, "learning rates", rank), sorted(step.rates))
         for name, value in self.modules.norms().items():
             self.record.add(Key("norm", self.done, name, rank), value)
