@@ -176,3 +176,39 @@ def test_a_learning_rate_of_the_rank_in_the_set_up_keeps_it_whole(tmp_path: Path
     created = next(f for f in examples.run(tmp_path).files if f.path.name == "ds_config.json")
     assert created.after is not None
     assert json.loads(created.after)["zero_optimization"]["stage"] == 0
+
+
+CLIPPED = """\
+def train_batch(self, batch, epoch_idx, batch_idx):
+    {defined}
+    inputs, targets = batch
+    loss = self.criterion(self.model(inputs), targets)
+    self.context.backward(loss)
+    self.context.step_optimizer(self.optimizer, {given})
+    return {{"loss": loss}}
+{more}"""
+NORM = "torch.nn.utils.clip_grad_norm_(params, 1.0)"
+NESTED = f"def clip(params): {NORM}"
+
+
+@pytest.mark.parametrize(
+    ("defined", "given", "more", "expected"),
+    [
+        ("pass", "self.clip", f"\ndef clip(self, params):\n    {NORM}\n", 1),
+        (NESTED, "clip", "", 1),
+        (f"clip = lambda params: {NORM}", "clip", "", 1),
+        (NESTED, "clip", "\ndef limit(self):\n    def clip(m): m.data.clamp_(-1, 1)\n    self.model.apply(clip)\n", 0),
+        (f"{NESTED}; params.add_(1)", "clip", "", 0),
+        (f"{NESTED}\n    clip(self.model.parameters())", "clip", "", 0),
+        ("pass", "self.clip", f"\ndef clip(self, params):\n    {NORM}\n\ndef f(self): self.clip([])\n", 0),
+    ],
+)
+def test_a_function_that_only_clipped_is_dead_and_leaves_it_sharded(
+    defined: str, given: str, more: str, expected: int, tmp_path: Path
+) -> None:
+    block = CLIPPED.format(defined=defined, given=given, more=more)
+    (tmp_path / "model_def.py").write_text(_module(block))
+    files = {f.path.name: f.after for f in examples.run(tmp_path).files}
+    config, code = json.loads(files["ds_config.json"] or b""), (files["model_def.py"] or b"").decode()
+    assert config["zero_optimization"]["stage"] == expected
+    assert config.get("gradient_clipping") == (0.0 if "add_" in defined else 1.0), code

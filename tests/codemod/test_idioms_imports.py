@@ -466,6 +466,12 @@ CONTEXTS = {
         trial("from determined.pytorch import DataLoader, PyTorchCallback, PyTorchTrial, PyTorchTrialContext\n")
         + CHECKPOINT_HOOKS.format("del checkpoint['models_state_dict'][0]"), review=("DSM350",),
     ),
+    "checkpoint hooks that restore a copy of the model": Idiom(
+        trial("from determined.pytorch import DataLoader, PyTorchCallback, PyTorchTrial, PyTorchTrialContext\n")
+        + CHECKPOINT_HOOKS.format("checkpoint['ema'] = self.ema.state_dict()")
+        + "    def on_checkpoint_load_start(self, checkpoint):\n        self.ema.load_state_dict(checkpoint['ema'])\n",
+        review=("DSM350",),
+    ),
     "registries, in a callback": Idiom(
         trial("from determined.pytorch import DataLoader, PyTorchCallback, PyTorchTrial, PyTorchTrialContext\n")
         + REGISTRY_CALLBACK,

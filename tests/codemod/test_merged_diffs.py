@@ -275,3 +275,14 @@ def test_a_string_between_imports_stays_where_it_is() -> None:
     before = b'import attr\n"""Between."""\nimport determined\nimport torch\n'
     after = before.replace(b"determined", b"zarr")
     assert sort_like(before, after) == b'import attr\n"""Between."""\nimport torch\nimport zarr\n'
+
+
+def test_what_a_wrap_held_moves_left_also_where_it_goes_to_the_device(tmp_path: Path) -> None:
+    init = examples.METHODS["__init__"].replace(
+        "    self.model = self.context.wrap_model(Net())\n",
+        "    self.model = self.context.wrap_model(\n        nn.Sequential(\n            nn.Linear(1, 1),\n"
+        "            Net(),\n        )\n    )\n    self.summary = describe(self.model)\n",
+    )
+    after = (examples.convert(tmp_path, examples.module(init)).after or b"").decode()
+    moved = "nn.Sequential(\n    nn.Linear(1, 1),\n    Net(),\n).to(self.context.device)\n"
+    assert textwrap.indent(f"self.model = {moved}", " " * 8) in after

@@ -13,9 +13,10 @@ import libcst as cst
 from ds_migrate.decisions.engine_location import EngineLocation
 from ds_migrate.syntax.nodes import code, dotted, targets
 from ds_migrate.syntax.source import SourceFile
+from ds_migrate.trial.gradient_access import clip_code
 from ds_migrate.trial.model import Trial
 from ds_migrate.trial.rank_dependence import setting_by_rank
-from ds_migrate.trial.training_functions import EVALUATION, NO_FORWARD, classes_made, clip_nodes, made_of_models
+from ds_migrate.trial.training_functions import EVALUATION, NO_FORWARD, classes_made, made_of_models
 
 _TOGGLES = {
     "requires_grad": "requires_grad changes during training",
@@ -29,14 +30,14 @@ _TOGGLES = {
 
 def parameter_hazard(trial: Trial, location: EngineLocation) -> str:
     """Return the first thing that ZeRO's own copies would not see, "" when there is none."""
-    given = clip_nodes(trial)
+    clips = clip_code(trial)  # the engine clips: what else a step calls to clip keeps the stage at 0 before this
     models = {name for model in trial.models for name in model.names if name.startswith("self.")}
     optimizers = {name.rpartition(".")[2] for optimizer in trial.optimizers for name in optimizer.names}
     for file, function in (*trial.training_functions, *_inits_above(trial, location)):
         for node in file.nodes(below=function):
             reason = (
                 ""
-                if node in given
+                if node in clips
                 else (_hazard(file, node, models, optimizers, function) or _side_effect(file, node, models))
             )
             if reason:

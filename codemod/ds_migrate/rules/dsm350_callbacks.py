@@ -1,4 +1,4 @@
-"""Report checkpoint hooks of callbacks: they now run on every rank."""
+"""Report checkpoint hooks of callbacks: they now run on every rank, which saves and restores its own state."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ import libcst as cst
 
 from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import dotted, parameters, walk
+from ds_migrate.syntax.nodes import code, dotted, parameters, walk
 from ds_migrate.syntax.source import SourceFile
 
 CODE = Code.CALLBACKS
 
 _EVERYWHERE = "this hook now runs on every rank; before, it ran on rank 0 only"
+_RESTORED = (
+    "after a restart each rank restores what it saved itself; before, every rank got what rank 0 saved (batch norm "
+    "statistics in a copy of the model may differ)"
+)
+_RESTORING = ("load_state_dict", "on_checkpoint_load_start")
 _STATE = frozenset(
     ["models_state_dict", "optimizers_state_dict", "lr_schedulers_state_dict", "scaler_state_dict", "amp_state"]
 )
@@ -45,6 +50,23 @@ def apply_file(file: SourceFile, context_names: Sequence[RuleContext]) -> None:
                     "where once is enough, give the callback the trial's context in its constructor and begin the hook "
                     "with `if self.context.distributed.get_rank() != 0: return`",
                 )  # fmt: skip
+        if node.name.value in _RESTORING and _is_callback(file, node) and _restores_an_object(node):
+            ctx.review(CODE, file, node.name, _RESTORED)
+
+
+def _is_callback(file: SourceFile, hook: cst.FunctionDef) -> bool:
+    """Return whether the function is a method of a class that is built on a callback."""
+    owner = next((a for a in file.ancestors(hook) if isinstance(a, cst.ClassDef)), None)
+    return owner is not None and any((dotted(base.value) or "").endswith("Callback") for base in owner.bases)
+
+
+def _restores_an_object(hook: cst.FunctionDef) -> bool:
+    """Return whether the hook gives some object its state: of numbers, the callback's own are the same on all ranks."""
+    calls = (node.func for node in walk(hook) if isinstance(node, cst.Call))
+    return any(
+        isinstance(func, cst.Attribute) and func.attr.value == "load_state_dict" and code(func.value) != "super()"
+        for func in calls
+    )
 
 
 def _change(hook: cst.FunctionDef) -> str:

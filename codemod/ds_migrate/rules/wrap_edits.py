@@ -35,14 +35,14 @@ def unwrap(wrap: Wrap, rule: str, suffix: str = "", bare: bool = False) -> None:
     def take_argument(updated: cst.CSTNode) -> cst.CSTNode:
         assert isinstance(updated, cst.Call)
         index = wrap.call.args.index(argument)
-        value = updated.args[index].value
+        value = keep_layout(updated, updated.args[index].value, updated.args[index])
         if suffix:
             device = cst.parse_expression("x" + suffix)
             assert isinstance(device, cst.Call) and isinstance(device.func, cst.Attribute)
-            if not isinstance(value, (cst.Name, cst.Attribute, cst.Call, cst.Subscript)):
+            if not (value.lpar or isinstance(value, (cst.Name, cst.Attribute, cst.Call, cst.Subscript))):
                 value = value.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
             return device.with_changes(func=device.func.with_changes(value=value))
-        return keep_layout(updated, value, updated.args[index])
+        return value
 
     file.change(wrap.call, take_argument)
 

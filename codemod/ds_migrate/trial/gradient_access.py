@@ -12,25 +12,38 @@ _GRADIENT_CLIPS = ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_")
 _HOOKS = frozenset({"register_hook", "register_full_backward_hook", "register_full_backward_pre_hook"})
 
 
+def clip_code(trial: Trial) -> set[cst.CSTNode]:
+    """Return everything that steps alone call to clip: what they are given, and the functions that it names."""
+    given = clip_nodes(trial)
+    to_clip: set[str | None] = set()
+    elsewhere: set[str | None] = {None}
+    for file, function in trial.training_functions:
+        for node in file.nodes(cst.Name, cst.Attribute, below=function):
+            if not _is_defined(node, file.parent(node)):
+                (to_clip if node in given else elsewhere).add(dotted(node))
+    names = {name for name in to_clip - elsewhere if name is not None}
+    functions: list[cst.CSTNode] = []
+    for file, function in trial.training_functions:
+        if f"self.{function.name.value}" in names:
+            functions.append(function)
+        functions += [f for f in file.nodes(cst.FunctionDef, below=function) if f.name.value in names]
+        functions += [v for v in file.values_of(names, function) if isinstance(v, cst.Lambda)]
+    return given.union(*(walk(function) for function in functions))
+
+
+def _is_defined(node: cst.CSTNode, parent: cst.CSTNode | None) -> bool:
+    """Return whether a name is that of a definition, or the last one of an attribute: neither reads a variable."""
+    if isinstance(parent, cst.FunctionDef):
+        return parent.name is node
+    return isinstance(parent, cst.AssignTarget) or (isinstance(parent, cst.Attribute) and parent.attr is node)
+
+
 def handles_gradients(trial: Trial) -> bool:
     """Return whether the trial reads or changes gradients itself, between backward and step."""
-    given = clip_nodes(trial)
-    called = {
-        dotted(call.func)
-        for file, function in trial.training_functions
-        for call in file.nodes(cst.Call, below=function)
-        if call not in given
-    }
-    # What the step alone calls; a call elsewhere is the trial's.
-    clip_functions = {name for node in given if (name := dotted(node)) is not None and name not in called}
+    clips = clip_code(trial)
     for file, function in trial.training_functions:
-        if f"self.{function.name.value}" in clip_functions:
-            continue
-        inner = [f for f in file.nodes(cst.FunctionDef, below=function) if f.name.value in clip_functions]
-        inner += [v for v in file.values_of(clip_functions, function) if isinstance(v, cst.Lambda)]
-        clips = {node for clip in inner for node in walk(clip)}
         for node in file.nodes(cst.Attribute, cst.Call, below=function):
-            if node in given or node in clips:
+            if node in clips:
                 continue
             name = file.names.qualified(node.func if isinstance(node, cst.Call) else node) or ""
             if isinstance(node, cst.Attribute) and node.attr.value == "grad" and not name.startswith("torch."):
