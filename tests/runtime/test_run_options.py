@@ -19,7 +19,8 @@ from trial_runtime._cluster_info import ENV_VAR, ClusterInfo, FitDefaults, RunIn
 from trial_runtime.errors import InvalidDeepSpeedConfigException, InvalidExperimentException
 from trial_runtime.pytorch import Batch
 from trial_runtime.pytorch.deepspeed import overwrite_deepspeed_config
-from trial_runtime.train.cli import main, parser
+from trial_runtime.train.cli import main
+from trial_runtime.train.options import parser
 from trial_runtime.train.run.prepare import changed_document
 
 CONFIG = "entrypoint: m:T\nhyperparameters: {a: 1}\nsearcher: {name: single, max_length: 3}\n"

@@ -13,8 +13,9 @@ from ds_migrate.files.writer import apply
 from ds_migrate.options import Options
 from ds_migrate.pipeline import migrate
 from forked_python import forked_python
-from trial_runtime.train.cli import main, parser
+from trial_runtime.train.cli import main
 from trial_runtime.train.config.errors import ConfigError
+from trial_runtime.train.options import parser
 from trial_runtime.train.run.end_of_run import end_of_run
 from trial_runtime.train.run.prepare import given_directory
 from trial_runtime.train.run.run_directory import open_run

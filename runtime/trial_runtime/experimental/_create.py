@@ -129,7 +129,7 @@ def _start(config: dict[str, Any], test: bool, context_dir: str) -> None:
 
 def _described(info: ClusterInfo, trial_class: type, config: dict[str, Any], test: bool) -> ClusterInfo:
     """Return the description of the run with what the script's config adds to the config file."""
-    from trial_runtime.train.config.run_plan import DEFAULTS
+    from trial_runtime.train.config.defaults import DEFAULTS
 
     document = _completed(config, info.trial._config, DEFAULTS)
     document["hyperparameters"] = {**(config.get("hyperparameters") or {}), **info.trial.hparams}

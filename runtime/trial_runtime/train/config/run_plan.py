@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import json
 import re
@@ -12,10 +11,16 @@ from typing import Any
 
 from trial_runtime._cluster_info import FitDefaults, Length
 from trial_runtime._redaction import SECRETS_VARIABLE, masked, secrets_of, with_constants
+from trial_runtime._storage.remote import OPTIONS_VARIABLE
 from trial_runtime._storage.urls import CheckpointStorage, read_storage, section_of
 from trial_runtime.train.config import entrypoint, hparams, unsupported_fields
 from trial_runtime.train.config.deepspeed_config import check_deepspeed_config
-from trial_runtime.train.config.errors import ConfigError, Problems, Section, as_integer, did_you_mean
+from trial_runtime.train.config.defaults import with_defaults
+from trial_runtime.train.config.environment_variables import read_environment
+from trial_runtime.train.config.errors import ConfigError, Problems, Section, as_integer
+from trial_runtime.train.config.lengths import Lengths, assigned_length
+from trial_runtime.train.config.optimizations import Optimizations
+from trial_runtime.train.config.searcher import check_single
 from trial_runtime.train.config.trackers import read_trackers
 from trial_runtime.train.search.assignment import Assignment
 
@@ -23,33 +28,6 @@ MAX_SEED = 2**31 - 1
 _POLICIES = ("best", "all", "none")
 _PROFILED_BATCHES = 5
 """How many batches are profiled where the config names no end: the trace of a whole training fits nowhere."""
-_SINGLE = "single"
-_SEARCHERS = (
-    "random", "grid", "adaptive_asha", "async_halving", "custom", "adaptive", "adaptive_simple", "sync_halving", "pbt"
-)  # fmt: skip
-_DEVICES = ("cpu", "cuda", "rocm", "gpu")
-DEFAULTS: Mapping[str, Any] = {
-    "data": {},
-    "debug": False,
-    "max_restarts": 0,
-    "min_checkpoint_period": {"batches": 0},
-    "min_validation_period": {"batches": 0},
-    "optimizations": {
-        "aggregation_frequency": 1,
-        "average_aggregated_gradients": True,
-        "average_training_metrics": True,
-        "gradient_compression": False,
-        "mixed_precision": "O0",
-    },
-    "perform_initial_validation": False,
-    "profiling": {"enabled": False},
-    "records_per_epoch": 0,
-    "resources": {"slots_per_trial": 1},
-    "scheduling_unit": 100,
-    "checkpoint_policy": "best",
-    "searcher": {"name": _SINGLE, "smaller_is_better": True},
-}
-"""What a Determined master fills in, as far as trial code reads it through ``get_experiment_config()``."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,6 +77,12 @@ class RunPlan:
         known = {"config": self.secrets, "hparams": secrets_of(self.hparams)}
         return {SECRETS_VARIABLE: json.dumps(known)} if any(known.values()) else {}
 
+    @property
+    def rank_environment(self) -> dict[str, str]:
+        """Return the variables that the ranks get: the config's, the entrypoint's, the secrets."""
+        keys = {} if self.storage.remote is None else {OPTIONS_VARIABLE: json.dumps(dict(self.storage.remote.options))}
+        return {**self.environment, **dict(self.entrypoint.environment), **keys, **self.secret_environment}
+
 
 def make_plan(
     document: dict[str, Any],
@@ -142,14 +126,16 @@ def make_plan(
     check_deepspeed_config(values, context, problems)
 
     searcher = root.section("searcher")
-    _check_searcher(
+    check_single(
         searcher,
         as_integer(root.get("batches_per_step")) or 100,
         hparams.accumulation_steps(values) or 1,
         in_search=assignment is not None,
     )
-    lengths = _Lengths(values, context)
-    target = searcher if assignment is None or assignment.length is None else _target(assignment.length, problems)
+    lengths = Lengths(values, context)
+    target = (
+        searcher if assignment is None or assignment.length is None else assigned_length(assignment.length, problems)
+    )
     max_length = lengths.read(target, "max_length", bare=True)
     if (
         not (target.has("max_length") or searcher.has("max_steps"))
@@ -159,7 +145,7 @@ def make_plan(
         and needs_length
     ):
         problems.report("searcher.max_length: is missing: write for how long to train, e.g. max_length: {epochs: 10}")
-    optimizations = _Optimizations(root.section("optimizations"), entry)
+    optimizations = Optimizations(root.section("optimizations"), entry)
     fit = FitDefaults(
         max_length=max_length,
         validation_period=lengths.read(root, "min_validation_period"),
@@ -181,7 +167,7 @@ def make_plan(
         name=root.text("name") or _name_from(entry),
         context=context,
         entrypoint=entry or entrypoint.Entrypoint("module", ""),
-        document=masked(_with_defaults(document, DEFAULTS)),
+        document=masked(with_defaults(document)),
         hparams=values,
         fit=fit,
         slots=slots,
@@ -194,7 +180,7 @@ def make_plan(
         aggregation_frequency=optimizations.aggregation_frequency,
         average_aggregated_gradients=optimizations.average_aggregated_gradients,
         max_restarts=root.integer("max_restarts", 0),
-        environment=_environment(root.section("environment"), accelerator),
+        environment=read_environment(root.section("environment"), accelerator),
         secrets=secrets_of(document),
         debug=root.boolean("debug", False),
         precision=precision,
@@ -258,136 +244,12 @@ def _profiled_batches(profiling: Section) -> tuple[int, int] | None:
     return begin, begin + _PROFILED_BATCHES - 1 if end is None else end
 
 
-def _target(length: Mapping[str, int], problems: Problems) -> Section:
-    return Section({"max_length": length}, "assignment", problems)
-
-
-def _check_searcher(searcher: Section, batches_per_step: int, accumulation: int, in_search: bool) -> None:
-    name = None if in_search else searcher.get("name")
-    if name not in (None, _SINGLE, *_SEARCHERS):
-        searcher.reject("name", f"write {_SINGLE}{did_you_mean(str(name), [_SINGLE, *_SEARCHERS])}")
-    elif name not in (None, _SINGLE):
-        length = "" if searcher.has("max_length") else " --config searcher.max_length.batches=N"
-        searcher.problems.report(
-            f"searcher.name: {name!r} runs many trials, ds-train runs one: start it once for each trial, with "
-            f"--config searcher.name=single{length} and --hparam NAME=VALUE for each search space"
-        )
-    if searcher.has("max_steps"):
-        steps = as_integer(searcher.get("max_steps"))
-        batches = "N" if steps is None else str(max(1, batches_per_step * steps // accumulation))
-        searcher.reject("max_steps", f"Determined removed it; write max_length: {{batches: {batches}}}")
-    if searcher.has("source_checkpoint_uuid"):
-        searcher.reject(
-            "source_checkpoint_uuid",
-            "checkpoints of a cluster are not reachable; remove it and use --latest-checkpoint PATH",
-        )
-
-
 def _check_batch_size(values: Mapping[str, Any], slots: int, problems: Problems) -> None:
     size = values.get("global_batch_size")
     if size is not None and (type(size) is not int or size < slots):
         problems.add(
             "hyperparameters.global_batch_size", size, f"write a whole number of at least slots_per_trial ({slots})"
         )
-
-
-class _Optimizations:
-    """``optimizations``, which counts where Determined itself made the context: not where a script calls ``init``."""
-
-    def __init__(self, section: Section, entry: entrypoint.Entrypoint | None) -> None:
-        self.aggregation_frequency = section.integer("aggregation_frequency", 1, minimum=1)
-        self.average_aggregated_gradients = section.boolean("average_aggregated_gradients", True)
-        self.notices: list[tuple[str, str]] = []
-        if section.get("mixed_precision") not in (None, "O0"):
-            section.reject("mixed_precision", "apex is not run here; use torch.autocast in the trial, and remove it")
-        if entry is None or entry.kind == "class":
-            return
-        for name in ("aggregation_frequency", "average_aggregated_gradients"):
-            if section.has(name):
-                self.notices.append((section.at(name), "not read, as on a cluster: the script gives its own to init()"))
-        self.aggregation_frequency, self.average_aggregated_gradients = 1, True
-
-
-class _Lengths:
-    """Reader of lengths in any unit; records become batches, which takes the batch size."""
-
-    def __init__(self, values: Mapping[str, Any], context: Path) -> None:
-        self._batch_size = values.get("global_batch_size")
-        self._steps = hparams.accumulation_steps(values) or _steps_in_file(values.get("deepspeed_config"), context) or 1
-
-    def read(self, section: Section, name: str, bare: bool = False) -> Length | None:
-        """Read the length in the field ``name``; None when it is absent or 0. ``bare``: a number alone means
-        batches."""
-        value = section.get(name)
-        if value is None:
-            return None
-        if bare and as_integer(value) is not None:
-            value = {"batches": value}
-        allowed = f"write one of {{batches: N}}, {{epochs: N}} and {{records: N}}{', or N batches' if bare else ''}"
-        if not isinstance(value, Mapping) or len(value) != 1:
-            section.reject(name, allowed)
-            return None
-        unit, count = next(iter(value.items()))
-        number = as_integer(count)
-        if unit not in ("batches", "epochs", "records") or number is None or number < 0:
-            section.reject(name, f"{allowed}, where N is a whole number")
-            return None
-        if number == 0:
-            if bare:
-                section.reject(name, "write for how long to train, e.g. {epochs: 10}")
-            return None
-        if unit != "records":
-            return Length(number, "batches" if unit == "batches" else "epochs")
-        if type(self._batch_size) is not int or self._batch_size < 1:
-            section.reject(name, "records need hyperparameters.global_batch_size to be turned into batches")
-            return None
-        return Length(max(1, number // (self._batch_size * self._steps)), "batches")
-
-
-def _steps_in_file(config: object, context: Path) -> int | None:
-    """Return K from the DeepSpeed configuration file that the hyperparameter names; None without it."""
-    if not isinstance(config, str):
-        return None
-    try:
-        content = json.loads((context / config).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None  # the trial reports what is wrong with it
-    return hparams.accumulation_steps({"deepspeed_config": content})
-
-
-def _environment(section: Section, accelerator: str) -> dict[str, str]:
-    value = section.get("environment_variables")
-    if isinstance(value, Mapping):
-        for device in value.keys() - set(_DEVICES):
-            known = (
-                "write a list of NAME=value strings, or such lists under "
-                f"{', '.join(_DEVICES[:-1])}{did_you_mean(str(device), _DEVICES)}"
-            )
-            section.problems.add(f"{section.at('environment_variables')}.{device}", value[device], known)
-        value = value.get("cpu") if accelerator == "cpu" else value.get("cuda") or value.get("gpu")
-    allowed = "write a list of NAME=value strings, or one such list under each of cpu and cuda"
-    settings: dict[str, str] = {}
-    if value is not None and not isinstance(value, list):
-        section.reject("environment_variables", allowed)
-        return settings
-    for item in value or []:
-        if not isinstance(item, str) or "=" not in item or item.startswith("="):
-            section.problems.add(section.at("environment_variables"), item, allowed)
-            continue
-        name, _, setting = item.partition("=")
-        settings[name] = setting
-    return settings
-
-
-def _with_defaults(document: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    merged = copy.deepcopy(dict(document))
-    for name, default in defaults.items():
-        value = merged.get(name)
-        if value is None:
-            merged[name] = copy.deepcopy(default)
-        elif isinstance(value, dict) and isinstance(default, Mapping) and not name.startswith("min_"):
-            merged[name] = _with_defaults(value, default)
-    return merged
 
 
 __all__ = ["ConfigError", "RunPlan", "make_plan"]

@@ -8,17 +8,47 @@ from typing import Any, Literal, cast
 from trial_runtime.search.brackets import MODES
 from trial_runtime.search.config import REFUSED, SEARCHES, Generation, Search
 from trial_runtime.search.space import grid_size, is_group
-from trial_runtime.train.config.errors import Problems, Section, as_integer
+from trial_runtime.train.config.errors import Problems, Section, as_integer, did_you_mean
 from trial_runtime.train.config.hparams import wrong_field
 
 _UNITS = ("batches", "epochs", "records")
 _ASHA = ("adaptive_asha", "async_halving")
 _GRID_LIMIT = 1_000_000
+SINGLE = "single"
 
 
 def is_search(searcher: Mapping[str, Any]) -> bool:
     """Return whether the searcher runs several trials."""
     return searcher.get("name") in (*SEARCHES, *REFUSED)
+
+
+def check_single(searcher: Section, batches_per_step: int, accumulation: int, in_search: bool) -> None:
+    """Report what one run cannot have: another searcher than ``single``, and fields that Determined removed.
+
+    Args:
+        searcher: the section.
+        batches_per_step: of configs before 0.12.
+        accumulation: batches of an optimizer step.
+        in_search: the run is a trial of a search, which has another name.
+    """
+    name = None if in_search else searcher.get("name")
+    if name not in (None, SINGLE, *SEARCHES, *REFUSED):
+        searcher.reject("name", f"write {SINGLE}{did_you_mean(str(name), [SINGLE, *SEARCHES, *REFUSED])}")
+    elif name not in (None, SINGLE):
+        length = "" if searcher.has("max_length") else " --config searcher.max_length.batches=N"
+        searcher.problems.report(
+            f"searcher.name: {name!r} runs many trials, ds-train runs one: start it once for each trial, with "
+            f"--config searcher.name=single{length} and --hparam NAME=VALUE for each search space"
+        )
+    if searcher.has("max_steps"):
+        steps = as_integer(searcher.get("max_steps"))
+        batches = "N" if steps is None else str(max(1, batches_per_step * steps // accumulation))
+        searcher.reject("max_steps", f"Determined removed it; write max_length: {{batches: {batches}}}")
+    if searcher.has("source_checkpoint_uuid"):
+        searcher.reject(
+            "source_checkpoint_uuid",
+            "checkpoints of a cluster are not reachable; remove it and use --latest-checkpoint PATH",
+        )
 
 
 def read_search(

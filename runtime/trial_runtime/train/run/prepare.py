@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from trial_runtime.train.config.context_directory import context_of
 from trial_runtime.train.config.document import assign, load, split_assignment
 from trial_runtime.train.config.errors import ConfigError
 from trial_runtime.train.config.run_plan import RunPlan, make_plan
+from trial_runtime.train.config.searcher import is_search
 from trial_runtime.train.config.trackers import missing_trackers
 from trial_runtime.train.requirements import missing_runtime
 from trial_runtime.train.run.run_directory import (
@@ -57,6 +58,12 @@ def changed_document(options: argparse.Namespace) -> dict[str, Any]:
     if options.log_with is not None:
         assign(document, "log_with", options.log_with)
     return document
+
+
+def is_search_run(options: argparse.Namespace, document: dict[str, Any]) -> bool:
+    """Return whether the config's searcher runs several trials, and this is none of them."""
+    searcher = document.get("searcher")
+    return options.assignment is None and isinstance(searcher, Mapping) and is_search(searcher)
 
 
 def plan_from(options: argparse.Namespace, document: dict[str, Any]) -> RunPlan:
