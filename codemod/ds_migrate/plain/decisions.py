@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import libcst as cst
 
 from ds_migrate.options import Options
+from ds_migrate.plain.checkpoints import state_calls
 from ds_migrate.plain.clip_guards import guard_of, has_optional_norm
 from ds_migrate.plain.engine_names import EngineNames, UntracedError
 from ds_migrate.plain.facts import Backward, Clip, Operations, Site, Step, ZeroGrad
@@ -373,6 +374,7 @@ class Decider:
             config["gradient_clipping"] = clip[1] if clip is not None else "0.0"
             config["zero_optimization"] = f'{{"stage": {stage}}}'
             if stage:
+                self.plan.state_calls += state_calls(self, site)
                 config["zero_allow_untested_optimizer"] = "True"
             self.plan.engines.append(PlannedEngine(site, self.names.at_site[site], config))
             message = f"deepspeed.initialize makes {self.names.at_site[site]}, ZeRO stage {stage}"

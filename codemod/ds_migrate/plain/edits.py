@@ -7,11 +7,14 @@ from collections.abc import Callable
 import libcst as cst
 
 from ds_migrate.findings import Severity
+from ds_migrate.plain.checkpoints import HELPERS, StateCall
 from ds_migrate.plain.decisions import Decider
 from ds_migrate.plain.facts import Backward, Clip, Site, Step
-from ds_migrate.plain.launch import RuntimeNames, add_arguments, free_devices, guard_output, guard_saves, start_ranks
+from ds_migrate.plain.launch import add_arguments, free_devices, start_ranks
 from ds_migrate.plain.loaders import can_be_sharded, training_loaders
 from ds_migrate.plain.plan import Note, PlannedEngine
+from ds_migrate.plain.rank_zero import guard_output, guard_saves
+from ds_migrate.plain.runtime_names import RuntimeNames
 from ds_migrate.plain.torch_names import WRAPPERS
 from ds_migrate.plain.values import Kind, of_kind
 from ds_migrate.rules.codes import Code
@@ -50,6 +53,8 @@ class Editor:
         for file, func, name in self.plan.forwards:
             file.replace(func, name)
             self._converted(Code.PLAIN_FORWARD, file, func, f"the forward pass goes through {name}")
+        for state in self.plan.state_calls:
+            self._state(state)
         self._pass_engines()
         self._unwrap()
         self._shard()
@@ -163,6 +168,19 @@ class Editor:
         self._converted(
             Code.PLAIN_BACKWARD, backward.file, backward.node, f"backward() becomes {name}.backward(loss)"
         )  # fmt: skip
+
+    def _state(self, state: StateCall) -> None:
+        """Have the runtime save or load the whole state of an optimizer of which each rank has a share."""
+        helper = HELPERS[state.name]
+        func = cst.parse_expression(self._runtime.name(state.file, helper))
+
+        def change(updated: cst.CSTNode) -> cst.CSTNode:
+            assert isinstance(updated, cst.Call) and isinstance(updated.func, cst.Attribute)
+            return cst.Call(func, [cst.Arg(updated.func.value), *updated.args])
+
+        state.file.change(state.call, change)
+        message = "is saved whole" if state.name == "state_dict" else "may be of any number of ranks"
+        self._converted(Code.PLAIN_CHECKPOINT, state.file, state.node, f"the optimizer's state {message}")
 
     # -- functions that take an engine -----------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import libcst as cst
@@ -73,6 +73,10 @@ class Flow:
         return any(
             name == "torch.optim.Optimizer" or name.startswith("torch.optim.") for name in self._base_names(node, file)
         )
+
+    def is_call_of(self, call: cst.Call, file: SourceFile, names: Collection[str]) -> bool:
+        """Return whether a call may be one of these functions of a library, by their dotted names."""
+        return any(v.kind is Kind.EXTERNAL and v.name in names for v in self.values(call.func, file))
 
     def variable(self, node: cst.CSTNode, file: SourceFile) -> Variable | None:
         """Return the variable that a name or attribute means; None where the owner of an attribute is not one value."""

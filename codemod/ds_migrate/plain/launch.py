@@ -1,47 +1,23 @@
-"""How a converted script starts: its ranks, its arguments, its devices, and what only one rank does."""
+"""How a converted script starts: its ranks, its arguments and its devices."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import libcst as cst
 
 from ds_migrate.plain.decisions import Decider
 from ds_migrate.plain.plan import Note
-from ds_migrate.plain.values import Kind
+from ds_migrate.plain.runtime_names import Converted, RuntimeNames
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import docstring, dotted, walk
 from ds_migrate.syntax.source import SourceFile
 
-RUNTIME = "trial_runtime.plain"
 _INIT = ("torch.distributed.init_process_group", "torch.distributed.distributed_c10d.init_process_group")
 _PARSERS = ("argparse.ArgumentParser", "configargparse.ArgumentParser", "configargparse.ArgParser")
-Converted = Callable[[Code, SourceFile, cst.CSTNode, str], None]
-
-
-class RuntimeNames:
-    """What converted files take from the runtime, each in one import."""
-
-    def __init__(self) -> None:
-        self._names: dict[SourceFile, dict[str, str]] = {}
-
-    def name(self, file: SourceFile, name: str) -> str:
-        """Return what a file calls a helper of the runtime."""
-        known = self._names.setdefault(file, {})
-        if name not in known:
-            known[name] = file.names.fresh(name, f"{name}_")
-        return known[name]
-
-    def write_imports(self) -> None:
-        """Write one import in each file that uses a helper."""
-        for file, names in self._names.items():
-            listed = [name if name == bound else f"{name} as {bound}" for name, bound in sorted(names.items())]
-            file.imports.insert(f"from {RUNTIME} import {', '.join(listed)}", RUNTIME, True)
 
 
 def start_ranks(decider: Decider, files: list[SourceFile], runtime: RuntimeNames, converted: Converted) -> list[Note]:
     """Start the ranks where the program starts them itself, else where it begins. Return what could not be done."""
-    groups = [(f, call) for f in files for call in f.nodes(cst.Call) if _is(call, f, decider, _INIT)]
+    groups = [(f, call) for f in files for call in f.nodes(cst.Call) if decider.flow.is_call_of(call, f, _INIT)]
     for file, call in groups:
         file.replace(call, f"{runtime.name(file, 'init_distributed')}()")
         converted(Code.PLAIN_DISTRIBUTED, file, call, "init_distributed() starts the ranks, under any launcher or none")
@@ -56,10 +32,6 @@ def start_ranks(decider: Decider, files: list[SourceFile], runtime: RuntimeNames
             file.before(statement, f"{runtime.name(file, 'init_distributed')}()")
             converted(Code.PLAIN_DISTRIBUTED, file, statement, "init_distributed() starts the ranks")
     return []
-
-
-def _is(call: cst.Call, file: SourceFile, decider: Decider, names: tuple[str, ...]) -> bool:
-    return any(v.kind is Kind.EXTERNAL and v.name in names for v in decider.flow.values(call.func, file))
 
 
 def _beginnings(
@@ -129,7 +101,7 @@ def add_arguments(decider: Decider, files: list[SourceFile], converted: Converte
     """Let parsers take ``--local_rank``, which the deepspeed launcher gives."""
     for file in files:
         for call in file.nodes(cst.Call):
-            if not _is(call, file, decider, _PARSERS):
+            if not decider.flow.is_call_of(call, file, _PARSERS):
                 continue
             assign = file.parent(call)
             target = dotted(assign.targets[0].target) if isinstance(assign, cst.Assign) else None
@@ -151,81 +123,3 @@ def free_devices(files: list[SourceFile], converted: Converted) -> None:
             if node.value in ('"cuda:0"', "'cuda:0'"):
                 file.replace(node, node.value.replace("cuda:0", "cuda"))
                 converted(Code.PLAIN_DEVICE, file, node, "cuda is the device of the rank, cuda:0 that of rank 0")
-
-
-# -- what one rank does -----------------------------------------------------------------------------------------------
-
-_HARMLESS = frozenset(
-    {"format", "item", "join", "len", "round", "str", "int", "float", "time", "get_last_lr", "get_lr", "strftime",
-     "range", "sum", "max", "min", "numpy", "cpu", "tolist", "mean", "keys", "items", "values", "upper", "ljust",
-     "rjust", "perf_counter"}
-)  # fmt: skip
-
-# Copying or removing what rank 0 has saved: on another rank it may not be there, or gone already.
-_SAVES = (
-    "torch.save", "shutil.copyfile", "shutil.copy", "shutil.copy2", "shutil.move", "os.rename", "os.replace",
-    "os.remove", "os.unlink", "os.symlink",
-)  # fmt: skip
-
-
-def guard_saves(decider: Decider, files: list[SourceFile], runtime: RuntimeNames, converted: Converted) -> None:
-    """Let rank 0 alone save in files that the program uses for it."""
-    for file in files:
-        if b"torch.save" in file.data or b"import save" in file.data:
-            _guard(decider, file, runtime, converted, prints=False)
-
-
-def guard_output(decider: Decider, files: list[SourceFile], runtime: RuntimeNames, converted: Converted) -> None:
-    """Let rank 0 alone print and save."""
-    for file in files:
-        _guard(decider, file, runtime, converted, prints=True)
-
-
-def _guard(decider: Decider, file: SourceFile, runtime: RuntimeNames, converted: Converted, prints: bool) -> None:
-    for call in file.nodes(cst.Call):
-        is_save = _is(call, file, decider, _SAVES)
-        is_print = prints and isinstance(call.func, cst.Name) and call.func.value == "print" and _is_harmless(call)
-        small = file.parent(call)
-        if not (is_save or is_print) or not isinstance(small, cst.Expr) or _is_guarded(call, file):
-            continue
-        line = file.parent(small)
-        if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
-            continue
-        file.change(line, _Guard(runtime.name(file, "is_main_rank")))
-        converted(Code.PLAIN_RANK_ZERO, file, call, f"only rank 0 {'saves' if is_save else 'prints'}")
-
-
-class _Guard:
-    """Puts a line under a condition, and leaves the comments above it where they are."""
-
-    def __init__(self, condition: str) -> None:
-        self._test = cst.parse_expression(f"{condition}()")
-
-    def __call__(self, updated: cst.CSTNode) -> cst.CSTNode:
-        assert isinstance(updated, cst.SimpleStatementLine)
-        body = cst.IndentedBlock([updated.with_changes(leading_lines=[])])
-        return cst.If(self._test, body, leading_lines=updated.leading_lines)
-
-
-def _is_harmless(call: cst.Call) -> bool:
-    """Return whether nothing is missed when the call's arguments are not evaluated."""
-    for node in walk(call):
-        if node is call:
-            continue
-        if isinstance(node, cst.Call):
-            name = node.func.attr.value if isinstance(node.func, cst.Attribute) else dotted(node.func)
-            if name not in _HARMLESS:
-                return False
-        if isinstance(node, (cst.NamedExpr, cst.Await, cst.Yield)):
-            return False
-    return True
-
-
-def _is_guarded(call: cst.Call, file: SourceFile) -> bool:
-    """Return whether a condition around the call asks for a rank already."""
-    for outer in file.ancestors(call):
-        if isinstance(outer, cst.If):
-            words = {n.value.lower() for n in walk(outer.test) if isinstance(n, cst.Name)}
-            if any("rank" in word or "master" in word or "main_process" in word or word == "gpu" for word in words):
-                return True
-    return False

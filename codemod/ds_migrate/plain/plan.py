@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
+from ds_migrate.plain.checkpoints import StateCall
 from ds_migrate.plain.facts import Backward, Clip, Place, Refusal, Site, Step, ZeroGrad
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.source import SourceFile
@@ -52,6 +53,8 @@ class ProgramPlan:
 
     ``scaler_calls`` are those that the engine does; ``attachments`` give it the scaler.
 
+    ``state_calls`` save or load the state of an optimizer of which each rank has a share.
+
     ``backwards`` and ``steps`` come with the expression of their engine. ``forwards`` are the modules, as called, that
     become engines.
     """
@@ -63,6 +66,7 @@ class ProgramPlan:
     scaler_calls: list[Place] = field(default_factory=list)
     attachments: list[Attachment] = field(default_factory=list)
     forwards: list[tuple[SourceFile, cst.BaseExpression, str]] = field(default_factory=list)
+    state_calls: list[StateCall] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
     scales_loss: bool = True

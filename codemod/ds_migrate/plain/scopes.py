@@ -45,9 +45,9 @@ class Scopes:
         for node in self.file.nodes(
             cst.AssignTarget, cst.AnnAssign, cst.AugAssign, cst.For, cst.CompFor, cst.NamedExpr
         ):
-            found += [(name, node) for name in _names_in(node.target)]
+            found += [(name, node) for name in names_in(node.target)]
         for node in self.file.nodes(cst.AsName):
-            found += [(name, node) for name in _names_in(node.name)]
+            found += [(name, node) for name in names_in(node.name)]
         for node in self.file.nodes(cst.FunctionDef, cst.ClassDef):
             outer = self.file.parent(node)
             if outer is not None:
@@ -78,9 +78,10 @@ class Scopes:
         return id(self.owner(name, at)), name
 
 
-def _names_in(target: cst.CSTNode) -> list[str]:
+def names_in(target: cst.CSTNode) -> list[str]:
+    """Return the names that a target of an assignment or a loop binds."""
     if isinstance(target, cst.Name):
         return [target.value]
     if isinstance(target, (cst.Tuple, cst.List)):
-        return [name for element in target.elements for name in _names_in(element.value)]
+        return [name for element in target.elements for name in names_in(element.value)]
     return []

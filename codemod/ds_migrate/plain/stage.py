@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from ds_migrate.deepspeed_facts import ELEMENTWISE_OPTIMIZERS
+from ds_migrate.plain.checkpoints import sharding_hazard
 from ds_migrate.plain.facts import Clip, Site
 from ds_migrate.plain.flow import Flow
 from ds_migrate.plain.values import Kind, of_kind
@@ -48,13 +49,13 @@ def _hazard(decider: Decider, site: Site) -> str:
     if any(clip not in decider.plan.removed for clip in decider.operations.clips if isinstance(clip, Clip)):
         return "gradients are clipped by the program's own code"
     for file in decider.flow.files.values():
-        found = _use(file, site, decider.flow)
+        found = _use(file, decider.flow)
         if found:
             return found
-    return ""
+    return sharding_hazard(decider, site)
 
 
-def _use(file: SourceFile, site: Site, flow: Flow) -> str:
+def _use(file: SourceFile, flow: Flow) -> str:
     """Return what a file does that is only exact where parameters and gradients are plain tensors."""
     for node in file.nodes(cst.Attribute):
         name = node.attr.value
@@ -65,14 +66,8 @@ def _use(file: SourceFile, site: Site, flow: Flow) -> str:
             return "the program uses .data, which may be a parameter's"
         if name in _WRITES and isinstance(file.parent(node), cst.Call):
             return "the program writes to tensors in place, which may be parameters"
-        if name in ("load_state_dict", "state_dict"):
-            owner = dotted(node.value) or ""
-            is_weights = owner in site.modules or owner.removesuffix(".module") in site.modules
-            before = file is site.file and file.position(node) < file.position(site.statement)
-            if name == "load_state_dict" and not (before and is_weights):
-                return "the program loads weights or optimizer state after the engine is made"
-            if name == "state_dict" and "opt" in owner.lower():
-                return "the program saves the optimizer's state itself"
+        if name == "state" and of_kind(flow.values(node.value, file), Kind.OPTIMIZER):
+            return "the program reads or writes the optimizer's state"
     for node in file.nodes(cst.Assign):
         for target in targets(node):
             if isinstance(target, cst.Attribute) and target.attr.value == "requires_grad":

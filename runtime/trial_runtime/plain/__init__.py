@@ -1,7 +1,18 @@
 """Helpers of scripts that ``ds-migrate --plain`` converted: what plain DeepSpeed lacks or does silently wrong."""
 
+from trial_runtime.plain._checkpoint import load_optimizer_state, optimizer_state, save_on_main_rank
 from trial_runtime.plain._distributed import init_distributed, is_main_rank, local_rank
 from trial_runtime.plain._engine import match_torch, use_scaler
 from trial_runtime.plain._loader import shard
 
-__all__ = ["init_distributed", "is_main_rank", "local_rank", "match_torch", "shard", "use_scaler"]
+__all__ = [
+    "init_distributed",
+    "is_main_rank",
+    "load_optimizer_state",
+    "local_rank",
+    "match_torch",
+    "optimizer_state",
+    "save_on_main_rank",
+    "shard",
+    "use_scaler",
+]

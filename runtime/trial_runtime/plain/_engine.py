@@ -29,6 +29,7 @@ def match_torch(engine: Engine, *, broadcast_buffers: bool = False) -> Engine:
     - ``backward()`` returns the loss as it was given, not divided by the accumulation steps.
     - A loss may go through the forward of another engine, at stage 0.
     - In float16 losses are scaled as torch's GradScaler scales them.
+    - Weights that are loaded into the module reach the engine. At ZeRO stages 1 and 2 the next step would undo them.
 
     Args:
         engine: of ``deepspeed.initialize``, not of a pipeline.
@@ -39,13 +40,26 @@ def match_torch(engine: Engine, *, broadcast_buffers: bool = False) -> Engine:
         InvalidExperimentException: from ``backward()``, for a second call that would lose the first one's gradients.
     """
     distributed = _ranks()
-    engines = [other for other in (reference() for reference in _matched) if other is not None]
-    apply_to_engine(NewEngine(engine, engines, distributed))
+    apply_to_engine(NewEngine(engine, matched_engines(), distributed))
     _matched.append(weakref.ref(engine))
     module: torch.nn.Module = engine.module  # type: ignore[attr-defined]
     if broadcast_buffers and distributed.size > 1 and BufferSync.needed(module):
         BufferSync(module)
+    if hasattr(engine.optimizer, "refresh_fp32_params"):  # type: ignore[attr-defined]
+        module.register_load_state_dict_post_hook(_step_loaded_weights)
     return engine
+
+
+def matched_engines() -> list[Any]:
+    """Return the engines that train as torch does, and still exist."""
+    return [engine for engine in (reference() for reference in _matched) if engine is not None]
+
+
+def _step_loaded_weights(module: torch.nn.Module, _: object) -> None:
+    """Have engines step the weights that a module was given. Not a closure, so that the module can be pickled."""
+    for engine in matched_engines():
+        if engine.module is module:
+            engine.optimizer.refresh_fp32_params()
 
 
 def use_scaler(engine: Any, scaler: torch.amp.GradScaler | None) -> None:
