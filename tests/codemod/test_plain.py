@@ -6,74 +6,12 @@ import ast
 import textwrap
 from pathlib import Path
 
-import examples
 import pytest
 from ds_migrate.cli.options_table import parse
-from ds_migrate.files.discovery import discover
-from ds_migrate.findings import Report, Severity, TrialStatus
-from ds_migrate.options import Options
-from ds_migrate.pipeline import migrate
+from ds_migrate.findings import Severity, TrialStatus
 from ds_migrate.rules.codes import Code
 from ds_migrate.rules.pages import page_of
-
-HEADER = """\
-import torch
-import torch.nn as nn
-import torch.nn.functional as F
-from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import DataLoader, TensorDataset
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc = nn.Linear(4, 1)
-
-    def forward(self, x):
-        return self.fc(x)
-
-
-data = TensorDataset(torch.zeros(8, 4), torch.zeros(8, 1))
-"""
-LOOP = """\
-loader = DataLoader(data, batch_size=4, shuffle=True)
-model = Net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for x, y in loader:
-    optimizer.zero_grad()
-    loss = F.mse_loss(model(x), y)
-    loss.backward()
-    optimizer.step()
-"""
-
-
-def run(folder: Path, **files: str) -> Report:
-    """Write modules, and plan the conversion of their plain loops."""
-    for name, text in files.items():
-        (folder / f"{name}.py").write_text(text)
-    report = migrate(discover([str(folder)]), Options(plain=True))
-    for _, finding in report.findings(Severity.BLOCKED):
-        assert examples.is_documented(finding), finding.message
-    return report
-
-
-def convert(folder: Path, text: str) -> str:
-    """Return the conversion of one module."""
-    (result,) = run(folder, train=text).files
-    assert not examples.problems(result), examples.problems(result)
-    assert result.after is not None
-    return result.after.decode()
-
-
-def blocked(folder: Path, text: str) -> list[tuple[str, str]]:
-    """Return why a module stays as it is."""
-    report = run(folder, train=text)
-    assert not any(file.to_write for file in report.files)
-    return [(finding.code, finding.message) for _, finding in report.findings(Severity.BLOCKED)]
-
-
-def body(text: str) -> str:
-    return HEADER + textwrap.dedent(text)
+from plain_loops import HEADER, LOOP, blocked, body, convert, run
 
 
 def test_a_loop_at_module_level_gets_an_engine(tmp_path: Path) -> None:

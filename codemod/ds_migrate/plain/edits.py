@@ -15,10 +15,10 @@ from ds_migrate.plain.loaders import can_be_sharded, training_loaders
 from ds_migrate.plain.plan import Note, PlannedEngine
 from ds_migrate.plain.rank_zero import guard_output, guard_saves
 from ds_migrate.plain.runtime_names import RuntimeNames
-from ds_migrate.plain.torch_names import WRAPPERS
-from ds_migrate.plain.values import Kind, of_kind
+from ds_migrate.plain.values import Kind
+from ds_migrate.plain.wrappers import Wrapped, Wrappers
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, code, dotted, parameters
+from ds_migrate.syntax.nodes import argument, code, dotted, parameters, targets
 from ds_migrate.syntax.source import SourceFile
 
 Report = Callable[[Severity, Note], None]
@@ -226,40 +226,40 @@ class Editor:
     # -- wrappers and data -----------------------------------------------------------------------------------------
 
     def _unwrap(self) -> None:
-        modules = {value for site in self.decider.sites for value in site.of}
-        for file in self.flow.files.values():
-            for call in file.nodes(cst.Call):
-                is_wrapper = any(
-                    v.kind is Kind.EXTERNAL and v.name in WRAPPERS for v in self.flow.values(call.func, file)
-                )
-                module = argument(call, 0, "module")
-                if not is_wrapper or module is None or not self.flow.values(call, file) & modules:
-                    continue
-                self._converted(
-                    Code.PLAIN_DISTRIBUTED, file, call, f"{code(call.func)} is removed: the engine averages gradients"
-                )
-                parent = file.parent(call)
-                if isinstance(parent, cst.Assign) and [dotted(t.target) for t in parent.targets] == [
-                    dotted(module.value)
-                ]:
-                    remove_statement(file, parent)
-                else:
-                    file.change(call, lambda updated: updated.args[0].value)  # type: ignore[attr-defined]
-            for node in file.nodes(cst.Attribute):
-                if node.attr.value == "module" and not isinstance(file.parent(node), cst.Arg):
-                    values = of_kind(self.flow.values(node.value, file), Kind.MODULE, Kind.OBJECT)
-                    if values and values <= modules and self._is_wrapped(node.value, file):
-                        file.change(node, lambda updated: updated.value)  # type: ignore[attr-defined]
+        wrappers = Wrappers(self.decider)
+        for file, call, wrapped in wrappers.states():
+            self._keep_keys(file, call, wrapped)
+        for file, node in wrappers.inner_modules():
+            file.change(node, lambda updated: updated.value)  # type: ignore[attr-defined]
+        for file, call, module in wrappers.calls():
+            message = f"{code(call.func)} is removed: the engine averages gradients"
+            self._converted(Code.PLAIN_DISTRIBUTED, file, call, message)
+            around, index = file.parent(call), list(call.args).index(module)
+            if isinstance(around, cst.Assign) and [dotted(t) for t in targets(around)] == [dotted(module.value)]:
+                remove_statement(file, around)
+            else:
+                file.change(call, lambda updated, index=index: updated.args[index].value)  # type: ignore[misc]
 
-    def _is_wrapped(self, node: cst.BaseExpression, file: SourceFile) -> bool:
-        """Return whether the program wraps these modules somewhere."""
-        values = of_kind(self.flow.values(node, file), Kind.MODULE, Kind.OBJECT)
-        for other in self.flow.files.values():
-            for call in other.nodes(cst.Call):
-                names = {v.name for v in self.flow.values(call.func, other) if v.kind is Kind.EXTERNAL}
-                if names & WRAPPERS and self.flow.values(call, other) & values:
-                    return True
-        return False
+    def _keep_keys(self, file: SourceFile, call: cst.Call, wrapped: Wrapped) -> None:
+        """Write and read the names of weights as the wrapper had them, which puts ``module.`` before each."""
+        if call.args:
+            pairs = 'key.removeprefix("module."): value for key, value in'
+
+            def strip(updated: cst.CSTNode) -> cst.CSTNode:
+                assert isinstance(updated, cst.Arg)
+                return updated.with_changes(value=cst.parse_expression(f"{{{pairs} {code(updated.value)}.items()}}"))
+
+            file.change(call.args[0], strip)
+            self._converted(Code.PLAIN_CHECKPOINT, file, call, "names of weights are read as the wrapper wrote them")
+        elif wrapped is Wrapped.ALWAYS:
+            prefix = cst.parse_expression('f(prefix="module.")')
+            assert isinstance(prefix, cst.Call)
+            file.change(call, lambda updated: updated.with_changes(args=prefix.args))
+            self._converted(Code.PLAIN_CHECKPOINT, file, call, "names of weights begin with module., as in the wrapper")
+        else:
+            message = "names of weights are saved without module., which the original wrote where it wrapped the model"
+            advice = "load them into the model without its wrapper"
+            self._report(Severity.REVIEW, Note(Code.PLAIN_CHECKPOINT, file, call, message, advice))
 
     def _shard(self) -> None:
         """Let each rank train on a share of the data."""

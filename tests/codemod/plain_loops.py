@@ -1,0 +1,72 @@
+"""Plain training loops for tests, and their conversion."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import examples
+from ds_migrate.files.discovery import discover
+from ds_migrate.findings import Report, Severity
+from ds_migrate.options import Options
+from ds_migrate.pipeline import migrate
+
+PLAIN = Options(plain=True)
+HEADER = """\
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, TensorDataset
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.fc(x)
+
+
+data = TensorDataset(torch.zeros(8, 4), torch.zeros(8, 1))
+"""
+LOOP = """\
+loader = DataLoader(data, batch_size=4, shuffle=True)
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in loader:
+    optimizer.zero_grad()
+    loss = F.mse_loss(model(x), y)
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def run(folder: Path, options: Options = PLAIN, /, **files: str) -> Report:
+    """Write modules, and plan the conversion of their plain loops."""
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(text)
+    report = migrate(discover([str(folder)]), options)
+    for _, finding in report.findings(Severity.BLOCKED):
+        assert examples.is_documented(finding), finding.message
+    return report
+
+
+def convert(folder: Path, text: str, options: Options = PLAIN) -> str:
+    """Return the conversion of one module."""
+    (result,) = run(folder, options, train=text).files
+    assert not examples.problems(result), examples.problems(result)
+    assert result.after is not None
+    return result.after.decode()
+
+
+def blocked(folder: Path, text: str, options: Options = PLAIN) -> list[tuple[str, str]]:
+    """Return why a module stays as it is."""
+    report = run(folder, options, train=text)
+    assert not any(file.to_write for file in report.files)
+    return [(finding.code, finding.message) for _, finding in report.findings(Severity.BLOCKED)]
+
+
+def body(text: str) -> str:
+    return HEADER + textwrap.dedent(text)

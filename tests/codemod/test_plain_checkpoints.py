@@ -1,0 +1,88 @@
+"""Checkpoints of plain loops: the conversion reads and writes the files of the original."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ds_migrate.findings import Severity
+from ds_migrate.rules.codes import Code
+from ds_migrate.rules.pages import page_of
+from plain_loops import HEADER, LOOP, convert, run
+
+EPOCHS = LOOP.replace("for x, y in loader:\n", "for epoch in range(3):\n  for x, y in loader:\n") + "  "
+SAVE = 'torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, "last.pt")\n'
+RESUME = """\
+state = torch.load("last.pt")
+model.load_state_dict(state["model"])
+optimizer.load_state_dict(state["optimizer"])
+"""
+STAGE_0, STAGE_1 = '"zero_optimization": {"stage": 0},', '"zero_optimization": {"stage": 1},'
+
+
+def test_the_whole_state_is_saved_and_loaded_at_stage_1(tmp_path: Path) -> None:
+    after = convert(tmp_path, HEADER + EPOCHS.replace("for epoch", RESUME + "for epoch") + SAVE)
+    assert STAGE_1 in after
+    assert 'load_optimizer_state(optimizer, state["optimizer"])\n' in after
+    assert (
+        '  save_on_main_rank({"model": model.state_dict(), "optimizer": optimizer_state(optimizer)}, "last.pt")'
+        in after
+    )
+
+
+def test_the_page_shows_the_checkpoint(tmp_path: Path) -> None:
+    page = page_of(Code.PLAIN_CHECKPOINT)
+    assert page.block("After") in convert(tmp_path, HEADER + LOOP + page.block("Before"))
+
+
+@pytest.mark.parametrize(
+    "condition",
+    ["epoch % 2 == 0", "epoch == len(loader) - 1", 'os.path.isdir("out")', "epoch > first"],
+)
+def test_a_condition_that_is_the_same_on_all_ranks_keeps_stage_1(condition: str, tmp_path: Path) -> None:
+    text = EPOCHS.replace("for epoch", "first = 0\nif True:\n    first = 1\nfor epoch")
+    after = convert(tmp_path, "import os.path\n" + HEADER + text + f"if {condition}: {SAVE}")
+    assert STAGE_1 in after and f"if {condition}: save_on_main_rank(" in after
+
+
+@pytest.mark.parametrize(
+    "save",
+    [
+        f"if loss.item() < 1: {SAVE}",
+        f"if rank == 0: {SAVE}",
+        f"if loss > 1: continue\n  {SAVE}",
+        f"try: pass\n  except KeyboardInterrupt: {SAVE}",
+        "saved = [o.state_dict() for o in (model, optimizer)]\n",
+        "state = optimizer.state_dict\n",
+        "elsewhere.save(optimizer)\n",
+        "print(optimizer.state)\n",
+        "model.fc.load_state_dict({})\n",
+    ],
+)
+def test_what_other_ranks_may_not_reach_or_shares_cannot_give_keeps_stage_0(save: str, tmp_path: Path) -> None:
+    after = convert(tmp_path, "import elsewhere\n" + HEADER + "rank = elsewhere.rank()\n" + EPOCHS + save)
+    assert STAGE_0 in after and "optimizer_state" not in after
+
+
+def test_a_condition_of_a_caller_counts(tmp_path: Path) -> None:
+    function = f"def save():\n    {SAVE}\n\n"
+    unconditional = HEADER + function + EPOCHS + "save()\n"
+    assert STAGE_1 in convert(tmp_path, unconditional)
+    assert STAGE_0 in convert(tmp_path, unconditional.replace("  save()", "  if loss < 1: save()"))
+
+
+def test_the_names_of_weights_stay_those_of_the_wrapper(tmp_path: Path) -> None:
+    text = LOOP.replace("model = Net()\n", "net = Net()\nnet.load_state_dict(torch.load('a'))\nmodel = DDP(net)\n")
+    text += "\n\ndef load(module, path):\n    module.load_state_dict(torch.load(path), strict=False)\n\n\n"
+    text += "load(model, 'b')\nwrapped, bare = model.state_dict(), model.module.state_dict()\n"
+    after = convert(tmp_path, HEADER + text)
+    assert "net.load_state_dict(torch.load('a'))" in after
+    assert '{key.removeprefix("module."): value for key, value in torch.load(path).items()}, strict=False' in after
+    assert 'wrapped, bare = model.state_dict(prefix="module."), model.state_dict()' in after
+
+
+def test_a_wrapper_under_a_condition_is_for_a_person_to_check(tmp_path: Path) -> None:
+    text = LOOP.replace("model = Net()\n", "model = Net()\nif len(data) > 1:\n    model = DDP(model)\n")
+    report = run(tmp_path, train=HEADER + text + "torch.save(model.state_dict(), 'a')\n")
+    (finding,) = [f for _, f in report.findings(Severity.REVIEW) if f.code == Code.PLAIN_CHECKPOINT]
+    assert "saved without module." in finding.message
