@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from typing import Any
 
 import examples
 import pytest
+from ds_migrate import pipeline
 from ds_migrate.cli import main
 
 CONFIG = """\
@@ -81,6 +83,22 @@ def undisturbed(original: Path, tmp_path_factory: pytest.TempPathFactory) -> dic
     assert len(after) == 8
     assert DS_CONFIG.encode() in after["one/const.yaml"]
     return after
+
+
+@pytest.fixture
+def converted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Convert files of the same content once: these tests are about what is written, again and again."""
+    reports: dict[object, bytes] = {}
+    convert = pipeline.migrate
+
+    def remembered(*arguments: Any, **keywords: Any) -> Any:
+        files = {name: data for name, data in tree(Path.cwd()).items() if not name.endswith(".tmp")}
+        project = (Path.cwd(), frozenset(files.items()))
+        if project not in reports:
+            reports[project] = pickle.dumps(convert(*arguments, **keywords))
+        return pickle.loads(reports[project])
+
+    monkeypatch.setattr(pipeline, "migrate", remembered)
 
 
 def run(option: str, root: Path) -> int:
@@ -165,19 +183,14 @@ def moments(calls: list[str]) -> Iterator[tuple[int, str]]:
             yield number, "half"
 
 
-def chosen(calls: list[str], share: int) -> list[tuple[int, str]]:
-    """Return one of ``share`` moments, from the first to the last."""
-    return list(moments(calls))[::share]
-
-
-@pytest.mark.parametrize("share", [pytest.param(1, marks=pytest.mark.slow), 6])
+@pytest.mark.usefixtures("converted_once")
 def test_after_a_kill_anywhere_in_a_write_the_next_write_ends_as_an_undisturbed_one(
-    share: int, original: Path, undisturbed: dict[str, bytes], tmp_path: Path
+    original: Path, undisturbed: dict[str, bytes], tmp_path: Path
 ) -> None:
     calls = number_of_calls("--write", copy_of(original, tmp_path / "count"))
     assert len(calls) > 40
-    for number, moment in chosen(calls, share):
-        root = copy_of(original, tmp_path / f"{number}-{moment}")
+    for number, moment in moments(calls):
+        root = copy_of(original, tmp_path / "project")
         with killed_at(number, moment) as made:
             run("--write", root)
         assert made[-1] == STOPPED
@@ -187,14 +200,14 @@ def test_after_a_kill_anywhere_in_a_write_the_next_write_ends_as_an_undisturbed_
         shutil.rmtree(root)
 
 
-@pytest.mark.parametrize("share", [pytest.param(1, marks=pytest.mark.slow), 8])
+@pytest.mark.usefixtures("converted_once")
 def test_after_a_kill_anywhere_in_a_write_an_undo_restores_every_file(
-    share: int, original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     calls = number_of_calls("--write", copy_of(original, tmp_path / "count"))
     before = tree(original)
-    for number, moment in chosen(calls, share):
-        root = copy_of(original, tmp_path / f"{number}-{moment}")
+    for number, moment in moments(calls):
+        root = copy_of(original, tmp_path / "project")
         with killed_at(number, moment):
             run("--write", root)
         code = run("--undo", root)
@@ -204,15 +217,15 @@ def test_after_a_kill_anywhere_in_a_write_an_undo_restores_every_file(
         shutil.rmtree(root)
 
 
-@pytest.mark.parametrize("share", [pytest.param(1, marks=pytest.mark.slow), 6])
+@pytest.mark.usefixtures("converted_once")
 @pytest.mark.parametrize("option", ["--undo", "--write"])
 def test_a_kill_anywhere_in_an_undo_loses_nothing(
-    option: str, share: int, original: Path, undisturbed: dict[str, bytes], tmp_path: Path
+    option: str, original: Path, undisturbed: dict[str, bytes], tmp_path: Path
 ) -> None:
     written = copy_of(original, tmp_path / "written")
     run("--write", written)
     calls = number_of_calls("--undo", placed(written, tmp_path / "project"))
-    for number, moment in chosen(calls, share):
+    for number, moment in moments(calls):
         root = placed(written, tmp_path / "project")
         with killed_at(number, moment):
             run("--undo", root)
