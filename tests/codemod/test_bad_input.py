@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 from ds_migrate.cli import main
+from fixture_folders import FIXTURES
 
-ROOT = Path(__file__).parents[2]
 IMPORT = b"from determined.pytorch import PyTorchTrial\n"
 
 
@@ -48,8 +49,9 @@ def test_rule_that_does_not_exist_gets_no_silly_guess(capsys: pytest.CaptureFixt
     assert text == "ds-migrate: no rule is called 'DSM999'; --list-rules names them all\n"
 
 
-def test_stage_that_a_trial_cannot_have(capsys: pytest.CaptureFixture[str]) -> None:
-    code, text = run(capsys, "--zero", "2", str(ROOT / "fixtures/gan/before"))
+def test_stage_that_a_trial_cannot_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    project = shutil.copytree(FIXTURES / "gan/before", tmp_path / "project")
+    code, text = run(capsys, "--zero", "2", str(project))
     assert code == 0  # a preview
     assert "ZeRO stage 2 would change the numbers: it calls its models directly, not through an engine" in text
     assert "leave out --zero" in text
