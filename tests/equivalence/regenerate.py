@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from ds_migrate import cli
 from fixture_folders import FIXTURES, PLAIN, TRIALS
 
 # What a fixture that was run where it stands leaves behind.
@@ -17,8 +19,8 @@ REFUSED = ("plain_distillation",)
 """Plain loops that are not converted."""
 
 
-def migrate(name: str, destination: Path) -> subprocess.CompletedProcess[str]:
-    """Copies the fixture's `before/` to `destination` and converts it there, as a user would."""
+def migrate(name: str, destination: Path) -> tuple[int, str]:
+    """Copy the fixture's `before/` to `destination` and convert it there, as a user would."""
     shutil.copytree(FIXTURES / name / "before", destination, ignore=shutil.ignore_patterns(*LEFT_BY_RUNS))
     return check(destination, "--write", *plain(name))
 
@@ -28,20 +30,20 @@ def plain(name: str) -> list[str]:
     return ["--plain"] if name in PLAIN else []
 
 
-def check(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """Runs `ds-migrate` on a folder."""
-    return subprocess.run(
-        [sys.executable, "-m", "ds_migrate", *options, str(folder)], capture_output=True, text=True, timeout=60
-    )
+def check(folder: Path, *options: str) -> tuple[int, str]:
+    """Run `ds-migrate` on a folder; return its exit code and what it prints."""
+    with contextlib.redirect_stdout(io.StringIO()) as printed, contextlib.redirect_stderr(printed):
+        code = cli.main([*options, str(folder)])
+    return code, printed.getvalue()
 
 
 def main() -> int:
     failed = 0
     for name in (*TRIALS, *PLAIN):
         with tempfile.TemporaryDirectory() as scratch:
-            result = migrate(name, Path(scratch, name))
-            sys.stdout.write(f"{name}: exit {result.returncode}\n{result.stderr}")
-            if result.returncode:
+            code, printed = migrate(name, Path(scratch, name))
+            sys.stdout.write(f"{name}: exit {code}\n{printed}")
+            if code:
                 failed += name not in REFUSED
                 continue
             shutil.rmtree(FIXTURES / name / "after", ignore_errors=True)
