@@ -32,12 +32,6 @@ def apply(ctx: RuleContext) -> None:
             ctx.blocked(CODE, file, call, *problem)
             continue
         engine = _engine(ctx, backward)
-        if engine is None:
-            ctx.blocked(
-                CODE, file, call, "cannot determine which optimizer this backward() feeds",
-                "step the optimizer under the name it was wrapped with, in the same method",
-            )  # fmt: skip
-            continue
         if file.edits.once(call, CODE):
             if backward.is_manual:
                 file.change(call, _given_to(engine))
@@ -84,11 +78,12 @@ def _keeps_sums(ctx: RuleContext, backward: Backward) -> bool:
     return ctx.plan.averages_late or is_manual or not ctx.plan.accumulation.averages
 
 
-def _engine(ctx: RuleContext, backward: Backward) -> str | None:
+def _engine(ctx: RuleContext, backward: Backward) -> str:
     if ctx.plan.form is Form.COLLECTED:
         context = ctx.context_attribute() if backward.is_manual else expression_text(backward.use.receiver)
         return f"{context}.engines"
-    return ctx.plan.engine_names[backward.owner] if backward.owner is not None else None
+    assert backward.owner is not None  # else the engines were collected
+    return ctx.plan.engine_names[backward.owner]
 
 
 def _given_to(engine: str) -> Callable[[cst.CSTNode], cst.CSTNode]:

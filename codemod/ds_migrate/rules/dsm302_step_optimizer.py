@@ -47,18 +47,13 @@ def _engine(ctx: RuleContext, step: Step, optimizer: cst.BaseExpression) -> str:
     if ctx.plan.form is Form.COLLECTED:
         context = ctx.context_attribute() if step.is_manual else expression_text(step.use.receiver)
         return f"{context}.engines[{expression_text(optimizer)}]"
-    assert step.owner is not None
+    assert step.owner is not None  # else the engines were collected
     return ctx.plan.engine_names[step.owner]
 
 
 def _problem(ctx: RuleContext, step: Step) -> tuple[str, str] | None:
     if step.is_manual:
         return _problem_by_hand(step)
-    if step.owner is None and ctx.plan.form is not Form.COLLECTED:
-        return (
-            f"cannot determine which engine owns {expression_text(step.optimizer)}",
-            "step the optimizer under the name it was wrapped with",
-        )
     if has_star(step.call):
         return "step_optimizer's arguments are hidden behind * or **", "write the arguments out"
     zero = argument(step.call, 2, "auto_zero_grads")
