@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trial_runtime._redaction import SECRETS_VARIABLE, restored
+from trial_runtime._typed_fields import checked
 
 ENV_VAR = "DS_TRAIN_CLUSTER_INFO"
 CLUSTER_INFO_FILE = "cluster_info.json"
@@ -192,13 +193,25 @@ class ClusterInfo:
 
     @classmethod
     def from_json(cls, text: str) -> ClusterInfo:
-        """Return the description that :meth:`to_json` wrote."""
-        fields = json.loads(text)
-        run = fields.pop("run")
-        fit: dict[str, Any] = {
-            name: Length(**value) if isinstance(value, dict) else value for name, value in run.pop("fit", {}).items()
-        }
-        return cls(trial=TrialInfo(**fields.pop("trial")), run=RunInfo(fit=FitDefaults(**fit), **run), **fields)
+        """Return the description that :meth:`to_json` wrote.
+
+        Raises:
+            ValueError: it did not write this.
+        """
+        try:
+            fields = json.loads(text)
+            trial, run = dict(fields.pop("trial")), dict(fields.pop("run"))
+            fit: dict[str, Any] = {
+                name: checked(Length(**value)) if isinstance(value, dict) else value
+                for name, value in dict(run.pop("fit", {})).items()
+            }
+            described = RunInfo(fit=checked(FitDefaults(**fit)), **run)
+            info = checked(cls(trial=checked(TrialInfo(**trial)), run=checked(described), **fields))
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+            raise ValueError(f"is no description of a run ({error})") from error
+        if "\0" in info.run.directory + info.run.checkpoint_directory:
+            raise ValueError("is no description of a run (a path holds a null character)")
+        return info
 
 
 def newest_checkpoint(directory: Path) -> str | None:
@@ -226,7 +239,7 @@ def newest_of_run(path: Path) -> str | None:
         return str(Path(inside).resolve())
     try:
         run = ClusterInfo.from_json((path / CLUSTER_INFO_FILE).read_text(encoding="utf-8")).run
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError):
         return None
     return newest_checkpoint(Path(run.checkpoint_directory)) or run.storage
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 _NOT_FINITE = ("nan", "inf", "-inf")  # as the file has them
+_MAX_LINE = 1 << 28  # characters; what is longer is no report
 
 
 @dataclass(frozen=True)
@@ -30,9 +31,12 @@ class Report:
     def number(self, name: str) -> float | None:
         """Return a metric as a number, NaN and infinities included; None where it is none."""
         value = self.metrics.get(name)
-        if isinstance(value, bool) or (not isinstance(value, int | float) and value not in _NOT_FINITE):
+        if isinstance(value, bool) or not (isinstance(value, int | float) or value in _NOT_FINITE):
             return None
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:  # an integer of hundreds of digits
+            return math.inf if value > 0 else -math.inf
 
 
 def read_reports(path: Path, group: str | None = None) -> list[Report]:
@@ -40,19 +44,19 @@ def read_reports(path: Path, group: str | None = None) -> list[Report]:
 
     A run that was resumed from an earlier checkpoint reports some batches a second time.
     """
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
+    if not path.is_file():  # a pipe would never end
         return []
     found = []
-    for line in lines:
-        try:
-            report = json.loads(line)
-            group_of, batches, metrics = str(report["group"]), int(report["steps_completed"]), dict(report["metrics"])
-        except (ValueError, KeyError, TypeError):  # the last line of a run that was killed
-            continue
-        if group in (None, group_of):
-            found.append(Report(group_of, batches, metrics, report.get("batch_metrics")))
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        while line := lines.readline(_MAX_LINE):
+            try:
+                report = json.loads(line)
+                group_of, batches = str(report["group"]), int(report["steps_completed"])
+                metrics = dict(report["metrics"])
+            except (ValueError, KeyError, TypeError, OverflowError, RecursionError):  # a kill left half a line
+                continue
+            if 0 <= batches < 1 << 63 and group in (None, group_of):
+                found.append(Report(group_of, batches, metrics, report.get("batch_metrics")))
     return found
 
 

@@ -9,6 +9,8 @@ from typing import Any
 from trial_runtime._whole_file import write_whole
 
 RUN_FILE = "run.json"
+MAX_BYTES = 64 << 20
+"""Size of the largest JSON file of a run that is read."""
 
 
 def read_record(directory: Path) -> dict[str, Any]:
@@ -17,9 +19,34 @@ def read_record(directory: Path) -> dict[str, Any]:
     Raises:
         OSError, ValueError: there is none, or it is not a JSON object.
     """
-    fields = json.loads((directory / RUN_FILE).read_text(encoding="utf-8"))
+    return read_object(directory / RUN_FILE)
+
+
+def read_small(file: Path) -> str:
+    """Return the text of a file that is small where a run wrote it.
+
+    Raises:
+        OSError, ValueError: there is none, or it is none of a run.
+    """
+    if not file.is_file():  # a pipe would never end
+        raise FileNotFoundError(f"{file} is no file")
+    if file.stat().st_size > MAX_BYTES:
+        raise ValueError(f"{file} is larger than {MAX_BYTES >> 20} MiB")
+    return file.read_text(encoding="utf-8")
+
+
+def read_object(file: Path) -> dict[str, Any]:
+    """Return the JSON object that a small file holds.
+
+    Raises:
+        OSError, ValueError: there is none, or it is not a JSON object.
+    """
+    try:
+        fields = json.loads(read_small(file))
+    except RecursionError:
+        raise ValueError(f"{file} is nested too deeply") from None
     if not isinstance(fields, dict):
-        raise ValueError(f"{directory / RUN_FILE} is not a JSON object")
+        raise ValueError(f"{file} is not a JSON object")
     return fields
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from trial_runtime import core, experimental
 from trial_runtime._cluster_info import CLUSTER_INFO_FILE, ENV_VAR, ClusterInfo, RunInfo, TrialInfo
-from trial_runtime.errors import CheckpointNotFound, NotProvidedError
+from trial_runtime.errors import CheckpointNotFound, InvalidCheckpointException, NotProvidedError
 from trial_runtime.experimental import Determined, client
 from trial_runtime.experimental.client import CheckpointSortBy, ExperimentState, OrderBy, TrialSortBy, TrialState
 
@@ -370,3 +370,78 @@ def test_every_name_that_a_module_had_is_there_and_classes_have_their_methods(mo
             assert {one.name: str(getattr(one.value, "value", one.value)) for one in enumeration} == {
                 one.name: one.value for one in mine
             }
+
+
+@pytest.mark.parametrize("uuid", ["", ".", "..", "\0", "no\nsuch", "../.."])
+def test_a_name_that_is_none_of_a_checkpoint_removes_nothing(uuid: str, runs: Path, single: list[str]) -> None:
+    files = {path for path in runs.rglob("*") if path.is_file()}
+    with pytest.raises((CheckpointNotFound, InvalidCheckpointException)):
+        client.get_checkpoint(uuid).delete()
+    assert single and {path for path in runs.rglob("*") if path.is_file()} == files
+
+
+def test_a_folder_that_is_no_checkpoint_is_not_removed(runs: Path) -> None:
+    (runs.parent / "data").mkdir()
+    (runs.parent / "data/file").write_text("mine")
+    with pytest.raises(InvalidCheckpointException, match=r"data has no manifest\.json: it is no checkpoint"):
+        client.get_checkpoint("data").delete()
+    context = core._dummy_init(checkpoint_storage=str(runs.parent / "checkpoints"))
+    with pytest.raises(InvalidCheckpointException, match=r"data has no manifest\.json"):
+        context.checkpoint.delete("data")
+    assert (runs.parent / "data/file").is_file()
+
+
+def test_a_link_out_of_a_checkpoint_is_not_copied(runs: Path, single: list[str]) -> None:
+    (runs.parent / "key").write_text("secret")
+    checkpoint = client.get_checkpoint(str(runs / "single-3/checkpoints" / single[0]))
+    (Path(checkpoint.download()) / "more").symlink_to(runs.parent / "key")
+    with pytest.raises(InvalidCheckpointException, match=r"more: a link out of the checkpoint, to .*key"):
+        checkpoint.download("copy")
+    assert not Path("copy").exists()
+    with pytest.raises(InvalidCheckpointException, match="more: a link out of the checkpoint"):
+        core._dummy_init(checkpoint_storage=str(runs)).checkpoint.download(str(checkpoint._path), "copy")
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    ["", "[]", "{}", '{"files": 5}', '{"files": {"../x": {}}}', '{"files": {"a\\u0000": {}}}', "[" * 100_000],
+)
+def test_a_folder_with_a_manifest_that_is_none_is_not_emptied(manifest: str, runs: Path, single: list[str]) -> None:
+    folder = runs.parent / "copy"
+    folder.mkdir()
+    (folder / "manifest.json").write_text(manifest)
+    with pytest.raises(InvalidCheckpointException, match="copy is no copy of a checkpoint"):
+        client.get_checkpoint(str(runs / "single-3/checkpoints" / single[0])).download(folder)
+    assert [path.name for path in folder.iterdir()] == ["manifest.json"]
+
+
+def test_strange_files_beside_a_run_end_no_listing(runs: Path, single: list[str]) -> None:
+    run = runs / "single-3"
+    (run / "log").mkdir()
+    for name in ("rank_x.log", "rank_0.log", "rank_.log", f"rank_{9 * 5000}.log"):
+        (run / "log" / name).write_text(f"{name}\n")
+    (run / "log/rank_1.log").symlink_to("/dev/zero")
+    damaged = run / "checkpoints/00000009-00000000"
+    damaged.mkdir()
+    (damaged / "manifest.json").write_text('{"progress": {"batches": Infinity}}')
+    for number, record in enumerate(['{"number": "x"}', "[" * 100_000, "5"]):
+        (runs / f"s-{number}").mkdir()
+        (runs / f"s-{number}/search.json").write_text(record)
+    assert list(client.get_trial("single-3").logs()) == ["rank_0.log\n", "rank_45000.log\n"]
+    assert names(client.get_trial("single-3").list_checkpoints(CheckpointSortBy.BATCH_NUMBER, OrderBy.ASC)) == single
+    assert {experiment.id for experiment in client.list_experiments()} == {0, 3}
+
+
+@pytest.mark.parametrize("name", ["../../x", "a\0b", "a\nb", "", "-rf"])
+def test_a_model_of_any_name_is_refused(name: str) -> None:
+    for call in (client.create_model, client.get_model):
+        with pytest.raises(NotProvidedError):
+            call(name)
+
+
+@pytest.mark.parametrize("given", ["../..", "a\nb", "\0", "", "²", "9" * 5000])
+def test_a_strange_name_of_an_experiment_is_one_that_is_not_there(given: str, single: list[str]) -> None:
+    assert single
+    for find in (client.get_experiment, client.get_trial):
+        with pytest.raises(ValueError):
+            find(given)

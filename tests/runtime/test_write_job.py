@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -141,6 +142,64 @@ def test_a_file_that_was_changed_is_not_overwritten(folder: Path, capsys: pytest
     (folder / FILES["slurm"]).write_text("# mine\n")
     assert main(["c.yaml", "--write-job", "slurm"]) == 2
     assert "my-job.sbatch is there already, with another content" in capsys.readouterr().err
+
+
+HOSTILE: dict[str, dict[str, Any]] = {
+    "a command in a path": {"bind_mounts": [{"host_path": "/data/'; touch hacked; '", "container_path": "/x"}]},
+    "a substitution in a path": {"bind_mounts": [{"host_path": "/data/$(touch hacked)`touch hacked`"}]},
+    "a substitution in a value": {"environment": {"environment_variables": ["A=$(touch hacked)'; touch hacked"]}},
+    "a YAML tag in a value": {"environment": {"environment_variables": ["A=!!python/object/apply:os.system [x]"]}},
+    "YAML in a name": {"name": "a: b\n# c\n---\n- d $(touch hacked)", "environment": {"image": "i: &a [*a]"}},
+}
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "a line in a path": ({"bind_mounts": [{"host_path": "/x\ntouch hacked"}]}, "bind_mounts"),
+    "a line in a container's path": ({"bind_mounts": [{"host_path": "/x", "container_path": "/y\nz"}]}, "bind_mounts"),
+    "a line in an option": ({"slurm": {"sbatch_args": ["--account=a\ntouch hacked"]}}, "slurm.sbatch_args"),
+    "a line in a GPU type": ({"slurm": {"gpu_type": "a100\ntouch hacked"}}, "slurm.gpu_type"),
+    "a command as a variable": (
+        {"environment": {"environment_variables": ["A;touch hacked;B=1"]}}, "environment.environment_variables",
+    ),
+    "a line in a secret's name": (
+        {"environment": {"environment_variables": ["A\ntouch hacked\nTOKEN=1"]}}, "environment.environment_variables",
+    ),
+    "an escape code in an image": ({"environment": {"image": "\x1b[2J"}}, "environment.image"),
+}  # fmt: skip
+
+
+def write_config(folder: Path, **changes: Any) -> None:
+    document = {**parse_yaml(CONFIG), **changes}
+    (folder / "c.yaml").write_text(json.dumps(document))
+
+
+@pytest.mark.parametrize("changes", HOSTILE.values(), ids=HOSTILE)
+def test_nothing_in_a_config_becomes_a_command_or_a_field_of_a_job(changes: dict[str, Any], folder: Path) -> None:
+    write_config(folder, **changes)
+    kinds = ("slurm", "skypilot", "kubeflow")
+    assert [main(["c.yaml", "--write-job", kind]) for kind in kinds] == [0, 0, 0]
+    (script,) = folder.glob("*.sbatch")
+    stubs = "srun() { :; }; scontrol() { :; }; exit() { :; }\n"
+    subprocess.run(["bash", "-c", stubs + script.read_text()], cwd=folder, check=True, timeout=60)
+    assert not (folder / "hacked").exists()
+    (sky,), (trainjob,) = folder.glob("*.sky.yaml"), folder.glob("*.trainjob.yaml")
+    task, job = (parse_yaml(path.read_text()) for path in (sky, trainjob))
+    assert [name for name in task if name != "secrets"] == [
+        "name", "num_nodes", "resources", "workdir", "envs", "setup", "run"
+    ]  # fmt: skip
+    assert list(job) == ["apiVersion", "kind", "metadata", "spec"]
+    variables = changes.get("environment", {}).get("environment_variables", [])
+    for variable in variables:
+        name, _, value = variable.partition("=")
+        assert task["envs"][name] == value
+
+
+@pytest.mark.parametrize(("changes", "field"), REFUSED.values(), ids=REFUSED)
+def test_what_would_be_a_line_more_in_a_job_is_refused(
+    changes: dict[str, Any], field: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_config(folder, **changes)
+    assert main(["c.yaml", "--write-job", "slurm"]) == 2
+    assert f"ds-train: {field}" in capsys.readouterr().err
+    assert not list(folder.glob("*.sbatch"))
 
 
 def test_a_secret_on_the_command_line_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

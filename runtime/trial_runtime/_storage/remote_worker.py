@@ -56,7 +56,8 @@ class RemoteStorage:
         found = self.files_of_url.glob(f"{self.root}/*/{_MANIFEST}")
         if not found and self.has_buckets and not self.files_of_url.exists(self.root.partition("/")[0]):
             raise FileNotFoundError(f"there is no bucket {self.root.partition('/')[0]}, or it may not be listed")
-        return sorted(str(path).rstrip("/").split("/")[-2] for path in found)
+        names = (str(path).rstrip("/").split("/")[-2] for path in found)
+        return sorted(name for name in names if name not in (".", ".."))  # buckets may have such
 
     def latest(self) -> str | None:
         """Return the newest checkpoint."""

@@ -120,9 +120,16 @@ class Checkpoint:
             path: a folder to copy them to; one that has them already is left as it is, and files of another checkpoint
                 that an earlier call copied there are replaced. By default they stay where they are.
             mode: accepted and not used.
+
+        Raises:
+            InvalidCheckpointException: it has links to files elsewhere, or ``path`` a damaged manifest.
         """
+        from trial_runtime.pytorch._checkpoints import manifest
+
         del mode
         source = self._fetched()
+        if outside := manifest.links_outside(source):
+            raise InvalidCheckpointException(f"Checkpoint {source} is damaged: {'; '.join(outside)}.")
         if path is None:
             return str(source)
         target = Path(path)
@@ -167,7 +174,11 @@ class Checkpoint:
         write_whole(self._added, json.dumps(kept, indent=2) + "\n")
 
     def delete(self) -> None:
-        """Remove the checkpoint, from a remote storage too."""
+        """Remove the checkpoint, from a remote storage too.
+
+        Raises:
+            InvalidCheckpointException: it is a folder without a manifest.
+        """
         from trial_runtime.pytorch._checkpoints import manifest
 
         manifest.remove(self._path)
@@ -198,8 +209,7 @@ class Checkpoint:
         return self._path.with_name(f"{self.uuid}.metadata.json")
 
     def _own_metadata(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self._added.read_text(encoding="utf-8")) if self._added.is_file() else {}
-        return found
+        return _read_fields(self._added) if self._added.is_file() else {}
 
     def _fetched(self) -> Path:
         """Return the folder, fetched from the run's remote storage when it is only there."""
@@ -226,7 +236,12 @@ def _is_copy(source: Path, target: Path) -> bool:
 def _remove_copied(folder: Path) -> None:
     """Remove the files of a checkpoint that was copied into a folder, and nothing else in it."""
     if (folder / _MANIFEST).is_file():
-        names = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))["files"]
+        from trial_runtime.pytorch._checkpoints import manifest
+
+        try:
+            names = manifest.read(folder)["files"]
+        except ValueError as error:
+            raise InvalidCheckpointException(f"{folder} is no copy of a checkpoint: {_MANIFEST}: {error}.") from error
         (folder / _MANIFEST).unlink()
         for name in names:
             file = folder / name

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 from trial_runtime._cluster_info import ClusterInfo, get_cluster_info
-from trial_runtime.train.history.records import RUN_FILE, SEARCH_FILE, read_run
+from trial_runtime._run_record import RUN_FILE, read_object
+from trial_runtime.train.history.records import SEARCH_FILE, read_run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,8 +28,8 @@ class Run:
     @property
     def checkpoint_directory(self) -> Path:
         """Return where its checkpoints are, also after the run directory was moved."""
-        recorded = Path(self.info.run.checkpoint_directory)
-        return recorded if recorded.is_dir() else self.path / "checkpoints"
+        own = self.path / "checkpoints"
+        return own if own.is_dir() else Path(self.info.run.checkpoint_directory)
 
     @property
     def metrics_path(self) -> Path:
@@ -75,7 +75,8 @@ class Group:
         """Return the number of the experiment."""
         if self.runs:
             return self.runs[0].info.trial.experiment_id
-        return int(_read(self.path / SEARCH_FILE).get("number", 0))
+        number = _read(self.path / SEARCH_FILE).get("number")
+        return number if isinstance(number, int) else 0
 
     @property
     def has_checkpoints(self) -> bool:
@@ -168,10 +169,9 @@ def run_in(path: Path) -> Run | None:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        return read_object(path)
     except (OSError, ValueError):
         return {}
-    return record if isinstance(record, dict) else {}
 
 
 def iter_checkpoints(run: Run) -> Iterator[tuple[str, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -173,11 +174,15 @@ class Trial:
                 used.
         """
         del follow, container_ids, stdtypes, min_level, timestamp_before, timestamp_after, sources
-        files = sorted((self._run.path / "log").glob("rank_*.log"), key=lambda file: int(file.stem.split("_")[1]))
+        ranks = {
+            int(found[1]): file
+            for file in (self._run.path / "log").glob("rank_*.log")
+            if (found := re.fullmatch(r"rank_(\d{1,9})\.log", file.name)) is not None and file.is_file()
+        }
         lines: Sequence[str] = [
             line
-            for file in files
-            if rank_ids is None or int(file.stem.split("_")[1]) in rank_ids
+            for rank, file in sorted(ranks.items())
+            if rank_ids is None or rank in rank_ids
             for line in file.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
             if search_text is None or search_text in line
         ]

@@ -86,11 +86,17 @@ def download_url(download_directory: str, url: str) -> str:
     """Return the path of a file of the network in a folder, downloaded where it is not there yet.
 
     Processes of one machine download it once. A download that breaks off leaves no file behind.
+
+    Raises:
+        ValueError: the URL names no file.
     """
+    name = urllib.parse.urlparse(url).path.rpartition("/")[2]
+    if name in ("", ".", "..") or "\0" in name:
+        raise ValueError(f"{url!r} does not end with the name of a file")
     folder = Path(download_directory)
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / urllib.parse.urlparse(url).path.rpartition("/")[2]
-    with path.with_name(f"{path.name}.lock").open("w") as lock:
+    path = folder / name
+    with path.with_name(f"{name}.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # until it is closed
         if not path.exists():
             _logger.info("downloading %s to %s", url, path)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from trial_runtime._typed_fields import checked
+
 Reason = Literal["errored", "stop_requested", "canceled", "invalid_hp"]
 
 
@@ -100,6 +102,6 @@ def from_json(value: Mapping[str, Any]) -> Any:
     try:
         if kind is None:
             raise TypeError
-        return kind(**fields)
+        return checked(kind(**fields))
     except TypeError:
-        raise ValueError(f"neither an event nor an action of a search: {dict(value)!r}") from None
+        raise ValueError(f"neither an event nor an action of a search: {dict(value)!r:.200}") from None

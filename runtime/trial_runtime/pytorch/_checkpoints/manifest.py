@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from trial_runtime.errors import InvalidCheckpointException
 from trial_runtime.pytorch._checkpoints import signature, staging
 
 MANIFEST = "manifest.json"
@@ -61,6 +62,13 @@ def unlisted(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
     """Compare the files that a resume reads with the manifest's; one line for each that it does not list."""
     read = (name for name in files(folder) if name.startswith(("model", "rank_", "state_dict")))
     return [f"{name}: not one of the files that were saved" for name in read if name not in manifest["files"]]
+
+
+def links_outside(folder: Path) -> list[str]:
+    """Return one line for each link in a checkpoint that leads out of it: what is there is none of the checkpoint's."""
+    links = (path for path in sorted(folder.rglob("*")) if path.is_symlink())
+    outside = (path for path in links if not path.resolve().is_relative_to(folder.resolve()))
+    return [f"{path.relative_to(folder)}: a link out of the checkpoint, to {path.readlink()}" for path in outside]
 
 
 def read(folder: Path) -> dict[str, Any]:
@@ -161,6 +169,14 @@ def sync_folder(path: Path) -> None:
 
 
 def remove(checkpoint: Path) -> None:
-    """Remove a checkpoint; its manifest first, so that what is left of an interrupted removal counts as none."""
-    (checkpoint / MANIFEST).unlink(missing_ok=True)
+    """Remove a checkpoint, if it is there; its manifest first, so that what an interrupted removal leaves is none.
+
+    Raises:
+        InvalidCheckpointException: the folder is no checkpoint.
+    """
+    if not checkpoint.exists():
+        return
+    if not (checkpoint / MANIFEST).is_file():
+        raise InvalidCheckpointException(f"{checkpoint} has no {MANIFEST}: it is no checkpoint, and is left alone.")
+    (checkpoint / MANIFEST).unlink()
     shutil.rmtree(checkpoint, ignore_errors=True)

@@ -174,6 +174,8 @@ class CheckpointStore:
             CheckpointNotFound: when there is none.
             CheckpointStorageError: when the remote storage does not answer.
         """
+        if given in ("", ".", "..") or "\0" in given:  # the folder of the checkpoints, or the run's, is none
+            raise CheckpointNotFound(f"There is no checkpoint {given!r}: it is no name of one, and no path.")
         disks = self.disks
         if _remote.is_url(given):
             self._is_foreign = self.remote is None or not given.startswith(self.remote.location.url)
@@ -230,6 +232,8 @@ class CheckpointStore:
         problems.extend(_manifest.differences(path, ((name, files[name]) for name in mine)))
         if manifest:
             problems.extend(_manifest.unlisted(path, manifest))
+        if self.distributed.rank == 0:
+            problems.extend(_manifest.links_outside(path))
         everyones = sorted({problem for rank in self.distributed.allgather(problems) for problem in rank})
         if everyones:
             sound = self.distributed.broadcast(_newest_sound(path) if self.distributed.rank == 0 else None)

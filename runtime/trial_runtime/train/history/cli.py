@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ds_migrate.report.escaping import visible
+
 from trial_runtime.train.config.errors import ConfigError
 from trial_runtime.train.history.records import Run, find_runs, read_run
-from trial_runtime.train.run.paths import relative_path
+from trial_runtime.train.run.paths import shown_path
 from trial_runtime.train.run.run_directory import DEFAULT_BASE, lock
 
 
@@ -50,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(_COMMANDS[options.command](options))
     except ConfigError as error:
-        print(f"ds-train runs: {error}", file=sys.stderr)
+        print(f"ds-train runs: {visible(str(error))}", file=sys.stderr)
         return 2
 
 
@@ -101,7 +103,7 @@ def _best(options: argparse.Namespace) -> int:
     metric = _metric(runs, options.metric)
     judged = [(best, run) for run in runs if (best := run.best(metric)) is not None]
     if not judged:
-        print(f"ds-train runs: no run in {options.folder} reported {metric}", file=sys.stderr)
+        print(f"ds-train runs: no run in {options.folder} reported {visible(metric)}", file=sys.stderr)
         return 1
     if len({run.smaller_is_better for _, run in judged}) > 1:
         raise ConfigError(f"the runs in {options.folder} do not agree whether a smaller {metric} is better")
@@ -110,10 +112,10 @@ def _best(options: argparse.Namespace) -> int:
     if options.format == "json":
         print(json.dumps(as_json(run), indent=2))
         return 0
-    print(f"{relative_path(run.path)}: {metric} {best.number(metric):.6g} after {best.batches:,} batches")
+    print(f"{shown_path(run.path)}: {visible(metric)} {best.number(metric):.6g} after {best.batches:,} batches")
     if (checkpoint := run.best_checkpoint(metric)) is not None:
-        print(f"checkpoint: {relative_path(checkpoint.path)}")
-        print(f"export: ds-train runs export {relative_path(run.path)}")
+        print(f"checkpoint: {shown_path(checkpoint.path)}")
+        print(f"export: ds-train runs export {shown_path(run.path)}")
     return 0
 
 
@@ -126,7 +128,7 @@ def _compare(options: argparse.Namespace) -> int:
     if options.html is not None:
         from trial_runtime.train.history.comparison_page import render
 
-        options.html.write_text(render(runs, metric), encoding="utf-8")
+        options.html.write_text(render(runs, metric), encoding="utf-8", errors="backslashreplace")
         print(f"curves: {options.html}")
     return 0
 
@@ -138,15 +140,17 @@ def _export(options: argparse.Namespace) -> int:
         raise ConfigError(f"{options.run}: has no checkpoint on this machine")
     from trial_runtime import export
 
-    print(f"checkpoint: {relative_path(checkpoint.path)}")
+    print(f"checkpoint: {shown_path(checkpoint.path)}")
     return export.main([str(checkpoint.path), str(options.file)])
 
 
 def _prune(options: argparse.Namespace) -> int:
-    own = [run for run in _all(options.folder) if not run.path.is_symlink()]
+    base = options.folder.resolve()
+    own = [run for run in _all(options.folder) if not run.path.is_symlink() and run.path.resolve().is_relative_to(base)]
     empty = [run for run in own if not run.checkpoints and not _has_remote(run) and _is_idle(run)]
     for run in empty:
-        print(f"{'removed' if options.yes else 'would remove'} {relative_path(run.path)}: {run.status}, no checkpoint")
+        done = "removed" if options.yes else "would remove"
+        print(f"{done} {shown_path(run.path)}: {visible(run.status)}, no checkpoint")
         if options.yes:
             shutil.rmtree(run.path)
     if not empty:

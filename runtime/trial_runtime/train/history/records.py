@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,8 +11,9 @@ from typing import Any
 
 from trial_runtime._cluster_info import CLUSTER_INFO_FILE, ClusterInfo, newest_checkpoint
 from trial_runtime._run_metrics import Report, read_reports
+from trial_runtime._run_record import RUN_FILE, read_object, read_record, read_small
 
-RUN_FILE, SEARCH_FILE = "run.json", "search.json"
+SEARCH_FILE = "search.json"
 
 
 @dataclass(frozen=True)
@@ -83,16 +83,20 @@ class Run:
         judged = [(sign * value, report) for report in self.validations if (value := _finite(report, name)) is not None]
         return min(judged, key=lambda pair: pair[0])[1] if judged else None
 
+    @property
+    def checkpoint_directory(self) -> Path:
+        """Return where its checkpoints are, also after the run directory was moved or copied."""
+        own = (self.path / "checkpoints").absolute()
+        return own if self.info is None or own.is_dir() else Path(self.info.run.checkpoint_directory)
+
     @cached_property
     def checkpoints(self) -> list[Checkpoint]:
         """Return the checkpoints on this machine, by batches."""
-        if self.info is None:
-            return []
         found = []
-        for manifest in Path(self.info.run.checkpoint_directory).glob("*/manifest.json"):
+        for manifest in self.checkpoint_directory.glob("*/manifest.json"):
             try:
-                batches = int(json.loads(manifest.read_text(encoding="utf-8"))["progress"]["batches"])
-            except (OSError, ValueError, KeyError, TypeError, RecursionError):
+                batches = int(read_object(manifest)["progress"]["batches"])
+            except (OSError, ValueError, KeyError, TypeError, OverflowError):
                 continue
             size = sum(file.stat().st_size for file in manifest.parent.rglob("*") if file.is_file())
             found.append(Checkpoint(manifest.parent, batches, size))
@@ -109,7 +113,7 @@ class Run:
         ]
         if judged:
             return min(judged, key=lambda pair: pair[0])[1]
-        newest = None if self.info is None else newest_checkpoint(Path(self.info.run.checkpoint_directory))
+        newest = None if self.info is None else newest_checkpoint(self.checkpoint_directory)
         return next((each for each in self.checkpoints if str(each.path) == newest), None)
 
     @property
@@ -126,13 +130,13 @@ class Run:
 def read_run(path: Path) -> Run | None:
     """Return the run in the directory ``path``; None where there is none."""
     try:
-        fields = json.loads((path / RUN_FILE).read_text(encoding="utf-8"))
+        fields = read_record(path)
         status, seed = str(fields["status"]), int(fields["seed"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return None
     try:
-        info = ClusterInfo.from_json((path / CLUSTER_INFO_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError, KeyError, TypeError):
+        info = ClusterInfo.from_json(read_small(path / CLUSTER_INFO_FILE))
+    except (OSError, ValueError):
         info = None
     return Run(path, status, seed, info)
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from ds_migrate.report.escaping import visible
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -24,7 +25,8 @@ def print_runs(runs: Sequence[Run]) -> None:
     )
     for run in runs:
         best = run.best()
-        table.add_row(
+        _add_row(
+            table,
             str(relative_path(run.path)),
             Text(run.status, _STYLES.get(run.status, "")),
             f"{run.batches:,}",
@@ -54,15 +56,15 @@ def print_run(run: Run) -> None:
         *((name, _shown(value)) for name, value in run.hparams.items()),
     ]
     for name, value in rows:
-        facts.add_row(Text(name, "dim"), str(value))
+        _add_row(facts, Text(name, "dim"), str(value))
     console.print(facts)
     if run.checkpoints:
         best_one = run.best_checkpoint()
         table = _table("checkpoint", ">batches", ">size", "")
         for checkpoint in run.checkpoints:
             mark = Text("best", "green") if checkpoint == best_one else Text("")
-            table.add_row(
-                str(relative_path(checkpoint.path)), f"{checkpoint.batches:,}", shown_size(checkpoint.size), mark
+            _add_row(
+                table, str(relative_path(checkpoint.path)), f"{checkpoint.batches:,}", shown_size(checkpoint.size), mark
             )
         console.print()
         console.print(table)
@@ -72,10 +74,11 @@ def print_comparison(runs: Sequence[Run], metric: str) -> None:
     """Print what differs between runs, and their best and last values of each validation metric."""
     table = _table("", *(f">{name}" for name in short_names(runs)))
     for name in different_hparams(runs):
-        table.add_row(Text(name, "dim"), *(_shown(run.hparams.get(name)) for run in runs))
-    table.add_row(Text("batches", "dim"), *(f"{run.batches:,}" for run in runs))
+        _add_row(table, Text(name, "dim"), *(_shown(run.hparams.get(name)) for run in runs))
+    _add_row(table, Text("batches", "dim"), *(f"{run.batches:,}" for run in runs))
     bests = [run.best(metric) for run in runs]
-    table.add_row(
+    _add_row(
+        table,
         Text(f"best {metric}", "bold"),
         *("" if best is None else f"{best.number(metric):.6g} at {best.batches:,}" for best in bests),
     )
@@ -83,7 +86,7 @@ def print_comparison(runs: Sequence[Run], metric: str) -> None:
     for name in names:
         if name not in ("batches", "epochs"):
             last = [run.validations[-1].number(name) if run.validations else None for run in runs]
-            table.add_row(Text(f"last {name}", "dim"), *("" if value is None else f"{value:.6g}" for value in last))
+            _add_row(table, Text(f"last {name}", "dim"), *("" if value is None else f"{value:.6g}" for value in last))
     _console().print(table)
 
 
@@ -132,8 +135,16 @@ def _shown(value: Any) -> str:
 def _table(*names: str, header: bool = True) -> Table:
     table = Table(box=None, pad_edge=False, show_header=header, header_style="dim", padding=(0, 2, 0, 0))
     for name in names:
-        table.add_column(name.removeprefix(">"), justify="right" if name.startswith(">") else "left", no_wrap=True)
+        table.add_column(
+            visible(name.removeprefix(">")), justify="right" if name.startswith(">") else "left", no_wrap=True
+        )
     return table
+
+
+def _add_row(table: Table, *cells: str | Text) -> None:
+    """Add a row in which nothing that a file holds reaches the terminal as a control character."""
+    safe = (Text(visible(cell.plain), cell.style) if isinstance(cell, Text) else visible(cell) for cell in cells)
+    table.add_row(*safe)
 
 
 def _console() -> Console:

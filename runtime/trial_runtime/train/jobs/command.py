@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from trial_runtime._whole_file import write_whole
 from trial_runtime.train.config.errors import ConfigError
 from trial_runtime.train.config.searcher import is_search
 from trial_runtime.train.jobs.job import Job, read_job
@@ -46,7 +47,7 @@ def write_job(options: argparse.Namespace, document: dict[str, Any]) -> str:
     path, text = Path(name.format(job.name)), write(job)
     if path.exists() and path.read_text(encoding="utf-8") != text:
         raise ConfigError(f"--write-job: {path} is there already, with another content: remove it first")
-    path.write_text(text, encoding="utf-8")
+    write_whole(path, text)
     machines = "1 machine" if job.nodes == 1 else f"{job.nodes} machines"
     return f"wrote {path}: {machines} with {job.slots_per_node} slots each; read it, then: {submit.format(path)}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ SHUTDOWN_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 """Environment variable with the seconds that ``torchrun`` gives its ranks to save after a signal; by default 30."""
 _CONCURRENT_TRIALS = 16  # Determined's, of a search whose config does not limit them
 _MAX_GPUS_OF_A_NODE = 8
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_GPU_TYPE = re.compile(r"[\w.-]+", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -120,13 +123,13 @@ def read_job(
         per_node = min(per_node, plan.slots)
         nodes = plan.slots // per_node
     environment = _mapping(document.get("environment"))
-    return Job(
+    job = Job(
         name=_name(plan.name),
         words=words,
         nodes=nodes,
         slots_per_node=per_node,
         has_gpus=not is_cpu,
-        gpu_type=None if is_cpu else slurm.get("gpu_type"),
+        gpu_type=None if is_cpu or slurm.get("gpu_type") is None else str(slurm["gpu_type"]),
         environment={name: value for name, value in plan.environment.items() if not _is_secret(name, value)},
         secrets=sorted(name for name, value in plan.environment.items() if _is_secret(name, value)),
         mounts=[_mount(each) for each in document.get("bind_mounts") or [] if isinstance(each, Mapping)],
@@ -136,6 +139,8 @@ def read_job(
         arguments=[str(each) for each in slurm.get("sbatch_args") or []],
         shm_size=str(size) if (size := _mapping(document.get("resources")).get("shm_size")) is not None else None,
     )
+    _check_texts(job)
+    return job
 
 
 def yaml_text(notes: Sequence[str], document: Mapping[str, Any]) -> str:
@@ -146,6 +151,30 @@ def yaml_text(notes: Sequence[str], document: Mapping[str, Any]) -> str:
     stream = io.StringIO()
     yaml.dump(document, stream)
     return "".join(f"# {note}\n" for note in notes) + stream.getvalue()
+
+
+def _check_texts(job: Job) -> None:
+    """Refuse what would become a line or a word more in a job file than the config has.
+
+    Raises:
+        ConfigError: a name of a variable is none for a shell, or a line break or control character is in a value.
+    """
+    for name in (*job.environment, *job.secrets):
+        if not _VARIABLE.fullmatch(name):
+            raise ConfigError(f"environment.environment_variables: {name!r:.80} is no name of a variable")
+    if not _GPU_TYPE.fullmatch(job.gpu_type or "any"):
+        raise ConfigError(f"slurm.gpu_type: {job.gpu_type!r:.80}; write a name such as a100")
+    texts = {
+        "bind_mounts": [path for mount in job.mounts for path in (mount.host_path, mount.container_path)],
+        "slurm.sbatch_args": job.arguments,
+        "environment.image": [job.image or ""],
+        "resources.shm_size": [job.shm_size or ""],
+        "--write-job, an option": job.words,
+    }
+    for field, values in texts.items():
+        for value in values:
+            if not value.isprintable():
+                raise ConfigError(f"{field}: {value!r:.80} holds a line break or a control character")
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -66,9 +66,8 @@ def _environment(job: Job) -> list[str]:
 def _mounts(job: Job) -> list[str]:
     lines = []
     for mount in job.mounts:
-        lines.append(
-            f"[ -e {shlex.quote(mount.host_path)} ] || {{ echo 'bind_mounts: no {mount.host_path}'; exit 2; }}"
-        )
+        missing = shlex.quote(f"bind_mounts: no {mount.host_path}")
+        lines.append(f"[ -e {shlex.quote(mount.host_path)} ] || {{ echo {missing}; exit 2; }}")
         if mount.host_path != mount.container_path:
             lines.append(f"# the cluster showed it as {mount.container_path}: the trial has to read the path above")
     return [*lines, ""] if lines else []

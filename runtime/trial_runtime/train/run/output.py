@@ -6,6 +6,8 @@ import argparse
 import json
 import sys
 
+from ds_migrate.report.escaping import visible
+
 from trial_runtime._redaction import masked_command, masked_hparams
 from trial_runtime.train.config.run_plan import RunPlan
 from trial_runtime.train.run import plan_report
@@ -44,5 +46,6 @@ def print_dry_run(options: argparse.Namespace, plan: RunPlan) -> None:
 
 
 def print_line(line: str) -> None:
-    """Print a line to stderr."""
-    print(f"ds-train: {line}", file=sys.stderr, flush=True)
+    """Print a line to stderr, or a message of several; nothing in it is obeyed by a terminal."""
+    lines = [visible(each) for each in line.splitlines()]
+    print("ds-train: " + "\n".join(lines), file=sys.stderr, flush=True)

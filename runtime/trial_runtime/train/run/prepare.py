@@ -12,6 +12,7 @@ from typing import Any
 from trial_runtime._cluster_info import CLUSTER_INFO_FILE, ClusterInfo, newest_checkpoint, newest_of_run
 from trial_runtime._redaction import masked_text
 from trial_runtime._storage.remote import Location, call, is_url
+from trial_runtime._whole_file import write_whole
 from trial_runtime.errors import CheckpointStorageError
 from trial_runtime.train.config import unsupported_fields
 from trial_runtime.train.config.context_directory import context_of
@@ -171,7 +172,7 @@ def write_info(options: argparse.Namespace, plan: RunPlan, run: RunDirectory) ->
         there = _newer_in_storage(Location(info.run.storage, plan.storage.remote.options), own)
         if there is not None:
             info = dataclasses.replace(info, latest_checkpoint=there)
-    (run.path / CLUSTER_INFO_FILE).write_text(info.to_json(), encoding="utf-8")
+    write_whole(run.path / CLUSTER_INFO_FILE, info.to_json())
     return info
 
 

@@ -5,7 +5,6 @@ As on a cluster, nothing is removed while a run may still resume from it.
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 from collections.abc import Collection
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from trial_runtime._cluster_info import ClusterInfo, newest_checkpoint
 from trial_runtime._run_metrics import validation_values
+from trial_runtime._run_record import read_object
 from trial_runtime._storage.remote import call, with_environment_options
 
 _MANIFEST = "manifest.json"
@@ -89,9 +89,8 @@ def checkpoints_in(directory: Path, storage: str | None) -> dict[str, int]:
     there: dict[str, int] = {} if storage is None else call(with_environment_options(storage), "batches")
     here = [file.parent for file in directory.glob(f"*/{_MANIFEST}") if not file.parent.name.startswith(".")]
     here.sort(key=lambda folder: folder.stat().st_mtime)
-    names = [*sorted(set(there) - {folder.name for folder in here}), *(folder.name for folder in here)]
-    batches = {**there, **{folder.name: _batches(folder) for folder in here}}
-    return {name: batches[name] for name in names}
+    counted = {folder.name: batches for folder in here if (batches := _batches(folder)) is not None}
+    return {**{name: there[name] for name in sorted(set(there) - set(counted))}, **counted}
 
 
 def _newest(directory: Path, found: list[str]) -> str | None:
@@ -101,6 +100,9 @@ def _newest(directory: Path, found: list[str]) -> str | None:
     return found[-1] if found else None
 
 
-def _batches(checkpoint: Path) -> int:
-    manifest = json.loads((checkpoint / _MANIFEST).read_text(encoding="utf-8"))
-    return int(manifest["progress"]["batches"])
+def _batches(checkpoint: Path) -> int | None:
+    """Return the batches of a checkpoint; None where its manifest is damaged."""
+    try:
+        return int(read_object(checkpoint / _MANIFEST)["progress"]["batches"])
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
+        return None

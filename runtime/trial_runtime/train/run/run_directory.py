@@ -26,10 +26,12 @@ from typing import IO
 from trial_runtime._cluster_info import ClusterInfo, RunInfo, TrialInfo, newest_checkpoint
 from trial_runtime._redaction import masked_hparams
 from trial_runtime._run_record import RUN_FILE, read_record, update_record
+from trial_runtime._storage.urls import CheckpointStorage
 from trial_runtime.train.config.errors import ConfigError
 from trial_runtime.train.config.run_plan import RunPlan
 
 DEFAULT_BASE = Path("runs")
+_ID = re.compile(r"[\w-]{1,64}", re.ASCII)  # part of the checkpoints' folder
 SUPERVISED_SEARCH = "DS_TRAIN_SUPERVISED_SEARCH"
 """Environment variable with the process id of the ``ds-train`` of a search that started one for a trial."""
 SUPERVISED = "DS_TRAIN_SUPERVISED"
@@ -75,7 +77,7 @@ def open_run(directory: Path | None, name: str, seed: int | None) -> tuple[RunDi
         ConfigError: ``directory`` holds something else than a run, or cannot be made.
     """
     if directory is not None and (directory / RUN_FILE).is_file():
-        return _read(directory.resolve()), True
+        return read_directory(directory.resolve()), True
     path, number = make_directory(directory, name)
     run = RunDirectory(path, secrets.token_hex(4), number, secrets.randbelow(2**31) if seed is None else seed)
     run.record("running")
@@ -131,10 +133,8 @@ def describe(plan: RunPlan, run: RunDirectory, given_checkpoint: str | None) -> 
         run: its directory.
         given_checkpoint: where to start while the run has no checkpoint yet; an absolute path or a URL.
     """
-    root, assigned = plan.storage.root, plan.assignment
-    own = f"{run.path.name}-{run.id}"
-    checkpoints = run.path / "checkpoints" if root is None else root / own
-    remote = None if plan.storage.remote is None else plan.storage.remote.below(own)
+    assigned = plan.assignment
+    checkpoints, storage = checkpoint_places(run, plan.storage)
     return ClusterInfo(
         trial=TrialInfo(
             trial_id=run.number if assigned is None else assigned.trial,
@@ -147,7 +147,7 @@ def describe(plan: RunPlan, run: RunDirectory, given_checkpoint: str | None) -> 
         run=RunInfo(
             directory=str(run.path),
             checkpoint_directory=str(checkpoints),
-            storage=None if remote is None else remote.url,
+            storage=storage,
             fit=plan.fit,
             searcher_metric=plan.searcher_metric,
             smaller_is_better=plan.smaller_is_better,
@@ -167,6 +167,13 @@ def describe(plan: RunPlan, run: RunDirectory, given_checkpoint: str | None) -> 
         allocation_id=run.id,
         latest_checkpoint=newest_checkpoint(checkpoints) or given_checkpoint,
     )
+
+
+def checkpoint_places(run: RunDirectory, storage: CheckpointStorage) -> tuple[Path, str | None]:
+    """Return the folder of a run's checkpoints, and the URL where they are kept too; None: nowhere."""
+    own = f"{run.path.name}-{run.id}"
+    folder = run.path / "checkpoints" if storage.root is None else storage.root / own
+    return folder, None if storage.remote is None else storage.remote.below(own).url
 
 
 def make_checkpoint_directory(info: ClusterInfo) -> None:
@@ -208,7 +215,9 @@ def newest_directory(name: str) -> Path | None:
     """Return the newest run or search of the name below ``runs/``; None without any."""
     pattern = re.compile(re.escape(_folder_name(name)) + r"-(\d+)")
     found = (
-        (int(match[1]), path) for path in DEFAULT_BASE.glob("*") if (match := pattern.fullmatch(path.name)) is not None
+        (int(match[1]), path)
+        for path in DEFAULT_BASE.glob("*")
+        if (match := pattern.fullmatch(path.name)) is not None and not path.is_symlink()  # --run-dir may name a link
     )
     sound = [(n, path) for n, path in found if (path / RUN_FILE).is_file() or (path / "search.json").is_file()]
     return max(sound)[1] if sound else None
@@ -239,9 +248,34 @@ def _ignore_in_git(folder: Path) -> None:
     (folder / ".gitignore").write_text("*\n", encoding="utf-8")
 
 
-def _read(path: Path) -> RunDirectory:
+def read_directory(path: Path) -> RunDirectory:
+    """Return the run in a directory, to continue it.
+
+    Raises:
+        ConfigError: it holds none, or links.
+    """
+    refuse_links(path)
     try:
         fields = read_record(path)
-        return RunDirectory(path, str(fields["id"]), int(fields["number"]), int(fields["seed"]), str(fields["status"]))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        run = RunDirectory(path, str(fields["id"]), fields["number"], fields["seed"], str(fields["status"]))
+        if not _ID.fullmatch(run.id) or type(run.number) is not int or type(run.seed) is not int:
+            raise ValueError(f"its id, number and seed are {run.id!r:.80}, {run.number!r:.80} and {run.seed!r:.80}")
+    except (OSError, ValueError, KeyError) as error:
         raise ConfigError(f"{path / RUN_FILE}: cannot be read ({error!r}); use another --run-dir") from error
+    return run
+
+
+def refuse_links(path: Path) -> None:
+    """Refuse to continue a run or search in a directory that holds links: files are written there, and they may come
+    with a project from somebody else.
+
+    Raises:
+        ConfigError: it does; the message names the first one.
+    """
+    written = [path, *(path / name for name in ("log", "tensorboard", "trials"))]
+    link = next((entry for folder in written for entry in sorted(folder.glob("*")) if entry.is_symlink()), None)
+    if link is not None:
+        raise ConfigError(
+            f"{link}: is a link to {link.readlink()}, which ds-train would write to; remove it, or use another "
+            "--run-dir (checkpoints on another disk: checkpoint_storage.host_path)"
+        )

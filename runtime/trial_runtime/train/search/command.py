@@ -31,7 +31,7 @@ from trial_runtime.train.config.trackers import missing_trackers
 from trial_runtime.train.requirements import missing_runtime
 from trial_runtime.train.run.paths import relative_path
 from trial_runtime.train.run.prepare import context_directory, given_directory, missing_device
-from trial_runtime.train.run.run_directory import SUPERVISED_SEARCH, make_directory
+from trial_runtime.train.run.run_directory import SUPERVISED_SEARCH, make_directory, refuse_links
 from trial_runtime.train.search.assignment import Assignment
 from trial_runtime.train.search.directory import SearchDirectory, SearchRecord
 from trial_runtime.train.search.leader import Leader
@@ -199,6 +199,7 @@ class SearchCommand:
         given = given_directory(self._options, self._plan.name)
         directory = SearchDirectory((given or Path()).resolve())
         if given is not None and directory.exists:
+            refuse_links(directory.path)
             try:
                 record = directory.read()
             except ValueError as error:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
+from trial_runtime._run_record import read_object
 from trial_runtime._whole_file import write_whole
 from trial_runtime.train.search.assignment import Assignment, Outcome
 
@@ -56,7 +57,10 @@ class SearchDirectory:
         """
         path = self.path / SEARCH_FILE
         try:
-            return SearchRecord(**json.loads(path.read_text(encoding="utf-8")))
+            record = SearchRecord(**read_object(path))
+            if type(record.number) is not int or type(record.seed) is not int or not 0 <= record.seed < 1 << 32:
+                raise ValueError(f"its number and seed are {record.number!r:.80} and {record.seed!r:.80}")
+            return record
         except (OSError, ValueError, TypeError) as error:
             raise ValueError(f"{path}: cannot be read ({error!r})") from error
 

@@ -1,7 +1,8 @@
 """The ledger of a search: each event with what followed from it, one JSON line each, only ever appended to.
 
 There is no other state: the decisions are made again from the events when the search is continued, and compared with
-what the ledger says. A line is on the disk before anything that it decides is done, and all that can be done twice.
+what the ledger says; so is, at some lines, a hash of the state. A line is on the disk before anything that it decides
+is done, and all that can be done twice.
 """
 
 from __future__ import annotations
@@ -54,11 +55,12 @@ class Ledger:
         return actions
 
     def _append(self, event: Event | None, actions: list[Action]) -> None:
-        entry = {
+        entry: dict[str, Any] = {
             "event": None if event is None else to_json(event),
             "actions": [to_json(action) for action in actions],
-            "state": self.state.digest(),
         }
+        if _has_digest(1 if event is None else len(self.events) + 2):
+            entry["state"] = self.state.digest()
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(entry) + "\n")
             file.flush()
@@ -86,16 +88,22 @@ class Ledger:
         try:
             entry: dict[str, Any] = json.loads(line)
             event = None if entry["event"] is None else from_json(entry["event"])
-            written, digest = [from_json(action) for action in entry["actions"]], entry["state"]
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            written = [from_json(action) for action in entry["actions"]]
+            digest = entry["state"] if _has_digest(number) else None
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise LedgerError(f"{self._path}, line {number}: is no entry of a search's ledger ({error})") from error
         if (event is None) != (number == 1):
             raise LedgerError(f"{self._path}, line {number}: only the first line of a ledger is the start of a search")
         actions = self.state.start() if event is None else self.state.handle(event)
-        if actions != written or self.state.digest() != digest:
+        if actions != written or (digest is not None and self.state.digest() != digest):
             raise LedgerError(
                 f"{self._path}, line {number}: this config decides {actions}, the ledger has {written}: the searcher "
                 f"was changed, or another version wrote it. Continue with the config in {self._path.parent}, or start "
                 "a new search"
             )
         self._take(event, actions)
+
+
+def _has_digest(number: int) -> bool:
+    """Return whether a line, counted from 1, has a hash of the state. Few do: the state grows with the search."""
+    return number <= 64 or number.bit_count() == 1

@@ -8,6 +8,7 @@ from pathlib import Path
 from trial_runtime._cluster_info import CLUSTER_INFO_FILE, ClusterInfo
 from trial_runtime._storage.urls import CheckpointStorage
 from trial_runtime.train.run.retention import judged_checkpoints, remove_superseded
+from trial_runtime.train.run.run_directory import checkpoint_places, read_directory
 
 
 def remove_superseded_of_trials(run_directories: list[Path], storage: CheckpointStorage) -> int:
@@ -26,8 +27,12 @@ def remove_superseded_of_trials(run_directories: list[Path], storage: Checkpoint
     for folder in run_directories:
         if (path := folder / CLUSTER_INFO_FILE).is_file():
             info = ClusterInfo.from_json(path.read_text(encoding="utf-8"))
+            checkpoints, remote = checkpoint_places(read_directory(folder), storage)
             kept = replace(
                 info.run,
+                directory=str(folder),
+                checkpoint_directory=str(checkpoints),  # not what the file names: they are removed
+                storage=remote,
                 save_trial_best=storage.save_trial_best,
                 save_trial_latest=storage.save_trial_latest,
             )
