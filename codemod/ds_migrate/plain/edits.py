@@ -7,6 +7,7 @@ from collections.abc import Callable
 import libcst as cst
 
 from ds_migrate.findings import Severity
+from ds_migrate.plain.agreement import agree
 from ds_migrate.plain.checkpoints import HELPERS, StateCall
 from ds_migrate.plain.decisions import Decider
 from ds_migrate.plain.facts import Backward, Clip, Site, Step
@@ -58,6 +59,7 @@ class Editor:
         self._pass_engines()
         self._unwrap()
         self._shard()
+        agree(self.decider, list(self.flow.files.values()), self._runtime, self._converted)
         touched = [f for f in self.flow.files.values() if f.edits and f not in self.files and f not in self._done]
         self.files = [*self.files, *touched]
         stepping = {step.file for step in self.decider.operations.steps}
@@ -265,7 +267,7 @@ class Editor:
         """Let each rank train on a share of the data."""
         for step, _ in self.plan.steps:
             if not training_loaders([step], self.decider):
-                message = "no DataLoader feeds this step: several ranks train on the same data, where their seeds are"
+                message = "no DataLoader feeds this step: several ranks train on the same data, with one seed"
                 advice = "let each rank draw other samples, by a separate seed or a share of the data"
                 self._report(Severity.REVIEW, Note(Code.PLAIN_SAMPLER, step.file, step.node, message, advice))
         for file, maker in training_loaders([s for s, _ in self.plan.steps], self.decider):

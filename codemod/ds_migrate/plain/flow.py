@@ -256,7 +256,8 @@ class Flow:
         for node in file.nodes(cst.Tuple, cst.List, cst.Dict):
             yield from self._elements(node, file)
         for node in file.nodes(cst.Call):
-            yield from self._arguments(node, file)
+            for variable, given in self.passed(node, file):
+                yield variable, self.values(given, file)
 
     def _into(self, target: cst.CSTNode, values: Values, file: SourceFile) -> Iterator[tuple[Variable, Values]]:
         if isinstance(target, cst.Name):
@@ -292,34 +293,38 @@ class Flow:
             if isinstance(element, cst.Element):
                 yield (id(node), f"[{index}]"), self.values(element.value, file)
 
-    def _arguments(self, call: cst.Call, file: SourceFile) -> Iterator[tuple[Variable, Values]]:
+    def passed(self, call: cst.Call, file: SourceFile) -> Iterator[tuple[Variable, cst.BaseExpression]]:
+        """Yield the parameters that a call of the program's functions gives values to, and the expressions of these."""
         for callee in self.values(call.func, file):
             if callee.kind is Kind.FUNCTION:
-                yield from self._bind(callee.key, call.args, 0, file)
+                yield from self._bind(callee.key, call.args, 0)
             elif callee.kind is Kind.METHOD:
-                yield from self._bind(callee.key, call.args, 1, file)
+                yield from self._bind(callee.key, call.args, 1)
             elif callee.kind is Kind.CLASS:
-                init = self.method(callee.key, "__init__")
-                if init is not None:
-                    yield from self._bind(init.key, call.args, 1, file)
+                yield from self._bind_method(callee.key, "__init__", call)
+            elif callee.kind is Kind.INSTANCE:
+                yield from self._bind_method(callee.key, "__call__", call)
             elif callee.kind is Kind.MODULE and callee.of:
-                forward = self.method(callee.of, "forward")
-                if forward is not None:
-                    yield from self._bind(forward.key, call.args, 1, file)
+                yield from self._bind_method(callee.of, "forward", call)
             elif callee.kind is Kind.EXTERNAL and callee.name in _SPAWNERS:
                 yield from self._spawned(callee.name, call, file)
 
-    def _spawned(self, name: str, call: cst.Call, file: SourceFile) -> Iterator[tuple[Variable, Values]]:
+    def _spawned(self, name: str, call: cst.Call, file: SourceFile) -> Iterator[tuple[Variable, cst.BaseExpression]]:
         target, given = argument(call, 0, "fn") or argument(call, 1, "target"), argument(call, 1, "args")
         if target is None or given is None or not isinstance(given.value, (cst.Tuple, cst.List)):
             return
         args = [cst.Arg(element.value) for element in given.value.elements]
         for callee in of_kind(self.values(target.value, file), Kind.FUNCTION):
-            yield from self._bind(callee.key, args, 1 if name.endswith("spawn") else 0, file)
+            yield from self._bind(callee.key, args, 1 if name.endswith("spawn") else 0)
+
+    def _bind_method(self, owner: int, name: str, call: cst.Call) -> Iterator[tuple[Variable, cst.BaseExpression]]:
+        method = self.method(owner, name)
+        if method is not None:
+            yield from self._bind(method.key, call.args, 1)
 
     def _bind(
-        self, function_key: int, args: Sequence[cst.Arg], skipped: int, file: SourceFile
-    ) -> Iterator[tuple[Variable, Values]]:
+        self, function_key: int, args: Sequence[cst.Arg], skipped: int
+    ) -> Iterator[tuple[Variable, cst.BaseExpression]]:
         _, function = self._nodes[function_key]
         assert isinstance(function, cst.FunctionDef)
         params = function.params
@@ -330,9 +335,9 @@ class Flow:
                 return
             if arg.keyword is not None:
                 if arg.keyword.value in named:
-                    yield (function_key, arg.keyword.value), self.values(arg.value, file)
+                    yield (function_key, arg.keyword.value), arg.value
             elif index < len(positional):
-                yield (function_key, positional[index]), self.values(arg.value, file)
+                yield (function_key, positional[index]), arg.value
 
     # -- definitions -----------------------------------------------------------------------------------------------
 

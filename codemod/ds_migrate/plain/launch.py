@@ -19,7 +19,7 @@ def start_ranks(decider: Decider, files: list[SourceFile], runtime: RuntimeNames
     """Start the ranks where the program starts them itself, else where it begins. Return what could not be done."""
     groups = [(f, call) for f in files for call in f.nodes(cst.Call) if decider.flow.is_call_of(call, f, _INIT)]
     for file, call in groups:
-        file.replace(call, f"{runtime.name(file, 'init_distributed')}()")
+        file.replace(call, f"{runtime.name(file, 'init_distributed')}(share_random_state=False)")
         converted(Code.PLAIN_DISTRIBUTED, file, call, "init_distributed() starts the ranks, under any launcher or none")
     if groups and not any(isinstance(a, cst.If) for f, call in groups for a in f.ancestors(call)):
         return []

@@ -26,7 +26,7 @@ def training_loaders(steps: Sequence[Step], decider: Decider) -> list[tuple[Sour
     found: dict[int, tuple[SourceFile, cst.Call]] = {}
     for step in steps:
         for file, node in _sources(step.file, step.node, decider, depth=3):
-            for value in _loaders(node, file, decider.flow, depth=4):
+            for value in loaders_of(node, file, decider.flow):
                 maker = decider.flow.node(value)
                 assert isinstance(maker, cst.Call)
                 found[value.key] = decider.flow.file(value), maker
@@ -55,13 +55,13 @@ def _sources(
             yield from _sources(caller, call, decider, depth - 1)
 
 
-def _loaders(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int) -> Values:
+def loaders_of(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int = 4) -> Values:
     """Return the loaders that an expression iterates over, through enumerate(), tqdm(), iter() and the like."""
     held = of_kind(flow.values(node, file), Kind.LOADER)
     if held or depth == 0:
         return held
     if isinstance(node, cst.Call):
-        return frozenset(v for arg in node.args for v in _loaders(arg.value, file, flow, depth - 1))
+        return frozenset(v for arg in node.args for v in loaders_of(arg.value, file, flow, depth - 1))
     if isinstance(node, (cst.Name, cst.Attribute)):
         name = dotted(node)
         scope = flow.scopes(file).owner(node.value, node) if isinstance(node, cst.Name) else file.module
@@ -69,7 +69,7 @@ def _loaders(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int)
             n.value for n in file.nodes(cst.Assign, cst.AnnAssign, below=scope)
             if n.value is not None and any(dotted(t) == name for t in targets(n))
         ]  # fmt: skip
-        return frozenset(v for value in assigned for v in _loaders(value, file, flow, depth - 1))
+        return frozenset(v for value in assigned for v in loaders_of(value, file, flow, depth - 1))
     return held
 
 

@@ -41,7 +41,7 @@ def _guard(decider: Decider, file: SourceFile, runtime: RuntimeNames, converted:
         is_save = decider.flow.is_call_of(call, file, _SAVES)
         is_print = prints and isinstance(call.func, cst.Name) and call.func.value == "print" and _is_harmless(call)
         small = file.parent(call)
-        if not (is_save or is_print) or not isinstance(small, cst.Expr) or _is_guarded(call, file):
+        if not (is_save or is_print) or not isinstance(small, cst.Expr) or is_guarded(call, file):
             continue
         if is_save and any(node is state.call for state in decider.plan.state_calls for node in walk(call)):
             file.replace(call.func, runtime.name(file, "save_on_main_rank"))
@@ -80,7 +80,7 @@ def _is_harmless(call: cst.Call) -> bool:
     return True
 
 
-def _is_guarded(call: cst.Call, file: SourceFile) -> bool:
+def is_guarded(call: cst.Call, file: SourceFile) -> bool:
     """Return whether a condition around the call asks for a rank already."""
     for outer in file.ancestors(call):
         if isinstance(outer, cst.If):

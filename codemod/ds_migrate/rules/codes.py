@@ -156,6 +156,7 @@ class Code(str, Enum):
     PLAIN_ARGUMENTS = "DSM613", "Parsers take `--local_rank`, which the deepspeed launcher gives."
     PLAIN_RANK_ZERO = "DSM614", "Rank 0 alone prints and saves what every rank would print and save."
     PLAIN_CHECKPOINT = "DSM615", "Checkpoints of a converted loop are those of the original, both ways."
+    PLAIN_AGREEMENT = "DSM616", "All ranks take the same decisions, where each sees its share of the data."
     PLAIN_UNTRACED = "DSM650", "An optimizer cannot be followed from where it is made to where it steps."
     PLAIN_CLOSURE = "DSM651", "A step that evaluates the loss itself has no counterpart in an engine."
     PLAIN_IN_MODULE = "DSM652", "The optimizer is made inside the module that it trains."

@@ -1,19 +1,23 @@
 """A script without DistributedDataParallel on several ranks: the same loop on each, gradients averaged after backward.
 
 That is what data parallelism adds to a loop, and nothing else: each rank reads its share of the training data, and each
-``backward()`` leaves the mean of the ranks' gradients. The ranks keep their own buffers and random numbers. The script
-knows nothing of it: the process group is not the default one, ``torch.distributed.is_initialized()`` stays False.
+``backward()`` leaves the mean of the ranks' gradients. A schedule that steps by a metric gets the mean over the ranks:
+their learning rates would differ. The ranks keep their own buffers and random numbers. The script knows nothing of it:
+the process group is not the default one, ``torch.distributed.is_initialized()`` stays False.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 
 class RankGroup:
@@ -65,3 +69,17 @@ def average_gradients(parameters: Iterable[torch.Tensor], group: RankGroup) -> N
             parameter.grad = mean
         else:
             parameter.grad.copy_(mean)
+
+
+@contextlib.contextmanager
+def schedules_by_mean(group: RankGroup, applies: Callable[[], bool]) -> Iterator[None]:
+    """Have ``ReduceLROnPlateau`` step by the mean of the ranks' metrics where that applies."""
+    step = ReduceLROnPlateau.step
+
+    def by_mean(self: ReduceLROnPlateau, metrics: Any, *args: Any, **kwargs: Any) -> None:
+        if group.size > 1 and applies():
+            metrics = group.sum(torch.tensor(float(metrics), dtype=torch.float64)).item() / group.size
+        step(self, metrics, *args, **kwargs)
+
+    with mock.patch.object(ReduceLROnPlateau, "step", by_mean):
+        yield

@@ -30,7 +30,7 @@ from ds_verify.failure import report_hang, user_traceback, write_failure
 from ds_verify.plain.data_order import can_share, one_order, share
 from ds_verify.plain.file_isolation import detach, guard_links
 from ds_verify.plain.observer import Observed, Observer
-from ds_verify.plain.reference import RankGroup, average_gradients
+from ds_verify.plain.reference import RankGroup, average_gradients, schedules_by_mean
 from ds_verify.plain.training_loaders import Loaders, trains
 from ds_verify.plain.weights import ModuleRegistry
 from ds_verify.recorder import RANK, seed_everything
@@ -119,9 +119,12 @@ def _run(job: dict[str, Any], observer: Observer, ranks: _ProcessGroup) -> dict[
 
     loaders = Loaders(str(home), on_new)
 
+    def is_reference() -> bool:
+        return is_original and not ranks.is_used
+
     def after_backward() -> None:
         loaders.trained()
-        if is_original and not ranks.is_used:
+        if is_reference():
             average_gradients(dict.fromkeys(observer.modules.optimized), observer.group)
 
     observer.after_backward = after_backward
@@ -146,6 +149,7 @@ def _run(job: dict[str, Any], observer: Observer, ranks: _ProcessGroup) -> dict[
         loaders.watched(),
         observer.modules.watched(),
         observer.watching(has_engines=not is_original),
+        schedules_by_mean(observer.group, is_reference),
         _nudged(observer.modules) if job["nudge"] else contextlib.nullcontext(),
     ):
         try:

@@ -1,5 +1,6 @@
 """Helpers of scripts that ``ds-migrate --plain`` converted: what plain DeepSpeed lacks or does silently wrong."""
 
+from trial_runtime.plain._agreement import mean_over_ranks, rank_0_decides
 from trial_runtime.plain._checkpoint import load_optimizer_state, optimizer_state, save_on_main_rank
 from trial_runtime.plain._distributed import init_distributed, is_main_rank, local_rank
 from trial_runtime.plain._engine import match_torch, use_scaler
@@ -11,7 +12,9 @@ __all__ = [
     "load_optimizer_state",
     "local_rank",
     "match_torch",
+    "mean_over_ranks",
     "optimizer_state",
+    "rank_0_decides",
     "save_on_main_rank",
     "shard",
     "use_scaler",

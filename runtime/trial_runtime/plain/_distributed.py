@@ -11,16 +11,21 @@ import torch
 import torch.distributed as dist
 
 from trial_runtime._ranks import free_port, rank_variables
+from trial_runtime.plain import _random_state
 from trial_runtime.pytorch.deepspeed._patches import applied_to_run, apply_to_process
 
 _PATCHES: list[contextlib.ExitStack] = []  # in force until the script ends
 
 
-def init_distributed() -> None:
+def init_distributed(*, share_random_state: bool = True) -> None:
     """Start the ranks of a script under ``python``, ``torchrun`` or ``deepspeed``, on GPUs or CPUs. Collective.
 
     Under ``python`` there is one rank. The current device is that of the rank from then on. No MPI is looked for, and
     nothing is compiled. Again it does nothing.
+
+    Args:
+        share_random_state: whether all ranks draw the random numbers of rank 0 from then on, as a script expects that
+            was written for one process: what it divides or makes at random is the same on each rank.
     """
     apply_to_process()
     if not _PATCHES:
@@ -35,6 +40,8 @@ def init_distributed() -> None:
     backend = "nccl" if torch.cuda.is_available() else "gloo"
     if not dist.is_initialized():
         dist.init_process_group(backend)
+        if share_random_state:
+            _random_state.share_random_state()
     deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False, verbose=False)
 
 

@@ -10,6 +10,8 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, Sampler
 
+from trial_runtime.plain._agreement import from_rank_0, world_size
+
 
 def shard(loader: DataLoader[Any]) -> DataLoader[Any]:
     """Return a loader whose batches are this rank's shares, of which all ranks together have the loader's batches.
@@ -21,7 +23,7 @@ def shard(loader: DataLoader[Any]) -> DataLoader[Any]:
 
     An ``IterableDataset`` stays whole on each rank, with a warning: only it can divide its stream.
     """
-    world = dist.get_world_size() if dist.is_initialized() else 1
+    world = world_size()
     if world == 1 or isinstance(loader.sampler, DistributedSampler) or isinstance(loader, _Sharded):
         return loader
     if isinstance(loader.dataset, IterableDataset):
@@ -84,10 +86,7 @@ def _drawn_as_on_rank_0(sampler: Any) -> list[Any]:
     Ranks with other random states than rank 0 keep them; those with the same one draw from it as rank 0 does.
     """
     own = torch.get_rng_state()
-    shared = [own if dist.get_rank() == 0 else None]
-    dist.broadcast_object_list(shared, src=0)
-    state = shared[0]
-    assert state is not None
+    state = from_rank_0(own)
     torch.set_rng_state(state)
     items = list(sampler)
     if not torch.equal(state, own):

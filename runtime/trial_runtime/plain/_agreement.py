@@ -1,0 +1,53 @@
+"""Numbers and decisions on which all ranks agree."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+
+Number = TypeVar("Number", bound="torch.Tensor | float")
+
+
+def mean_over_ranks(number: Number) -> Number:
+    """Return the mean of the ranks' numbers, on each rank. Collective.
+
+    Args:
+        number: a number, or a tensor of any shape that is the same on each rank.
+
+    Returns:
+        With one rank, the number itself. Else a float; for a tensor one of its shape, type and device, without a
+        gradient.
+    """
+    if world_size() == 1:
+        return number
+    given = number.detach() if isinstance(number, torch.Tensor) else torch.tensor(float(number), dtype=torch.float64)
+    total = given.to(_device(), torch.float64, copy=True)
+    dist.all_reduce(total)
+    mean = (total / world_size()).to(given.device, given.dtype)
+    return mean if isinstance(number, torch.Tensor) else mean.item()  # type: ignore[return-value]
+
+
+def rank_0_decides(condition: object) -> bool:
+    """Return whether the condition holds on rank 0, on each rank. Collective."""
+    if world_size() == 1:
+        return bool(condition)
+    return bool(from_rank_0(torch.tensor([bool(condition)], dtype=torch.uint8)).item())
+
+
+def from_rank_0(tensor: torch.Tensor) -> torch.Tensor:
+    """Return rank 0's tensor, of the shape and type that each rank's has, on the CPU. Collective."""
+    moved = tensor.to(_device(), copy=True)
+    dist.broadcast(moved, src=0)
+    return moved.cpu()
+
+
+def world_size() -> int:
+    """Return the number of ranks, 1 before they are started."""
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def _device() -> torch.device:
+    """Return where a collective's tensors must be."""
+    return torch.device("cuda" if "nccl" in dist.get_backend() else "cpu")

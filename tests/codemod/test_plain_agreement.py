@@ -1,0 +1,115 @@
+"""Plain loops on several ranks: decisions that depend on a rank's share of the data become those of all ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from plain_loops import HEADER, convert
+
+EPOCHS = """\
+loader = DataLoader(data, batch_size=4, shuffle=True)
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+{setup}
+for epoch in range(9):
+    total = 0.0
+    for step, (x, y) in enumerate(loader):
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), y)
+        {before}
+        loss.backward()
+        optimizer.step()
+        total += loss.item()
+    {after}
+"""
+
+
+def converted(folder: Path, setup: str = "", before: str = "pass", after: str = "pass") -> str:
+    indented = before.replace("\n", "\n        "), after.replace("\n", "\n    ")
+    return convert(folder, HEADER + EPOCHS.format(setup=setup, before=indented[0], after=indented[1]))
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        ("if total < 0.1:\n    break", "    if rank_0_decides(total < 0.1):\n        break\n"),
+        ("if total / len(loader) < 0.1: break", "    if rank_0_decides(total / len(loader) < 0.1): break\n"),
+        (
+            "mean = total / len(loader)\nif (mean < 0.1 and epoch > 2):\n    sys.exit()",
+            "    if (rank_0_decides(mean < 0.1 and epoch > 2)):\n",
+        ),
+        (
+            "if total > 9:\n    for group in optimizer.param_groups:\n        group['lr'] *= 0.5",
+            "    if rank_0_decides(total > 9):\n        for group in optimizer.param_groups:\n",
+        ),
+        ("if time.time() - start > 60:\n    break", "    if rank_0_decides(time.time() - start > 60):\n"),
+    ],
+)
+def test_a_condition_on_a_share_that_ends_training_is_rank_0s(tmp_path: Path, after: str, expected: str) -> None:
+    setup = "import sys\nimport time\nstart = time.time()"
+    assert expected in converted(tmp_path, setup, after=after)
+
+
+@pytest.mark.parametrize(
+    ("check", "number"), [("math.isnan", "loss.item()"), ("torch.isfinite", "loss"), ("np.isinf", "float(loss)")]
+)
+def test_a_check_for_nan_looks_at_all_ranks(tmp_path: Path, check: str, number: str) -> None:
+    text = converted(tmp_path, "import math\nimport numpy as np", f"if not {check}({number}):\n    continue")
+    assert f"        if not {check}(mean_over_ranks({number})):\n            continue\n" in text
+
+
+def test_an_early_stopper_decides_by_what_it_has_seen(tmp_path: Path) -> None:
+    stopper = """\
+class Stopper:
+    def __init__(self):
+        self.best, self.bad, self.done = 1e9, 0, False
+
+    def __call__(self, loss):
+        if loss < self.best:
+            self.best, self.bad = loss, 0
+        else:
+            self.bad += 1
+        if self.bad > 3:
+            self.done = True
+
+
+stopper = Stopper()"""
+    text = converted(tmp_path, stopper, after="stopper(total)\nif stopper.done:\n    break")
+    assert "    if rank_0_decides(stopper.done):\n        break\n" in text
+    assert "        if loss < self.best:\n" in text  # nothing that ranks do together depends on it
+
+
+def test_a_schedule_steps_by_the_mean_of_the_ranks(tmp_path: Path) -> None:
+    setup = "plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)"
+    assert "    plateau.step(mean_over_ranks(total))\n" in converted(tmp_path, setup, after="plateau.step(total)")
+    steps = "torch.optim.lr_scheduler.StepLR(optimizer, 2)"
+    assert "    steps.step(epoch)\n" in converted(tmp_path, f"steps = {steps}", after="steps.step(epoch)")
+
+
+def test_a_rate_that_a_loss_sets_is_the_mean_of_the_ranks(tmp_path: Path) -> None:
+    text = converted(tmp_path, after="optimizer.param_groups[0]['lr'] = 0.1 * total")
+    assert "    optimizer.param_groups[0]['lr'] = mean_over_ranks(0.1 * total)\n" in text
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        "if epoch == 5:\n    break",
+        "if len(loader) < 3:\n    break",
+        "if total < best:\n    best = total\n    torch.save(model.state_dict(), 'best.pt')",
+        "losses = [total]\nif sum(losses) < best:\n    best = sum(losses)",
+    ],
+)
+def test_what_is_the_same_on_all_ranks_or_concerns_one_stays(tmp_path: Path, after: str) -> None:
+    text = converted(tmp_path, "best = 9.0", after=after)
+    assert "rank_0_decides" not in text
+    assert after.splitlines()[0] in text
+
+
+def test_a_loop_whose_samplers_know_the_ranks_keeps_its_own_decisions(tmp_path: Path) -> None:
+    loop = EPOCHS.format(setup="", before="pass", after="if total < 0.1:\n        break")
+    loop = loop.replace("shuffle=True", "sampler=torch.utils.data.distributed.DistributedSampler(data)")
+    text = convert(tmp_path, HEADER + "torch.distributed.init_process_group('gloo')\n" + loop)
+    assert "    if total < 0.1:\n        break\n" in text
+    assert "init_distributed(share_random_state=False)" in text
