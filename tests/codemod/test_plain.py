@@ -140,7 +140,6 @@ def test_wrappers_go(tmp_path: Path) -> None:
         (Code.PLAIN_CLOSURE, "optimizer.step()", "optimizer.step(lambda: loss)"),
         (Code.PLAIN_CLOSURE, "optim.SGD", "optim.LBFGS"),
         (Code.PLAIN_ZERO_GRAD, "    optimizer.zero_grad()\n", ""),
-        (Code.PLAIN_BACKWARD, "loss.backward()", "loss.backward(torch.ones(()))"),
         (Code.PLAIN_GRADIENTS, "    optimizer.step()", "    model.fc.weight.grad *= 2\n    optimizer.step()"),
         (Code.PLAIN_FRAMEWORK, "model = Net()", "import accelerate.utils\nmodel = Net()"),
         (Code.PLAIN_ENGINE, "model.parameters()", "[torch.zeros(1)]"),
@@ -409,3 +408,31 @@ def test_no_sync_is_refused_with_the_way_out(tmp_path: Path) -> None:
     assert "no_sync() postpones the averaging of gradients" in " ".join(
         finding.message for _, finding in report.findings(Severity.BLOCKED)
     )
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("loss.backward(torch.ones_like(loss))", "engine.backward((loss * torch.ones_like(loss)).sum())"),
+        ("(loss + 1).backward(gradient=-sign)", "engine.backward(((loss + 1) * (-sign)).sum())"),
+        ("loss.backward(None)", "engine.backward(loss)"),
+    ],
+)
+def test_a_gradient_that_backward_is_given_goes_into_the_loss(tmp_path: Path, call: str, expected: str) -> None:
+    text = convert(tmp_path, HEADER + "sign = torch.tensor(1.0)\n" + LOOP.replace("loss.backward()", call))
+    assert f"    {expected}\n" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ("inputs=[model.fc.weight]", "inputs"),
+        ("create_graph=True", "create_graph"),
+        ("None, True", "retain_graph by position"),
+    ],
+)
+def test_what_an_engines_backward_does_not_take_is_named(tmp_path: Path, arguments: str, named: str) -> None:
+    text = HEADER + LOOP.replace("loss.backward()", f"loss.backward({arguments})")
+    assert blocked(tmp_path, text) == [
+        ("DSM602", f"backward() is given {named}, which engine.backward() does not take")
+    ]

@@ -162,7 +162,10 @@ class Editor:
             if backward.scaler is not None:
                 assert isinstance(loss, cst.Call)
                 loss = loss.args[0].value
-            if "\n" not in code(loss):
+            if backward.gradient is not None:  # the gradient of the sum of their product is the gradient that is given
+                given = updated.args[0].value
+                loss = cst.parse_expression(f"({_factor(loss)} * {_factor(given)}).sum()")
+            elif "\n" not in code(loss):
                 loss = loss.with_changes(lpar=loss.lpar[1:], rpar=loss.rpar[1:])
             return cst.Call(func, [cst.Arg(loss), *extra])
 
@@ -281,6 +284,12 @@ class Editor:
                 advice = "make the loader that trains by a separate call, or reduce the metrics over ranks"
                 self._report(Severity.REVIEW, Note(Code.PLAIN_SAMPLER, file, maker, message, advice))
             self._converted(Code.PLAIN_SAMPLER, file, maker, "each rank trains on a share of the loader's data")
+
+
+def _factor(node: cst.BaseExpression) -> str:
+    """Return an expression as it can be written in a product."""
+    bare = isinstance(node, (cst.Name, cst.Attribute, cst.Call, cst.Subscript, cst.Integer, cst.Float)) or node.lpar
+    return code(node) if bare else f"({code(node)})"
 
 
 def _renamed(name: str) -> Callable[[cst.CSTNode], cst.CSTNode]:

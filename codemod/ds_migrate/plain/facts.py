@@ -54,12 +54,13 @@ class Step(Place):
 
 @dataclass(frozen=True, eq=False)
 class Backward(Place):
-    """``loss.backward()``. ``steps`` are those of the optimizers that it feeds, the next one first."""
+    """``loss.backward()``. ``gradient`` is what it is given as the gradient of the loss."""
 
     call: cst.Call
     loss: cst.BaseExpression
     scaler: cst.BaseExpression | None = None
     retains_graph: cst.BaseExpression | None = None
+    gradient: cst.BaseExpression | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from ds_migrate.plain.flow import Flow
 from ds_migrate.plain.torch_names import CLIP_NORM
 from ds_migrate.plain.values import Kind, Value, of_kind
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, dotted, walk
+from ds_migrate.syntax.nodes import argument, dotted, has_star, is_literal, walk
 from ds_migrate.syntax.source import SourceFile
 
 _OPTIMIZER_NAME = re.compile(r"(^|[._])(opt|optim|optimi[sz]er)(\d|s|[._]|$|_?[dgDG]\b)", re.IGNORECASE)
@@ -97,18 +97,28 @@ def _backward(call: cst.Call, file: SourceFile, flow: Flow) -> Backward | Refusa
     if isinstance(loss, cst.Call) and isinstance(loss.func, cst.Attribute) and loss.func.attr.value == "scale":
         is_scaled = len(loss.args) == 1 and of_kind(flow.values(loss.func.value, file), Kind.SCALER)
         scaler, loss = (loss.func.value, loss.args[0].value) if is_scaled else (None, loss)
-    for arg in call.args:
-        if arg.keyword is None or arg.keyword.value in ("gradient", "inputs", "create_graph"):
-            is_off = arg.keyword is not None and dotted(arg.value) in ("False", "None")
-            if not is_off:
-                what = arg.keyword.value if arg.keyword is not None else "a gradient"
-                return Refusal(
-                    Code.PLAIN_BACKWARD, file, call,
-                    f"backward() is given {what}, which engine.backward() does not take",
-                    "call backward() on a scalar, with retain_graph at most",
-                )  # fmt: skip
+    gradient = argument(call, 0, "gradient")
+    gradient = None if gradient is not None and is_literal(gradient.value, "None") else gradient
+    unknown = [arg.keyword.value for arg in call.args if arg.keyword is not None and _matters(arg)]
+    unknown += ["retain_graph by position"] if len([arg for arg in call.args if arg.keyword is None]) > 1 else []
+    unknown += ["a gradient besides a GradScaler"] if gradient is not None and scaler is not None else []
+    if unknown or has_star(call):
+        return Refusal(
+            Code.PLAIN_BACKWARD, file, call,
+            f"backward() is given {', '.join(unknown) or '*arguments'}, which engine.backward() does not take",
+            "call backward() with gradient= and retain_graph= at most",
+        )  # fmt: skip
     retains = argument(call, None, "retain_graph")
-    return Backward(file, call, call, loss, scaler, retains.value if retains is not None else None)
+    return Backward(
+        file, call, call, loss, scaler,
+        retains.value if retains is not None else None, gradient.value if gradient is not None else None,
+    )  # fmt: skip
+
+
+def _matters(arg: cst.Arg) -> bool:
+    """Return whether an argument of ``backward()`` asks for what an engine does not do."""
+    is_off = dotted(arg.value) in ("False", "None")
+    return arg.keyword is not None and arg.keyword.value in ("inputs", "create_graph") and not is_off
 
 
 def _clip(call: cst.Call, file: SourceFile, flow: Flow) -> Clip:
