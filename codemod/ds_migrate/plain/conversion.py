@@ -11,6 +11,7 @@ from ds_migrate.conversion.output_check import check
 from ds_migrate.files.prefilter import may_hold_loop
 from ds_migrate.findings import FileResult, FileStatus, Finding, Severity, TrialResult, TrialStatus
 from ds_migrate.options import Options
+from ds_migrate.plain.calls import Callers
 from ds_migrate.plain.decisions import Decider
 from ds_migrate.plain.edits import Editor
 from ds_migrate.plain.facts import Operations, Refusal, Site, Step, optimizers_of
@@ -19,7 +20,7 @@ from ds_migrate.plain.operations import find_operations
 from ds_migrate.plain.plan import Note
 from ds_migrate.plain.program import Program
 from ds_migrate.plain.refusals import find_refusals
-from ds_migrate.plain.sites import Callers, find_sites
+from ds_migrate.plain.sites import find_sites
 from ds_migrate.project.control_comments import Comments
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.import_order import sort_like
@@ -124,7 +125,7 @@ class _Conversion:
             return
         operations = _restricted(everything, part, flow)
         part.refusals += operations.refusals
-        named = list(find_refusals(part.files, operations, flow))
+        named = list(find_refusals(part.files, operations, flow, callers))
         if any(refusal.code is Code.PLAIN_FRAMEWORK for refusal in named):
             part.refusals = []  # what cannot be followed is in the framework
         part.refusals += named

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import libcst as cst
 
 from ds_migrate.options import Options
+from ds_migrate.plain.calls import Callers
 from ds_migrate.plain.checkpoints import state_calls
 from ds_migrate.plain.clip_guards import guard_of, has_optional_norm
 from ds_migrate.plain.engine_names import EngineNames, UntracedError
@@ -16,7 +17,6 @@ from ds_migrate.plain.loaders import micro_batch
 from ds_migrate.plain.plan import Note, PlannedEngine, ProgramPlan, block_path
 from ds_migrate.plain.portable import at_statement
 from ds_migrate.plain.scaling import decide_scaling
-from ds_migrate.plain.sites import Callers
 from ds_migrate.plain.stage import choose_stage
 from ds_migrate.plain.torch_names import NO_GRAD
 from ds_migrate.plain.values import Kind, Value, of_kind
@@ -317,15 +317,7 @@ class Decider:
 
     def _may_be_several(self, value: Value) -> bool:
         """Return whether the call that makes a module may make several."""
-        return self.may_run_often(self.flow.file(value), self.flow.node(value))
-
-    def may_run_often(self, file: SourceFile, node: cst.CSTNode) -> bool:
-        """Return whether a call may run several times: it is in a loop, or in a function that is called twice."""
-        inside = (cst.For, cst.While, cst.ListComp, cst.GeneratorExp, cst.DictComp, cst.Lambda)
-        if any(isinstance(outer, inside) for outer in file.ancestors(node)):
-            return True
-        function = file.function(node)
-        return function is not None and len(self.callers.of(function)) > 1
+        return self.callers.may_run_often(self.flow.file(value), self.flow.node(value))
 
     def _shares_loop(self, call: cst.Call, file: SourceFile, function: Function) -> bool:
         """Return whether a backward pass is in the innermost loop around a call."""

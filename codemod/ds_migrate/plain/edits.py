@@ -11,9 +11,10 @@ from ds_migrate.plain.agreement import agree
 from ds_migrate.plain.checkpoints import HELPERS, StateCall
 from ds_migrate.plain.decisions import Decider
 from ds_migrate.plain.facts import Backward, Clip, Site, Step
-from ds_migrate.plain.launch import add_arguments, free_devices, start_ranks
+from ds_migrate.plain.launch import add_arguments, free_devices
 from ds_migrate.plain.loaders import can_be_sharded, training_loaders
 from ds_migrate.plain.plan import Note, PlannedEngine
+from ds_migrate.plain.rank_start import start_ranks
 from ds_migrate.plain.rank_zero import guard_output, guard_saves
 from ds_migrate.plain.runtime_names import RuntimeNames
 from ds_migrate.plain.values import Kind
@@ -279,7 +280,7 @@ class Editor:
             name = self._runtime.name(file, "shard")
             func = cst.parse_expression(name)
             file.change(maker, lambda updated, func=func: cst.Call(func, [cst.Arg(updated)]))  # type: ignore[misc]
-            if self.decider.may_run_often(file, maker):
+            if self.decider.callers.may_run_often(file, maker):
                 message = "this call may make loaders for evaluation too, which then give each rank a share"
                 advice = "make the loader that trains by a separate call, or reduce the metrics over ranks"
                 self._report(Severity.REVIEW, Note(Code.PLAIN_SAMPLER, file, maker, message, advice))

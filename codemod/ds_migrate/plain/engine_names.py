@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from ds_migrate.plain.calls import Callers, given
 from ds_migrate.plain.facts import Site
 from ds_migrate.plain.flow import Flow
-from ds_migrate.plain.sites import Callers
 from ds_migrate.plain.values import Values, Variable
 from ds_migrate.syntax.nodes import dotted, parameters, targets
 from ds_migrate.syntax.source import SourceFile
@@ -156,23 +156,6 @@ class EngineNames:
                 return name
         del node
         return None
-
-
-def given(call: cst.Call, function: cst.FunctionDef, parameter: str, flow: Flow, file: SourceFile) -> cst.Arg | None:
-    """Return the argument that a call gives for a parameter; None where it gives none."""
-    names = [p.name.value for p in (*function.params.posonly_params, *function.params.params)]
-    callees = {v.kind.value for v in flow.values(call.func, file) if v.key == id(function)}
-    if not callees or callees == {"method"}:  # a method, or the class whose __init__ it is
-        names = names[1:]
-    for index, arg in enumerate(call.args):
-        if arg.star:
-            return arg
-        if arg.keyword is not None:
-            if arg.keyword.value == parameter:
-                return arg
-        elif index < len(names) and names[index] == parameter:
-            return arg
-    return None
 
 
 def _free_in(function: cst.FunctionDef, wish: str, file: SourceFile) -> str:

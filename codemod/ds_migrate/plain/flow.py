@@ -8,13 +8,13 @@ from pathlib import Path
 import libcst as cst
 
 from ds_migrate.plain.scopes import Scopes
+from ds_migrate.plain.spawning import is_spawn, started, started_arguments
 from ds_migrate.plain.torch_names import FLUENT, SAME_MODULE, WRAPPERS, kind_made_by
 from ds_migrate.plain.values import NOTHING, Kind, Value, Values, Variable, of_kind
 from ds_migrate.syntax.nodes import argument, dotted
 from ds_migrate.syntax.source import SourceFile
 
 _ROUNDS = 12
-_SPAWNERS = ("torch.multiprocessing.spawn", "torch.multiprocessing.Process", "multiprocessing.Process")
 Resolve = Callable[[Path, str, str, int], Path | None]  # file, module, name, leading dots -> file
 
 
@@ -295,7 +295,11 @@ class Flow:
 
     def passed(self, call: cst.Call, file: SourceFile) -> Iterator[tuple[Variable, cst.BaseExpression]]:
         """Yield the parameters that a call of the program's functions gives values to, and the expressions of these."""
-        for callee in self.values(call.func, file):
+        callees = self.values(call.func, file)
+        target = started(call, callees)
+        for callee in of_kind(self.values(target, file), Kind.FUNCTION) if target is not None else ():
+            yield from self._bind(callee.key, started_arguments(call, callees), int(is_spawn(callees)))
+        for callee in callees:
             if callee.kind is Kind.FUNCTION:
                 yield from self._bind(callee.key, call.args, 0)
             elif callee.kind is Kind.METHOD:
@@ -306,16 +310,6 @@ class Flow:
                 yield from self._bind_method(callee.key, "__call__", call)
             elif callee.kind is Kind.MODULE and callee.of:
                 yield from self._bind_method(callee.of, "forward", call)
-            elif callee.kind is Kind.EXTERNAL and callee.name in _SPAWNERS:
-                yield from self._spawned(callee.name, call, file)
-
-    def _spawned(self, name: str, call: cst.Call, file: SourceFile) -> Iterator[tuple[Variable, cst.BaseExpression]]:
-        target, given = argument(call, 0, "fn") or argument(call, 1, "target"), argument(call, 1, "args")
-        if target is None or given is None or not isinstance(given.value, (cst.Tuple, cst.List)):
-            return
-        args = [cst.Arg(element.value) for element in given.value.elements]
-        for callee in of_kind(self.values(target.value, file), Kind.FUNCTION):
-            yield from self._bind(callee.key, args, 1 if name.endswith("spawn") else 0)
 
     def _bind_method(self, owner: int, name: str, call: cst.Call) -> Iterator[tuple[Variable, cst.BaseExpression]]:
         method = self.method(owner, name)

@@ -78,8 +78,16 @@ def can_be_sharded(maker: cst.Call, file: SourceFile, flow: Flow) -> bool:
     for name in ("sampler", "batch_sampler"):
         given = argument(maker, None, name)
         if given is not None and dotted(given.value) != "None" and _is_distributed(given.value, file, flow):
-            return False
+            return _may_be_none(given.value, file, flow)
     return True
+
+
+def _may_be_none(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:
+    """Return whether a sampler is None on another path, where shard() divides the data."""
+    if not isinstance(node, cst.Name):
+        return False
+    scope = flow.scopes(file).owner(node.value, node)
+    return any(dotted(value) == "None" for value in file.values_of({node.value}, scope))
 
 
 def _is_distributed(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import libcst as cst
 
-from ds_migrate.plain.engine_names import given
+from ds_migrate.plain.calls import Callers, given
 from ds_migrate.plain.flow import Flow
-from ds_migrate.plain.sites import Callers
 from ds_migrate.syntax.nodes import dotted, parameters, targets, walk
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile

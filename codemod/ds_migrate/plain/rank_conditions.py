@@ -7,10 +7,9 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from ds_migrate.plain.engine_names import given
+from ds_migrate.plain.calls import Callers, given
 from ds_migrate.plain.flow import Flow
 from ds_migrate.plain.scopes import names_in
-from ds_migrate.plain.sites import Callers
 from ds_migrate.plain.values import Kind, of_kind
 from ds_migrate.syntax.nodes import dotted, parameters, targets
 from ds_migrate.syntax.source import SourceFile

@@ -6,11 +6,13 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
+from ds_migrate.plain.calls import Callers
 from ds_migrate.plain.facts import Operations, Refusal, Step
 from ds_migrate.plain.flow import Flow
-from ds_migrate.plain.values import Kind, Value
+from ds_migrate.plain.spawning import is_spawn, started, started_arguments
+from ds_migrate.plain.values import Kind, Value, of_kind
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, dotted
+from ds_migrate.syntax.nodes import dotted, has_star
 from ds_migrate.syntax.source import SourceFile
 
 # What trains for the program: a prefix of names -> what it is called, and its own way to DeepSpeed.
@@ -38,10 +40,11 @@ _PARALLEL = {
     "colossalai": "Colossal-AI",
     "opacus": "Opacus",
 }
-_SPAWNERS = frozenset({"torch.multiprocessing.spawn", "torch.multiprocessing.start_processes"})
 
 
-def find_refusals(files: Sequence[SourceFile], operations: Operations, flow: Flow) -> Iterator[Refusal]:
+def find_refusals(
+    files: Sequence[SourceFile], operations: Operations, flow: Flow, callers: Callers
+) -> Iterator[Refusal]:
     """Yield why the files with these operations stay as they are."""
     for file in files:
         yield from _foreign_engines(file)
@@ -63,13 +66,7 @@ def find_refusals(files: Sequence[SourceFile], operations: Operations, flow: Flo
                 )  # fmt: skip
     for file in files:
         for call in file.nodes(cst.Call):
-            if any(v.kind is Kind.EXTERNAL and v.name in _SPAWNERS for v in flow.values(call.func, file)):
-                yield Refusal(
-                    Code.PLAIN_DISTRIBUTED, file, call,
-                    "the program starts its ranks itself, which a launcher does for DeepSpeed",
-                    f"remove it, call {_spawned(call)} once with LOCAL_RANK from the environment as its rank, and "
-                    "start the script with torchrun",
-                )  # fmt: skip
+            yield from _started(call, file, operations, flow, callers)
             if isinstance(call.func, cst.Attribute) and call.func.attr.value == "no_sync":
                 yield Refusal(
                     Code.PLAIN_DISTRIBUTED, file, call,
@@ -173,11 +170,32 @@ def _changed_gradients(file: SourceFile) -> Iterator[Refusal]:
             return
 
 
-def _spawned(call: cst.Call) -> str:
-    """Return what a call starts on each rank."""
-    target = argument(call, 0, "fn")
-    name = dotted(target.value) if target is not None else None
-    return f"{name}()" if name is not None else "the function of one rank"
+def _started(
+    call: cst.Call, file: SourceFile, operations: Operations, flow: Flow, callers: Callers
+) -> Iterator[Refusal]:
+    """Yield why processes that train cannot be left to a launcher."""
+    callees = flow.values(call.func, file)
+    target = started(call, callees)
+    if target is None:
+        return
+    workers = of_kind(flow.values(target, file), Kind.FUNCTION, Kind.METHOD)
+    trains = any(callers.reaches(worker.key, step.function) for worker in workers for step in operations.steps)
+    is_known = all(not arg.star for arg in started_arguments(call, callees)) and not has_star(call)
+    if not is_spawn(callees):
+        is_refused = trains
+        why = "the program makes a process for each of its ranks"
+    elif not workers:
+        is_refused, why = True, "cannot determine which function is started in each process"
+    elif not is_known or not isinstance(file.parent(call), cst.Expr):
+        is_refused, why = trains, "the program keeps the processes of its ranks, or hides what it gives them"
+    else:
+        return
+    if is_refused:
+        yield Refusal(
+            Code.PLAIN_DISTRIBUTED, file, call, f"{why}, which a launcher starts for DeepSpeed",
+            "start them by torch.multiprocessing.spawn(function, args=(...), nprocs=n), or call the function once with "
+            "LOCAL_RANK from the environment as its rank",
+        )  # fmt: skip
 
 
 def _is_none(node: cst.CSTNode | None) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from ds_migrate.plain.engine_names import given
+from ds_migrate.plain.calls import given
 from ds_migrate.plain.facts import Backward, Place, Site, Step
 from ds_migrate.plain.plan import Attachment, block_path
 from ds_migrate.plain.torch_names import SCALERS

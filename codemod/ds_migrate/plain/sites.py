@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from ds_migrate.plain.calls import Callers
 from ds_migrate.plain.facts import Refusal, Site, Step
 from ds_migrate.plain.flow import Flow
 from ds_migrate.plain.parameter_owners import Owners, UnknownOwnerError, owner_at, owners_of
@@ -25,24 +26,6 @@ class _Bound:
     statement: cst.BaseStatement
     maker: tuple[SourceFile, cst.Call]
     optimizer: Value
-
-
-class Callers:
-    """The calls of each function of a program."""
-
-    def __init__(self, flow: Flow) -> None:
-        self._calls: dict[int, list[tuple[SourceFile, cst.Call]]] = {}
-        for file in flow.files.values():
-            for call in file.nodes(cst.Call):
-                for value in of_kind(flow.values(call.func, file), Kind.FUNCTION, Kind.METHOD):
-                    self._calls.setdefault(value.key, []).append((file, call))
-                for value in of_kind(flow.values(call.func, file), Kind.CLASS):
-                    init = flow.method(value.key, "__init__")
-                    if init is not None:
-                        self._calls.setdefault(init.key, []).append((file, call))
-
-    def of(self, function: cst.FunctionDef) -> Sequence[tuple[SourceFile, cst.Call]]:
-        return self._calls.get(id(function), ())
 
 
 def find_sites(

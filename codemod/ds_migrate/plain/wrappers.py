@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from ds_migrate.plain.engine_names import given
+from ds_migrate.plain.calls import given
 from ds_migrate.plain.plan import block_path
 from ds_migrate.plain.torch_names import FLUENT, WRAPPERS
 from ds_migrate.plain.values import Kind, Values, of_kind

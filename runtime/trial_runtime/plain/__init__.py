@@ -2,7 +2,7 @@
 
 from trial_runtime.plain._agreement import mean_over_ranks, rank_0_decides
 from trial_runtime.plain._checkpoint import load_optimizer_state, optimizer_state, save_on_main_rank
-from trial_runtime.plain._distributed import init_distributed, is_main_rank, local_rank
+from trial_runtime.plain._distributed import init_distributed, is_main_rank, local_rank, run_worker
 from trial_runtime.plain._engine import match_torch, use_scaler
 from trial_runtime.plain._loader import shard
 
@@ -15,6 +15,7 @@ __all__ = [
     "mean_over_ranks",
     "optimizer_state",
     "rank_0_decides",
+    "run_worker",
     "save_on_main_rank",
     "shard",
     "use_scaler",

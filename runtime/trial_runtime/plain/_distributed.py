@@ -5,28 +5,45 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+from collections.abc import Callable, Iterable
 
 import deepspeed
 import torch
 import torch.distributed as dist
 
 from trial_runtime._ranks import free_port, rank_variables
+from trial_runtime.errors import InvalidExperimentException
 from trial_runtime.plain import _random_state
 from trial_runtime.pytorch.deepspeed._patches import applied_to_run, apply_to_process
 
 _PATCHES: list[contextlib.ExitStack] = []  # in force until the script ends
+_NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_LAUNCHED = {name: os.environ[name] for name in _NAMES if "RANK" in os.environ and name in os.environ}
 
 
-def init_distributed(*, share_random_state: bool = True) -> None:
+def init_distributed(
+    world_size: int | None = None, rank: int | None = None, *, share_random_state: bool = True
+) -> None:
     """Start the ranks of a script under ``python``, ``torchrun`` or ``deepspeed``, on GPUs or CPUs. Collective.
 
     Under ``python`` there is one rank. The current device is that of the rank from then on. No MPI is looked for, and
-    nothing is compiled. Again it does nothing.
+    nothing is compiled. Where ranks meet is for the launcher to choose: ``MASTER_ADDR`` and ``MASTER_PORT`` that the
+    script has set are set back. Again it does nothing.
 
     Args:
+        world_size: number of ranks that the script counts on; None or a negative number where it does not know.
+        rank: number of this rank in the script's own count; None or a negative number where it does not know.
         share_random_state: whether all ranks draw the random numbers of rank 0 from then on, as a script expects that
             was written for one process: what it divides or makes at random is the same on each rank.
+
+    Raises:
+        InvalidExperimentException: the launcher has started another number of ranks, or counts them otherwise.
     """
+    if dist.is_initialized() and _PATCHES:
+        return
+    os.environ.update(_LAUNCHED)
+    _check("the world size", world_size, int(os.environ.get("WORLD_SIZE", "1")))
+    _check("the number of this rank", rank, int(os.environ.get("RANK", "0")))
     apply_to_process()
     if not _PATCHES:
         _PATCHES.append(contextlib.ExitStack())
@@ -45,6 +62,27 @@ def init_distributed(*, share_random_state: bool = True) -> None:
     deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False, verbose=False)
 
 
+def run_worker(fn: Callable[..., object], args: Iterable[object] = (), nprocs: int = 1) -> None:
+    """Call the function of one rank in this process, which a launcher has started for it.
+
+    It takes the place of ``torch.multiprocessing.spawn``: ``fn`` gets the index of this rank on its machine, then
+    ``args``, and torch's random generators are those of a new process.
+
+    Args:
+        fn: the function of one rank.
+        args: its arguments after the index.
+        nprocs: number of ranks on each machine that the script counts on.
+
+    Raises:
+        InvalidExperimentException: the launcher has started another number of ranks on this machine.
+    """
+    started = os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("LOCAL_SIZE")
+    if started is not None or "RANK" not in _LAUNCHED:
+        _check("the number of ranks on this machine", nprocs, int(started or "1"))
+    torch.manual_seed(torch.Generator().initial_seed())
+    fn(local_rank(), *args)
+
+
 def local_rank() -> int:
     """Return the number of this rank on its machine, 0 without a launcher."""
     return int(os.environ.get("LOCAL_RANK", "0"))
@@ -53,3 +91,12 @@ def local_rank() -> int:
 def is_main_rank() -> bool:
     """Return whether this rank reports and saves: rank 0."""
     return (dist.get_rank() if dist.is_initialized() else int(os.environ.get("RANK", "0"))) == 0
+
+
+def _check(what: str, wanted: int | None, started: int) -> None:
+    """Refuse a launcher's number that differs from the script's own: batch sizes and samplers are made of that."""
+    if wanted is not None and wanted >= 0 and wanted != started:
+        raise InvalidExperimentException(
+            f"{what} is {wanted} by the script's own arguments, and {started} by its launcher: start the script with "
+            "as many ranks as it expects (torchrun --nproc-per-node=N), or change its arguments"
+        )

@@ -19,12 +19,12 @@ def shard(loader: DataLoader[Any]) -> DataLoader[Any]:
     Each batch has the size that it had, and n ranks take n batches at a time: they train as one rank with batches n
     times as large. Random samplers draw as they did, on rank 0's random state. Every rank gets as many batches; the
     first samples fill up where the data cannot be divided, as ``DistributedSampler`` does it. With one rank, and for a
-    loader with a ``DistributedSampler``, this is the loader itself.
+    loader whose sampler divides the data itself, this is the loader itself.
 
     An ``IterableDataset`` stays whole on each rank, with a warning: only it can divide its stream.
     """
     world = world_size()
-    if world == 1 or isinstance(loader.sampler, DistributedSampler) or isinstance(loader, _Sharded):
+    if world == 1 or isinstance(loader, _Sharded) or _is_divided(loader):
         return loader
     if isinstance(loader.dataset, IterableDataset):
         warnings.warn("an IterableDataset gives every rank the same data: let it divide them itself", stacklevel=2)
@@ -52,6 +52,12 @@ def shard(loader: DataLoader[Any]) -> DataLoader[Any]:
         drop_last=loader.drop_last,
         **options,
     )
+
+
+def _is_divided(loader: DataLoader[Any]) -> bool:
+    """Return whether the loader's sampler gives each rank a share already, as ``DistributedSampler`` does."""
+    samplers = (loader.sampler, loader.batch_sampler, getattr(loader.batch_sampler, "sampler", None))
+    return any(isinstance(s, DistributedSampler) or hasattr(s, "num_replicas") for s in samplers)
 
 
 class _Sharded(DataLoader[Any]):

@@ -1,0 +1,74 @@
+"""The ranks of plain training loops: what a launcher starts instead of the program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ds_migrate.rules.codes import Code
+from plain_loops import HEADER, LOOP, blocked, body, convert
+
+SPAWNED = """
+    import os
+
+    import torch.distributed as dist
+    import torch.multiprocessing as mp
+
+
+    def main_worker(gpu, args):
+        if args.distributed:
+            args.rank = args.rank * args.gpus + gpu
+            dist.init_process_group("nccl", init_method=args.url, world_size=args.world_size, rank=args.rank)
+        model = DDP(Net())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        sampler = torch.utils.data.DistributedSampler(data) if args.distributed else None
+        loader = DataLoader(data, batch_size=args.batch_size // args.gpus, sampler=sampler)
+        for x, y in loader:
+            optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+
+
+    def main(args):
+        if args.distributed:
+            mp.spawn(main_worker, args=(args,), nprocs=args.gpus, join=True)
+        else:
+            main_worker(0, args)
+    """
+
+
+def test_the_launcher_starts_the_ranks_that_the_program_spawned(tmp_path: Path) -> None:
+    after = convert(tmp_path, body(SPAWNED))
+    assert "run_worker(main_worker, args=(args,), nprocs=args.gpus)\n    else:\n        main_worker(0, args)" in after
+    ranks = "init_distributed(world_size=args.world_size, rank=args.rank, share_random_state=False)"
+    assert f"        {ranks}\n    init_distributed(world_size=1)\n" in after
+    assert after.count("init_distributed(") == 2 and "engine(x)" in after
+    assert '"train_micro_batch_size_per_gpu": args.batch_size // args.gpus,' in after
+
+
+def test_processes_that_do_not_train_stay(tmp_path: Path) -> None:
+    loads = "def load(rank):\n    print(rank)\n\n\ntorch.multiprocessing.spawn(load, nprocs=2)\n"
+    assert "torch.multiprocessing.spawn(load, nprocs=2)" in convert(tmp_path, HEADER + loads + LOOP)
+
+
+@pytest.mark.parametrize(
+    ("message", "new"),
+    [
+        ("makes a process for each", "[mp.Process(target=main_worker, args=(n, args)) for n in range(2)]"),
+        ("keeps the processes", "kept = mp.spawn(main_worker, args=(args,), join=False)"),
+        ("keeps the processes", "mp.spawn(main_worker, args=args)"),
+        ("which function is started", "mp.spawn(args.worker, args=(args,))"),
+    ],
+)
+def test_ranks_that_cannot_be_left_to_a_launcher_are_refused(message: str, new: str, tmp_path: Path) -> None:
+    old = "mp.spawn(main_worker, args=(args,), nprocs=args.gpus, join=True)"
+    found = blocked(tmp_path, body(SPAWNED).replace(old, new))
+    assert [code for code, text in found if message in text] == [Code.PLAIN_DISTRIBUTED], found
+
+
+def test_ranks_start_after_a_function_that_may_start_none(tmp_path: Path) -> None:
+    function = "def setup(alone):\n    if alone:\n        return\n    torch.distributed.init_process_group()\n"
+    function += "\n\nsetup(True)\n"
+    after = convert(tmp_path, HEADER + function + LOOP)
+    assert "        return\n    init_distributed(share_random_state=False)\n" in after
+    assert "setup(True)\ninit_distributed()\nloader" in after

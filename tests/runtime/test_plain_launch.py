@@ -1,0 +1,53 @@
+"""``trial_runtime.plain``: ranks that a launcher starts, and loaders that divide their data themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, SequentialSampler, TensorDataset
+from trial_runtime.errors import InvalidExperimentException
+from trial_runtime.plain import _distributed, _loader, run_worker
+
+
+def test_the_function_of_one_rank_is_called_once_as_in_a_new_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    found: list[tuple[object, ...]] = []
+    state = torch.get_rng_state()
+    try:
+        run_worker(lambda *given: found.append((*given, torch.rand(()).item())), args=("a",), nprocs=2)
+    finally:
+        torch.set_rng_state(state)
+    assert found == [(1, "a", torch.rand((), generator=torch.Generator()).item())]
+
+
+@pytest.mark.parametrize("name", ["LOCAL_WORLD_SIZE", "LOCAL_SIZE"])
+def test_another_number_of_ranks_than_the_script_expects_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    monkeypatch.setenv(name, "2")
+    with pytest.raises(
+        InvalidExperimentException, match="the number of ranks on this machine is 4 by the script's own"
+    ):
+        run_worker(print, nprocs=4)
+
+
+@pytest.mark.parametrize(
+    ("given", "what"), [({"world_size": 8}, "the world size is 8"), ({"rank": 1}, "this rank is 1")]
+)
+def test_ranks_that_the_script_counts_otherwise_are_refused(
+    given: dict[str, Any], what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
+    with pytest.raises(InvalidExperimentException, match=what):
+        _distributed.init_distributed(**given)
+
+
+def test_a_loader_whose_sampler_divides_the_data_is_known() -> None:
+    data = TensorDataset(torch.zeros(8))
+    divided: DistributedSampler[Any] = DistributedSampler(data, num_replicas=2, rank=0)
+    assert _loader._is_divided(DataLoader(data, sampler=divided))
+    assert _loader._is_divided(DataLoader(data, batch_sampler=BatchSampler(divided, 2, drop_last=True)))
+    assert not _loader._is_divided(DataLoader(data, batch_sampler=BatchSampler(SequentialSampler(data), 2, False)))
