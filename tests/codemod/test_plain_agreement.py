@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from plain_loops import HEADER, convert
+from ds_migrate.findings import Severity
+from plain_loops import HEADER, LOOP, convert, run
 
 EPOCHS = """\
 loader = DataLoader(data, batch_size=4, shuffle=True)
@@ -113,3 +114,18 @@ def test_a_loop_whose_samplers_know_the_ranks_keeps_its_own_decisions(tmp_path: 
     text = convert(tmp_path, HEADER + "torch.distributed.init_process_group('gloo')\n" + loop)
     assert "    if total < 0.1:\n        break\n" in text
     assert "init_distributed(share_random_state=False)" in text
+
+
+@pytest.mark.parametrize(
+    ("setup", "line"),
+    [
+        ("index = {w: i for i, w in enumerate(set(open('words').read().split()))}", 18),
+        ("words = {'a', 'b'}\nchars = list(words)", 19),
+        ("words = list(set('text'))\nwords.sort()", 0),
+        ("words = sorted(list(set('text')))\nn = len(tuple(set('text')))", 0),
+    ],
+)
+def test_a_set_that_is_numbered_is_for_review(tmp_path: Path, setup: str, line: int) -> None:
+    report = run(tmp_path, train=HEADER + setup + "\n" + LOOP)
+    found = [(f.code, f.line) for _, f in report.findings(Severity.REVIEW)]
+    assert found == ([("DSM616", line)] if line else [])

@@ -17,6 +17,7 @@ from ds_migrate.plain.plan import Note, PlannedEngine
 from ds_migrate.plain.rank_start import start_ranks
 from ds_migrate.plain.rank_zero import guard_output, guard_saves
 from ds_migrate.plain.runtime_names import RuntimeNames
+from ds_migrate.plain.set_order import numbered_sets
 from ds_migrate.plain.values import Kind
 from ds_migrate.plain.wrappers import Wrapped, Wrappers
 from ds_migrate.rules.codes import Code
@@ -60,7 +61,9 @@ class Editor:
         self._pass_engines()
         self._unwrap()
         self._shard()
-        agree(self.decider, list(self.flow.files.values()), self._runtime, self._converted)
+        everything = list(self.flow.files.values())
+        agree(self.decider, everything, self._runtime, self._converted)
+        self.plan.notes += numbered_sets(everything, self.flow)
         touched = [f for f in self.flow.files.values() if f.edits and f not in self.files and f not in self._done]
         self.files = [*self.files, *touched]
         stepping = {step.file for step in self.decider.operations.steps}
