@@ -151,6 +151,7 @@ def _units(
             accepted={path: comments(path).accepted | _whole_file(options, path) for path in group.files},
             options=options,
             config_facts=facts,
+            used_beside=project.names_used_beside(group),
             upgraded={
                 path: upgraded.modules[path].notices if path in upgraded.modules else ()
                 for path in group.files

@@ -8,7 +8,7 @@ import re
 import tokenize
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from ds_migrate.project import module_index
@@ -31,8 +31,9 @@ class Problem:
     code: Code = Code.FAILED_CHECK
 
 
-def check(before: bytes, after: bytes) -> Problem | None:
-    """Return what is wrong with the converted file, None when nothing is."""
+def check(before: bytes, after: bytes, left: Collection[str] = ()) -> Problem | None:
+    """Return what is wrong with the converted file, None when nothing is. ``left``: names of the classes and functions
+    that keep what is PyTorchTrial's."""
     error = _compile_error(after)
     if error is not None:
         own = _compile_error(before)  # as a return outside of a function, which parsing does not find
@@ -41,13 +42,14 @@ def check(before: bytes, after: bytes) -> Problem | None:
         return Problem(f"the converted file does not compile: {error}")
     # Each of these looks at the bytes first: nearly always that settles it, at a hundredth of the cost.
     if b"PyTorchTrial" in after:
-        left = [c for c in module_index.module_facts(after).classes if module_index.PYTORCH_TRIAL in c.bases]
-        if left:
-            return Problem(f"{left[0].name} would still be a PyTorchTrial", left[0].line)
+        classes = [c for c in module_index.module_facts(after).classes if c.name not in left]
+        same = [c for c in classes if module_index.PYTORCH_TRIAL in c.bases]
+        if same:
+            return Problem(f"{same[0].name} would still be a PyTorchTrial", same[0].line)
     words = {word.decode() for word in _LEFTOVERS.findall(after)}
-    for attr in _attributes(after) if words else ():
+    for attr in _attributes(after, left) if words else ():
         if attr.attr in words:
-            line = next((a.lineno for a in _attributes(before) if a.attr == attr.attr), 1)
+            line = next((a.lineno for a in _attributes(before, left) if a.attr == attr.attr), 1)
             return Problem(f"a use of {attr.attr} that cannot be followed would be left", line, Code.CONTEXT_API)
     lost = _line_ends(before) - _line_ends(after) and _comments(before) - _comments(after)
     if lost:
@@ -69,10 +71,12 @@ def _compile_error(data: bytes) -> SyntaxError | None:
     return None
 
 
-def _attributes(data: bytes) -> Iterator[ast.Attribute]:
+def _attributes(data: bytes, left: Collection[str]) -> Iterator[ast.Attribute]:
     """Yield the attributes that are read; one that is set belongs to a stand-in for the context."""
-    nodes = ast.walk(ast.parse(data))
-    return (node for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load))
+    for statement in ast.parse(data).body:
+        if not (isinstance(statement, (ast.ClassDef, ast.FunctionDef)) and statement.name in left):
+            nodes = ast.walk(statement)
+            yield from (n for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load))
 
 
 def _line_ends(data: bytes) -> Counter[bytes]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from ds_migrate import ds_config
 from ds_migrate.conversion.output_check import check
 from ds_migrate.conversion.preconditions import blocked_by, problems_before, problems_of_configs
 from ds_migrate.conversion.rule_context import Findings, RuleContext
+from ds_migrate.conversion.separation import can_separate, names_left, separate, shared_change
 from ds_migrate.conversion.values import ConversionUnit, UnitResult
 from ds_migrate.decisions import decide, reconcile
 from ds_migrate.decisions.engine_plan import Accumulation, Blocked, EnginePlan
@@ -33,6 +34,7 @@ from ds_migrate.trial.builder import build_trial, class_node
 from ds_migrate.trial.context import ContextNames, link
 from ds_migrate.trial.hyperparameters import unpacked_hyperparameters
 from ds_migrate.trial.model import Trial
+from ds_migrate.trial.top_level import TopLevel
 
 _SHOWN = 300  # characters of an unexpected error: one that holds a syntax node prints all below it
 
@@ -42,14 +44,42 @@ def convert(units: Sequence[ConversionUnit]) -> list[UnitResult]:
     conversions = [_Conversion(unit) for unit in units]
     for conversion in conversions:
         conversion.attempt(conversion.model)
+    conversions = [_beside_others(conversion) for conversion in conversions]
     trials = [(c, trial) for c in conversions for trial in c.unit.trials if trial.key in c.static or not c.static]
     paths = ds_config.choose_paths((*trial.key, c.static.get(trial.key, {})) for c, trial in trials)
     results = []
     for conversion in conversions:
         conversion.attempt(partial(conversion.apply_rules, paths))
-        results.append(conversion.result(paths))
-        conversion.close()  # parsed files are large: those of one folder at a time are held
+        results.append(_result(conversion, paths))
     return results
+
+
+def _beside_others(whole: _Conversion) -> _Conversion:
+    """Return the conversion beside the trials of its files that cannot be converted, where there are any."""
+    apart = whole.without(whole.unit.others) if whole.unit.others else None
+    if apart is None:
+        return whole
+    apart.attempt(apart.model)
+    return whole if apart.problems else apart
+
+
+def _result(first: _Conversion, paths: Mapping[tuple[Path, str], Path]) -> UnitResult:
+    """Return the result of a conversion; where trials are blocked, that of the others if they can be converted alone.
+    Parsed files are large: those of one folder at a time are held."""
+    conversion: _Conversion | None = first
+    last = first
+    while conversion is not None and conversion.blocked:
+        last = conversion
+        conversion = last.without(last.blocked_trials())
+        if conversion is not None:
+            conversion.attempt(conversion.model)
+            conversion.attempt(partial(conversion.apply_rules, paths))
+    chosen = conversion or first.whole or first
+    chosen.shared = last.shared
+    result = chosen.result(paths)
+    for used in (first, last, chosen):
+        used.close()
+    return result
 
 
 def failed(unit: ConversionUnit, error: Exception) -> UnitResult:
@@ -64,6 +94,10 @@ class _Conversion:
     """A conversion at work. ``problems`` keep the whole unit from being converted."""
 
     unit: ConversionUnit
+    whole: _Conversion | None = None  # that of all trials, where some of the unit stay as they are
+    staying: tuple[TrialClass, ...] = ()
+    reasons: dict[Path, list[Finding]] = field(default_factory=dict)  # why trials of the unit stay
+    shared: str = ""  # what keeps trials from being converted without the blocked ones
     problems: list[tuple[Path, Finding]] = field(default_factory=list)
     files: dict[Path, SourceFile] = field(default_factory=dict)
     contexts: list[RuleContext] = field(default_factory=list)
@@ -93,6 +127,25 @@ class _Conversion:
         finding = Finding(Code.FAILED_CHECK, Severity.ERROR, 1, message, help="please report this file")
         self.problems += [(path, finding) for path in sorted({trial.path for trial in self.unit.trials})]
 
+    def blocked_trials(self) -> list[TrialClass]:
+        """Return the trials of the unit that their own code keeps from being converted."""
+        names = {f.trial for found in self._findings_in_the_project().values() for f in found if _blocks(f)}
+        return [trial for trial in self.unit.trials if trial.facts.name in names]
+
+    def without(self, staying: Sequence[TrialClass]) -> _Conversion | None:
+        """Return the conversion of the unit's trials but those that stay, None where that is no way."""
+        whole = self.whole or self
+        rest = tuple(trial for trial in self.unit.trials if trial not in staying)
+        unit = replace(self.unit, trials=rest, others=())
+        if not (staying and rest and can_separate(unit)) or self.problems != list(problems_before(self.unit)):
+            return None
+        if any(problems_before(unit)):
+            return None
+        reasons = {path: [*found] for path, found in self.reasons.items()}
+        for path, found in self._findings_in_the_project().items():
+            reasons.setdefault(path, []).extend(filter(_blocks, found))
+        return _Conversion(unit, whole, (*self.staying, *staying), reasons)
+
     # -- model -----------------------------------------------------------------------------------------------------
 
     def model(self) -> None:
@@ -105,6 +158,7 @@ class _Conversion:
                 self.problems.append((path, Finding(error.code, Severity.ERROR, error.line, str(error), error.column)))
         if self.problems:
             return
+        separate(self.files, self.unit, self.staying)
         classes: dict[Path, list[cst.ClassDef]] = {path: [] for path in self.files}
         for member in self.unit.trials:
             own = class_node(self.files[member.path], member.facts.name, member.facts.line)
@@ -114,11 +168,14 @@ class _Conversion:
                     classes[path].append(node)
         context_names = {file: ContextNames(file, classes[path]) for path, file in self.files.items()}
         link(context_names.values())
+        unused: Set[cst.CSTNode] = frozenset()
+        if _has_helpers(context_names.values()):
+            unused = TopLevel(self.files.values()).unused(self.unit.used_beside)
         parents = {parent for member in self.unit.trials for parent in member.bases}
         target = target_named(self.unit.options.target)
         plans: list[EnginePlan] = []
         for member in sorted(self.unit.trials, key=lambda t: -len(t.bases)):  # the most derived ones know most
-            trial = build_trial(member, self.files, context_names)
+            trial = build_trial(member, self.files, context_names, unused)
             if member.key in parents and (trial.is_abstract or not (trial.wraps_model and trial.wraps_optimizer)):
                 continue  # a base class that is no trial by itself
             config = self.unit.config_facts.get(member.key)
@@ -196,12 +253,16 @@ class _Conversion:
             if rule.apply_file is not None:
                 for file in self.files.values():
                     rule.apply_file(file, self.contexts)
+        if not self.blocked and (shared := shared_change(self.files.values())):
+            self.shared = shared
+            self.problems.append((self.unit.trials[0].path, _moves_with(self.unit.trials[0], set(), shared)))
         if self.blocked:
             return
+        unused = {use.owner.name.value for ctx in self.contexts for use in ctx.trial.unused if use.owner is not None}
         for path in self.unit.sources:
             file = self.files[path]
             before, after = file.data, file.render()
-            problem = check(before, after)
+            problem = check(before, after, unused | names_left(file))
             if problem is None and path.suffix != ".ipynb":  # a block of imports may span two cells
                 after = fold_new(before, sort_like(before, after), file.module.default_indent)
             if problem is not None and problem.code is Code.CONTEXT_API:
@@ -228,9 +289,10 @@ class _Conversion:
 
     def result(self, paths: Mapping[tuple[Path, str], Path]) -> UnitResult:
         """Return the files as a report shows them, and the trials as experiment configs see them."""
-        return UnitResult(self.unit.name, tuple(self._file_results()), tuple(self._trial_facts(paths)))
+        name = (self.whole or self).unit.name
+        return UnitResult(name, tuple(self._file_results(name)), tuple(self._trial_facts(paths)))
 
-    def _file_results(self) -> Iterator[FileResult]:
+    def _file_results(self, unit: str) -> Iterator[FileResult]:
         by_path = self._findings_in_the_project()
         status = TrialStatus.BLOCKED if self.blocked else TrialStatus.CONVERTED
         own_problem = {f.trial for found in by_path.values() for f in found if f.severity is Severity.BLOCKED}
@@ -240,10 +302,12 @@ class _Conversion:
             extra = [f for p, f in self.problems if p == path]
             if path not in self.unit.writable and not extra:
                 continue
-            file = FileResult(path, units=frozenset({self.unit.name}))
+            file = FileResult(path, units=frozenset({unit}))
             file.trials = [TrialResult(t.facts.name, t.facts.line, status) for t in trials]
+            file.trials += [TrialResult(t.facts.name, t.facts.line, TrialStatus.BLOCKED) for t in self._stayed(path)]
             if not self.blocked:
-                file.findings = found
+                apart = [_stays_beside(trial, self.unit.trials) for trial in self.staying if trial.path == path]
+                file.findings = sorted([*found, *self.reasons.get(path, ()), *apart], key=lambda f: (f.line, f.column))
                 file.after = self.outputs.get(path)
                 file.status = FileStatus.CHANGED if file.after is not None else FileStatus.UNCHANGED
             else:
@@ -251,8 +315,14 @@ class _Conversion:
                 is_error = any(f.severity is Severity.ERROR for f in extra)
                 file.status = FileStatus.ERROR if is_error else FileStatus.BLOCKED
                 if own_problem and not self.problems:
-                    file.findings += [_moves_with(t, own_problem) for t in trials if t.facts.name not in own_problem]
+                    along = [t for t in trials if t.facts.name not in own_problem]
+                    file.findings += [_moves_with(t, own_problem, self.shared) for t in along]
             yield file
+
+    def _stayed(self, path: Path | None = None) -> list[TrialClass]:
+        """Return the unit's own trials that stay, in a file or in all; the project reports others itself."""
+        own = (self.whole or self).unit.trials
+        return [trial for trial in self.staying if trial in own and path in (None, trial.path)]
 
     def _findings_in_the_project(self) -> dict[Path, list[Finding]]:
         """Return the findings by file, those in a library's base class at the classes that are built on it."""
@@ -270,12 +340,12 @@ class _Conversion:
         by_file = self._aggregations_by_file()
         given = self._scripts_aggregations()
         accumulates = next(iter(given)) if len(given) == 1 else None
-        for trial in self.unit.trials:
+        for trial in (*self.unit.trials, *self._stayed()):
             plan = plans.get(trial.key)
             yield TrialFacts(
                 trial.facts.name,
                 trial.path,
-                status,
+                status if trial in self.unit.trials else TrialStatus.BLOCKED,
                 self.static.get(trial.key, {}),
                 paths.get(trial.key, trial.path.with_name("ds_config.json")),
                 aggregation=accumulates if isinstance(accumulates, int) and accumulates > 1 else None,
@@ -298,10 +368,28 @@ def _made_below(base: TrialClass, plans: Sequence[EnginePlan]) -> EnginePlan | N
     return None
 
 
-def _moves_with(trial: TrialClass, blocked: set[str | None]) -> Finding:
+def _has_helpers(known: Iterable[ContextNames]) -> bool:
+    """Return whether code outside of trials calls something of its context."""
+    return any(use.owner not in names.classes and use.call is not None for names in known for use in names.uses)
+
+
+def _blocks(finding: Finding) -> bool:
+    return finding.severity is Severity.BLOCKED
+
+
+def _moves_with(trial: TrialClass, blocked: set[str | None], shared: str) -> Finding:
     names = ", ".join(sorted(n for n in blocked if n))
-    message = f"{trial.facts.name} shares code with {names}, which is blocked"
-    return blocked_by(trial, Code.MOVES_WITH_BLOCKED, message, f"fix {names} first")
+    message = f"{trial.facts.name} shares {shared or 'code'} with {names}, which is blocked"
+    way = f", or give it a separate {shared}" if shared.isidentifier() else ""
+    return blocked_by(trial, Code.MOVES_WITH_BLOCKED, message, f"fix {names} first{way}")
+
+
+def _stays_beside(trial: TrialClass, converted: Sequence[TrialClass]) -> Finding:
+    """Return what is to be known of a trial that stays in a file from which others are converted."""
+    names = ", ".join(sorted({other.facts.name for other in converted}))
+    message = f"{trial.facts.name} stays as it is, with the imports that it needs; it shares no code that changes with "
+    name, line = trial.facts.name, trial.facts.line
+    return Finding(Code.MOVES_WITH_BLOCKED, Severity.REVIEW, line, message + names, trial=name)
 
 
 def _only(values: set[int | float | None]) -> list[int | float | None]:

@@ -21,7 +21,8 @@ class ConversionUnit:
     written. ``others``: trials in these files that cannot be converted and need the files unchanged. ``accepted``: line
     and code of the findings that comments accept, by file. ``config_facts``: what experiment configs state, by trial.
     ``upgraded``: what the upgrade of old trials did in the files that are read in their new form.
-    ``library``: files with base classes of libraries, which are read along and not written.
+    ``library``: files with base classes of libraries, which are read along and not written. ``used_beside``: classes
+    and functions of the sources that other files of the project name.
     """
 
     trials: tuple[TrialClass, ...]
@@ -33,6 +34,7 @@ class ConversionUnit:
     config_facts: Mapping[tuple[Path, str], ConfigFacts]
     upgraded: Mapping[Path, tuple[Notice, ...]] = field(default_factory=dict)
     library: Mapping[Path, bytes] = field(default_factory=dict)
+    used_beside: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:

@@ -50,6 +50,12 @@ _CONTEXT_CALLS = re.compile(
 _HAND_RUN = re.compile(
     rb"\.(train_batch|evaluate_batch)\(|\bdef (wrap_model|wrap_optimizer|step_optimizer)\(|\.wrap_model ="
 )
+_DEFINED = re.compile(rb"^(?:class|def)\s+(\w+)", re.MULTILINE)
+_WORD = re.compile(rb"[^\W\d]\w*")
+_LOOKS_UP = re.compile(
+    rb"\b(?:globals|locals|vars|eval|exec|__dict__|__subclasses__|import_module|__import__|getmembers|locate"
+    rb"|instantiate)\b|getattr\(\s*(?!torch|self|nn\b|np\b)[\w.]+\s*,\s*[^\s\"']"
+)
 _PYTORCH = "determined.pytorch"
 _STAYING = ("old-api", "foreign-base", "tensorflow", "skipped", "skipped-base")
 _SOURCES = ("determined", "pedl")  # packages that a project may hold a copy of
@@ -94,10 +100,12 @@ def _is_old(line: Sequence[ClassFacts]) -> bool:
 
 @dataclass
 class ConversionGroup:
-    """Trials and files that are converted together: all of them or none."""
+    """Trials and files that are converted together: all of them or none. ``beside``: other files that those import or
+    that import the trials."""
 
     trials: list[TrialClass] = field(default_factory=list)
     files: set[Path] = field(default_factory=set)
+    beside: set[Path] = field(default_factory=set)
 
 
 class Project:
@@ -332,14 +340,16 @@ class Project:
             if trial.kind != "pytorch":
                 continue
             files = {trial.path, *(path for path, _ in trial.bases)} - {LIBRARY_PATH}
-            files |= self._determined_files_imported_by(files)
-            files |= self._scripts_running(trial)
-            merged = ConversionGroup([trial], files)
+            imported, reached = self._determined_files_imported_by(files)
+            files |= imported | self._scripts_running(trial)
+            merged = ConversionGroup([trial], files, reached | self.importers(trial))
             for other in [group for group in groups if group.files & files]:
                 groups.remove(other)
-                merged = ConversionGroup([*other.trials, *merged.trials], other.files | merged.files)
+                trials, files = [*other.trials, *merged.trials], other.files | merged.files
+                merged = ConversionGroup(trials, files, other.beside | merged.beside)
             groups.append(merged)
         for group in groups:
+            group.beside -= group.files
             group.trials.sort(key=lambda t: (t.path, t.facts.line))
         return groups
 
@@ -361,7 +371,8 @@ class Project:
         """Return the trials in the files that cannot be converted and need their files unchanged."""
         return [trial for trial in self.trials.values() if trial.kind in _STAYING and trial.path in files]
 
-    def _determined_files_imported_by(self, files: set[Path]) -> set[Path]:
+    def _determined_files_imported_by(self, files: set[Path]) -> tuple[set[Path], set[Path]]:
+        """Return the files that use Determined, of those that these import, directly or through others; and all."""
         found: set[Path] = set()
         seen: set[Path] = set(files)
         queue = list(files)
@@ -380,7 +391,16 @@ class Project:
                 if target is not None and target not in seen:
                     seen.add(target)
                     queue.append(target)
-        return found
+        return found, seen
+
+    def names_used_beside(self, group: ConversionGroup) -> frozenset[str]:
+        """Return the classes and functions of the group's files that files beside them name: all of them where such a
+        file looks names up that are made when the code runs."""
+        defined = {name for path in group.files for name in _DEFINED.findall(self._read(path) or b"")}
+        texts = [self._read(path) or b"" for path in group.beside]
+        if not any(map(_LOOKS_UP.search, texts)):
+            defined &= {word for text in texts for word in _WORD.findall(text)}
+        return frozenset(name.decode("utf-8", "replace") for name in defined)
 
     def _packages_of(self, path: Path) -> Iterator[Path]:
         """Yield the ``__init__.py`` of each package that holds the file: an import of the file runs them all."""

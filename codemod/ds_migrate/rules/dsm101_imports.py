@@ -23,6 +23,8 @@ def apply_file(file: SourceFile, context_names: Sequence[RuleContext]) -> None:
     _references(ctx, file)
     _annotations(ctx, file)
     for node in file.names.import_nodes:
+        if file.stays(node):
+            continue
         if isinstance(node, cst.Import):
             _module_import(ctx, file, node)
         else:
@@ -44,6 +46,8 @@ def _references(ctx: RuleContext, file: SourceFile) -> None:
         if node is None or qualified is None or "." not in qualified:
             continue
         known, rest = _split(qualified)
+        if known in MOVED and _is_hint_for_both(file, node):
+            continue
         if known in MOVED:
             new = ctx.deepspeed_name(file, MOVED[known]) + rest
             if new != dotted(node):
@@ -52,6 +56,11 @@ def _references(ctx: RuleContext, file: SourceFile) -> None:
             unserved_names.keep(ctx, file, name, node, qualified)
         else:
             unserved_names.review_refused(ctx, file, node, qualified)
+
+
+def _is_hint_for_both(file: SourceFile, node: cst.CSTNode) -> bool:
+    """Return whether an annotation stands in code that a trial needs which stays: it is right for one of the two."""
+    return not file.may_change(node) and any(isinstance(a, cst.Annotation) for a in file.ancestors(node))
 
 
 def _whole_chain(file: SourceFile, name: cst.Name) -> cst.CSTNode | None:
@@ -82,7 +91,7 @@ def _split(qualified: str) -> tuple[str, str]:
 def _annotations(ctx: RuleContext, file: SourceFile) -> None:
     """Rename moved names in quoted annotations and in quoted parts of annotations."""
     for node in file.nodes(cst.Annotation):
-        for text in file.nodes(cst.SimpleString, below=node):
+        for text in file.nodes(cst.SimpleString, below=node) if file.may_change(node) else ():
             quoted = _moved_in_quotes(ctx, file, text)
             if quoted is not None:
                 file.replace(text, cst.SimpleString(f"{text.quote}{quoted}{text.quote}"))
@@ -128,8 +137,8 @@ def _module_import(ctx: RuleContext, file: SourceFile, node: cst.Import) -> None
 def _rename_package(file: SourceFile, package: str, new: str) -> None:
     """Rename every use of ``determined`` or ``determined_common``, the name that its import binds."""
     imports = {inner for n in file.names.import_nodes for inner in walk(n)}
-    for node in walk(file.module):
-        if not isinstance(node, cst.Name) or node.value != package or node in imports:
+    for node in file.nodes(cst.Name):
+        if node.value != package or node in imports:
             continue
         parent = file.parent(node)
         if isinstance(parent, cst.Attribute) and parent.attr is node:

@@ -14,7 +14,7 @@ from ds_migrate.decisions.engine_layout import Form
 from ds_migrate.findings import Finding, Severity
 from ds_migrate.rules.codes import Code
 from ds_migrate.rules.wrap_edits import collect, unwrap
-from ds_migrate.syntax.nodes import argument, dotted, walk
+from ds_migrate.syntax.nodes import argument, code, dotted, walk
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.model import Model
 
@@ -85,7 +85,9 @@ def apply_file(file: SourceFile, contexts: Sequence[RuleContext]) -> None:
     prose = [(token.start[0], token.string) for token in tokens if token.type == tokenize.COMMENT]
     strings = [n for n in file.nodes(cst.SimpleString) if isinstance(file.parent(n), cst.Expr)]
     prose += [(file.position(node)[0], node.value) for node in strings]
-    found = sorted((line, name) for line, text in prose for name in _GONE.findall(text))
+    starts = {node: file.position(node)[0] for node in file.left}
+    left = {line for node, at in starts.items() for line in range(at, at + len(code(node).splitlines()))}
+    found = sorted((line, name) for line, text in prose if line not in left for name in _GONE.findall(text))
     if found:
         lines = sorted({line for line, _ in found})
         where = f"line{'s' * (len(lines) > 1)} {', '.join(map(str, lines))}"

@@ -77,6 +77,7 @@ def apply(ctx: RuleContext) -> None:
             f"{ctx.trial.name} is constructed with {stand_in} in place of a context, which has no engines",
             "construct it with the context of trial_runtime.pytorch.deepspeed.init(hparams=...)",
         )  # fmt: skip
+    _report_unused(ctx)
     inside = {part.node for part in ctx.trial.parts}
     for use in ctx.trial.uses:
         if use.node in ctx.handled or not is_lost(use.attr):
@@ -90,6 +91,18 @@ def apply(ctx: RuleContext) -> None:
             _message(use),
             _way(use),
         )
+
+
+def _report_unused(ctx: RuleContext) -> None:
+    """Report each class and function that stays as it is because nothing names it, once."""
+    for use in sorted(ctx.trial.unused, key=lambda use: use.file.position(use.node)):
+        node = next(a for a in use.file.ancestors(use.node) if a in use.file.module.body)
+        if isinstance(node, (cst.ClassDef, cst.FunctionDef)) and use.file.edits.once(node, CODE):
+            ctx.review(
+                CODE, use.file, node.name,
+                f"nothing in the files of {ctx.trial.name} uses {node.name.value}, which calls {use.attr}() of its "
+                "context: it stays as it is, and no DeepSpeedTrialContext has that",
+            )  # fmt: skip
 
 
 def is_lost(attr: str) -> bool:

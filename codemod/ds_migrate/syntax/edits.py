@@ -45,6 +45,10 @@ class Edits:
                 break
             self._touched.add(ancestor)
 
+    def is_touched(self, node: cst.CSTNode) -> bool:
+        """Return whether something changes at the node or below it."""
+        return node in self._touched
+
     def once(self, node: cst.CSTNode, what: str) -> bool:
         """Return True on the first call for a node and a code: trials may share a base class."""
         if (node, what) in self._done:

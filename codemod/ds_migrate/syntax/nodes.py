@@ -214,7 +214,19 @@ class NodeIndex:
         self._numbers: dict[int, int] = {}
         self._of_kind: dict[type[cst.CSTNode], list[int]] = {}
         self._spelled: dict[str, list[int]] | None = None
+        self._hidden: list[range] = []
         self._add(root, -1)
+
+    def hide(self, nodes: Iterable[cst.CSTNode]) -> None:
+        """Leave the nodes and all below them out of every answer from now on, but for ``ancestors``."""
+        numbers = [self._numbers[id(node)] for node in nodes]
+        self._hidden += [range(number, self._ends[number]) for number in numbers]
+
+    def _shown(self, numbers: Iterable[int]) -> list[cst.CSTNode]:
+        nodes = self._nodes
+        if not self._hidden:
+            return [nodes[number] for number in numbers]
+        return [nodes[number] for number in numbers if not any(number in hidden for hidden in self._hidden)]
 
     def _add(self, node: cst.CSTNode, parent: int) -> None:
         number = len(self._nodes)
@@ -232,14 +244,14 @@ class NodeIndex:
         first = self._numbers[id(node)]
         end = self._ends[first]
         if not kinds:
-            return self._nodes[first:end]
+            return self._shown(range(first, end))
         found: list[int] = []
         for kind in kinds:
             numbers = self._of_kind.get(kind, [])
             found += numbers[bisect_left(numbers, first) : bisect_left(numbers, end)]
         if len(kinds) > 1:
             found.sort()
-        return [self._nodes[number] for number in found]
+        return self._shown(found)
 
     def spelled(self, names: Iterable[str], node: cst.CSTNode) -> list[cst.CSTNode]:
         """Return the names and attributes at or below the node that are one of the dotted names, in source order."""
@@ -255,7 +267,7 @@ class NodeIndex:
         for name in names:
             numbers = self._spelled.get(name, [])
             found += numbers[bisect_left(numbers, first) : bisect_left(numbers, end)]
-        return [self._nodes[number] for number in sorted(found)]
+        return self._shown(sorted(found))
 
     def ancestors(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         """Yield the node's parent and so on up to the root; nothing for a node of another tree."""

@@ -63,10 +63,34 @@ class SourceFile:
             raise SourceError(Code.NOT_LOSSLESS, "libcst cannot print this file back byte for byte")
         self._index = NodeIndex(self.module)
         self.edits = Edits(self.module)
+        self.left: frozenset[cst.CSTNode] = frozenset()
+        self._left_names: frozenset[str] = frozenset()
+        self._free: frozenset[cst.CSTNode] | None = None
 
     def close(self) -> None:
         """Let go of the tree. Edits refer to their file, so it would wait for a garbage collection otherwise."""
         vars(self).clear()
+
+    def leave(self, left: Collection[cst.CSTNode], names: Collection[str], free: Collection[cst.CSTNode]) -> None:
+        """Leave statements of the module as they are: nothing is found in those ``left`` from now on, and an import of
+        one of ``names`` stays. Only those that are ``free`` may change."""
+        names_of_all = self.names  # made of all nodes, so that new names are new there too
+        self.left, self._left_names, self._free = frozenset(left), frozenset(names), frozenset(free)
+        self._index.hide(left)
+        names_of_all.import_nodes = self.nodes(cst.Import, cst.ImportFrom)
+
+    def stays(self, node: cst.Import | cst.ImportFrom) -> bool:
+        """Return whether code that is left as it is uses what the import binds."""
+        return not self._left_names.isdisjoint(Names([node], ()).bindings)
+
+    def may_change(self, node: cst.CSTNode) -> bool:
+        """Return whether the statement of the module that holds the node may change."""
+        return self._free is None or not self._free.isdisjoint((node, *self.ancestors(node)))
+
+    @property
+    def statements(self) -> list[cst.SimpleStatementLine | cst.BaseCompoundStatement]:
+        """The statements of the module, without those that are left as they are."""
+        return [statement for statement in self.module.body if statement not in self.left]
 
     @cached_property
     def names(self) -> Names:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,9 +31,13 @@ def class_node(file: SourceFile, name: str, line: int | None = None) -> cst.Clas
 
 
 def build_trial(
-    facts: TrialClass, files: Mapping[Path, SourceFile], context_names: Mapping[SourceFile, ContextNames]
+    facts: TrialClass,
+    files: Mapping[Path, SourceFile],
+    context_names: Mapping[SourceFile, ContextNames],
+    unused: Set[cst.CSTNode] = frozenset(),
 ) -> Trial:
-    """Model one trial. ``files`` are the parsed files of its family by path."""
+    """Model one trial. ``files`` are the parsed files of its family by path; ``unused`` classes and functions of them
+    run in no trial."""
     parts = tuple(_parts(facts, files))
     inside = {part.node for part in parts}
     replaced = _replaced(parts)
@@ -43,9 +47,13 @@ def build_trial(
         for use in known.uses
         if (use.owner in inside or use.owner not in known.classes) and use.function not in replaced
     )
-    helpers = tuple(u for u in uses if u.owner not in inside and u.call is not None and u.attr in _HELPER_USES)
+    dead = {use for use in uses if unused and not unused.isdisjoint(use.file.ancestors(use.node))}
+    uses = tuple(use for use in uses if use not in dead)
+    outside = [u for u in (*uses, *dead) if u.owner not in inside and u.call is not None and u.attr in _HELPER_USES]
+    helpers = tuple(use for use in outside if use not in dead)
     own = [use for use in uses if use.owner in inside]
-    trial = _with_wraps(Trial(facts, parts, uses, tuple(context_names), helpers), own)
+    left = tuple(use for use in outside if use in dead)
+    trial = _with_wraps(Trial(facts, parts, uses, tuple(context_names), helpers, left), own)
     context_uses = {use.node for known in context_names.values() for use in known.uses}
     manual = list(manual_calls(trial, replaced, context_uses))
     trial = replace(trial, steps=tuple(steps_of(trial, own, manual)))

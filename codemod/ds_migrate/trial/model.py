@@ -100,7 +100,8 @@ class Trial:
     """Everything that the source of one trial shows.
 
     ``files``: those of its family; helpers and callbacks may be in any. ``helpers``: wraps, backwards and steps outside
-    of its classes. ``training_functions``: functions that run during training, with their files.
+    of its classes; ``unused``: the same in classes and functions that nothing in the files names.
+    ``training_functions``: functions that run during training, with their files.
     """
 
     facts: TrialClass
@@ -108,6 +109,7 @@ class Trial:
     uses: tuple[ContextUse, ...]
     files: tuple[SourceFile, ...] = ()
     helpers: tuple[ContextUse, ...] = ()
+    unused: tuple[ContextUse, ...] = ()
     models: tuple[Model, ...] = ()
     optimizers: tuple[Optimizer, ...] = ()
     schedulers: tuple[Wrap, ...] = ()

@@ -33,7 +33,7 @@ def training_functions(trial: Trial) -> Iterator[tuple[SourceFile, cst.FunctionD
     functions: dict[str, list[tuple[SourceFile, cst.FunctionDef]]] = {}
     stand_ins = stand_in_classes(files).values()
     for file in files:
-        for statement in file.module.body:
+        for statement in file.statements:
             if isinstance(statement, cst.FunctionDef):
                 functions.setdefault(statement.name.value, []).append((file, statement))
             elif isinstance(statement, cst.ClassDef) and not _is_module(file, statement):
