@@ -18,6 +18,8 @@ class Options:
     ``offload``: what lives in host memory: ``"none"``, ``"optimizer"`` (its state) or ``"parameters"`` (that too).
     ``optimizer_in_config``: let DeepSpeed make the optimizer, where it makes the same one.
     ``plain``: convert plain training loops, and leave trials.
+    ``config_style``: where the DeepSpeed config of a plain loop is written, ``"inline"`` or ``"json"``.
+    ``runtime``: let plain loops use helpers of ``trial_runtime``; without them what is not exact so is refused.
     ``follow``: packages whose base classes are copied beside the trials that are built on them.
     ``ignored``: the codes whose *review* findings are accepted.
     """
@@ -30,3 +32,5 @@ class Options:
     follow: tuple[str, ...] = ()
     ignored: IgnoredCodes = field(default_factory=IgnoredCodes)
     plain: bool = False
+    config_style: str = "inline"
+    runtime: bool = True

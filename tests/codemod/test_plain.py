@@ -284,7 +284,7 @@ def test_the_page_shows_what_is_written(code: Code, tmp_path: Path) -> None:
     assert page.block("After") in after
 
 
-@pytest.mark.parametrize("words", [["--precision", "bf16"], ["--offload", "optimizer"], ["--optimizer-in-config"]])
+@pytest.mark.parametrize("words", [["--precision", "bf16"], ["--offload", "optimizer"], ["--follow", "package"]])
 def test_an_option_for_trials_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse(["--plain", *words, "."])

@@ -165,7 +165,7 @@ def test_a_table_above_the_repository_is_another_projects() -> None:
         ("exlude = []", "has no key 'exlude' (did you mean exclude?)"),
         (
             "write = true",
-            "has no key 'write'; it can have plain, target, zero, precision, offload, optimizer-in-config, include,",
+            "has no key 'write'; it can have plain, target, zero, precision, offload, optimizer-in-config,",
         ),
         ('target = "ray"', "target in [tool.ds-migrate] is 'ray'; it can be 'runtime', 'determined'"),
         ("zero = true", "zero in [tool.ds-migrate] is True; it can be 0, 1, 2, 3"),

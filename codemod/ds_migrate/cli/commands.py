@@ -94,7 +94,8 @@ def options_of(arguments: Arguments) -> Options:
     """Return how to convert."""
     return Options(
         arguments.target, arguments.zero, arguments.precision, arguments.offload, arguments.optimizer_in_config,
-        tuple(arguments.follow or ()), arguments.ignored, arguments.plain,
+        tuple(arguments.follow or ()), arguments.ignored, arguments.plain, arguments.config_style,
+        arguments.runtime,
     )  # fmt: skip
 
 

@@ -130,7 +130,17 @@ OPTIONS: Mapping[str, Sequence[Option]] = {
         _how(
             "--optimizer-in-config",
             action=argparse.BooleanOptionalAction,
-            help="define the optimizer in ds_config.json where DeepSpeed's is identical",
+            help="define the optimizer in the DeepSpeed config where DeepSpeed's is identical",
+        ),
+        _how(
+            "--config-style",
+            choices=("inline", "json"),
+            help="with --plain: the DeepSpeed config as a dict in the script (default), or as a JSON file beside it",
+        ),
+        _how(
+            "--runtime",
+            action=argparse.BooleanOptionalAction,
+            help="with --plain: use helpers of trial_runtime (default), or refuse what DeepSpeed alone gets wrong",
         ),
     ),
     "which files": (
@@ -220,6 +230,8 @@ class Arguments:
     precision: str | None = None
     offload: str = "none"
     optimizer_in_config: bool = False
+    config_style: str = "inline"
+    runtime: bool = True
     include: list[str] | None = None
     exclude: list[str] | None = None
     follow: list[str] | None = None
@@ -341,11 +353,13 @@ def _check_usage(parser: argparse.ArgumentParser, arguments: Arguments) -> None:
         parser.error(f"--format {arguments.format} is for a preview, --check and --write")
     if arguments.only_prints:
         return
-    for name in ("precision", "optimizer_in_config", "follow") if arguments.plain else ():
+    for name in ("precision", "follow") if arguments.plain else ():
         if getattr(arguments, name):
             parser.error(f"--{name.replace('_', '-')} is for trials: --plain keeps what the program has")
     if arguments.plain and (arguments.target, arguments.offload) != ("runtime", "none"):
         parser.error("--target and --offload are for trials: --plain keeps what the program has")
+    if not arguments.plain and (arguments.config_style, arguments.runtime) != ("inline", True):
+        parser.error("--config-style and --no-runtime are for plain loops: add --plain")
     if arguments.reads_stdin:
         if len(arguments.paths) > 1:
             parser.error("- reads one file from standard input: name nothing beside it")

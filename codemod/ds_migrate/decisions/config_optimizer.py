@@ -38,7 +38,7 @@ _REPEATABLE = (cst.Name, cst.Attribute, cst.Subscript, cst.SubscriptElement, cst
                cst.Integer, cst.Float, cst.BinaryOperation, cst.BaseBinaryOp, cst.UnaryOperation, cst.BaseUnaryOp,
                cst.Tuple, cst.List, cst.Element)  # fmt: skip
 # DeepSpeed takes both names for AdamW, and compiles its own optimizer for them, unless a key prevents it.
-_TORCH_ADAM: Mapping[str, Mapping[str, object]] = {
+TORCH_ADAM: Mapping[str, Mapping[str, object]] = {
     "Adam": {"torch_adam": True, "adam_w_mode": False},
     "AdamW": {"torch_adam": True},
 }
@@ -60,7 +60,7 @@ class ConfigOptimizer:
 
     def config(self) -> dict[str, object]:
         """Return the ``optimizer`` block of the config, as far as it is known."""
-        return {"type": self.kind, "params": {**self.known, **_TORCH_ADAM.get(self.kind, {})}}
+        return {"type": self.kind, "params": {**self.known, **TORCH_ADAM.get(self.kind, {})}}
 
 
 def config_optimizer(trial: Trial, form: Form, location: EngineLocation, offloads: bool) -> ConfigOptimizer | str:
@@ -80,7 +80,7 @@ def config_optimizer(trial: Trial, form: Form, location: EngineLocation, offload
         return "with offload DeepSpeed makes its own Adagrad, which has to be compiled"
     if not _has_all_parameters(call, trial):
         return "its parameters are not just parameters() of the model: groups and choices have no place in a config"
-    arguments = _arguments(call, kind)
+    arguments = constructor_arguments(call, kind)
     if arguments is None:
         return "* or ** hide what it is made with"
     known: dict[str, object] = {}
@@ -133,8 +133,10 @@ def _has_all_parameters(call: cst.Call, trial: Trial) -> bool:
     return given.func.attr.value == "parameters" and dotted(given.func.value) in trial.models[0].names
 
 
-def _arguments(call: cst.Call, kind: str) -> dict[str, cst.BaseExpression] | None:
-    """Return all arguments but the parameters, by name."""
+def constructor_arguments(call: cst.Call, kind: str) -> dict[str, cst.BaseExpression] | None:
+    """Return all arguments of a ``torch.optim`` class but the parameters, by name; None where they cannot be seen."""
+    if kind not in _POSITIONS:
+        return None
     found: dict[str, cst.BaseExpression] = {}
     names = ("params", *_POSITIONS[kind])
     for position, arg in enumerate(call.args):

@@ -40,6 +40,17 @@ def state_calls(decider: Decider, site: Site) -> list[StateCall]:
     ]
 
 
+def handles_state(decider: Decider, site: Site) -> bool:
+    """Return whether the program loads weights after the engine is made, or handles the optimizer's state."""
+    loads = [
+        (file, node)
+        for file in decider.flow.files.values()
+        for node, _ in _methods(file)
+        if node.attr.value == "load_state_dict" and not _is_before(node, file, site)
+    ]
+    return bool(state_calls(decider, site)) or any(decider.flow.values(n.value, f) & site.of for f, n in loads)
+
+
 def sharding_hazard(decider: Decider, site: Site) -> str:
     """Return why what the program saves or loads would be wrong beside shares of the optimizer's state; "" if not."""
     for file in decider.flow.files.values():
@@ -71,11 +82,15 @@ def _hazard_of(node: cst.Attribute, call: cst.Call | None, file: SourceFile, dec
         return ""
     if "opt" in (dotted(node.value) or "").lower() or not values:
         return "cannot determine whose state the program saves or loads"
-    if not is_load or (file is site.file and file.position(node) < file.position(site.statement)):
+    if not is_load or _is_before(node, file, site):
         return ""
     if values <= site.of or (not values & site.of and not _may_be_part(values, site)):
         return ""
     return "the program loads weights into parts of the model after the engine is made"
+
+
+def _is_before(node: cst.CSTNode, file: SourceFile, site: Site) -> bool:
+    return file is site.file and file.position(node) < file.position(site.statement)
 
 
 def _may_be_part(values: Values, site: Site) -> bool:

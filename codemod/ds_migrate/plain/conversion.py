@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from ds_migrate.conversion.output_check import check
@@ -14,13 +14,13 @@ from ds_migrate.options import Options
 from ds_migrate.plain.calls import Callers
 from ds_migrate.plain.decisions import Decider
 from ds_migrate.plain.edits import Editor
-from ds_migrate.plain.facts import Operations, Refusal, Site, Step, optimizers_of
+from ds_migrate.plain.facts import Operations, Refusal, Step
 from ds_migrate.plain.flow import Flow
 from ds_migrate.plain.operations import find_operations
-from ds_migrate.plain.plan import Note
+from ds_migrate.plain.part_results import loop_name, part_results, written_configs
+from ds_migrate.plain.parts import Part, find_parts, operations_of
 from ds_migrate.plain.program import Program
 from ds_migrate.plain.refusals import find_refusals
-from ds_migrate.plain.sites import find_sites
 from ds_migrate.project.control_comments import Comments
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.import_order import sort_like
@@ -30,13 +30,17 @@ from ds_migrate.syntax.source import SourceError, SourceFile
 
 @dataclass(frozen=True)
 class LoopUnit:
-    """A program to convert: a value that any process can work on."""
+    """A program to convert: a value that any process can work on.
+
+    ``single_loop_folders``: those in which one file at most has a training loop, so that its config needs no name.
+    """
 
     program: Program
     sources: Mapping[Path, bytes]
     writable: frozenset[Path]
     comments: Mapping[Path, Comments]
     options: Options
+    single_loop_folders: frozenset[Path] = frozenset()
 
 
 _MANY_FILES = 100  # following values through more takes minutes
@@ -75,17 +79,6 @@ def _too_large(unit: LoopUnit) -> list[FileResult]:
     return results
 
 
-@dataclass
-class _Part:
-    """Files of a program that share optimizers, which are converted together."""
-
-    files: list[SourceFile]
-    steps: list[Step]
-    refusals: list[Refusal] = field(default_factory=list)
-    notes: list[tuple[Severity, Note]] = field(default_factory=list)
-    sites: list[Site] = field(default_factory=list)
-
-
 class _Conversion:
     def __init__(self, unit: LoopUnit) -> None:
         self.unit = unit
@@ -116,14 +109,14 @@ class _Conversion:
         flow = Flow(self.files, self.unit.program.resolve)
         operations = find_operations(flow)
         callers = Callers(flow)
-        for part in _parts(operations, flow, callers):
+        for part in find_parts(operations, flow, callers):
             yield from self._convert(part, operations, flow, callers)
 
-    def _convert(self, part: _Part, everything: Operations, flow: Flow, callers: Callers) -> Iterator[FileResult]:
+    def _convert(self, part: Part, everything: Operations, flow: Flow, callers: Callers) -> Iterator[FileResult]:
         if self._is_skipped(part):
-            yield from _part_results(part, {}, TrialStatus.SKIPPED)
+            yield from part_results(part, {}, TrialStatus.SKIPPED)
             return
-        operations = _restricted(everything, part, flow)
+        operations = operations_of(part, everything)
         part.refusals += operations.refusals
         named = list(find_refusals(part.files, operations, flow, callers))
         if any(refusal.code is Code.PLAIN_FRAMEWORK for refusal in named):
@@ -131,19 +124,25 @@ class _Conversion:
         part.refusals += named
         decider = None
         if not part.refusals:
-            decider = Decider(operations, part.sites, flow, callers, self.unit.options)
+            decider = Decider(
+                operations, part.sites, flow, callers, self.unit.options, self.unit.single_loop_folders
+            )  # fmt: skip
             part.refusals += decider.decide().refusals
         outputs: dict[Path, bytes] = {}
         if not part.refusals and decider is not None:
-            Editor(decider, part.files, self.done, lambda severity, note: part.notes.append((severity, note))).apply()
+            editor = Editor(decider, part.files, self.done, lambda severity, note: part.notes.append((severity, note)))
+            editor.apply()
+            part.refusals += _missing(editor, part.steps[0])
             part.files += [f for f in self.files.values() if f.edits and f not in part.files and f not in self.done]
             self._check_writable(part)
             outputs, problems = _rendered(part.files)
             part.refusals += problems
+            part.configs, problems = written_configs(decider.plan.engines)
+            part.refusals += problems
         self.done += part.files
-        yield from _part_results(part, outputs, TrialStatus.BLOCKED if part.refusals else TrialStatus.CONVERTED)
+        yield from part_results(part, outputs, TrialStatus.BLOCKED if part.refusals else TrialStatus.CONVERTED)
 
-    def _check_writable(self, part: _Part) -> None:
+    def _check_writable(self, part: Part) -> None:
         """Refuse a part that changes files which are not to be written, or belong to what stays as it is."""
         step = part.steps[0]
         for file in part.files:
@@ -151,12 +150,12 @@ class _Conversion:
                 part.refusals.append(
                     Refusal(
                         Code.FILE_NOT_NAMED, step.file, step.node,
-                        f"{_loop_name(step)} also requires {file.path.name}, which is not among the given paths",
+                        f"{loop_name(step)} also requires {file.path.name}, which is not among the given paths",
                         f"name {file.path.name} too",
                     )
                 )  # fmt: skip
 
-    def _is_skipped(self, part: _Part) -> bool:
+    def _is_skipped(self, part: Part) -> bool:
         """Return whether a comment on a step, or on the function around it, leaves these files as they are."""
         lines = {(s.file.path, line) for s in part.steps for line in _lines_of(s)}
         used = {
@@ -189,90 +188,12 @@ def _rendered(files: Iterable[SourceFile]) -> tuple[dict[Path, bytes], list[Refu
     return outputs, problems
 
 
-def _part_results(part: _Part, outputs: Mapping[Path, bytes], status: TrialStatus) -> Iterator[FileResult]:
-    name = ":".join(str(file.path) for file in part.files)
-    blocked = bool(part.refusals)
-    own = {file: [r for r in part.refusals if r.file is file] for file in part.files}
-    own |= {r.file: [x for x in part.refusals if x.file is r.file] for r in part.refusals}
-    for file, refusals in own.items():
-        result = FileResult(file.path, units=frozenset({name}))
-        loops = {_loop_name(step): step for step in reversed(part.steps) if step.file is file}
-        result.trials = [TrialResult(loop, step.position[0], status, is_loop=True) for loop, step in loops.items()]
-        if not part.steps and refusals:
-            result.trials = [
-                TrialResult(f"the loop of {file.path.stem}", file.position(refusals[0].node)[0], status, True)
-            ]
-        first = next(iter(loops), None)
-        if blocked:
-            result.findings = [_finding(r, _severity(r.code), first) for r in refusals]
-            result.status = FileStatus.BLOCKED
-        else:
-            notes = [(s, n) for s, n in part.notes if n.file is file]
-            result.findings = [_finding(n, s, first) for s, n in notes]
-            result.findings.sort(key=lambda f: (f.line, f.column, f.code))
-            result.after = outputs.get(file.path)
-            result.status = FileStatus.CHANGED if result.after is not None else FileStatus.UNCHANGED
-        yield result
-
-
-def _finding(of: Note | Refusal, severity: Severity, loop: str | None) -> Finding:
-    line, column = of.file.position(of.node)
-    return Finding(of.code, severity, line, of.message, column, trial=loop, help=of.help)
-
-
-def _severity(code: Code) -> Severity:
-    return Severity.ERROR if code in (Code.FAILED_CHECK, Code.UNREADABLE_SOURCE) else Severity.BLOCKED
-
-
-def _loop_name(step: Step) -> str:
-    function = step.function
-    if function is None:
-        return f"the loop of {step.file.path.stem}"
-    return f"{function.name.value}()"
-
-
-# -- parts ------------------------------------------------------------------------------------------------------------
-
-
-def _parts(operations: Operations, flow: Flow, callers: Callers) -> list[_Part]:
-    """Divide a program into parts that share files with operations on the same optimizers."""
-    sets: list[tuple[set[int], list[Step], list[Refusal], list[Site]]] = []
-    items: list[tuple[set[int], Step | None, Refusal | None, Site | None]] = []
-    sites, refusals = find_sites(operations.steps, frozenset(optimizers_of(operations.steps)), flow, callers)
-    for step in operations.steps:
-        items.append(({id(step.file), *(id(flow.file(v)) for v in step.optimizers)}, step, None, None))
-    for refusal in (*operations.refusals, *refusals):
-        items.append(({id(refusal.file)}, None, refusal, None))
-    for site in sites:
-        makers = {id(file) for file, _ in site.makers}
-        items.append(({id(site.file), *makers}, None, None, site))
-    for files, a_step, a_refusal, a_site in items:
-        merged = (set(files), [a_step] if a_step else [], [a_refusal] if a_refusal else [], [a_site] if a_site else [])
-        rest = []
-        for known in sets:
-            if known[0] & merged[0]:
-                merged = (known[0] | merged[0], known[1] + merged[1], known[2] + merged[2], known[3] + merged[3])
-            else:
-                rest.append(known)
-        sets = [*rest, merged]
-    trained = {backward.file for backward in operations.backwards}
-    by_id = {id(file): file for file in flow.files.values()}
+def _missing(editor: Editor, step: Step) -> list[Refusal]:
+    """Return why a conversion without the runtime is none: it needs helpers of the runtime."""
     return [
-        _Part([by_id[key] for key in sorted(files, key=lambda k: str(by_id[k].path))], steps, problems, sites=own)
-        for files, steps, problems, own in sets
-        if steps or any(r.file in trained for r in problems)
-    ]
-
-
-def _restricted(operations: Operations, part: _Part, flow: Flow) -> Operations:
-    """Return the operations of a part; clips and backward passes of other parts stay out."""
-    del flow
-    files = {id(file) for file in part.files}
-
-    return Operations(
-        part.steps,
-        [b for b in operations.backwards if id(b.file) in files],
-        [z for z in operations.zero_grads if id(z.file) in files],
-        [c for c in operations.clips if id(c.file) in files],
-        [],
-    )
+        Refusal(
+            Code.PLAIN_ENGINE, step.file, step.node, f"{name}() of trial_runtime.plain is needed here",
+            "leave out --no-runtime",
+        )
+        for name in editor.missing
+    ]  # fmt: skip

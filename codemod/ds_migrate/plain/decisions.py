@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from pathlib import Path
 
 import libcst as cst
 
@@ -11,17 +12,19 @@ from ds_migrate.plain.calls import Callers
 from ds_migrate.plain.checkpoints import state_calls
 from ds_migrate.plain.clip_guards import guard_of, has_optional_norm
 from ds_migrate.plain.engine_names import EngineNames, UntracedError
+from ds_migrate.plain.engine_options import plan_engine
 from ds_migrate.plain.facts import Backward, Clip, Operations, Site, Step, ZeroGrad
 from ds_migrate.plain.flow import Flow
 from ds_migrate.plain.loaders import micro_batch
-from ds_migrate.plain.plan import Note, PlannedEngine, ProgramPlan, block_path
+from ds_migrate.plain.plan import Note, ProgramPlan, block_path
 from ds_migrate.plain.portable import at_statement
 from ds_migrate.plain.scaling import decide_scaling
 from ds_migrate.plain.stage import choose_stage
-from ds_migrate.plain.torch_names import NO_GRAD
+from ds_migrate.plain.torch_names import DISTRIBUTED, NO_GRAD
 from ds_migrate.plain.values import Kind, Value, of_kind
+from ds_migrate.plain.without_runtime import refuse_inexact
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import dotted, walk
+from ds_migrate.syntax.nodes import argument, dotted, walk
 from ds_migrate.syntax.source import SourceFile
 
 Function = cst.FunctionDef | None
@@ -31,13 +34,20 @@ class Decider:
     """Decides on one program. Everything that prevents it is collected in ``plan.refusals``."""
 
     def __init__(
-        self, operations: Operations, sites: Sequence[Site], flow: Flow, callers: Callers, options: Options
+        self,
+        operations: Operations,
+        sites: Sequence[Site],
+        flow: Flow,
+        callers: Callers,
+        options: Options,
+        single_loop_folders: Collection[Path] = (),
     ) -> None:
         self.operations = operations
         self.sites = sites
         self.flow = flow
         self.callers = callers
         self.options = options
+        self.single_loop_folders = single_loop_folders
         self.names = EngineNames(sites, flow, callers)
         self.plan = ProgramPlan()
         self._fed: dict[Backward, list[Step]] = {}
@@ -55,6 +65,8 @@ class Decider:
         self._decide_zero_grads()
         self._decide_forwards()
         self._make_engines()
+        if not self.options.runtime:
+            refuse_inexact(self)
         return self.plan
 
     # -- what belongs together -------------------------------------------------------------------------------------
@@ -368,7 +380,7 @@ class Decider:
             if stage:
                 self.plan.state_calls += state_calls(self, site)
                 config["zero_allow_untested_optimizer"] = "True"
-            self.plan.engines.append(PlannedEngine(site, self.names.at_site[site], config))
+            self.plan.engines.append(plan_engine(self, site, config, stage))
             message = f"deepspeed.initialize makes {self.names.at_site[site]}, ZeRO stage {stage}"
             message += f": {reason}" if reason else ""
             self.plan.notes.append(Note(Code.PLAIN_ENGINE, site.file, site.target, message))
@@ -379,6 +391,17 @@ class Decider:
                 )
                 advice = "check what its step() reads, or compare the ranks with ds-verify --plain"
                 self.plan.notes.append(Note(Code.PLAIN_ENGINE, site.file, site.target, message, advice))
+
+    def broadcasts_buffers(self, site: Site) -> bool:
+        """Return whether DistributedDataParallel gave all ranks the buffers of rank 0."""
+        for file in self.flow.files.values():
+            for call in file.nodes(cst.Call):
+                if not self.flow.is_call_of(call, file, DISTRIBUTED) or not self.flow.values(call, file) & site.of:
+                    continue
+                kept = argument(call, None, "broadcast_buffers")
+                if kept is None or dotted(kept.value) != "False":
+                    return True
+        return False
 
     def _is_of_torch(self, site: Site) -> bool:
         values = [v for file, maker in site.makers for v in self.flow.values(maker.func, file)]

@@ -10,18 +10,18 @@ from ds_migrate.findings import Severity
 from ds_migrate.plain.agreement import agree
 from ds_migrate.plain.checkpoints import HELPERS, StateCall
 from ds_migrate.plain.decisions import Decider
-from ds_migrate.plain.facts import Backward, Clip, Site, Step
+from ds_migrate.plain.engine_creation import EngineWriter
+from ds_migrate.plain.facts import Backward, Clip, Step
 from ds_migrate.plain.launch import add_arguments, free_devices
 from ds_migrate.plain.loaders import can_be_sharded, training_loaders
-from ds_migrate.plain.plan import Note, PlannedEngine
+from ds_migrate.plain.plan import Note
 from ds_migrate.plain.rank_start import start_ranks
 from ds_migrate.plain.rank_zero import guard_output, guard_saves
 from ds_migrate.plain.runtime_names import RuntimeNames
 from ds_migrate.plain.set_order import numbered_sets
-from ds_migrate.plain.values import Kind
 from ds_migrate.plain.wrappers import Wrapped, Wrappers
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, code, dotted, parameters, targets
+from ds_migrate.syntax.nodes import code, dotted, parameters, targets
 from ds_migrate.syntax.source import SourceFile
 
 Report = Callable[[Severity, Note], None]
@@ -37,11 +37,10 @@ class Editor:
         self.plan = decider.plan
         self.flow = decider.flow
         self._report = report
-        self._runtime = RuntimeNames()
+        self._runtime = RuntimeNames(decider.options.runtime)
 
     def apply(self) -> None:
-        for engine in self.plan.engines:
-            self._make_engine(engine)
+        EngineWriter(self.decider, self._runtime, self._converted).write()
         for step, name in self.plan.steps:
             self._step(step, name)
         for backward, name in self.plan.backwards:
@@ -77,66 +76,13 @@ class Editor:
         for note in self.plan.notes:
             self._report(Severity.REVIEW if note.help is not None else Severity.CONVERTED, note)
 
+    @property
+    def missing(self) -> list[str]:
+        """The helpers that the conversion needs, although the runtime may not be used."""
+        return self._runtime.missing
+
     def _converted(self, code_: Code, file: SourceFile, node: cst.CSTNode, message: str) -> None:
         self._report(Severity.CONVERTED, Note(code_, file, node, message))
-
-    # -- the engine ------------------------------------------------------------------------------------------------
-
-    def _make_engine(self, engine: PlannedEngine) -> None:
-        site, file = engine.site, engine.site.file
-        deepspeed = file.imports.module("deepspeed")
-        module = site.modules[0]
-        if len(site.modules) > 1:
-            nn = file.imports.name("torch.nn", "ModuleList")
-            module = f"{nn}([{', '.join(site.modules)}])"
-        pairs = [f'        "{key}": {value},' for key, value in engine.config.items()]
-        text = "\n".join([
-            f"{engine.name}, *_ = {deepspeed}.initialize(",
-            f"    model={module},",
-            f"    optimizer={dotted(site.target)},",
-            "    config={",
-            *pairs,
-            "    },",
-            ")",
-            f"{self._runtime.name(file, 'match_torch')}({engine.name}{self._buffers(site)})",
-        ])  # fmt: skip
-        file.after(site.statement, text)
-        for attachment in self.plan.attachments:
-            name = self._runtime.name(file, "use_scaler")
-            file.after(attachment.statement, f"{name}({engine.name}, {attachment.scaler})")
-            self._converted(
-                Code.PLAIN_PRECISION,
-                file,
-                attachment.statement,
-                f"{engine.name} scales losses with {attachment.scaler}",
-            )
-        if site.function is not None and isinstance(site.target, cst.Name):
-            self._declare_global(engine)
-
-    def _buffers(self, site: Site) -> str:
-        """Return the argument that has all ranks use rank 0's buffers, where DistributedDataParallel did so."""
-        for file in self.flow.files.values():
-            for call in file.nodes(cst.Call):
-                is_ddp = any(
-                    value.kind is Kind.EXTERNAL and value.name.endswith(".DistributedDataParallel")
-                    for value in self.flow.values(call.func, file)
-                )
-                kept = argument(call, None, "broadcast_buffers")
-                if (
-                    is_ddp
-                    and self.flow.values(call, file) & {*site.of}
-                    and not (kept and dotted(kept.value) == "False")
-                ):
-                    return ", broadcast_buffers=True"
-        return ""
-
-    def _declare_global(self, engine: PlannedEngine) -> None:
-        """Make the engine global where the optimizer is, in a function that says so."""
-        site = engine.site
-        for node in site.file.nodes(cst.Global, below=site.function):
-            if any(item.name.value == site.target.value for item in node.names):
-                line = site.file.statement(node)
-                site.file.after(line, f"global {engine.name}")
 
     # -- the loop --------------------------------------------------------------------------------------------------
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import libcst as cst
 
 from ds_migrate.plain.checkpoints import StateCall
+from ds_migrate.plain.config_optimizer import ConfigOptimizer
 from ds_migrate.plain.facts import Backward, Clip, Place, Refusal, Site, Step, ZeroGrad
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.source import SourceFile
@@ -20,11 +22,15 @@ class PlannedEngine:
     Attributes:
         name: what it is called where it is made.
         config: its DeepSpeed config, keys with expressions, in order.
+        json: the file that the config is written to, where it is not written into the code.
+        optimizer: the optimizer that DeepSpeed makes from the config, if it does.
     """
 
     site: Site
     name: str
     config: dict[str, str]
+    json: Path | None = None
+    optimizer: ConfigOptimizer | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ds_migrate.files.discovery import Source, project_files
+from ds_migrate.files.prefilter import may_hold_loop
 from ds_migrate.files.reading import FileReader
 from ds_migrate.findings import FileResult
 from ds_migrate.options import Options
@@ -30,6 +32,7 @@ def convert_loops(
         names = project_files(Path(root), next((s.listed for s in named if s.listed is not None), None))
         given = {source.real_name for source in named}
         programs = find_programs(Path(root), sorted({*names, *given}), files.read)
+        folders = Counter(path.parent for p in programs for path in p.files if may_hold_loop(files.read(path) or b""))
         wanted = [p for p in programs if any(str(path) in given for path in p.files)]
         for done, program in enumerate(wanted, 1):
             from ds_migrate.plain.conversion import LoopUnit, convert_program
@@ -41,9 +44,10 @@ def convert_loops(
                 frozenset(path for path in paths if files.is_writable(path)),
                 {path: comments(path) for path in program.files},
                 options,
+                frozenset(folder for folder, loops in folders.items() if loops == 1),
             )
             found, used = convert_program(unit)
-            results += [r for r in found if files.is_writable(r.path) or r.findings]
+            results += [r for r in found if files.is_writable(r.path) or r.findings or (r.before is None and r.after)]
             skips |= used
             progress(done, len(wanted))
     return results, skips

@@ -26,7 +26,7 @@ def start_ranks(decider: Decider, files: list[SourceFile], runtime: RuntimeNames
         _run_worker(file, call, runtime, converted)
     groups = [(f, call) for f in files for call in f.nodes(cst.Call) if decider.flow.is_call_of(call, f, _INIT)]
     for file, call in groups:
-        file.replace(call, f"{runtime.name(file, 'init_distributed')}({_arguments(call)})")
+        file.replace(call, runtime.start(file, _arguments(call), _counts(call)))
         converted(Code.PLAIN_DISTRIBUTED, file, call, "init_distributed() starts the ranks, under any launcher or none")
     entries: list[Entry] | None = []
     for file, call in groups:
@@ -39,7 +39,7 @@ def start_ranks(decider: Decider, files: list[SourceFile], runtime: RuntimeNames
         return
     for file, statement in _once([e for site in decider.sites for e in _beginnings(decider, site.file, site.function)]):
         if file in files:
-            file.before(statement, f"{runtime.name(file, 'init_distributed')}()")
+            file.before(statement, "\n".join([runtime.start(file), *runtime.device_choice(file)]))
             converted(Code.PLAIN_DISTRIBUTED, file, statement, "init_distributed() starts the ranks")
 
 
@@ -71,10 +71,13 @@ def _run_worker(file: SourceFile, call: cst.Call, runtime: RuntimeNames, convert
 
 
 def _arguments(call: cst.Call) -> str:
+    return ", ".join([*_counts(call), "share_random_state=False"])
+
+
+def _counts(call: cst.Call) -> list[str]:
     """Return the world size and the rank that a program computes itself, to be compared with its launcher's."""
     given = (("world_size", argument(call, 3, "world_size")), ("rank", argument(call, 4, "rank")))
-    counts = [f"{name}={code(arg.value)}" for name, arg in given if arg is not None]
-    return ", ".join([*counts, "share_random_state=False"])
+    return [f"{name}={code(arg.value)}" for name, arg in given if arg is not None]
 
 
 def _once(entries: list[Entry]) -> list[Entry]:

@@ -50,7 +50,7 @@ def _guard(decider: Decider, file: SourceFile, runtime: RuntimeNames, converted:
         line = file.parent(small)
         if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
             continue
-        file.change(line, _Guard(runtime.name(file, "is_main_rank")))
+        file.change(line, _Guard(runtime.main_rank(file)))
         converted(Code.PLAIN_RANK_ZERO, file, call, f"only rank 0 {'saves' if is_save else 'prints'}")
 
 
@@ -58,7 +58,7 @@ class _Guard:
     """Puts a line under a condition, and leaves the comments above it where they are."""
 
     def __init__(self, condition: str) -> None:
-        self._test = cst.parse_expression(f"{condition}()")
+        self._test = cst.parse_expression(condition)
 
     def __call__(self, updated: cst.CSTNode) -> cst.CSTNode:
         assert isinstance(updated, cst.SimpleStatementLine)

@@ -1,8 +1,8 @@
-"""What converted files take from the runtime."""
+"""What converted files take from the runtime, or from DeepSpeed alone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import libcst as cst
 
@@ -14,9 +14,14 @@ Converted = Callable[[Code, SourceFile, cst.CSTNode, str], None]
 
 
 class RuntimeNames:
-    """What converted files take from the runtime, each in one import."""
+    """What converted files take from the runtime, each in one import.
 
-    def __init__(self) -> None:
+    Args:
+        is_there: whether they may use the runtime; else DeepSpeed starts and numbers the ranks.
+    """
+
+    def __init__(self, is_there: bool = True) -> None:
+        self._is_there = is_there
         self._names: dict[SourceFile, dict[str, str]] = {}
 
     def name(self, file: SourceFile, name: str) -> str:
@@ -25,6 +30,30 @@ class RuntimeNames:
         if name not in known:
             known[name] = file.names.fresh(name, f"{name}_")
         return known[name]
+
+    def start(self, file: SourceFile, arguments: str = "", counts: Sequence[str] = ()) -> str:
+        """Return the expression that starts the ranks. Only the runtime compares ``counts`` with the launcher's."""
+        if self._is_there or counts:
+            return f"{self.name(file, 'init_distributed')}({arguments})"
+        return f"{file.imports.module('deepspeed')}.init_distributed()"
+
+    def main_rank(self, file: SourceFile) -> str:
+        """Return the condition that holds on rank 0."""
+        if self._is_there:
+            return f"{self.name(file, 'is_main_rank')}()"
+        return f"{file.imports.module('deepspeed')}.comm.get_rank() == 0"
+
+    def device_choice(self, file: SourceFile) -> list[str]:
+        """Return the statement that makes the rank's device the current one, where starting the ranks does not."""
+        if self._is_there:
+            return []
+        accelerator = file.imports.name("deepspeed.accelerator", "get_accelerator")
+        return [f'{accelerator}().set_device(int({file.imports.module("os")}.environ["LOCAL_RANK"]))']
+
+    @property
+    def missing(self) -> list[str]:
+        """The helpers that are used, although the runtime may not be."""
+        return [] if self._is_there else sorted({name for names in self._names.values() for name in names})
 
     def write_imports(self) -> None:
         """Write one import in each file that uses a helper."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from ds_migrate.deepspeed_facts import ELEMENTWISE_OPTIMIZERS
-from ds_migrate.plain.checkpoints import sharding_hazard
+from ds_migrate.plain.checkpoints import handles_state, sharding_hazard
 from ds_migrate.plain.facts import Clip, Site
 from ds_migrate.plain.flow import Flow
 from ds_migrate.plain.values import Kind, of_kind
@@ -46,12 +46,16 @@ def _hazard(decider: Decider, site: Site) -> str:
         names = {v.name for v in decider.flow.values(maker.func, file)}
         if not names <= ELEMENTWISE_OPTIMIZERS:
             return "the optimizer is none of torch's elementwise ones"
+        if "torch.optim.Adagrad" in names and not decider.options.runtime:
+            return "DeepSpeed alone replaces an Adagrad by its own"
     if any(clip not in decider.plan.removed for clip in decider.operations.clips if isinstance(clip, Clip)):
         return "gradients are clipped by the program's own code"
     for file in decider.flow.files.values():
         found = _use(file, decider.flow)
         if found:
             return found
+    if not decider.options.runtime and handles_state(decider, site):
+        return "the runtime loads weights and optimizer state into shares, and is not used"
     return sharding_hazard(decider, site)
 
 

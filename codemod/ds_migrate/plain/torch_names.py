@@ -6,15 +6,14 @@ import re
 
 from ds_migrate.plain.values import Kind
 
-WRAPPERS = frozenset(
-    {
-        "torch.nn.DataParallel",
-        "torch.nn.parallel.DataParallel",
-        "torch.nn.parallel.data_parallel.DataParallel",
-        "torch.nn.parallel.DistributedDataParallel",
-        "torch.nn.parallel.distributed.DistributedDataParallel",
-    }
+DISTRIBUTED = frozenset(
+    {"torch.nn.parallel.DistributedDataParallel", "torch.nn.parallel.distributed.DistributedDataParallel"}
 )
+WRAPPERS = DISTRIBUTED | {
+    "torch.nn.DataParallel",
+    "torch.nn.parallel.DataParallel",
+    "torch.nn.parallel.data_parallel.DataParallel",
+}
 # Calls that return the module that they are given.
 SAME_MODULE = frozenset(
     {"torch.compile", "torch.nn.SyncBatchNorm.convert_sync_batchnorm", "torch.nn.utils.convert_sync_batchnorm"}

@@ -1,0 +1,68 @@
+"""The parts of a program: files that share optimizers, which are converted together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ds_migrate.findings import Severity
+from ds_migrate.plain.calls import Callers
+from ds_migrate.plain.facts import Operations, Refusal, Site, Step, optimizers_of
+from ds_migrate.plain.flow import Flow
+from ds_migrate.plain.plan import Note
+from ds_migrate.plain.sites import find_sites
+from ds_migrate.syntax.source import SourceFile
+
+
+@dataclass
+class Part:
+    """Files of a program that share optimizers. ``configs`` are files to write beside them, with their text."""
+
+    files: list[SourceFile]
+    steps: list[Step]
+    refusals: list[Refusal] = field(default_factory=list)
+    notes: list[tuple[Severity, Note]] = field(default_factory=list)
+    sites: list[Site] = field(default_factory=list)
+    configs: dict[Path, bytes] = field(default_factory=dict)
+
+
+def find_parts(operations: Operations, flow: Flow, callers: Callers) -> list[Part]:
+    """Divide a program into parts that share files with operations on the same optimizers."""
+    sets: list[tuple[set[int], list[Step], list[Refusal], list[Site]]] = []
+    items: list[tuple[set[int], Step | None, Refusal | None, Site | None]] = []
+    sites, refusals = find_sites(operations.steps, frozenset(optimizers_of(operations.steps)), flow, callers)
+    for step in operations.steps:
+        items.append(({id(step.file), *(id(flow.file(v)) for v in step.optimizers)}, step, None, None))
+    for refusal in (*operations.refusals, *refusals):
+        items.append(({id(refusal.file)}, None, refusal, None))
+    for site in sites:
+        makers = {id(file) for file, _ in site.makers}
+        items.append(({id(site.file), *makers}, None, None, site))
+    for files, a_step, a_refusal, a_site in items:
+        merged = (set(files), [a_step] if a_step else [], [a_refusal] if a_refusal else [], [a_site] if a_site else [])
+        rest = []
+        for known in sets:
+            if known[0] & merged[0]:
+                merged = (known[0] | merged[0], known[1] + merged[1], known[2] + merged[2], known[3] + merged[3])
+            else:
+                rest.append(known)
+        sets = [*rest, merged]
+    trained = {backward.file for backward in operations.backwards}
+    by_id = {id(file): file for file in flow.files.values()}
+    return [
+        Part([by_id[key] for key in sorted(files, key=lambda k: str(by_id[k].path))], steps, problems, sites=own)
+        for files, steps, problems, own in sets
+        if steps or any(r.file in trained for r in problems)
+    ]
+
+
+def operations_of(part: Part, operations: Operations) -> Operations:
+    """Return the operations of a part; clips and backward passes of other parts stay out."""
+    files = {id(file) for file in part.files}
+    return Operations(
+        part.steps,
+        [b for b in operations.backwards if id(b.file) in files],
+        [z for z in operations.zero_grads if id(z.file) in files],
+        [c for c in operations.clips if id(c.file) in files],
+        [],
+    )
