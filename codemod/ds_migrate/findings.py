@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 Item = TypeVar("Item")
+ENCODING_HELP = "save it as UTF-8, or name its encoding in line 1: # -*- coding: latin-1 -*-"
 
 
 class Severity(str, Enum):

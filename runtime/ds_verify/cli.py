@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ds_migrate.command_line import CommandParser, print_error
 from trial_runtime.train.config.context_directory import context_of
 from trial_runtime.train.config.document import load, split_assignment
 from trial_runtime.train.config.errors import ConfigError
@@ -33,8 +34,9 @@ exit codes: 0 same; 1 different; 2 could not run; 130 interrupted; 143 terminate
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of ``ds-verify``'s options."""
-    made = argparse.ArgumentParser(
+    made = CommandParser(
         prog="ds-verify",
+        usage="%(prog)s PATH [OPTION...]\n       %(prog)s --plain SCRIPT [ARGS...]",
         description="Train a trial and its conversion side by side, from the same seed, data and weights, and show "
         "whether they are the same. Your files are not touched.",
         epilog=_EPILOG,
@@ -76,7 +78,7 @@ def parser() -> argparse.ArgumentParser:
 
 def plain_parser() -> argparse.ArgumentParser:
     """Return the parser of ``ds-verify --plain``'s options."""
-    made = argparse.ArgumentParser(
+    made = CommandParser(
         prog="ds-verify --plain",
         description=plain.DESCRIPTION,
         epilog=_EPILOG,
@@ -134,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _ended(options: argparse.Namespace, code: int, reason: str) -> int:
     """Report why there is no verdict; return the exit code."""
-    print(f"ds-verify: {reason}", file=sys.stderr)
+    print_error("ds-verify", reason)
     if options.format == "json":
         from ds_verify.json_report import refusal
 
@@ -220,7 +222,7 @@ def _next(options: argparse.Namespace, context: Path, found: Verification) -> li
     """Return the next command to type where the sides are the same, as words."""
     if found.sides.waiting:
         follow = [f"--follow={package}" for package in options.follow]
-        return ["ds-migrate", "--write", *follow, str(options.path if options.path.is_dir() else context)]
+        return ["ds-migrate", "--write", *follow, os.path.relpath(options.path if options.path.is_dir() else context)]
     config = options.path if options.path.is_file() else found.choice.config and context / found.choice.config
     return ["ds-train", os.path.relpath(config)] if config else []
 
@@ -257,7 +259,8 @@ def _device(asked: str | None, ranks: int) -> str:
 
     there = torch.cuda.device_count()
     if asked == "cuda" and there < ranks:
-        raise ConfigError(f"--device cuda: {ranks} ranks need as many GPUs, this machine shows {there}; use --ranks")
+        advice = f"use --ranks {there}, or --device cpu" if there else "use --device cpu"
+        raise ConfigError(f"--device cuda: {ranks} ranks need as many GPUs, this machine shows {there}; {advice}")
     return asked or ("cuda" if there >= ranks else "cpu")
 
 

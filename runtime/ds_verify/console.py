@@ -72,12 +72,13 @@ def show(console: Console, found: Verification) -> None:
     for label, _, reason in found.costs():
         if reason:
             console.print(Text(f"{label} did not train: {visible(reason)}", style="yellow"), soft_wrap=True)
-    noise = _noise(found)
-    if noise:
+    is_bitwise = all(outcome.same and outcome.largest and outcome.largest[0] == 0 for outcome in found.outcomes)
+    if (noise := _noise(found)) and not is_bitwise:
         most = ", ".join(sorted(noise, key=lambda name: -noise[name])[:_SHOWN])
         more = f" and {len(noise) - _SHOWN} more" if len(noise) > _SHOWN else ""
         moved = f"one rounding step in the initial weights changes them by up to {max(noise.values()):.1e}"
-        console.print(Text(f"sensitive to rounding ({moved}): {most}{more}", style="dim"), soft_wrap=True)
+        line = f"note: sensitive to rounding, so they cannot be compared strictly ({moved}): {most}{more}"
+        console.print(Text(line, style="dim"), soft_wrap=True)
     for file, finding in found.explanations:
         console.print(Text(f"may explain it: {file}:{finding.line} {finding.code} {finding.message}", style="yellow"))
     style = "bold red" if not found.same else "bold green" if found.is_complete else "bold yellow"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 _LOGGER = "DeepSpeed"
 _NO_ACCELERATOR = "Setting accelerator to CPU."
+_SKIPPED_STEP = "OVERFLOW! Skipping step. Gradients are non-finite"
 _DEVICE_FILES = ("nvidia[0-9]*", "kfd", "davinci[0-9]*", "accel*", "xdxct*")
 
 
@@ -34,6 +35,11 @@ def expect_cpu(devices: Path = Path("/dev")) -> None:
     """
     if not _has_visible_accelerator(devices):
         logging.getLogger(_LOGGER).addFilter(_no_accelerator_filter)
+
+
+def expect_skipped_steps() -> None:
+    """Leave out DeepSpeed's line for each skipped step: reports of metrics count them."""
+    logging.getLogger(_LOGGER).addFilter(_Without(_SKIPPED_STEP))
 
 
 def log_to_stderr() -> None:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from ds_migrate.command_line import CommandParser, print_error
+
 from trial_runtime._cluster_info import TRUST_VARIABLE, newest_of_run
 from trial_runtime._storage import remote
 from trial_runtime.errors import CheckpointStorageError, InvalidCheckpointException
@@ -19,7 +21,7 @@ _OF_TORCH = (".pt", ".pth", ".bin")
 
 def parser() -> argparse.ArgumentParser:
     """Build the command's argument parser."""
-    made = argparse.ArgumentParser(
+    made = CommandParser(
         prog="python -m trial_runtime.export",
         description="Write the whole fp32 weights of a checkpoint to a safetensors file, for each engine (or model of "
         "a PyTorchTrial) one; whatever ZeRO stage and number of ranks saved it. A FILE that ends with .pt, .pth or "
@@ -45,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for line in export(options.checkpoint, options.file, options.engine):
             print(line)
     except (InvalidCheckpointException, CheckpointStorageError, OSError) as error:
-        print(f"export: {error}", file=sys.stderr)
+        print_error("export", str(error))
         return 2
     return 0
 

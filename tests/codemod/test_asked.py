@@ -89,7 +89,7 @@ def test_precision_replaces_what_the_trial_asked_for(
         (PAST, Options(precision="fp16"), "self.model.embed() goes past the engine's forward (model_def.py, line"),
         (UNSHARDED, Options(precision="bf16"), "float32 copies of the weights then, and "),
         ("", Options(precision="bf16", target="determined"), "determined has nothing that casts"),
-        (GAN, Options(offload="optimizer"), "it calls its models directly"),
+        (GAN, Options(offload="optimizer"), "the trial calls its models directly"),
         (UNSHARDED, Options(offload="optimizer"), "stages 1 to 3 can, and this is 0 ("),
         ("", Options(offload="parameters"), "only stage 3 can, and this is 1"),
         ("", Options(offload="parameters", zero=2), "only stage 3 can, and this is 2"),

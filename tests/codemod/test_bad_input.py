@@ -43,6 +43,21 @@ def test_file_with_a_syntax_error_is_not_counted_as_read(tmp_path: Path, capsys:
     assert "No PyTorchTrial in 1 file.\n1 error." in text
 
 
+def test_trial_with_a_comment_in_another_encoding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (FIXTURES / "guide/before/model_def.py").read_bytes()
+    (tmp_path / "a.py").write_bytes(b"# \xe9\n" + before)
+    code, text = run(capsys, str(tmp_path))
+    assert code == 2
+    assert "a.py DSM001 error: is not text in its encoding: invalid or missing encoding declaration" in text
+    assert "help: save it as UTF-8, or name its encoding in line 1: # -*- coding: latin-1 -*-" in text
+
+
+def test_folder_without_python(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, str(tmp_path)) == (0, f"No Python file in {tmp_path}.\n")
+    code, text = run(capsys, "--check", str(tmp_path))
+    assert code == 2 and "nothing was checked" in text
+
+
 def test_rule_that_does_not_exist_gets_no_silly_guess(capsys: pytest.CaptureFixture[str]) -> None:
     code, text = run(capsys, "--explain", "DSM999")
     assert code == 2
@@ -53,5 +68,5 @@ def test_stage_that_a_trial_cannot_have(tmp_path: Path, capsys: pytest.CaptureFi
     project = shutil.copytree(FIXTURES / "gan/before", tmp_path / "project")
     code, text = run(capsys, "--zero", "2", str(project))
     assert code == 0  # a preview
-    assert "ZeRO stage 2 would change the numbers: it calls its models directly, not through an engine" in text
+    assert "ZeRO stage 2 would change the numbers: the trial calls its models directly, not through an engine" in text
     assert "leave out --zero" in text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ds_migrate.cli.commands import is_versioned
@@ -265,6 +266,45 @@ def test_a_blocked_trial_is_said_to_be_left_as_it_is() -> None:
     assert "Trial  is blocked" in text
     assert "ds-migrate --explain DSM204" in text
     assert "--write" not in text
+
+
+def blocked(line: str, column: int, **more: Any) -> FileResult:
+    found = finding(Severity.BLOCKED, "it cannot be", line=2, column=column, **more)
+    return FileResult(Path("a.py"), status=FileStatus.BLOCKED, before=f"x = 1\n{line}\n".encode(), findings=[found])
+
+
+@pytest.mark.parametrize(
+    "line, column, rows",
+    [
+        ("\t    self.opt.step(loss)", 6, ["self.opt.step(loss)", "^^^^^^^^^^^^^"]),
+        ("f('界', opt)", 8, ["f('界', opt)", "        ^^^"]),
+        ("x = (1 +", 5, ["x = (1 +", "    ^"]),
+        (
+            "x = " + "f(1) + " * 9 + "opt.step(loss) + " + "f(2) + " * 9,
+            68,
+            ["…+ f(1) + f(1) + f(1) + f(1) + opt.step(loss) + f(2) + f(2) + f(2) + …", " " * 31 + "^" * 8],
+        ),
+    ],
+)
+def test_a_blocked_finding_shows_its_line_and_what_it_is_about(line: str, column: int, rows: list[str]) -> None:
+    text = shown(report_of(blocked(line, column)))
+    assert [row.partition("│ ")[2].rstrip() for row in text.splitlines() if "│ " in row] == rows
+    assert max(map(cell_len, text.splitlines())) <= 80
+
+
+def test_findings_about_no_place_of_the_source_show_no_line() -> None:
+    for file in (blocked("x()", 0), blocked("x()", 9)):
+        assert "│" not in shown(report_of(file))
+
+
+def test_many_findings_show_their_lines_only_when_asked() -> None:
+    findings = [finding(Severity.BLOCKED, f"reason {number}", line=1, column=1) for number in range(9)]
+    report = report_of(FileResult(Path("a.py"), status=FileStatus.BLOCKED, before=b"x = 1\n", findings=findings))
+    assert "│" not in shown(report)
+    stream = io.StringIO()
+    console = Console(file=stream, width=80, color_system=None)
+    show(console, report, Mode.PREVIEW, COMMAND, Look(is_complete=True))
+    assert stream.getvalue().count("1 │ x = 1") == 9
 
 
 def test_nothing_found_is_said() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import toys
 from trial_runtime._cluster_info import ENV_VAR, ClusterInfo, FitDefaults, RunInfo, TrialInfo
+from trial_runtime._run_record import read_record
 from trial_runtime.errors import TrainingDivergedError
 from trial_runtime.pytorch import Batch
 from trial_runtime.pytorch._loop.progress import Progress
@@ -43,6 +44,12 @@ def test_loss_that_is_nan_is_reported_once_and_at_the_end(tmp_path: Path, caplog
         "Training diverged and never recovered: loss is NaN or infinite in each batch from 3 to 8."
     )
     assert "--stop-on-nan" in said[1]
+
+
+def test_run_directory_records_where_training_diverged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    under_ds_train(monkeypatch, tmp_path)
+    toys.fit(Diverging, max_length=Batch(4), reporting_period=Batch(2))
+    assert read_record(tmp_path)["diverged_at"] == 3
 
 
 def test_run_that_is_to_stop_on_nan_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 import threading
 from importlib.util import find_spec
 from pathlib import Path
@@ -43,14 +44,14 @@ class FakeTracker:
     def __init__(self, run: TrackedRun) -> None:
         self.run, self.id = run, run.id or "id-1"
         self.logged: list[tuple[int, dict[str, float]]] = []
-        self.succeeded: bool | None = None
+        self.ending = ""
         self.made.append(self)
 
     def log(self, batches: int, metrics: dict[str, float]) -> None:
         self.logged.append((batches, metrics))
 
-    def finish(self, succeeded: bool) -> None:
-        self.succeeded = succeeded
+    def finish(self, ending: trackers.Ending) -> None:
+        self.ending = ending
 
 
 @pytest.fixture
@@ -120,7 +121,7 @@ def test_training_is_sent_to_a_tracker_and_continues_the_same_run(
     assert [batches for batches, _ in first.logged] == [2, 4, 4]
     assert {"loss", "epochs"} <= first.logged[0][1].keys() and "validation_loss" in first.logged[-1][1]
     assert not any("batches" in metrics for _, metrics in first.logged)  # the step shows them
-    assert first.succeeded is second.succeeded is True
+    assert first.ending == second.ending == "finished"
 
 
 def test_secrets_are_masked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake: type[FakeTracker]) -> None:
@@ -140,7 +141,7 @@ def test_training_that_fails_is_shown_as_failed(
     describe(tmp_path, monkeypatch, "mlflow")
     with pytest.raises(RuntimeError, match="it broke"):
         toys.fit(Failing, max_length=Batch(1))
-    assert fake.made[0].succeeded is False
+    assert fake.made[0].ending == "failed"
 
 
 def test_programs_without_a_trial_are_tracked_too(
@@ -152,7 +153,45 @@ def test_programs_without_a_trial_are_tracked_too(
         context.train.report_validation_metrics(2, {"loss": 0.25})
         context.train.report_metrics("test", 2, {"loss": 0.125, "text": "no number"})
     assert fake.made[0].logged == [(2, {"loss": 0.5}), (2, {"val_loss": 0.25}), (2, {"test_loss": 0.125})]
-    assert fake.made[0].succeeded is True
+    assert fake.made[0].ending == "finished"
+
+
+@pytest.mark.parametrize(
+    ("error", "ending"),
+    [
+        (KeyboardInterrupt(), "stopped"),
+        (SystemExit(128 + signal.SIGTERM), "stopped"),
+        (SystemExit(1), "failed"),
+        (ValueError(), "failed"),
+        (SystemExit(0), "finished"),
+    ],
+)
+def test_run_that_a_signal_ended_is_stopped(
+    error: BaseException, ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake: type[FakeTracker]
+) -> None:
+    describe(tmp_path, monkeypatch, "mlflow")
+    with pytest.raises(type(error)), tracking(make_trackers(RunSettings.collect(None, None, None))):
+        raise error
+    assert fake.made[0].ending == ending
+
+
+def test_program_that_saved_and_left_for_a_signal_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake: type[FakeTracker]
+) -> None:
+    describe(tmp_path, monkeypatch, "mlflow")
+    monkeypatch.setattr(core.PreemptContext, "acknowledged", signal.SIGTERM)
+    with core.init() as context:
+        context.train.report_training_metrics(2, {"loss": 0.5})
+    assert fake.made[0].ending == "stopped"
+
+
+@pytest.mark.parametrize("ending, status", [("finished", "FINISHED"), ("failed", "FAILED"), ("stopped", "KILLED")])
+def test_mlflow_shows_how_a_run_ended(ending: trackers.Ending, status: str) -> None:
+    tracker = object.__new__(trackers.MLflowTracker)
+    ended: list[tuple[str, str]] = []
+    tracker.id, tracker._client = "id-1", SimpleNamespace(set_terminated=lambda *end: ended.append(end))
+    tracker.finish(ending)
+    assert ended == [("id-1", status)]
 
 
 @pytest.mark.parametrize("broken", ["__init__", "log", "finish"])

@@ -118,7 +118,13 @@ def test_a_dry_run_is_json_of_the_documented_schema(
         (["c.yaml"], "--hparam lr=VALUE  (log, from 0.0001 to 0.1)"),
         (["c.yaml", "--hparam", "lr"], "write --hparam name=value"),
         (["c.yaml", "elsewhere"], "elsewhere: is not a folder"),
-        (["other.yaml"], "other.yaml: cannot be read: No such file or directory"),
+        (["other.yaml"], "other.yaml: cannot be read: No such file or directory; did you mean c.yaml?"),
+        (["."], ".: cannot be read: Is a directory; did you mean c.yaml?"),
+        (["c.yaml", "--sed", "3"], "unrecognized arguments: --sed 3 (did you mean --seed?)"),
+        (
+            ["c.yaml", "--hparam=lr=0.1", "--run-dir=/proc/x"],
+            "cannot make the run directory: No such file or directory; name",
+        ),
         (
             ["c.yaml", "--hparam", "lr=0.1", "--latest-checkpoint", "x"],
             "--latest-checkpoint x: there is no such folder",

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +14,7 @@ from ds_migrate.files.writer import apply
 from ds_migrate.options import Options
 from ds_migrate.pipeline import migrate
 from forked_python import forked_python
+from trial_runtime._run_record import update_record
 from trial_runtime.train.cli import main
 from trial_runtime.train.config.errors import ConfigError
 from trial_runtime.train.options import parser
@@ -319,6 +321,17 @@ def test_end_of_a_run_names_the_best_checkpoint_and_what_to_do_next(whole: Path)
     assert lines[3].startswith("curves: tensorboard --logdir ")
 
 
+def test_end_of_a_run_that_diverged_offers_no_weights(whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole, tmp_path / "run")
+    update_record(tmp_path / "run", diverged_at=13)
+    assert "checkpoint" in " ".join(end_of_run(tmp_path / "run"))  # those from before are sound
+    update_record(tmp_path / "run", diverged_at=1)
+    lines = list(end_of_run(tmp_path / "run"))
+    assert lines[0].startswith("finished, but training diverged at batch 1 and never recovered: 12 batches; metrics: ")
+    assert lines[1].endswith("was saved after that: its weights are of no use")
+    assert not any("export" in line or line.startswith("best") for line in lines)
+
+
 def test_newest_run_is_resumed(experiment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(experiment)
     for number in (1, 2, 10):
@@ -346,6 +359,9 @@ def test_start_that_fails_does_not_offer_to_continue(experiment: Path) -> None:
     done = subprocess.run(command, cwd=experiment, capture_output=True, text=True, timeout=200)
     assert done.returncode == 1
     assert "nothing was trained" in done.stderr and "continue with" not in done.stderr
+    assert not list((experiment / "runs").glob("*/"))
+    frames = [line for line in done.stderr.splitlines() if line.lstrip().startswith("File ")]
+    assert len(frames) == 1 and "model_def.py" in frames[0]
 
 
 def validate(experiment: Path, checkpoint: Path, *options: str) -> subprocess.CompletedProcess[str]:

@@ -151,7 +151,7 @@ def _half_written_result(entry: Entry) -> FileResult:
 def _convert(sources: Sequence[Source], arguments: Arguments, half_written: Sequence[Entry] = ()) -> int:
     """Convert, ask and write as the arguments ask for, and show the report."""
     if arguments.interactive and not (sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()):
-        warn("ds-migrate: --interactive asks on a terminal, and this is none; --write applies everything")
+        warn("ds-migrate: --interactive needs a terminal to ask on; --write applies everything")
         return 2
     mode = Mode.WRITE if arguments.write or arguments.interactive else Mode.CHECK if arguments.check else Mode.PREVIEW
     report = _report_of(sources, arguments)

@@ -7,11 +7,11 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
 from ds_migrate import __version__
+from ds_migrate.command_line import CommandParser
 from ds_migrate.files.ignored_codes import IgnoredCodes
-from ds_migrate.suggestions import did_you_mean
 
 STDIN = "-"
 _USAGE = """\
@@ -260,29 +260,9 @@ class Arguments:
         return bool(self.undo or self.list_rules or self.explain or self.completion)
 
 
-class _Parser(argparse.ArgumentParser):
-    """argparse that suggests what was meant."""
-
-    def error(self, message: str) -> NoReturn:
-        _, found, unknown = message.partition("unrecognized arguments: ")
-        if found:
-            options = [option for action in self._actions for option in action.option_strings]
-            words = [word.partition("=")[0] for word in unknown.split() if word.startswith("-")]
-            message += "".join(did_you_mean(word, options) for word in words)
-        super().error(message)
-
-    def print_help(self, file: Any = None) -> None:
-        if file is None and sys.stdout.isatty():
-            from ds_migrate.report.help_colors import show_help
-
-            show_help(sys.stdout, self.format_help())
-        else:
-            super().print_help(file)
-
-
 def make_parser() -> argparse.ArgumentParser:
     """Make a parser that gives None for what was not typed: defaults stand in ``Arguments``."""
-    parser = _Parser(
+    parser = CommandParser(
         prog="ds-migrate",
         usage=_USAGE,
         description=_DESCRIPTION,

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ds_migrate.cli.options_table import Arguments
+from ds_migrate.command_line import colored
 from ds_migrate.files.discovery import project_root
 from ds_migrate.findings import Report
 from ds_migrate.report import plain
@@ -59,10 +60,9 @@ def print_bytes(data: bytes) -> None:
 
 def warn(*lines: str) -> None:
     """Print to stderr; a reader who left, or a full disk, is no error."""
-    coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     try:
         for line in lines:
-            print(_with_colour(line) if coloured else line, file=sys.stderr)
+            print(_with_colour(line), file=sys.stderr)
     except OSError:
         _redirect_to_nowhere(sys.stderr.fileno())
 
@@ -71,7 +71,7 @@ def _with_colour(line: str) -> str:
     """Return a line whose first word is coloured as in a report; rich costs too much for it."""
     for word, style in (("ds-migrate:", "1;31"), ("note:", "1;33"), ("    help:", "1")):
         if line.startswith(word):
-            return f"\x1b[{style}m{word}\x1b[0m{line.removeprefix(word)}"
+            return f"{colored(word, style)}{line.removeprefix(word)}"
     return line
 
 

@@ -155,7 +155,7 @@ class _Conversion:
             try:
                 self.files[path] = SourceFile(path, data, self.unit.accepted.get(path, frozenset()))
             except SourceError as error:
-                self.problems.append((path, Finding(error.code, Severity.ERROR, error.line, str(error), error.column)))
+                self.problems.append((path, error.finding))
         if self.problems:
             return
         separate(self.files, self.unit, self.staying)

@@ -93,7 +93,7 @@ def _refuse_precision(
             return f"its own autocast stays around forwards ({file.path.name}, line {file.position(block)[0]})"
         return ""
     if form is not Form.SIMPLE:
-        return "it calls its models directly, not through an engine, which is what would change the precision"
+        return "the trial calls its models directly, not through an engine, which is what would change the precision"
     if past := forward_past_engine(trial):
         return past
     if precision in _HALF and zero.stage == 0 and zero.reason:
@@ -106,9 +106,7 @@ def _refuse_precision(
 def _refuse_offload(form: Form, zero: ZeroStage, offload: str) -> str:
     """Return why the trial cannot have an offload, "" where it can."""
     if form is not Form.SIMPLE:
-        return (
-            "it calls its models directly, not through an engine, which is exact at stages 0 and 1 without offload only"
-        )
+        return "the trial calls its models directly, not through an engine, which is exact without offload only"
     if offload == "parameters" and zero.stage != 3:
         return f"only stage 3 can, and this is {zero.stage}"
     if zero.stage == 0:

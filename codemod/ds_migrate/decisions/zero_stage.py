@@ -47,7 +47,7 @@ def choose_stage(
     elif form is Form.COLLECTED:
         highest = ZeroStage(0, "its models and optimizers are known only when it runs")
     else:
-        highest = ZeroStage(0, "it calls its models directly, not through an engine")
+        highest = ZeroStage(0, "the trial calls its models directly, not through an engine")
     if options.zero is None:
         return highest
     tested, refused = highest.has_tested_optimizer, ""
@@ -56,7 +56,7 @@ def choose_stage(
     elif form is Form.COLLECTED:
         refused = highest.reason
     elif form is Form.PER_OPTIMIZER and options.zero > 1:
-        refused = "it calls its models directly, not through an engine, which works at stages 0 and 1 only"
+        refused = "the trial calls its models directly, not through an engine, which works at stages 0 and 1 only"
     elif form is Form.PER_OPTIMIZER:
         sharded = _sharded(trial, location, keeps_clip, options)
         tested, refused = sharded.has_tested_optimizer, sharded.reason

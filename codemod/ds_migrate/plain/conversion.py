@@ -94,8 +94,7 @@ class _Conversion:
                 self.files[path] = SourceFile(path, data, self._comments(path).accepted)
             except SourceError as error:
                 if path in unit.program.files:
-                    finding = Finding(error.code, Severity.ERROR, error.line, str(error), error.column)
-                    self.errors.append(FileResult(path, status=FileStatus.ERROR, findings=[finding]))
+                    self.errors.append(FileResult(path, status=FileStatus.ERROR, findings=[error.finding]))
 
     def _comments(self, path: Path) -> Comments:
         return self.unit.comments.get(path, Comments())

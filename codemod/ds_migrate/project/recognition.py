@@ -10,7 +10,16 @@ from pathlib import Path
 from ds_migrate.files.discovery import PYTHON_SUFFIXES, Source
 from ds_migrate.files.limits import LARGEST_READ, shown
 from ds_migrate.files.reading import FileReader
-from ds_migrate.findings import FileKind, FileResult, FileStatus, Finding, Severity, TrialResult, TrialStatus
+from ds_migrate.findings import (
+    ENCODING_HELP,
+    FileKind,
+    FileResult,
+    FileStatus,
+    Finding,
+    Severity,
+    TrialResult,
+    TrialStatus,
+)
 from ds_migrate.project.library_bases import UNMAINTAINED
 from ds_migrate.project.trials import ConversionGroup, Project, TrialClass
 from ds_migrate.rules.codes import Code
@@ -132,7 +141,7 @@ def _unreadable(data: bytes) -> Finding:
             line, column, message = error.lineno or 1, max(error.offset or 0, 0), f"does not parse: {error.msg}"
             if "'utf-8' codec" in error.msg:
                 line, column = 1 + data[: _first_undecodable(data)].count(b"\n"), 0
-                advice = "save it as UTF-8, or name its encoding in line 1: # -*- coding: latin-1 -*-"
+                advice = ENCODING_HELP
             elif error.text and error.text.strip():
                 advice = f"see `{error.text.strip()[:_EXCERPT]}`"
         except (ValueError, RecursionError, MemoryError) as error:

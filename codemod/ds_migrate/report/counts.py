@@ -15,6 +15,8 @@ def count(number: int, noun: str) -> str:
 
 def nothing_found(files: int, loops: int = 0, paths: Sequence[str] = ()) -> str:
     """Return that there is no trial, and the command for the plain training loops that ``loops`` files seem to have."""
+    if not files and paths:
+        return f"No Python file in {', '.join(map(visible, paths))}."
     sentence = f"No PyTorchTrial in {count(files, 'file')}."
     if not loops:
         return sentence

@@ -10,6 +10,7 @@ from ds_migrate.findings import FileResult, Finding, Severity
 from ds_migrate.report.counts import count
 from ds_migrate.report.diff_view import wrapped
 from ds_migrate.report.escaping import place, visible
+from ds_migrate.report.excerpt import excerpt
 
 LOOK = {
     Severity.ERROR: ("✖", "bold red", "errors"),
@@ -18,6 +19,7 @@ LOOK = {
     Severity.CONVERTED: ("✔", "green", "converted"),
 }
 READABLE = 110  # columns; prose wider than this is hard to read
+_FEW = 8  # entries that each show their source line, without --verbose
 _MANY = 20  # entries, and places of an entry, without --verbose
 _QUIET = "bright_black"
 
@@ -28,11 +30,13 @@ def finding_rows(
     """Yield a heading and the findings, each with its places and its help."""
     symbol, style, name = LOOK[severity]
     yield Text(f"  {symbol} {name} ({len(found)})", style)
-    entries: dict[tuple[str, str, str | None], list[str]] = {}
+    entries: dict[tuple[str, str, str | None], list[tuple[FileResult, Finding]]] = {}
     for file, finding in found:
-        entries.setdefault((finding.code, finding.message, finding.help), []).append(place(file, finding))
+        entries.setdefault((finding.code, finding.message, finding.help), []).append((file, finding))
     shown = list(entries.items())[: None if is_complete else _MANY]
-    for (code, message, advice), places in shown:
+    has_excerpts = is_complete or len(shown) <= _FEW
+    for (code, message, advice), group in shown:
+        places = [place(file, finding) for file, finding in group]
         row = Text()
         if len(places) == 1:
             row.append(f"{places[0]} ", _QUIET)
@@ -42,12 +46,24 @@ def finding_rows(
             cut = places if is_complete else places[:_MANY]
             more = f", and {len(places) - len(cut)} more" if len(cut) < len(places) else ""
             yield from prose(Text(f"{', '.join(cut)}{more}", _QUIET), "      ", width)
+        elif has_excerpts:
+            yield from _excerpt_rows(*group[0], width)
         if advice:
             yield from prose(Text.assemble(("help: ", "bold"), visible(advice)), "      ", width)
-    left = sum(len(places) for _, places in list(entries.items())[len(shown) :])
+    left = sum(len(group) for _, group in list(entries.items())[len(shown) :])
     if left:
         yield Text(f"    … and {count(left, 'finding')} more: --verbose lists them", _QUIET)
     yield Text()
+
+
+def _excerpt_rows(file: FileResult, finding: Finding, width: int) -> Iterator[Text]:
+    gutter = len(str(finding.line)) + 1
+    found = excerpt(file, finding, width - len("      ") - gutter - len("│ "))
+    if found is None:
+        return
+    code = (found.before, found.marked, found.after)
+    yield Text.assemble("      ", (f"{found.line} │ ", _QUIET), *code)
+    yield Text.assemble("      ", (f"{'':{gutter}}│ ", _QUIET), (found.underline, LOOK[finding.severity][1]))
 
 
 def prose(text: Text, indent: str, width: int) -> Iterator[Text]:

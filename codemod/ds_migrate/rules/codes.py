@@ -146,11 +146,14 @@ class Code(str, Enum):
     PLAIN_ENGINE = "DSM601", "`deepspeed.initialize` makes the engine of a plain loop, after its optimizer."
     PLAIN_BACKWARD = "DSM602", "`loss.backward()` becomes `engine.backward(loss)`."
     PLAIN_STEP = "DSM603", "`optimizer.step()` becomes `engine.step()`."
-    PLAIN_ZERO_GRAD = "DSM604", "`zero_grad()` goes where the engine clears gradients itself."
+    PLAIN_ZERO_GRAD = "DSM604", "`zero_grad()` is removed where the engine clears gradients itself."
     PLAIN_FORWARD = "DSM605", "The forward pass that the loss is made of goes through the engine where that is exact."
     PLAIN_CLIPPING = "DSM606", "`clip_grad_norm_` becomes `gradient_clipping` with the same number."
     PLAIN_PRECISION = "DSM607", "The engine of a plain loop uses the program's own GradScaler."
-    PLAIN_DISTRIBUTED = "DSM610", "`deepspeed.init_distributed` starts the ranks; wrappers that average gradients go."
+    PLAIN_DISTRIBUTED = (
+        "DSM610",
+        "`deepspeed.init_distributed` starts the ranks, and replaces wrappers that average gradients.",
+    )
     PLAIN_DEVICE = "DSM611", "A fixed device becomes that of the rank."
     PLAIN_SAMPLER = "DSM612", "Each rank trains on a share of the data where all ranks had all of it."
     PLAIN_ARGUMENTS = "DSM613", "Parsers take `--local_rank`, which the deepspeed launcher gives."

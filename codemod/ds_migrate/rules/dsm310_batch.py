@@ -149,7 +149,10 @@ def _convert(ctx: RuleContext, file: SourceFile, function: cst.FunctionDef, move
     else:
         _first_line(file, function, f"{name} = {fetch}")
     ctx.converted(
-        CODE, file, function, f"{function.name.value} takes an iterator; its batch is {use.consumption.value}"
+        CODE,
+        file,
+        function,
+        f"{function.name.value} takes an iterator; its batch, from next(), is {use.consumption.value}",
     )
 
 

@@ -47,7 +47,7 @@ def _module_import(ctx: RuleContext, file: SourceFile, node: cst.Import, alias: 
         return False
     new = _module(ctx, name)
     file.replace(alias.name, new)
-    ctx.converted(CODE, file, node, f"{new} has what the trial needs, under the names it knows")
+    ctx.converted(CODE, file, node, f"the import comes from {new}, which has the same names")
     return alias.asname is None
 
 
@@ -68,7 +68,7 @@ def _from_import(ctx: RuleContext, file: SourceFile, node: cst.ImportFrom) -> No
             file.replace(alias.name, _deepspeed_trial())
     new = _module(ctx, module)
     file.replace(node.module, new)
-    ctx.converted(CODE, file, node, f"{new} has what the trial needs, under the names it knows")
+    ctx.converted(CODE, file, node, f"the import comes from {new}, which has the same names")
 
 
 def _reference(ctx: RuleContext, file: SourceFile, name: cst.Name, plain: bool) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import libcst as cst
 
+from ds_migrate.findings import ENCODING_HELP, Finding, Severity
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.codegen import ModuleText
 from ds_migrate.syntax.edits import Change, Edits, Text
@@ -23,13 +24,11 @@ _RECURSION_LIMIT = 20_000
 
 
 class SourceError(Exception):
-    """The file cannot be worked on; ``line`` counts from 1 (0 when unknown), ``code`` is the finding's code."""
+    """The file cannot be worked on. ``finding`` has the reason; its line counts from 1 and is 0 when unknown."""
 
-    def __init__(self, code: str, message: str, line: int = 0, column: int = 0) -> None:
+    def __init__(self, code: str, message: str, line: int = 0, column: int = 0, advice: str | None = None) -> None:
         super().__init__(message)
-        self.code = code
-        self.line = line
-        self.column = column
+        self.finding = Finding(code, Severity.ERROR, line, message, column, help=advice)
 
 
 class SourceFile:
@@ -51,7 +50,10 @@ class SourceFile:
             # Python has parsed it before. The error's line and column can be those of another token.
             message = f"libcst, which writes the conversion, cannot parse this file, though Python can: {error.message}"
             raise SourceError(Code.UNREADABLE_SOURCE, message) from error
-        except (UnicodeDecodeError, LookupError, SyntaxError, RecursionError) as error:
+        except (UnicodeDecodeError, SyntaxError) as error:
+            message = f"is not text in its encoding: {error}"
+            raise SourceError(Code.UNREADABLE_SOURCE, message, advice=ENCODING_HELP) from error
+        except (LookupError, RecursionError) as error:
             raise SourceError(Code.UNREADABLE_SOURCE, f"cannot be read as Python: {error}") from error
         self._text = ModuleText(self.module)
         try:

@@ -22,6 +22,7 @@ from trial_runtime.errors import InvalidHP
 
 if TYPE_CHECKING:
     from trial_runtime.pytorch._loop.settings import RunSettings
+    from trial_runtime.pytorch._reporting.trackers import Ending
 
 logger = logging.getLogger("trial_runtime.core")
 
@@ -121,17 +122,23 @@ class Context:
         """Begin to listen for requests to stop."""
         self.preempt.start()
 
-    def close(self, succeeded: bool = True) -> None:
+    def close(self, error: BaseException | None = None) -> None:
         """Stop listening, close files, and release the ranks' groups.
 
         Args:
-            succeeded: whether the program ended without an error.
+            error: what ended the program; None: it ended by itself.
         """
         if "preempt" in self.__dict__:
             self.preempt.close()
         if "train" in self.__dict__:
-            self.train.close(succeeded)
+            self.train.close(self._ending(error))
         self.distributed.close()
+
+    def _ending(self, error: BaseException | None) -> Ending:
+        from trial_runtime.pytorch._reporting.trackers import ending_of
+
+        ending = ending_of(error)
+        return "stopped" if ending == "finished" and PreemptContext.acknowledged else ending
 
     def __enter__(self) -> Context:
         self.start()
@@ -141,7 +148,7 @@ class Context:
         if isinstance(error, InvalidHP):
             logger.info(f"InvalidHP ends the run: {error.msg}")
             self.train.report_early_exit(EarlyExitReason.INVALID_HP)
-        self.close(succeeded=error is None)
+        self.close(error)
         if isinstance(error, InvalidHP):
             raise SystemExit(0) from error
 

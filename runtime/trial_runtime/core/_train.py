@@ -15,7 +15,7 @@ from trial_runtime.core._distributed import DistributedContext
 
 if TYPE_CHECKING:
     from trial_runtime.pytorch._loop.settings import RunSettings
-    from trial_runtime.pytorch._reporting.trackers import TrackerSink
+    from trial_runtime.pytorch._reporting.trackers import Ending, TrackerSink
 
 logger = logging.getLogger("trial_runtime.core")
 
@@ -228,14 +228,14 @@ class TrainContext:
         directory.mkdir(parents=True, exist_ok=True)
         write_whole(directory / TRIAL_FILE, json.dumps(self._facts, indent=2) + "\n")
 
-    def close(self, succeeded: bool = True) -> None:
+    def close(self, ending: Ending = "finished") -> None:
         """Close the files, and the run in trackers.
 
         Args:
-            succeeded: whether the program ended without an error.
+            ending: how the program ended.
         """
         for tracker in self._trackers:
-            tracker.finish(succeeded)
+            tracker.finish(ending)
         self._trackers = []
         if self._tensorboard is not None:
             self._tensorboard.writer.close()

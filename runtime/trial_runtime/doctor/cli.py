@@ -10,6 +10,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ds_migrate.command_line import CommandParser, print_error
+
 from trial_runtime.train.config.errors import ConfigError
 from trial_runtime.train.requirements import missing_runtime
 
@@ -24,7 +26,7 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 
 def make_parser(prog: str = _PROG) -> argparse.ArgumentParser:
     """Return the options of the command."""
-    made = argparse.ArgumentParser(
+    made = CommandParser(
         prog=prog,
         description="Show what this machine has to train with, which patches of DeepSpeed are in force, and what a "
         "DeepSpeed config would need.",
@@ -55,7 +57,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = _PROG) -> int:
     name = "doctor" if prog == _PROG else prog.split()[0]
     environment = dict(os.environ)  # before imports add to it
     if missing := missing_runtime():
-        print(f"{name}: {missing}", file=sys.stderr)
+        print_error(name, missing)
         return 1
     logging.getLogger("DeepSpeed").setLevel(logging.CRITICAL)
     from trial_runtime.doctor import config_checks, machine, render
@@ -64,7 +66,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = _PROG) -> int:
     try:
         subject = read(options.config, options.ranks) if options.config is not None else None
     except ConfigError as error:
-        print(f"{name}: {error}", file=sys.stderr)
+        print_error(name, str(error))
         return 2
     ranks = options.ranks or (subject.ranks if subject else None)
     sections = [machine.versions(), machine.accelerator(), machine.launcher(environment), machine.compiler()]

@@ -71,7 +71,8 @@ class TrialContext(_PyTorchReducerContext):
         self.lr_schedulers: list[LRScheduler] = []
         self.profiler: Any = None
         self._settings = dataclasses.replace(core_context.settings, hparams=hparams, exp_conf=exp_conf, seed=trial_seed)
-        self._per_slot_batch_size, self._global_batch_size = batch_sizes(hparams, slots_per_trial)
+        is_chief = self.distributed.rank == 0
+        self._per_slot_batch_size, self._global_batch_size = batch_sizes(hparams, slots_per_trial, is_chief)
         self._progress = Progress()
         self._epoch_len: int | None = None  # for trials that read it: batches an epoch, as batch_idx counts them
         self._training = False

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trial_runtime._cluster_info import FitDefaults
+from trial_runtime._run_record import update_record
 from trial_runtime.pytorch._checkpoints.run_state import CheckpointPolicy, RunCheckpointer
 from trial_runtime.pytorch._checkpoints.store import CheckpointStore
 from trial_runtime.pytorch._context import TrialContext
@@ -101,7 +102,10 @@ class TrialController:
         with tracking(self._trackers):
             with self._bar.shown() if self._bar is not None else contextlib.nullcontext():
                 self._loop.run()
-            self._divergence.finish()
+            diverged_at = self._divergence.finish()
+            settings = self.context._settings
+            if settings.info is not None and settings.directory is not None and self.context.distributed.rank == 0:
+                update_record(settings.directory, diverged_at=diverged_at)
 
     def _request_stop(self) -> None:
         self.context.set_stop_requested(True)

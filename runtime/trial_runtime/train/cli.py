@@ -14,7 +14,7 @@ from trial_runtime.train.run import external_launcher
 from trial_runtime.train.run.joined_run import run_joined_rank
 from trial_runtime.train.run.local_launcher import USAGE_EXIT
 from trial_runtime.train.run.local_run import run_locally
-from trial_runtime.train.run.output import print_line
+from trial_runtime.train.run.output import print_failure, print_line
 from trial_runtime.train.run.prepare import changed_document, is_search_run
 from trial_runtime.train.run.validate import validate
 from trial_runtime.train.search.command import SearchCommand
@@ -54,5 +54,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run_locally(options, document)
     except ConfigError as error:
         if is_chief:
-            print_line(str(error))
+            print_failure(str(error))
         return USAGE_EXIT

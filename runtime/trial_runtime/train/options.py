@@ -5,9 +5,16 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ds_migrate.command_line import CommandParser
+
 from trial_runtime import __version__
 from trial_runtime.train.jobs.command import WRITERS
 
+_USAGE = """\
+%(prog)s CONFIG.yaml [DIR] [OPTION...]
+       %(prog)s --check [CONFIG.yaml]
+       %(prog)s runs list|show|best|compare|export|prune
+       %(prog)s --version | --help"""
 _EPILOG = """\
 several machines: torchrun --nnodes=2 --nproc-per-node=8 --rdzv-backend=c10d --rdzv-endpoint=HOST:29400 \\
                       -m trial_runtime.train CONFIG.yaml
@@ -19,8 +26,9 @@ exit codes:       0 trained; 1 the trial failed; 2 the config or an option canno
 
 def parser() -> argparse.ArgumentParser:
     """Build the argument parser of ``ds-train``."""
-    made = argparse.ArgumentParser(
+    made = CommandParser(
         prog="ds-train",
+        usage=_USAGE,
         description="Train a PyTorchTrial or DeepSpeedTrial from its Determined experiment config, without a cluster.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -107,7 +115,7 @@ def parser() -> argparse.ArgumentParser:
         choices=("fp32", "bf16", "fp16"),
         help="what a DeepSpeedTrial's engine computes in: changes hyperparameters.overwrite_deepspeed_args",
     )
-    made.add_argument("--device", choices=("cpu", "cuda"), help="train there (default: on GPUs where there are any)")
+    made.add_argument("--device", choices=("cpu", "cuda"), help="device to train on (default: GPUs, if there are any)")
     made.add_argument(
         "--write-job",
         choices=tuple(WRITERS),
@@ -123,7 +131,7 @@ def parser() -> argparse.ArgumentParser:
         help="validate a checkpoint, or the newest one of a run directory, and print its metrics; train nothing",
     )
     made.add_argument(
-        "--format", choices=("text", "json"), default="text", help="of what --validate and --dry-run print"
+        "--format", choices=("text", "json"), default="text", help="output format of --validate and --dry-run"
     )
     made.add_argument(
         "--check",

@@ -7,9 +7,10 @@ from html import escape
 from importlib import resources
 
 from ds_migrate import __version__
-from ds_migrate.findings import FileResult, Report, Severity, TrialStatus
+from ds_migrate.findings import FileResult, Finding, Report, Severity, TrialStatus
 from ds_migrate.report.counts import count
 from ds_migrate.report.escaping import place, visible
+from ds_migrate.report.excerpt import excerpt
 from ds_migrate.report.formats.html_diff import diff
 from ds_migrate.report.formats.html_rules import code_link, rule_sections
 from ds_migrate.report.html_parts import code, document
@@ -17,6 +18,7 @@ from ds_migrate.report.patch import size
 from ds_migrate.report.plain import ORDER, sorted_findings
 from ds_migrate.report.summary import Command, Mode, memory_lines, next_steps, sentences
 
+_EXCERPT = 200  # characters of a source line
 _OPEN = 12  # files; of more, each is folded
 _NAMES = {
     Severity.ERROR: "Errors",
@@ -95,8 +97,18 @@ def _findings(report: Report) -> Iterator[str]:
             help_text = f"<p class=help>{escape(visible(finding.help))}</p>" if finding.help else ""
             link = f'<a href="#{_anchor(report, file)}">{escape(place(file, finding))}</a>'
             message = escape(visible(finding.message))
-            yield f"<li>{code_link(finding.code)} {message} <span class=at>{link}</span>{help_text}</li>"
+            line = _excerpt(file, finding)
+            yield f"<li>{code_link(finding.code)} {message} <span class=at>{link}</span>{line}{help_text}</li>"
         yield "</ul></section>"
+
+
+def _excerpt(file: FileResult, finding: Finding) -> str:
+    """Return the source line of a blocked finding, marked; empty for others."""
+    found = excerpt(file, finding, _EXCERPT)
+    if found is None:
+        return ""
+    text = f"{escape(found.before)}<mark>{escape(found.marked)}</mark>{escape(found.after)}"
+    return f"<pre class=excerpt><span class=n>{found.line}</span>{text}</pre>"
 
 
 def _anchor(report: Report, file: FileResult) -> str:

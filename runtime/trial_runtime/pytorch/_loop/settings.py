@@ -92,8 +92,10 @@ def _checkpoint_directory(exp_conf: dict[str, Any], run_dir: Path | str | None) 
     return Path("checkpoints")
 
 
-def batch_sizes(hparams: dict[str, Any] | None, ranks: int) -> tuple[int | None, int | None]:
+def batch_sizes(hparams: dict[str, Any] | None, ranks: int, is_chief: bool = True) -> tuple[int | None, int | None]:
     """Return the samples a rank and of all ranks, from the hyperparameter ``global_batch_size``; None without it.
+
+    The chief warns where the ranks cannot share it equally.
 
     Raises:
         InvalidExperimentException: when it is no int, or smaller than the number of ranks.
@@ -111,6 +113,6 @@ def batch_sizes(hparams: dict[str, Any] | None, ranks: int) -> tuple[int | None,
         )
     ranks = max(ranks, 1)
     share = size // ranks
-    if share * ranks != size:
+    if share * ranks != size and is_chief:
         logger.warning(f"global_batch_size {size} does not divide among {ranks} ranks; {share * ranks} is used.")
     return share, share * ranks

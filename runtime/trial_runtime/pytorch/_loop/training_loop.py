@@ -203,10 +203,11 @@ class TrainingLoop:
             self.throughput.length = self.plan.length
         elif progress.batches and progress.reached(self.plan.length) and self.context.distributed.rank == 0:
             done = f"{progress.batches} batches, {progress.epochs} epochs"
-            asked = f"{self.plan.length.value} {self.plan.length.unit}"
+            length = self.plan.length
             logger.warning(
-                f"Nothing to train: {done} are done, and {asked} are asked for. "
-                "Lengths count from the start of training, over all resumes."
+                f"Nothing to train: {done} are done, and {length.value} {length.unit} are asked for. "
+                "Lengths count from the start of training, over all resumes; to train further, give a larger one "
+                f"(ds-train: --config searcher.max_length.{length.unit}=N)."
             )
 
     def _build_data(self, restored: run_state.Restored | None) -> None:

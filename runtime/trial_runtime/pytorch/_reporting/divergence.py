@@ -48,18 +48,19 @@ class DivergenceSink:
         del metrics
         self._reported = steps_completed
 
-    def finish(self) -> None:
-        """Report at the end that training never recovered.
+    def finish(self) -> int | None:
+        """Report at the end that training never recovered, and return the first batch of that; None if it is sound.
 
         Raises:
             TrainingDivergedError: a stop was requested for it.
         """
         if self._since is None:
-            return
+            return None
         message = f"Training diverged and never recovered: {self._in_words(self._reported)}."
         if self._request_stop is not None:
             raise TrainingDivergedError(message)
         logger.error(f"{message} The weights that were saved since are of no use; --stop-on-nan ends such a run.")
+        return self._since[1]
 
     def _diverged_metric(self, batch_metrics: list[dict[str, Any]]) -> str | None:
         names = batch_metrics[0] if batch_metrics else {}

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from trial_runtime._redaction import masked_hparams
 from trial_runtime._run_record import read_record, update_record
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("trial_runtime.pytorch")
 
 _RECORDED = "trackers"
+Ending = Literal["finished", "failed", "stopped"]
+"""How a run ended; it is stopped when a signal ended it, and can be resumed."""
 _WAITING_REPORTS = 10_000
 _SECONDS_TO_FINISH = 60.0
 
@@ -61,7 +63,7 @@ class Tracker(Protocol):
     def log(self, batches: int, metrics: dict[str, float]) -> None:
         """Send metrics after so many batches."""
 
-    def finish(self, succeeded: bool) -> None:
+    def finish(self, ending: Ending) -> None:
         """Send what is left, and how the run ended."""
 
 
@@ -78,8 +80,8 @@ class TrackioTracker:
     def log(self, batches: int, metrics: dict[str, float]) -> None:
         self._run.log(metrics, step=batches)
 
-    def finish(self, succeeded: bool) -> None:
-        del succeeded
+    def finish(self, ending: Ending) -> None:
+        del ending
         with contextlib.redirect_stdout(sys.stderr):
             self._run.finish()
 
@@ -132,8 +134,9 @@ class MLflowTracker:
         for first in range(0, len(entries), 1000):  # as many as one call takes
             self._client.log_batch(self.id, metrics=entries[first : first + 1000])
 
-    def finish(self, succeeded: bool) -> None:
-        self._client.set_terminated(self.id, "FINISHED" if succeeded else "FAILED")
+    def finish(self, ending: Ending) -> None:
+        status = {"finished": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}[ending]
+        self._client.set_terminated(self.id, status)
 
 
 class WandbTracker:
@@ -159,8 +162,8 @@ class WandbTracker:
     def log(self, batches: int, metrics: dict[str, float]) -> None:
         self._run.log({**metrics, "batches": batches})
 
-    def finish(self, succeeded: bool) -> None:
-        self._run.finish(exit_code=0 if succeeded else 1)
+    def finish(self, ending: Ending) -> None:
+        self._run.finish(exit_code=0 if ending == "finished" else 1)
 
 
 _TRACKERS: dict[str, Callable[[TrackedRun], Tracker]] = {
@@ -183,7 +186,7 @@ class TrackerSink:
         self._run = run
         self._reports: queue.Queue[tuple[int, dict[str, float]] | None] = queue.Queue(_WAITING_REPORTS)
         self._thread: threading.Thread | None = None
-        self._succeeded = False
+        self._ending: Ending = "failed"
         self._failed = False
 
     def on_training_metrics(
@@ -208,11 +211,11 @@ class TrackerSink:
         self._thread = threading.Thread(target=self._work, args=(tracker,), name=f"{self._name} reports", daemon=True)
         self._thread.start()
 
-    def finish(self, succeeded: bool) -> None:
+    def finish(self, ending: Ending) -> None:
         """Wait until all reports are sent, a minute at most."""
         if self._thread is None:
             return
-        self._succeeded = succeeded
+        self._ending = ending
         self._put(None)
         self._thread.join(_SECONDS_TO_FINISH)
         if self._thread.is_alive():
@@ -222,7 +225,7 @@ class TrackerSink:
         try:
             while (report := self._reports.get()) is not None:
                 tracker.log(*report)
-            tracker.finish(self._succeeded)
+            tracker.finish(self._ending)
         except Exception as error:
             self._warn(error)
 
@@ -267,15 +270,25 @@ def make_trackers(settings: RunSettings) -> list[TrackerSink]:
 @contextlib.contextmanager
 def tracking(trackers: list[TrackerSink]) -> Iterator[None]:
     """Have trackers follow a training from its start to its end."""
-    succeeded = False
+    error: BaseException | None = None
     for tracker in trackers:
         tracker.start()
     try:
         yield
-        succeeded = True
+    except BaseException as raised:
+        error = raised
+        raise
     finally:
         for tracker in trackers:
-            tracker.finish(succeeded)
+            tracker.finish(ending_of(error))
+
+
+def ending_of(error: BaseException | None) -> Ending:
+    """Return how a run ended that raised ``error``, None for none; a signal ends it with exit code 128 + its number."""
+    is_signal = isinstance(error, SystemExit) and isinstance(error.code, int) and error.code > 128
+    if isinstance(error, KeyboardInterrupt) or is_signal:
+        return "stopped"
+    return "finished" if error is None or (isinstance(error, SystemExit) and not error.code) else "failed"
 
 
 def _recorded(directory: Path) -> dict[str, str]:

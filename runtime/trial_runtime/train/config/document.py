@@ -7,12 +7,15 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from ds_migrate.suggestions import closest
 from ruamel.yaml import YAML
 from ruamel.yaml.composer import ComposerError
 from ruamel.yaml.error import MantissaNoDotYAML1_1Warning, MarkedYAMLError, YAMLError
 
 from trial_runtime._redaction import masked_at
 from trial_runtime.train.config.errors import ConfigError
+
+_SHOWN_CONFIGS = 3
 
 
 def parse_yaml(text: str) -> Any:
@@ -36,6 +39,16 @@ def dump_yaml(document: Any) -> str:
     return stream.getvalue()
 
 
+def _meant(path: Path) -> str:
+    """Return which configs in a folder, or beside a file that is not there, may have been meant; empty without any."""
+    folder = path if path.is_dir() else path.parent
+    configs = sorted({*folder.glob("*.yaml"), *folder.glob("*.yml")})
+    if folder != path and (near := closest(path.name, [config.name for config in configs])) is not None:
+        configs = [folder / near]
+    shown = ", ".join(map(str, configs[:_SHOWN_CONFIGS]))
+    return f"; did you mean {shown}{', ...' if len(configs) > _SHOWN_CONFIGS else ''}?" if configs else ""
+
+
 def load(path: Path) -> dict[str, Any]:
     """Load the experiment config in the file ``path``.
 
@@ -45,12 +58,14 @@ def load(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}{_meant(path)}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: is not UTF-8 text: {error}") from error
     try:
         document = parse_yaml(text)
     except YAMLError as error:
+        if path.suffix == ".py":
+            raise ConfigError(f"{path}: is Python, not an experiment config{_meant(path.parent)}") from error
         if isinstance(error, ComposerError) and error.problem == "but found another document":
             wrong = "holds several documents (---), a run has one config: write each to a separate file"
         else:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ds_migrate.command_line import CommandParser, print_error
 from ds_migrate.report.escaping import visible
 
 from trial_runtime.train.config.errors import ConfigError
@@ -20,7 +20,7 @@ from trial_runtime.train.run.run_directory import DEFAULT_BASE, lock
 
 def parser() -> argparse.ArgumentParser:
     """Build the argument parser of ``ds-train runs``."""
-    made = argparse.ArgumentParser(
+    made = CommandParser(
         prog="ds-train runs", description="List, compare, export and remove the runs that ds-train left."
     )
     commands = made.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(_COMMANDS[options.command](options))
     except ConfigError as error:
-        print(f"ds-train runs: {visible(str(error))}", file=sys.stderr)
+        print_error("ds-train runs", str(error))
         return 2
 
 
@@ -83,7 +83,7 @@ def _list(options: argparse.Namespace) -> int:
 
         print_runs(runs)
     else:
-        print(f"ds-train runs: no run in {options.folder}", file=sys.stderr)
+        print_error("ds-train runs", f"no run in {options.folder}")
     return 0
 
 
@@ -103,7 +103,7 @@ def _best(options: argparse.Namespace) -> int:
     metric = _metric(runs, options.metric)
     judged = [(best, run) for run in runs if (best := run.best(metric)) is not None]
     if not judged:
-        print(f"ds-train runs: no run in {options.folder} reported {visible(metric)}", file=sys.stderr)
+        print_error("ds-train runs", f"no run in {options.folder} reported {metric}")
         return 1
     if len({run.smaller_is_better for _, run in judged}) > 1:
         raise ConfigError(f"the runs in {options.folder} do not agree whether a smaller {metric} is better")

@@ -38,12 +38,14 @@ class Run:
         path: its directory.
         status: ``running``, ``completed``, ``failed`` or ``stopped``; a run that was killed remains ``running``.
         info: its description for the ranks; None where no rank was started yet.
+        diverged_at: the first batch of the last ones, whose loss was never a number again; None: it was one at the end.
     """
 
     path: Path
     status: str
     seed: int
     info: ClusterInfo | None
+    diverged_at: int | None = None
 
     @property
     def metric(self) -> str | None:
@@ -132,13 +134,14 @@ def read_run(path: Path) -> Run | None:
     try:
         fields = read_record(path)
         status, seed = str(fields["status"]), int(fields["seed"])
+        diverged_at = None if fields.get("diverged_at") is None else int(fields["diverged_at"])
     except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return None
     try:
         info = ClusterInfo.from_json(read_small(path / CLUSTER_INFO_FILE))
     except (OSError, ValueError):
         info = None
-    return Run(path, status, seed, info)
+    return Run(path, status, seed, info, diverged_at)
 
 
 def find_runs(base: Path) -> Iterator[Run]:

@@ -21,8 +21,16 @@ def end_of_run(path: Path, seconds: float | None = None) -> Iterator[str]:
     if run is None:
         return
     duration = "" if seconds is None else f" in {clock(seconds)}"
-    yield f"finished: {run.batches:,} batches{duration}; metrics: {shown / 'metrics.jsonl'}"
+    unit = "batch" if run.batches == 1 else "batches"
+    trained = f"{run.batches:,} {unit}{duration}; metrics: {shown / 'metrics.jsonl'}"
+    if (since := run.diverged_at) is not None:
+        yield f"finished, but training diverged at batch {since:,} and never recovered: {trained}"
+    else:
+        yield f"finished: {trained}"
     best, checkpoint = run.best(), run.best_checkpoint()
+    if since is not None and checkpoint is not None and checkpoint.batches >= since:
+        yield f"its best checkpoint, {checkpoint.path.name}, was saved after that: its weights are of no use"
+        best = checkpoint = None
     if best is not None:
         yield f"best: {run.metric} {best.number(run.metric or ''):.6g} at {best.batches:,} batches"
     if checkpoint is not None:

@@ -21,6 +21,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 
+from ds_migrate.command_line import print_error
+
 from trial_runtime._whole_file import write_whole
 from trial_runtime.train.run.failure import is_own_code, record_failure
 
@@ -126,7 +128,7 @@ def is_runnable(native_id: int) -> bool:
 
 def _record(directory: Path, rank: int, text: str) -> None:
     record_failure(directory, rank, text)
-    print(f"ds-train: {text}", file=sys.stderr, flush=True)
+    print_error("ds-train", text)
 
 
 def _watch(directory: Path, rank: int, size: int, timeout: float, report: Callable[[str], None]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +12,9 @@ from trial_runtime._cluster_info import ENV_VAR, ClusterInfo
 from trial_runtime.train.config.errors import ConfigError
 from trial_runtime.train.config.run_plan import RunPlan
 from trial_runtime.train.run import external_launcher
+from trial_runtime.train.run.end_of_run import end_of_run
 from trial_runtime.train.run.local_launcher import USAGE_EXIT
-from trial_runtime.train.run.output import print_dry_run, print_line, print_plan
+from trial_runtime.train.run.output import print_dry_run, print_failure, print_line, print_plan
 from trial_runtime.train.run.prepare import changed_document, is_search_run, open_directory, plan_from, write_info
 from trial_runtime.train.run.run_directory import keep_record
 
@@ -47,7 +49,7 @@ def run_joined_rank(options: argparse.Namespace, is_chief: bool) -> int:
                 options.run_dir = Path(ClusterInfo.from_json(earlier).run.directory)
             run = open_directory(options, plan)
         except ConfigError as error:
-            print_line(str(error))
+            print_failure(str(error))
             return ""
         print_plan(plan, run)
         return write_info(options, plan, run).to_json()
@@ -56,11 +58,11 @@ def run_joined_rank(options: argparse.Namespace, is_chief: bool) -> int:
     try:
         decision, addresses = external_launcher.share_decision(decide)
     except ConfigError as error:  # each rank's own: the others may wait on other machines
-        print_line(str(error))
+        print_failure(str(error))
         return USAGE_EXIT
     if plan is None or not decision:
         if decision and wrong:  # rank 0 had no such problem: this machine may lack a file
-            print_line(f"rank {os.environ['RANK']}: {wrong}")
+            print_failure(f"rank {os.environ['RANK']}: {wrong}")
         return USAGE_EXIT
     info = replace(
         ClusterInfo.from_json(decision),
@@ -76,7 +78,12 @@ def run_joined_rank(options: argparse.Namespace, is_chief: bool) -> int:
 
     from trial_runtime.train.run import rank
 
-    return rank.run(info, plan.context, plan.entrypoint.kind, plan.entrypoint.target, plan.entrypoint.args)
+    began, directory = time.monotonic(), Path(info.run.directory)
+    code = rank.run(info, plan.context, plan.entrypoint.kind, plan.entrypoint.target, plan.entrypoint.args)
+    if code == 0 and is_chief and (directory / "metrics.jsonl").is_file():
+        for line in end_of_run(directory, time.monotonic() - began):
+            print_line(line)
+    return code
 
 
 def _joined_plan(options: argparse.Namespace, size: int) -> RunPlan:

@@ -18,7 +18,7 @@ from trial_runtime.train.run import hang_watch
 from trial_runtime.train.run.end_of_run import end_of_run
 from trial_runtime.train.run.failure import clear_failures, first_failure, is_consequence
 from trial_runtime.train.run.local_launcher import USAGE_EXIT, Stopped, run_ranks
-from trial_runtime.train.run.output import print_dry_run, print_line, print_plan
+from trial_runtime.train.run.output import print_dry_run, print_failure, print_line, print_plan
 from trial_runtime.train.run.paths import relative_path
 from trial_runtime.train.run.prepare import open_directory, plan_from, write_info
 from trial_runtime.train.run.run_directory import SUPERVISED, SUPERVISED_SEARCH, RunDirectory
@@ -84,15 +84,18 @@ def _report_end(
     """Report how the run ended, and record it where no rank could."""
     failure = None if code == 0 else first_failure(run.path)
     log = relative_path(run.path / "log")
-    if code == USAGE_EXIT and is_new and not _has_trained(run):
+    is_printed = code == USAGE_EXIT or (code == 1 and plan.entrypoint.kind == "class")  # a program may report nothing
+    if is_printed and is_new and not _has_trained(run):
         shutil.rmtree(run.path, ignore_errors=True)  # nothing to resume, and the error was printed
+        if code == 1:
+            print_failure("failed with exit code 1; nothing was trained")
     elif code not in (0, USAGE_EXIT):
         run.record("failed")  # a killed rank could not
-        print_line(f"failed with exit code {code}; log: {log}; {_how_to_continue(options, run)}")
+        print_failure(f"failed with exit code {code}; log: {log}; {_how_to_continue(options, run)}")
     if failure is not None and plan.slots > 1 and not (code == USAGE_EXIT and failure[0] == 0):
         rank, error = failure  # of one rank, and of the chief's usage, it was printed already
         if not is_consequence(error):
-            print_line(f"rank {rank} failed first: {error}")
+            print_failure(f"rank {rank} failed first: {error}")
     if code == 0 and not (run.path / "metrics.jsonl").is_file():
         print_line(f"finished; nothing was trained: no metrics were reported; log: {log}")
     elif code == 0:
@@ -101,7 +104,8 @@ def _report_end(
 
 
 def _has_trained(run: RunDirectory) -> bool:
-    return (run.path / "metrics.jsonl").is_file() or any((run.path / "checkpoints").glob("*/manifest.json"))
+    metrics = run.path / "metrics.jsonl"
+    return (metrics.is_file() and metrics.stat().st_size > 0) or any((run.path / "checkpoints").glob("*/manifest.json"))
 
 
 def _how_to_continue(options: argparse.Namespace, run: RunDirectory) -> str:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from trial_runtime import LOG_FORMAT
+
+_STYLE = re.compile(r"\x1b\[[\d;]*m")
 
 
 class Tee(io.TextIOBase):
@@ -28,7 +31,7 @@ class Tee(io.TextIOBase):
 
     def write(self, text: str) -> int:
         """Write ``text`` to both; the number of characters."""
-        self._log.write(text)
+        self._log.write(_STYLE.sub("", text))
         if not self._prefix:
             return self.console.write(text)
         # Whole lines only, so that lines of several ranks do not mix.
@@ -89,6 +92,11 @@ else:  # Python 3.10 has no generic one
     _StreamHandler = logging.StreamHandler
 
 
+def _concerns_user(record: logging.LogRecord) -> bool:
+    """Return whether a record is none of torch's about its own caches, which it logs when a run is interrupted."""
+    return record.levelno > logging.INFO or not record.name.startswith("torch.")
+
+
 class _Fallback(_StreamHandler):
     """Handler that prints records only while the program has not configured logging itself."""
 
@@ -108,6 +116,9 @@ def configure_logging(rank: int, debug: bool, own_program: bool) -> None:
     level = logging.DEBUG if debug else logging.INFO if rank == 0 else logging.WARNING
     if not own_program:
         logging.basicConfig(level=level, format=LOG_FORMAT, stream=sys.stderr)
+        if not debug:
+            for each in logging.getLogger().handlers:
+                each.addFilter(_concerns_user)
         return
     handler = _Fallback(sys.stderr)
     handler.setFormatter(logging.Formatter(LOG_FORMAT))

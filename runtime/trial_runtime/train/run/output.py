@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 
-from ds_migrate.report.escaping import visible
+from ds_migrate.command_line import print_error, print_notice
 
 from trial_runtime._redaction import masked_command, masked_hparams
 from trial_runtime.train.config.run_plan import RunPlan
@@ -47,5 +46,9 @@ def print_dry_run(options: argparse.Namespace, plan: RunPlan) -> None:
 
 def print_line(line: str) -> None:
     """Print a line to stderr, or a message of several; nothing in it is obeyed by a terminal."""
-    lines = [visible(each) for each in line.splitlines()]
-    print("ds-train: " + "\n".join(lines), file=sys.stderr, flush=True)
+    print_notice("ds-train", line)
+
+
+def print_failure(line: str) -> None:
+    """Print why a run could not start, or failed."""
+    print_error("ds-train", line)

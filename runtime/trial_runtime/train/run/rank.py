@@ -18,6 +18,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from ds_migrate.command_line import print_error, print_notice
+
 from trial_runtime import _log_filters
 from trial_runtime._cluster_info import ClusterInfo, get_cluster_info
 from trial_runtime.errors import (
@@ -26,11 +28,12 @@ from trial_runtime.errors import (
     InvalidExperimentException,
     InvalidHP,
     MetricNotReportedError,
+    TrainingDivergedError,
 )
 from trial_runtime.train import determined_alias
 from trial_runtime.train.config.errors import ConfigError, did_you_mean
 from trial_runtime.train.run import hang_watch
-from trial_runtime.train.run.failure import record_failure
+from trial_runtime.train.run.failure import is_own_code, record_failure
 from trial_runtime.train.run.local_launcher import USAGE_EXIT
 from trial_runtime.train.run.log_tee import configure_logging, record_output
 from trial_runtime.train.run.retention import remove_superseded
@@ -78,6 +81,8 @@ def run(info: ClusterInfo, context: Path, kind: str, target: str, args: Sequence
     _import_from(context)
     determined_alias.install()
     _log_filters.expect_cpu()
+    if kind == "class":
+        _log_filters.expect_skipped_steps()
     if timeout := os.environ.get(hang_watch.VARIABLE):
         hang_watch.watch(directory, rank, size, float(timeout))
     with ExitStack() as stack:
@@ -95,8 +100,13 @@ def run(info: ClusterInfo, context: Path, kind: str, target: str, args: Sequence
         except _WRONG_USAGE as error:
             record_failure(directory, rank, str(error))
             if rank == 0:
-                print(f"ds-train: {error}", file=sys.stderr)
+                print_error("ds-train", str(error))
             return USAGE_EXIT
+        except TrainingDivergedError as error:
+            record_failure(directory, rank, str(error))
+            if rank == 0:
+                print_error("ds-train", str(error))
+            return 1
         except SystemExit as leaving:
             if leaving.code in (None, 0) and (number := _preempted_by()):
                 status = "stopped"
@@ -116,7 +126,7 @@ def run(info: ClusterInfo, context: Path, kind: str, target: str, args: Sequence
                 _record_status(directory, status, reason)
             if holds_lock and status == "completed" and (removed := remove_superseded(info)):
                 count = f"{len(removed)} checkpoint{'' if len(removed) == 1 else 's'}"
-                print(f"ds-train: {count} removed, as checkpoint_storage says", file=sys.stderr)
+                print_notice("ds-train", f"{count} removed, as checkpoint_storage says")
             hang_watch.leave(directory, rank)
             sys.stdout.flush()
             sys.stderr.flush()
@@ -228,12 +238,10 @@ def _record_status(directory: Path, status: str, reason: str | None = None) -> N
 
 def _print_exception() -> None:
     kind, error, trace = sys.exc_info()
-    # The frames of this module, runpy and importlib do not help the user.
-    while trace is not None and trace.tb_next is not None:
-        file = trace.tb_frame.f_code.co_filename
-        if file not in (__file__, runpy.__file__, importlib.__file__) and not file.startswith("<frozen "):
-            break
-        trace = trace.tb_next
+    files = [frame.filename for frame in traceback.extract_tb(trace)]
+    # The frames that lead to the user's code do not help the user.
+    for _ in range(next((index for index, file in enumerate(files) if is_own_code(file)), 0)):
+        trace = None if trace is None else trace.tb_next
     traceback.print_exception(kind, error, trace)
 
 

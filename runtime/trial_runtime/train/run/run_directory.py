@@ -118,9 +118,8 @@ def make_directory(directory: Path | None, name: str) -> tuple[Path, int]:
             if any(path.iterdir()):
                 raise ConfigError(f"--run-dir {directory}: is not empty and not a run directory (it has no {RUN_FILE})")
     except OSError as error:
-        raise ConfigError(
-            f"{error.filename}: cannot make the run directory: {error.strerror}; use --run-dir"
-        ) from error
+        advice = "name another folder with --run-dir"
+        raise ConfigError(f"{error.filename}: cannot make the run directory: {error.strerror}; {advice}") from error
     _ignore_in_git(path)
     return path, number
 

@@ -35,8 +35,8 @@ def check(path: Path, engines: list[Any], distributed: core.DistributedContext) 
     if problems:
         raise CheckpointMismatchError(
             f"Failed to load deepspeed checkpoint {path}: it does not fit the trial: {'; '.join(problems)}. Resume "
-            "with the trial as it was when it was saved, or begin a new run with its weights (`python -m "
-            "trial_runtime.export`)."
+            "with the trial as it was when it was saved, or begin a new run with its weights (`ds-train "
+            "runs export`)."
         )
     left = len(engines_in(path)) - len(engines)
     if left > 0 and distributed.rank == 0:
