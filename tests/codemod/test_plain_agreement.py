@@ -129,3 +129,15 @@ def test_a_set_that_is_numbered_is_for_review(tmp_path: Path, setup: str, line: 
     report = run(tmp_path, train=HEADER + setup + "\n" + LOOP)
     found = [(f.code, f.line) for _, f in report.findings(Severity.REVIEW)]
     assert found == ([("DSM616", line)] if line else [])
+
+
+def test_functions_named_like_their_modules_are_followed(tmp_path: Path) -> None:
+    plateau = "plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)\n"
+    after_loop = f"{plateau}plateau.step(evaluate(model, x))\n"
+    report = run(
+        tmp_path,
+        train="from evaluate import evaluate\n" + HEADER + LOOP + after_loop,
+        evaluate="def evaluate(net, x):\n    return net(x).mean().item()\n",
+    )
+    after = {file.path.name: file.after for file in report.files if file.after is not None}
+    assert b"plateau.step(mean_over_ranks(evaluate(model, x)))\n" in after["train.py"]

@@ -368,9 +368,9 @@ class Flow:
                 for alias in node.names:
                     name = dotted(alias.name) or ""
                     bound = alias.evaluated_alias or name.split(".")[0]
-                    found = self._resolve(path, name, "", 0)
-                    if found is not None and found in self.files and (alias.evaluated_alias or "." not in name):
-                        value = Value(Kind.FILE, id(self.files[found].module))
+                    found = self._file(path, name, 0)
+                    if found is not None and (alias.evaluated_alias or "." not in name):
+                        value = Value(Kind.FILE, id(found.module))
                     else:
                         value = Value(Kind.EXTERNAL, 0, name if alias.evaluated_alias else bound)
                     self._add((id(scope), bound), frozenset({value}))
@@ -382,24 +382,28 @@ class Flow:
     def _bind_from(self, path: Path, node: cst.ImportFrom, scope: int) -> None:
         module, level = dotted(node.module) or "", len(node.relative)
         if isinstance(node.names, cst.ImportStar):
-            found = self._resolve(path, module, "", level)
-            if found is not None and found in self.files:
-                self._stars.append((scope, id(self.files[found].module)))
+            home = self._file(path, module, level)
+            if home is not None:
+                self._stars.append((scope, id(home.module)))
             return
         for alias in node.names:
             name = dotted(alias.name) or ""
             bound = alias.evaluated_alias or name
-            found = self._resolve(path, module, name, level)
-            if found is None or found not in self.files:
+            submodule = self._file(path, f"{module}.{name}" if module else name, level)
+            home = self._file(path, module, level)
+            if submodule is not None:
+                self._add((scope, bound), frozenset({Value(Kind.FILE, id(submodule.module))}))
+            if home is not None:  # a function may be named like its module
+                self._links.append(((scope, bound), (id(home.module), name)))
+            elif submodule is None:
                 prefix = "." * level + module
                 qualified = f"{prefix}.{name}" if module else f"{prefix}{name}"
                 self._add((scope, bound), frozenset({Value(Kind.EXTERNAL, 0, qualified)}))
-                continue
-            target = self.files[found]
-            if found.stem == name or (found.name == "__init__.py" and found.parent.name == name):
-                self._add((scope, bound), frozenset({Value(Kind.FILE, id(target.module))}))
-            else:
-                self._links.append(((scope, bound), (id(target.module), name)))
+
+    def _file(self, importer: Path, module: str, level: int) -> SourceFile | None:
+        """Return the file of the program that a module is."""
+        found = self._resolve(importer, module, "", level)
+        return None if found is None else self.files.get(found)
 
     # -- classes ---------------------------------------------------------------------------------------------------
 

@@ -56,6 +56,7 @@ def find_programs(root: Path, names: Iterable[str], read: Read) -> list[Program]
 def _imported(name: str, facts: ModuleFacts, resolver: ImportResolver) -> set[str]:
     found = {resolver.resolve_name(name, i.module, i.name, i.level) for i in facts.imports}
     found |= {resolver.resolve(name, i.module, i.level) for i in facts.imports if i.module}
+    found |= {resolver.resolve(name, f"{i.module}.{i.name}".strip("."), i.level) for i in facts.imports if i.name}
     return {path for path in found if path is not None} - {name}
 
 
