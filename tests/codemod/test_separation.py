@@ -72,11 +72,23 @@ class Loading:
 
 """
 HELPER = "def step(context: PyTorchTrialContext, optimizer):\n    context.step_optimizer(optimizer)\n\n\n"
+REGISTRY = """\
+STEPS = {}
+
+
+def register(function):
+    STEPS[function.__name__] = function
+    return function
+
+
+@register
+"""
 SHARED = {
     "a base that becomes another class": ("class Base(PyTorchTrial):\n    limit = 1\n\n\n", "Base", "Base"),
     "a mixin without engines": ("class Data:\n    def rows(self):\n        return [1]\n\n\n", "Data, PyTorchTrial", ""),
     "a mixin with a loader": (LOADERS, "Loading, PyTorchTrial", ""),
     "a helper that steps": (HELPER, "PyTorchTrial", "step"),
+    "a helper in a registry": (REGISTRY + HELPER, "PyTorchTrial", "step"),
 }
 
 
@@ -87,8 +99,9 @@ def test_shared_code_that_would_change_keeps_both(case: str, tmp_path: Path) -> 
     if between is LOADERS:
         own = examples.METHODS["build_training_data_loader"]
         text = text.replace(textwrap.indent(own, "    "), "")
-    if between is HELPER:
-        text = text.replace("self.context.step_optimizer(self.optimizer)", "step(self.context, self.optimizer)")
+    if HELPER in between:
+        call = "STEPS['st' + 'ep']" if "STEPS" in between else "step"
+        text = text.replace("self.context.step_optimizer(self.optimizer)", f"{call}(self.context, self.optimizer)")
     report, result = converted(tmp_path, text)
     found = statuses(report)
     assert (found["GoodTrial"], found["BadTrial"]) == (BLOCKED if shared else CONVERTED, BLOCKED)

@@ -43,9 +43,10 @@ def separate(files: Mapping[Path, SourceFile], unit: ConversionUnit, staying: Se
     # What a trial needs, and what runs it with all that needs, but for the other trials themselves.
     for_converted = code_of.needed_by(code_of.users_of(to_convert, to_stay), to_stay)
     for_staying = code_of.needed_by(code_of.users_of(to_stay, to_convert), to_convert)
-    # A trial that another one is built on, and what files beside these name: either trial may need it through them.
+    # A trial that another one is built on, and what either may need without a name for it, or through other files.
     shared = code_of.needed_by(to_convert) & code_of.needed_by(to_stay)
-    shared |= code_of.needed_by(code_of.definitions(unit.used_beside), {*to_convert, *to_stay})
+    hidden = code_of.found_by_others() | code_of.definitions(unit.used_beside)
+    shared |= code_of.needed_by(hidden, {*to_convert, *to_stay})
     free = for_converted - for_staying - shared
     for file in files.values():
         left = {node for node in for_staying - for_converted - shared if code_of.file_of[node] is file}

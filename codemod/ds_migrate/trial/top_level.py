@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Set
+from functools import cached_property
 
 import libcst as cst
 
@@ -94,11 +95,25 @@ class TopLevel:
         own = [words for node, words in self._words.items() if self.file_of[node] is file and node not in statements]
         return set().union(*own)
 
+    @cached_property
+    def is_dynamic(self) -> bool:
+        """Whether a definition may be found by a name that is made when the code runs."""
+        return any(words & _DYNAMIC for words in self._words.values()) or any(map(self._looks_up, self._words))
+
+    def found_by_others(self) -> set[cst.CSTNode]:
+        """Return the statements that code may find which does not name them: what a decorator may have registered,
+        or everything where names are made when the code runs."""
+        return {
+            statement
+            for statement in self._words
+            if self.is_dynamic or (isinstance(statement, (cst.ClassDef, cst.FunctionDef)) and statement.decorators)
+        }
+
     def unused(self, used: Collection[str]) -> Set[Definition]:
         """Return the functions and the classes without base classes, which may register or run them, that nothing in
         the files names but themselves and each other, and that are not among the names ``used``; none where a
         definition may be found by a name that is made when the code runs."""
-        if any(words & _DYNAMIC for words in self._words.values()) or any(map(self._looks_up, self._words)):
+        if self.is_dynamic:
             return set()
         found: set[Definition] = set()
         while True:
