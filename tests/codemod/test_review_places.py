@@ -52,6 +52,7 @@ class MyTrial(PyTorchTrial):
         return DataLoader(make_data(), batch_size=self.context.get_per_slot_batch_size())
 """
 PARTS = ("before", "init", "start", "loss", "backward", "end")
+
 ACCUMULATES = "optimizations: {aggregation_frequency: 2}\n"
 
 CASES: dict[str, tuple[dict[str, str], str]] = {
@@ -79,6 +80,29 @@ CASES: dict[str, tuple[dict[str, str], str]] = {
     "the end of an epoch": (
         {"start": "print(self.other.is_epoch_end())\nprint(self.context.is_epoch_end())  # DSM390\n"
                   "print(self.context.current_train_batch())"}, ACCUMULATES),
+    "the index, hidden among other arguments": (
+        {"start": "self.other.batch_idx = 1\nself.other(batch_idx=2)\nprint('batch_idx')"}, ACCUMULATES),
+    "state that a callback restores": (
+        {"start": "self.other.load_state_dict({})",
+         "tail": "class Keep:\n    def load_state_dict(self, state):\n        self.net.load_state_dict(state)\n\n\n"
+                 "class Own(PyTorchCallback):\n    def load_state_dict(self, state):\n        self.best = state\n\n\n"
+                 "class Whole(Own):\n    def load_state_dict(self, state):  # DSM350\n"
+                 "        self.net.load_state_dict(state)\n        self.ema.load_state_dict(state)\n"}, ""),
+    "a name that the runtime lacks, used twice": (
+        {"before": "import determined.keras\nprint(determined.keras)  # DSM101",
+         "start": "print(determined.keras)"}, ""),
+    "a length of the config": (
+        {"start": "print(self.config.get('schedule'), 'the scheduling_unit')\n"
+                  "unit = self.context.get_experiment_config()['scheduling_unit']  # DSM353"}, ACCUMULATES),
+    "the length of an epoch": (
+        {"start": "print(self.other._epoch_len)\nprint(self.context._epoch_len)  # DSM390"}, ACCUMULATES),
+    "attributes of the trial by name": (
+        {"start": "print(vars(self.config))",
+         "end": "for value in vars(self).values():  # DSM306\n    print(isinstance(value, Net))"}, ""),
+    "mixed precision": (
+        {"before": "self.config.scaler = torch.GradScaler('cpu')",
+         "init": "self.scaler = torch.GradScaler('cpu')",
+         "start": "with torch.no_grad():\n    print(self.config.scaler.scale(x))"}, ""),
     "nothing at all": ({"start": "x.requires_grad_(True)\nself.rate = self.other.rate = 1"}, ""),
 }  # fmt: skip
 
@@ -91,6 +115,7 @@ def lines_of(text: str, depth: str) -> str:
 def test_a_review_stands_at_its_cause(name: str, tmp_path: Path) -> None:
     parts, config = CASES[name]
     text = TRIAL.format(**{part: lines_of(parts.get(part, ""), " " * 8) for part in PARTS})
+    text += "\n\n" + parts.get("tail", "")
     head = "entrypoint: model_def:MyTrial\nhyperparameters: {global_batch_size: 8}\n"
     (tmp_path / "const.yaml").write_text(head + config)
 

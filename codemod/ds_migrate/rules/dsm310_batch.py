@@ -56,29 +56,34 @@ def _determined_loop(ctx: RuleContext) -> None:
 def _indices(ctx: RuleContext, message: str, advice: str, names: tuple[str, ...]) -> None:
     """Point at the first use of an index whose meaning changes."""
     for part, function in ctx.trial.methods("train_batch"):
-        node = _first_use(function, names)
+        node = _first_use(part.file, function, names)
         if node is not None:
             ctx.review(CODE, part.file, node, message, advice)
 
 
-def _first_use(function: cst.FunctionDef, names: Sequence[str]) -> cst.CSTNode | None:
-    """Return where a method first uses one of the names, or a string of them."""
+def _first_use(file: SourceFile, function: cst.FunctionDef, names: Sequence[str]) -> cst.CSTNode | None:
+    """Return where a method first uses one of the names as a variable, or as a key of its ``**kwargs``."""
+    keywords = function.params.star_kwarg is not None
     for node in walk(function.body):
-        quoted = isinstance(node, cst.SimpleString) and node.evaluated_value in names
-        if quoted or (isinstance(node, cst.Name) and node.value in names):
+        if isinstance(node, cst.SimpleString) and keywords and node.evaluated_value in names:
             return node
+        if isinstance(node, cst.Name) and node.value in names:
+            parent = file.parent(node)
+            is_variable = not (isinstance(parent, cst.Attribute) and parent.attr is node)
+            if is_variable and not (isinstance(parent, cst.Arg) and parent.keyword is node):
+                return node
     return None
 
 
 def _serve_index(ctx: RuleContext, file: SourceFile, function: cst.FunctionDef) -> None:
     """Let ``batch_idx`` count micro-batches with accumulation, as it did: the loop counts optimizer steps."""
     star, kwargs = function.params.star_arg, function.params.star_kwarg
-    if isinstance(star, cst.Param) and (hidden := _first_use(function, [star.name.value])) is not None:
+    if isinstance(star, cst.Param) and (hidden := _first_use(file, function, [star.name.value])) is not None:
         ctx.review(
             CODE, file, hidden, "with accumulation batch_idx counts optimizer steps now, it counted micro-batches",
             f"take it from {ctx.context_attribute()}.get_micro_batch_idx()",
         )  # fmt: skip
-    elif _first_use(function, ["batch_idx", *([kwargs.name.value] if kwargs is not None else [])]) is not None:
+    elif _first_use(file, function, ["batch_idx", *([kwargs.name.value] if kwargs is not None else [])]) is not None:
         _first_line(file, function, f"batch_idx = {ctx.context_attribute()}.get_micro_batch_idx()")
         ctx.converted(
             CODE, file, function, "batch_idx counts micro-batches, as it did: the loop counts optimizer steps"

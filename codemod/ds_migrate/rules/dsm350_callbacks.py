@@ -55,9 +55,15 @@ def apply_file(file: SourceFile, context_names: Sequence[RuleContext]) -> None:
 
 
 def _is_callback(file: SourceFile, hook: cst.FunctionDef) -> bool:
-    """Return whether the function is a method of a class that is built on a callback."""
-    owner = next((a for a in file.ancestors(hook) if isinstance(a, cst.ClassDef)), None)
-    return owner is not None and any((dotted(base.value) or "").endswith("Callback") for base in owner.bases)
+    """Return whether the function is a method of a class that is built on a callback, directly or through others."""
+    classes = {node.name.value: node for node in file.nodes(cst.ClassDef)}
+    queue = [a for a in file.ancestors(hook) if isinstance(a, cst.ClassDef)][:1]
+    bases: dict[str, None] = {}
+    while queue:
+        names = [dotted(base.value) or "" for base in queue.pop().bases]
+        queue += [classes[name] for name in names if name in classes and name not in bases]
+        bases |= dict.fromkeys(names)
+    return any(name.endswith("Callback") for name in bases)
 
 
 def _restores_an_object(hook: cst.FunctionDef) -> bool:

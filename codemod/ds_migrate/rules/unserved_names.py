@@ -18,7 +18,8 @@ CODE = Code.IMPORTS
 def review_refused(ctx: RuleContext, file: SourceFile, node: cst.CSTNode, qualified: str) -> None:
     """Report a use of a name that the target has only to explain what to do instead."""
     row = row_of(qualified)
-    if ctx.target.ships_helpers and row is not None and row.verdict is Verdict.REFUSE:
+    refused = ctx.target.ships_helpers and row is not None and row.verdict is Verdict.REFUSE
+    if refused and _is_first(file, qualified):
         ctx.review(CODE, file, node, f"{qualified} raises an error when it is used", advice_of(qualified))
 
 
@@ -40,10 +41,16 @@ def keep(ctx: RuleContext, file: SourceFile, name: cst.Name, chain: cst.CSTNode,
             module, _, attribute = bound.rpartition(".")
             suffix = "" if name.value == attribute else f" as {name.value}"
             _import(file, chain, f"from {module} import {attribute}{suffix}")
-    ctx.review(
-        CODE, file, chain, f"{qualified} has no counterpart in {ctx.target.package}, it still needs determined",
-        advice_of(qualified),
-    )  # fmt: skip
+    if _is_first(file, qualified):
+        ctx.review(
+            CODE, file, chain, f"{qualified} has no counterpart in {ctx.target.package}, it still needs determined",
+            advice_of(qualified),
+        )  # fmt: skip
+
+
+def _is_first(file: SourceFile, qualified: str) -> bool:
+    """Return whether this is the first use of the name in the file: one review is enough."""
+    return file.edits.once(file.module, f"{CODE} {qualified}")
 
 
 def stays_where_it_is(ctx: RuleContext, file: SourceFile, bound: str) -> bool:
