@@ -30,6 +30,7 @@ class Flow:
         self.files = files
         self._resolve = resolve
         self._held: dict[Variable, Values] = {}
+        self._names: dict[int, set[str]] = {}  # of the variables of each owner
         self._nodes: dict[int, tuple[SourceFile, cst.CSTNode]] = {}
         self._scopes = {id(file): Scopes(file) for file in files.values()}
         self._by_module = {id(file.module): file for file in files.values()}
@@ -208,7 +209,8 @@ class Flow:
         return frozenset(found)
 
     def _all_items(self, value: Value) -> set[Value]:
-        return {v for (owner, name), held in self._held.items() if owner == value.key and name[:1] == "[" for v in held}
+        names = self._names.get(value.key, ())
+        return {v for name in names if name[:1] == "[" for v in self._held[value.key, name]}
 
     # -- rounds ----------------------------------------------------------------------------------------------------
 
@@ -220,9 +222,8 @@ class Flow:
             for variable, other in self._links:
                 self._add(variable, self.held(other))
             for scope, other_scope in self._stars:
-                for (owner, name), values in list(self._held.items()):
-                    if owner == other_scope:
-                        self._add((scope, name), values)
+                for name in list(self._names.get(other_scope, ())):
+                    self._add((scope, name), self._held[other_scope, name])
             for file in self.files.values():
                 for flow in self._flows(file):
                     self._add(*flow)
@@ -233,6 +234,7 @@ class Flow:
         known = self._held.get(variable, NOTHING)
         if not values <= known:
             self._held[variable] = known | values
+            self._names.setdefault(variable[0], set()).add(variable[1])
             self._changed = True
 
     def _flows(self, file: SourceFile) -> Iterator[tuple[Variable, Values]]:

@@ -16,6 +16,7 @@ class Scopes:
 
     def __init__(self, file: SourceFile) -> None:
         self.file = file
+        self._variables: dict[tuple[int, str], Variable] = {}
 
     @cached_property
     def _bound(self) -> dict[int, set[str]]:
@@ -75,7 +76,10 @@ class Scopes:
 
     def variable(self, name: str, at: cst.CSTNode) -> Variable:
         """Return the variable that a name means at a node."""
-        return id(self.owner(name, at)), name
+        found = self._variables.get((id(at), name))
+        if found is None:
+            found = self._variables[id(at), name] = id(self.owner(name, at)), name
+        return found
 
 
 def names_in(target: cst.CSTNode) -> list[str]:

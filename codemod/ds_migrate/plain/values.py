@@ -29,6 +29,8 @@ class Kind(Enum):
     MAPPING = "mapping"
     PART = "part"  # an attribute or item of a module
 
+    __hash__ = object.__hash__  # kinds are hashed millions of times
+
 
 @dataclass(frozen=True)
 class Value:
