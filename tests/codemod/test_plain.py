@@ -93,6 +93,22 @@ def test_an_optimizer_is_followed_into_other_files_and_attributes(tmp_path: Path
     assert "self.engine.backward(loss)\n            self.engine.step()" in written["trainer.py"]
 
 
+def test_a_script_beside_the_loop_keeps_what_it_saves(tmp_path: Path) -> None:
+    library = HEADER + "optim = torch.optim\n\n\ndef keep(model):\n    torch.save(model.state_dict(), 'last.pt')\n"
+    other = "import torch\nfrom library import Net\n\ntorch.save(Net(), 'fresh.pt')\nNet().parameters()\n"
+    loop = LOOP.replace("torch.optim", "optim") + "keep(model)\n"
+    report = run(
+        tmp_path,
+        library=library,
+        test_other=other,
+        train="import torch\nimport torch.nn.functional as F\nfrom torch.utils.data import DataLoader\n"
+        f"from library import Net, data, keep, optim\n{loop}",
+    )
+    written = {file.path.name: (file.after or b"").decode() for file in report.files if file.to_write}
+    assert {*written} == {"library.py", "train.py"}
+    assert "    if is_main_rank():\n        torch.save(model.state_dict()" in written["library.py"]
+
+
 def test_accumulation_keeps_its_guard_and_its_division(tmp_path: Path) -> None:
     after = convert(
         tmp_path,

@@ -68,7 +68,7 @@ def convert_program(unit: LoopUnit) -> tuple[list[FileResult], set[tuple[Path, i
 
 def _too_large(unit: LoopUnit) -> list[FileResult]:
     """Return that a program is not looked into."""
-    message = f"{len(unit.program.files)} files import each other around this loop, more than are followed"
+    message = f"{len(unit.program.files)} files import each other around this loop, the limit is {_MANY_FILES}"
     advice = "name the files of one program, in a folder that holds no other"
     results = []
     for path in unit.program.files:

@@ -17,6 +17,7 @@ from ds_migrate.plain.loaders import can_be_sharded, training_loaders
 from ds_migrate.plain.plan import Note
 from ds_migrate.plain.rank_start import start_ranks
 from ds_migrate.plain.rank_zero import guard_output, guard_saves
+from ds_migrate.plain.reach import files_beside
 from ds_migrate.plain.runtime_names import RuntimeNames
 from ds_migrate.plain.set_order import numbered_sets
 from ds_migrate.plain.wrappers import Wrapped, Wrappers
@@ -60,13 +61,13 @@ class Editor:
         self._pass_engines()
         self._unwrap()
         self._shard()
-        everything = list(self.flow.files.values())
-        agree(self.decider, everything, self._runtime, self._converted)
-        self.plan.notes += numbered_sets(everything, self.flow)
+        beside = files_beside(self.files, self.flow)
+        agree(self.decider, beside, self._runtime, self._converted)
+        self.plan.notes += numbered_sets(beside, self.flow)
         touched = [f for f in self.flow.files.values() if f.edits and f not in self.files and f not in self._done]
         self.files = [*self.files, *touched]
         stepping = {step.file for step in self.decider.operations.steps}
-        helpers = [f for f in self.flow.files.values() if f not in stepping and f not in self._done]
+        helpers = [f for f in beside if f not in stepping and f not in self._done]
         guard_saves(self.decider, [f for f in helpers if f not in self.files], self._runtime, self._converted)
         start_ranks(self.decider, self.files, self._runtime, self._converted)
         free_devices(self.files, self._converted)

@@ -370,7 +370,7 @@ class Flow:
                 for alias in node.names:
                     name = dotted(alias.name) or ""
                     bound = alias.evaluated_alias or name.split(".")[0]
-                    found = self._file(path, name, 0)
+                    found = self.module_file(path, name, 0)
                     if found is not None and (alias.evaluated_alias or "." not in name):
                         value = Value(Kind.FILE, id(found.module))
                     else:
@@ -384,15 +384,15 @@ class Flow:
     def _bind_from(self, path: Path, node: cst.ImportFrom, scope: int) -> None:
         module, level = dotted(node.module) or "", len(node.relative)
         if isinstance(node.names, cst.ImportStar):
-            home = self._file(path, module, level)
+            home = self.module_file(path, module, level)
             if home is not None:
                 self._stars.append((scope, id(home.module)))
             return
         for alias in node.names:
             name = dotted(alias.name) or ""
             bound = alias.evaluated_alias or name
-            submodule = self._file(path, f"{module}.{name}" if module else name, level)
-            home = self._file(path, module, level)
+            submodule = self.module_file(path, f"{module}.{name}" if module else name, level)
+            home = self.module_file(path, module, level)
             if submodule is not None:
                 self._add((scope, bound), frozenset({Value(Kind.FILE, id(submodule.module))}))
             if home is not None:  # a function may be named like its module
@@ -402,7 +402,7 @@ class Flow:
                 qualified = f"{prefix}.{name}" if module else f"{prefix}{name}"
                 self._add((scope, bound), frozenset({Value(Kind.EXTERNAL, 0, qualified)}))
 
-    def _file(self, importer: Path, module: str, level: int) -> SourceFile | None:
+    def module_file(self, importer: Path, module: str, level: int) -> SourceFile | None:
         """Return the file of the program that a module is."""
         found = self._resolve(importer, module, "", level)
         return None if found is None else self.files.get(found)

@@ -39,13 +39,15 @@ _SCHEDULE = re.compile(r"(\w*LR|\w*Schedule[r]?\w*|CosineAnnealing\w*|ReduceLROn
 def kind_made_by(name: str) -> Kind:
     """Return the kind of value that a call of an external name makes."""
     last = name.rpartition(".")[2]
+    if ".swa_utils." in name and last != "SWALR":
+        return Kind.OBJECT  # an average of weights
     if name in SCALERS or last == "GradScaler":
         return Kind.SCALER
     if ".lr_scheduler." in name or _SCHEDULE.fullmatch(last):
         return Kind.SCHEDULE
     if name.startswith("torch.optim.") and name.count(".") <= 3 and (last[:1].isupper() or last == "?"):
         return Kind.OPTIMIZER
-    if "optim" in name.lower().rpartition(".")[0] and _OPTIMIZER.fullmatch(last):
+    if "optim" in name.lower().rpartition(".")[0] and (_OPTIMIZER.fullmatch(last) or last[:1].isupper()):
         return Kind.OPTIMIZER
     if last.lower() in ("create_optimizer", "create_optimizer_v2") or last in ("AdamW", "FusedAdam", "FusedSGD"):
         return Kind.OPTIMIZER
