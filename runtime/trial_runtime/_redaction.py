@@ -13,34 +13,21 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ds_migrate.redaction import MASK, USER_IN_URL, is_secret_name
 from ruamel.yaml.error import YAMLError
 
-MASK = "<masked>"
 SECRETS_VARIABLE = "DS_TRAIN_SECRETS"
 """Environment variable by which ``ds-train`` hands the ranks what is masked in the run's description (JSON)."""
 
 FIELDS = ("access_key", "secret_key", "connection_string", "credential")
 _SECTION = "checkpoint_storage"
 _REGISTRY_PUBLIC = ("username", "email", "serveraddress")
-_USER_IN_URL = re.compile(r"(?<=://)[^/@\s]+@")
-_SECRET = (
-    r"(?:secret|passw(?:or)?d|passphrase|credential|api_?key|access_?key|private_?key|account_?key|auth_?key|"
-    r"signing_?key|encryption_?key|connection_?string|webhook)s?(?:$|_)|"
-    r"(?<!pad_)(?<!mask_)(?<!eos_)(?<!bos_)(?<!unk_)(?<!sep_)(?<!cls_)(?<!special_)token$"
-)
-_NAME = re.compile(rf"(?:^|_)(?:{_SECRET})")
 _OPTION = re.compile(r"(--?[\w-]+)(=|\s+)(\S+)")
 _WORTH_A_LOOK = re.compile(
     rb"(?i)environment|registry|pod_spec|://[^/\s]*@|secret|passw|passphrase|credential|key|connection|webhook|token"
 )
 
 _Path = tuple[Any, ...]
-
-
-def is_secret_name(name: object) -> bool:
-    """Return whether a field of this name holds a secret, such as ``wandb_api_key`` or ``authToken``."""
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", str(name)).lower().replace("-", "_")
-    return _NAME.search(words) is not None
 
 
 def masked(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -199,7 +186,7 @@ def _masked(path: _Path, value: Any) -> Any:
                 hidden[index] = MASK
         return hidden
     if isinstance(value, str):
-        value = _USER_IN_URL.sub(f"{MASK}@", value)
+        value = USER_IN_URL.sub(f"{MASK}@", value)
         return (
             _OPTION.sub(_masked_option, value)
             if path[0] == "entrypoint" or path[:2] == ("environment", "pod_spec")

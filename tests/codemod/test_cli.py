@@ -172,7 +172,7 @@ def test_every_option_has_a_default_in_one_place() -> None:
         (["--chek", "x"], "did you mean --check?"),
         (["--formatt=json", "x"], "did you mean --format?"),
         (["--wri", "x"], "did you mean --write?"),
-        (["--zero", "4", "x"], "invalid choice: 4"),
+        (["--zero", "4", "x"], "argument --zero: invalid choice: "),
         (["--target", "ray", "x"], "invalid choice: 'ray'"),
         (["--undo", "a", "b"], "one PATH at most"),
         (["--list-rules", "--format", "html"], "--format html is for"),

@@ -14,9 +14,10 @@ import pytest
 import torch
 import toys
 from distributed import run_ranks
+from ds_migrate.redaction import MASK
 from forked_python import forked_python
 from trial_runtime import export, pytorch
-from trial_runtime._redaction import MASK, masked_text, masked_words
+from trial_runtime._redaction import masked_text, masked_words
 from trial_runtime._storage import remote
 from trial_runtime._storage.remote import Location
 from trial_runtime.errors import CheckpointNotFound, CheckpointStorageError

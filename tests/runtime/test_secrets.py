@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 import toys
+from ds_migrate.redaction import MASK, is_secret_name
 from forked_python import forked_python
 from trial_runtime._redaction import (
-    MASK,
-    is_secret_name,
     masked,
     masked_constants,
     masked_file,

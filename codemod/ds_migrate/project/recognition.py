@@ -139,7 +139,7 @@ def _unreadable(data: bytes) -> Finding:
             ast.parse(data)
         except SyntaxError as error:
             line, column, message = error.lineno or 1, max(error.offset or 0, 0), f"does not parse: {error.msg}"
-            if "'utf-8' codec" in error.msg:
+            if "utf-8" in error.msg.lower():  # "'utf-8' codec", and "Non-UTF-8 code" since Python 3.14
                 line, column = 1 + data[: _first_undecodable(data)].count(b"\n"), 0
                 advice = ENCODING_HELP
             elif error.text and error.text.strip():

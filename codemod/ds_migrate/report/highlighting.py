@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ds_migrate.findings import FileKind, FileResult
+from ds_migrate.redaction import masked_lines
 from ds_migrate.report.escaping import encoding_of, visible
 from ds_migrate.report.patch import split_lines
 
@@ -125,7 +126,15 @@ class SourceText:
         self._carriage_returns = all(line.endswith(b"\r\n") for line in self.lines if line.endswith(b"\n"))
 
     def text(self, index: int) -> str:
-        """Return the line, decoded, without its line end."""
+        """Return the line, decoded, without its line end; in an experiment config secrets are masked."""
+        return self._texts[index]
+
+    @cached_property
+    def _texts(self) -> list[str]:
+        decoded = list(map(self._decoded, range(len(self.lines))))
+        return masked_lines(decoded) if self._kind is FileKind.EXPERIMENT else decoded
+
+    def _decoded(self, index: int) -> str:
         line = self.lines[index]
         line = line.removesuffix(b"\n")
         if self._carriage_returns:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ds_migrate.redaction import is_secret_name
 from ruamel.yaml import YAML
 
-from trial_runtime._redaction import is_secret_name, masked_words
+from trial_runtime._redaction import masked_words
 from trial_runtime.search.config import Search
 from trial_runtime.train.config.errors import ConfigError
 from trial_runtime.train.config.run_plan import RunPlan
