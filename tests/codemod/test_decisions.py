@@ -7,7 +7,7 @@ from pathlib import Path
 
 import examples
 import pytest
-from ds_migrate.conversion import unit
+from ds_migrate.conversion import attempt
 from ds_migrate.decisions import decide
 from ds_migrate.decisions.engine_plan import Accumulation, Blocked, EnginePlan
 from ds_migrate.options import Options
@@ -58,7 +58,7 @@ def test_deciding_with_other_options_changes_no_fact_and_no_decision(
         plans.append(first)
         return first
 
-    monkeypatch.setattr(unit, "decide", several)
+    monkeypatch.setattr(attempt, "decide", several)
     (tmp_path / "model_def.py").write_text(examples.module(TRIALS[name]))
     examples.run(tmp_path)
     (plan,) = plans

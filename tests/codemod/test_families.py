@@ -315,9 +315,13 @@ def test_all_files_named_one_by_one_are_as_good_as_their_folder(tmp_path: Path) 
 
 
 def test_trials_that_share_a_helper_stand_and_fall_together(tmp_path: Path) -> None:
-    helped = WHOLE.replace("import Net\n", "import Net\nfrom helper import note\n")
+    helped = WHOLE.replace("import Net\n", "import Net\nfrom helper import note\n").replace(
+        "self.context.backward(loss)", "note(self.context, loss)"
+    )
     other = helped.replace("BaseTrial", "OtherTrial").replace(STEP, HIDDEN)
-    helper = "from determined.pytorch import PyTorchTrialContext\n\n\ndef note(c: PyTorchTrialContext):\n    pass\n"
+    helper = (
+        "from determined.pytorch import PyTorchTrialContext as C\n\n\ndef note(c: C, loss):\n    c.backward(loss)\n"
+    )
     tree(tmp_path, {"one.py": helped, "two.py": other, "helper.py": helper, "net.py": NET})
     report = examples.run(tmp_path)
     assert statuses(report) == {"BaseTrial": TrialStatus.BLOCKED, "OtherTrial": TrialStatus.BLOCKED}
@@ -325,6 +329,16 @@ def test_trials_that_share_a_helper_stand_and_fall_together(tmp_path: Path) -> N
     together = next(f for _, f in report.findings() if f.code == "DSM015")
     assert together.trial == "BaseTrial" and "OtherTrial" in together.message
     assert changed(report) == {}
+
+
+def test_trials_that_share_a_helper_without_the_trial_api_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    helped = WHOLE.replace("import Net\n", "import Net\nfrom helper import note\n")
+    other = helped.replace("BaseTrial", "OtherTrial").replace(STEP, HIDDEN)
+    helper = "from determined.pytorch import PyTorchTrialContext\n\n\ndef note(c: PyTorchTrialContext):\n    pass\n"
+    tree(tmp_path, {"one.py": helped, "two.py": other, "helper.py": helper, "net.py": NET})
+    report = examples.run(tmp_path)
+    assert statuses(report) == {"BaseTrial": TrialStatus.CONVERTED, "OtherTrial": TrialStatus.BLOCKED}
+    assert {name for name in changed(report) if name.endswith(".py")} == {"one.py"}
 
 
 def test_trials_that_share_nothing_do_not_wait_for_each_other(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import examples
 import pytest
-from ds_migrate.conversion import unit
+from ds_migrate.conversion import attempt
 from ds_migrate.findings import FileStatus, TrialStatus
 
 
@@ -19,7 +19,7 @@ def test_a_fault_on_one_trial_does_not_stop_the_others(
         (tmp_path / name).mkdir()
         (tmp_path / name / "model_def.py").write_text(examples.module().replace("MyTrial", f"{name.title()}Trial"))
     wrong = "decide" if step == "model" else "conversion_rules"
-    right = getattr(unit, wrong)
+    right = getattr(attempt, wrong)
     calls = []
 
     def faulty(*arguments: Any) -> object:
@@ -28,7 +28,7 @@ def test_a_fault_on_one_trial_does_not_stop_the_others(
             raise AssertionError("a case nobody thought of")
         return right(*arguments)
 
-    monkeypatch.setattr(unit, wrong, faulty)
+    monkeypatch.setattr(attempt, wrong, faulty)
     report = examples.run(tmp_path)
     statuses = {trial.name: trial.status for _, trial in report.trials()}
     assert sorted(statuses.values()) == [TrialStatus.BLOCKED, TrialStatus.CONVERTED]
@@ -43,7 +43,7 @@ def test_an_unexpected_error_is_shown_cut(tmp_path: Path, monkeypatch: pytest.Mo
     def faulty(*_: Any) -> object:
         raise ValueError("FunctionDef(\n" + 9000 * "    name=Name(\n")
 
-    monkeypatch.setattr(unit, "decide", faulty)
+    monkeypatch.setattr(attempt, "decide", faulty)
     (failed,) = [f for f in examples.run(tmp_path).files if f.status is FileStatus.ERROR]
     message = failed.findings[0].message
     assert len(message) < 500 and "\n" not in message

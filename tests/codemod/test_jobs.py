@@ -18,7 +18,7 @@ import examples
 import pytest
 from ds_migrate import pipeline
 from ds_migrate.cli import main
-from ds_migrate.conversion import unit, worker_pool
+from ds_migrate.conversion import attempt, worker_pool
 from ds_migrate.conversion.unit import convert
 from ds_migrate.conversion.values import ConversionUnit, UnitResult
 from ds_migrate.decisions import decide
@@ -83,7 +83,7 @@ def test_a_fault_in_another_process_is_its_trials_error_as_in_this_one(
             raise AssertionError("a case nobody thought of")
         return right(trial, *rest)
 
-    monkeypatch.setattr(unit, "decide", faulty)
+    monkeypatch.setattr(attempt, "decide", faulty)
     alone = report(tree, 1)
     assert [t.name for _, t in alone.trials(TrialStatus.BLOCKED)] == ["Trial3"]
     assert report(tree, 3) == alone
@@ -97,7 +97,7 @@ def test_a_process_that_dies_takes_one_folder_with_it(tree: Path, monkeypatch: p
             os.kill(os.getpid(), signal.SIGKILL)
         return right(trial, *rest)
 
-    monkeypatch.setattr(unit, "decide", deadly)
+    monkeypatch.setattr(attempt, "decide", deadly)
     found = report(tree, 2)
     (lost,) = [f for f in found.files if any("was ended" in finding.message for finding in f.findings)]
     assert lost.after is None and [f.code for f in lost.findings] == ["DSM003"]
@@ -131,7 +131,7 @@ def test_large_work_is_shared_out_unless_it_may_not(tree: Path, monkeypatch: pyt
 STARTS_WORK = """
 import os, signal, sys, time
 from ds_migrate import cli
-from ds_migrate.conversion import unit
+from ds_migrate.conversion import attempt
 
 def endless(*arguments):
     os.write(1, b"%d\\n" % os.getpid())
@@ -139,7 +139,7 @@ def endless(*arguments):
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-unit.decide = endless
+attempt.decide = endless
 sys.exit(cli.main([sys.argv[1], "--jobs", "2"]))
 """
 

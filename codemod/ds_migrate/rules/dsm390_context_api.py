@@ -95,9 +95,8 @@ def apply(ctx: RuleContext) -> None:
 
 def _report_unused(ctx: RuleContext) -> None:
     """Report each class and function that stays as it is because nothing names it, once."""
-    for use in sorted(ctx.trial.unused, key=lambda use: use.file.position(use.node)):
-        node = next(a for a in use.file.ancestors(use.node) if a in use.file.module.body)
-        if isinstance(node, (cst.ClassDef, cst.FunctionDef)) and use.file.edits.once(node, CODE):
+    for node, use in ctx.trial.unused_definitions.items():
+        if use.file.edits.once(node, CODE):
             ctx.review(
                 CODE, use.file, node.name,
                 f"nothing in the files of {ctx.trial.name} uses {node.name.value}, which calls {use.attr}() of its "

@@ -142,6 +142,16 @@ class Trial:
         return bool(self.optimizers) or any(use.attr == "wrap_optimizer" for use in self.helpers)
 
     @property
+    def unused_definitions(self) -> dict[cst.ClassDef | cst.FunctionDef, ContextUse]:
+        """The classes and functions with a use that nothing names, each with the first of their uses."""
+        found: dict[cst.ClassDef | cst.FunctionDef, ContextUse] = {}
+        for use in sorted(self.unused, key=lambda use: use.file.position(use.node)):
+            for node in use.file.ancestors(use.node):
+                if node in use.file.module.body and isinstance(node, (cst.ClassDef, cst.FunctionDef)):
+                    found.setdefault(node, use)
+        return found
+
+    @property
     def is_abstract(self) -> bool:
         """Return whether a method that every trial needs is missing."""
         needed = ("train_batch", "build_training_data_loader", "build_validation_data_loader")
