@@ -132,7 +132,7 @@ def test_another_module_of_the_same_function_is_never_taken_for_the_engine(tmp_p
     text = HEADER.replace("data =", "def make():\n    return Net()\n\n\nteacher = make()\ndata =") + LOOP
     text = text.replace("model = Net()", "model = make()").replace("(model(x), y)", "(model(x), teacher(x).detach())")
     after = convert(tmp_path, text)
-    assert "F.mse_loss(model(x), teacher(x).detach())" in after and "engine.backward(loss)" in after
+    assert "F.mse_loss(engine(x), teacher(x).detach())" in after and "engine.backward(loss)" in after
 
 
 def test_a_call_that_makes_several_loaders_is_to_review(tmp_path: Path) -> None:
@@ -396,7 +396,8 @@ def test_names_of_libraries_are_no_data_of_parameters(tmp_path: Path) -> None:
 
 def test_modules_of_one_call_are_refused_for_what_they_are(tmp_path: Path) -> None:
     function = (
-        "def make():\n    return Net()\n\n\nother = make()\nsecond = torch.optim.SGD(other.parameters(), lr=0.1)\n"
+        "def make():\n    net = Net()\n    make.last = net\n    return net\n\n\n"
+        "other = make()\nsecond = torch.optim.SGD(other.parameters(), lr=0.1)\n"
     )
     text = function + LOOP.replace("model = Net()", "model = make()")
     text += "    F.mse_loss(other(x), y).backward()\n    second.step()\n    second.zero_grad()\n"

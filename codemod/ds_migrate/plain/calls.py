@@ -53,7 +53,7 @@ class Callers:
 
     def may_run_often(self, file: SourceFile, node: cst.CSTNode) -> bool:
         """Return whether a call may run several times: it is in a loop, or in a function that is called twice."""
-        if any(isinstance(outer, _REPEATS) for outer in file.ancestors(node)):
+        if is_repeated(file, node):
             return True
         function = file.function(node)
         if function is None:
@@ -62,6 +62,11 @@ class Callers:
             not (one_file is other_file and _are_exclusive(one_file, one, other))
             for (one_file, one), (other_file, other) in combinations(self.of(function), 2)
         )
+
+
+def is_repeated(file: SourceFile, node: cst.CSTNode) -> bool:
+    """Return whether a node is in a loop, or in something else that may run several times."""
+    return any(isinstance(outer, _REPEATS) for outer in file.ancestors(node))
 
 
 def _are_exclusive(file: SourceFile, one: cst.CSTNode, other: cst.CSTNode) -> bool:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from itertools import combinations
 from pathlib import Path
 
 import libcst as cst
 
 from ds_migrate.options import Options
-from ds_migrate.plain.calls import Callers
+from ds_migrate.plain.calls import Callers, is_repeated
 from ds_migrate.plain.checkpoints import state_calls
-from ds_migrate.plain.clip_guards import guard_of, has_optional_norm
+from ds_migrate.plain.clipping import decide_clipping
 from ds_migrate.plain.engine_names import EngineNames, UntracedError
 from ds_migrate.plain.engine_options import plan_engine
 from ds_migrate.plain.facts import Backward, Clip, Operations, Site, Step, ZeroGrad
 from ds_migrate.plain.flow import Flow
 from ds_migrate.plain.loaders import micro_batch
 from ds_migrate.plain.plan import Note, ProgramPlan, block_path
-from ds_migrate.plain.portable import at_statement
 from ds_migrate.plain.scaling import decide_scaling
 from ds_migrate.plain.stage import choose_stage
 from ds_migrate.plain.torch_names import DISTRIBUTED, NO_GRAD
@@ -60,7 +60,7 @@ class Decider:
         if self.plan.refusals:
             return self.plan
         self.is_managed = len(self.sites) == 1 and all(map(self._is_plain, self._functions()))
-        self._decide_clips()
+        decide_clipping(self)
         decide_scaling(self)
         self._decide_zero_grads()
         self._decide_forwards()
@@ -146,10 +146,9 @@ class Decider:
         return any(step in steps for steps in self._fed.values())
 
     def _check_engines_overlap(self) -> None:
-        seen: dict[object, Site] = {}
-        for site in self.sites:
+        for first, site in combinations(self.sites, 2):
             for value in site.of:
-                other = seen.setdefault(value, site)
+                other = first if any(self.flow.copies.may_be_one(value, v) for v in first.of) else site
                 if other is not site and self._may_be_several(value):
                     maker_file, maker = self.flow.file(value), self.flow.node(value)
                     self.plan.refuse(
@@ -184,48 +183,6 @@ class Decider:
             if block_path(backward.node, file) != block_path(step.node, file):
                 return False
         return bool(events)
-
-    # -- clipping --------------------------------------------------------------------------------------------------
-
-    def _decide_clips(self) -> None:
-        for clip in self.operations.clips:
-            site = next((s for s in self.sites if clip.modules and clip.modules <= s.of), None)
-            steps = [s for s, _ in self.plan.steps if s.file is clip.file and s.function is clip.function]
-            after = [s for s in steps if s.position > clip.position]
-            if not after:
-                if self.is_managed:
-                    continue  # a helper that clips what it is given
-                self._refuse_clip(clip)
-                continue
-            step = min(after, key=lambda s: s.position)
-            norm = None
-            if site is not None and clip.norm is not None and _clips_all(clip, step, site):
-                norm = at_statement(clip.norm, clip.file, site.statement, site.file, self.flow, self.callers)
-                norm = f"{norm} or 0.0" if norm is not None and has_optional_norm(clip) else norm
-            known = self.moved_clips.get(site) if site is not None else None
-            if norm is not None and site is not None and (known is None or known[1] == norm):
-                self.moved_clips[site] = clip, norm
-                self.plan.removed.append(clip)
-            elif not self.is_managed:
-                self._refuse_clip(clip)
-        steps_by_site = {
-            site: [s for s, _ in self.plan.steps if s.optimizers <= site.optimizers] for site in self.sites
-        }
-        for site, (clip, _) in list(self.moved_clips.items()):
-            clipped = [c for c in self.operations.clips if c in self.plan.removed and c.modules == site.of]
-            if len(clipped) < len(steps_by_site[site]):  # some steps do not clip
-                if not self.is_managed:
-                    self._refuse_clip(clip)
-                del self.moved_clips[site]
-                self.plan.removed = [r for r in self.plan.removed if r not in clipped]
-
-    def _refuse_clip(self, clip: Clip) -> None:
-        self.plan.refuse(
-            Code.PLAIN_CLIPPING, clip.file, clip.node,
-            "this clipping cannot become gradient_clipping, and left here it would act before gradients are "
-            "averaged over ranks",
-            "clip all parameters of one optimizer by their norm right before its step()",
-        )  # fmt: skip
 
     # -- zero_grad -------------------------------------------------------------------------------------------------
 
@@ -329,7 +286,11 @@ class Decider:
 
     def _may_be_several(self, value: Value) -> bool:
         """Return whether the call that makes a module may make several."""
-        return self.callers.may_run_often(self.flow.file(value), self.flow.node(value))
+        calls = self.flow.copies.calls(value)
+        if not calls:
+            return self.callers.may_run_often(self.flow.file(value), self.flow.node(value))
+        within = [(self.flow.file(value), self.flow.node(value)), *calls[:-1]]
+        return any(is_repeated(file, node) for file, node in within) or self.callers.may_run_often(*calls[-1])
 
     def _shares_loop(self, call: cst.Call, file: SourceFile, function: Function) -> bool:
         """Return whether a backward pass is in the innermost loop around a call."""
@@ -407,21 +368,19 @@ class Decider:
         values = [v for file, maker in site.makers for v in self.flow.values(maker.func, file)]
         return all(v.kind is Kind.EXTERNAL and v.name.startswith("torch.optim.") for v in values)
 
+    def _makers_of(self, value: Value) -> list[cst.CSTNode]:
+        """Return the call that makes a value, and those of the functions that return it."""
+        return [self.flow.node(value), *(call for _, call in self.flow.copies.calls(value))]
+
     def _is_remade(self, site: Site) -> bool:
         """Return whether the optimizer is made in a loop that keeps its module."""
         loops = [a for a in site.file.ancestors(site.statement) if isinstance(a, (cst.For, cst.While))]
         own = [loop for loop in loops if site.file.function(loop) is site.function]
         for loop in own:
             below = {id(n) for n in walk(loop)}
-            if not all(v.key in below for v in site.of):
+            if not all(any(id(node) in below for node in self._makers_of(v)) for v in site.of):
                 return True
         return False
-
-
-def _clips_all(clip: Clip, step: Step, site: Site) -> bool:
-    """Return whether a call clips all that the engine of the next step holds, each time that it steps."""
-    is_whole = clip.modules == site.of and not site.is_partial and step.optimizers <= site.optimizers
-    return is_whole and block_path(guard_of(clip) or clip.node, clip.file) == block_path(step.node, step.file)
 
 
 def _is_autograd_call(node: cst.Call, file: SourceFile, flow: Flow) -> bool:

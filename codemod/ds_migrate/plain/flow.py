@@ -7,6 +7,7 @@ from pathlib import Path
 
 import libcst as cst
 
+from ds_migrate.plain.copies import Copies, separable_functions
 from ds_migrate.plain.scopes import Scopes
 from ds_migrate.plain.spawning import is_spawn, started, started_arguments
 from ds_migrate.plain.torch_names import FLUENT, SAME_MODULE, WRAPPERS, kind_made_by
@@ -39,8 +40,15 @@ class Flow:
         self._roots: dict[int, int] = {}  # of this round, as are the methods
         self._methods: dict[tuple[int, str], tuple[Value, ...]] = {}
         self._own_methods: dict[tuple[int, str], Value] = {}  # by class and name
+        self.copies = Copies()
         self._bind_definitions()
         self._settle()
+        self.copies.functions = separable_functions(self)
+        if self.copies.functions:
+            for known in (self._held, self._names, self._links, self._stars):
+                known.clear()
+            self._bind_definitions()
+            self._settle()
 
     # -- questions -------------------------------------------------------------------------------------------------
 
@@ -58,6 +66,29 @@ class Flow:
     def file(self, value: Value) -> SourceFile:
         """Return the file of the node that makes a value."""
         return self._nodes[value.key][0]
+
+    def items_of(self, value: Value) -> set[Value]:
+        """Return everything that a sequence or mapping may hold."""
+        names = self._names.get(value.key, ())
+        held = {v for name in names if name[:1] == "[" for v in self._held[value.key, name]}
+        origin = self.copies.origin(value)
+        if origin is None:
+            return held
+        whole, file, call = origin
+        return held | self.copies.all_of(frozenset(self.items_of(whole)), file, call, self)
+
+    def _item_of(self, value: Value, name: str) -> Values:
+        """Return one item of a sequence or mapping, or an attribute, by its variable's name."""
+        held = self._held.get((value.key, name), NOTHING)
+        origin = self.copies.origin(value)
+        if origin is None:
+            return held
+        whole, file, call = origin
+        return held | self.copies.all_of(self._item_of(whole, name), file, call, self)
+
+    def add_node(self, key: int, file: SourceFile, node: cst.CSTNode) -> None:
+        """Name a further value that a node makes."""
+        self._nodes[key] = file, node
 
     def node_of(self, key: int) -> tuple[SourceFile, cst.CSTNode] | None:
         return self._nodes.get(key)
@@ -125,7 +156,7 @@ class Flow:
             method = self.method(base.key, name)
             return held | {method} if method is not None else held
         if base.kind in (Kind.MODULE, Kind.OBJECT, Kind.PART):
-            held = self._held.get(self.attribute(base.key, name), NOTHING) if base.kind is not Kind.PART else NOTHING
+            held = self._attribute_of(base, name) if base.kind is not Kind.PART else NOTHING
             if base.of and base.kind is Kind.MODULE:
                 method = self.method(base.of, name)
                 if method is not None:
@@ -135,6 +166,10 @@ class Flow:
             path = f"{base.name}.{name}" if base.kind is Kind.PART else name
             return held | {Value(Kind.PART, base.key, path)}
         return NOTHING
+
+    def _attribute_of(self, base: Value, name: str) -> Values:
+        held = self._held.get(self.attribute(base.key, name), NOTHING)
+        return held | self._item_of(base, f".{name}") if self.copies.origin(base) is not None else held
 
     def _called(self, call: cst.Call, file: SourceFile) -> Values:
         if isinstance(call.func, cst.Name) and call.func.value == "super":
@@ -148,7 +183,8 @@ class Flow:
             if callee.kind is Kind.EXTERNAL:
                 found |= self._made_by_library(callee.name, call, file)
             elif callee.kind is Kind.FUNCTION or callee.kind is Kind.METHOD:
-                found |= self._held.get((callee.key, "return"), NOTHING)
+                returned = self._held.get((callee.key, "return"), NOTHING)
+                found |= {self.copies.of(value, callee.key, file, call, self) for value in returned}
             elif callee.kind is Kind.CLASS:
                 found.add(self._instance(callee, call, file))
         if isinstance(call.func, cst.Attribute):
@@ -199,18 +235,14 @@ class Flow:
         for value in self.values(container, file):
             if value.kind in (Kind.MAPPING, Kind.SEQUENCE):
                 if isinstance(index, (cst.SimpleString, cst.Integer)):
-                    found |= self._held.get((value.key, _item_name(index)), NOTHING)
+                    found |= self._item_of(value, _item_name(index))
                 else:
-                    found |= self._all_items(value)
+                    found |= self.items_of(value)
             elif value.kind is Kind.EXTERNAL:
                 found.add(Value(Kind.EXTERNAL, 0, f"{value.name.removesuffix('.__dict__')}.?"))
             elif value.kind in (Kind.MODULE, Kind.PART):
                 found.add(Value(Kind.PART, value.key, f"{value.name}[]"))
         return frozenset(found)
-
-    def _all_items(self, value: Value) -> set[Value]:
-        names = self._names.get(value.key, ())
-        return {v for name in names if name[:1] == "[" for v in self._held[value.key, name]}
 
     # -- rounds ----------------------------------------------------------------------------------------------------
 
@@ -246,7 +278,7 @@ class Flow:
             if node.value is not None:
                 yield from self._into(node.target, self.values(node.value, file), file)
         for node in file.nodes(cst.For):
-            items = {v for value in self.values(node.iter, file) for v in self._all_items(value)}
+            items = {v for value in self.values(node.iter, file) for v in self.items_of(value)}
             yield from self._into(node.target, frozenset(items), file)
         for node in file.nodes(cst.WithItem):
             if node.asname is not None:
@@ -277,7 +309,7 @@ class Flow:
                     yield self.attribute(owner_key, target.attr.value), values
         elif isinstance(target, (cst.Tuple, cst.List)):
             for index, element in enumerate(target.elements):
-                held = {v for s in values if s.kind is Kind.SEQUENCE for v in self.held((s.key, f"[{index}]"))}
+                held = {v for s in values if s.kind is Kind.SEQUENCE for v in self._item_of(s, f"[{index}]")}
                 yield from self._into(element.value, frozenset(held), file)
         elif isinstance(target, cst.Subscript) and len(target.slice) == 1:
             index_node = target.slice[0].slice

@@ -29,7 +29,7 @@ def training_loaders(steps: Sequence[Step], decider: Decider) -> list[tuple[Sour
             for value in loaders_of(node, file, decider.flow):
                 maker = decider.flow.node(value)
                 assert isinstance(maker, cst.Call)
-                found[value.key] = decider.flow.file(value), maker
+                found[id(maker)] = decider.flow.file(value), maker
     return list(found.values())
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import libcst as cst
 
+from ds_migrate.plain.calls import given
+from ds_migrate.plain.copies import Call
 from ds_migrate.plain.flow import Flow
 from ds_migrate.plain.parameter_filters import Filters
 from ds_migrate.plain.values import Kind, Values, of_kind
@@ -33,14 +35,17 @@ class Owners:
     is_partial: bool = False
     filters: Filters = field(default_factory=Filters)
     collected: list[cst.CSTNode] = field(default_factory=list)  # what names hold: one may be made of itself
+    calls: Sequence[Call] = ()  # that the optimizer has come through, the innermost first
 
     @property
     def all_values(self) -> Values:
         return frozenset(value for values in self.values.values() for value in values)
 
 
-def owners_of(maker: cst.Call, file: SourceFile, flow: Flow) -> Owners:
+def owners_of(maker: cst.Call, file: SourceFile, flow: Flow, calls: Sequence[Call] = ()) -> Owners:
     """Return the modules whose parameters the call that makes an optimizer is given.
+
+    ``calls`` are those of the functions around it that return the optimizer, the innermost first.
 
     Raises:
         UnknownOwnerError: some of the parameters belong to none, or cannot be followed.
@@ -48,7 +53,7 @@ def owners_of(maker: cst.Call, file: SourceFile, flow: Flow) -> Owners:
     given = argument(maker, 0, "params") or argument(maker, None, "model") or argument(maker, None, "model_or_params")
     if given is None or given.star:
         raise UnknownOwnerError("it is given no parameters that can be followed")
-    owners = Owners()
+    owners = Owners(calls=calls)
     owners.filters.is_frozen_fixed = not any(_FREEZES.search(other.data) for other in flow.files.values())
     modules = [arg.value for arg in maker.args if of_kind(flow.values(arg.value, file), Kind.MODULE)]
     if modules:  # as in create_optimizer(args, model)
@@ -131,6 +136,10 @@ def _of_call(node: cst.Call, file: SourceFile, flow: Flow, owners: Owners, depth
 
 
 def _of_name(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow, owners: Owners, depth: int) -> None:
+    passed = _passed(node, file, flow, owners)
+    if passed is not None:
+        _collect(passed[1], passed[0], flow, owners, depth)
+        return
     values = flow.values(node, file)
     if of_kind(values, Kind.MODULE):
         _add(node, file, flow, owners)
@@ -144,6 +153,22 @@ def _of_name(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow, owner
         if not any(source is known for known in owners.collected):
             owners.collected.append(source)
             _collect(source, file, flow, owners, depth)
+
+
+def _passed(
+    node: cst.BaseExpression, file: SourceFile, flow: Flow, owners: Owners
+) -> tuple[SourceFile, cst.BaseExpression] | None:
+    """Return what the call that the optimizer has come through gives for a parameter."""
+    scope = flow.scopes(file).owner(node.value, node) if isinstance(node, cst.Name) else None
+    if not isinstance(node, cst.Name) or not isinstance(scope, cst.FunctionDef):
+        return None
+    for caller, call in owners.calls:
+        if any(v.key == id(scope) for v in flow.values(call.func, caller)):
+            arg = given(call, scope, node.value, flow, caller)
+            is_assigned = any(dotted(t) == node.value for n in file.nodes(cst.Assign, below=scope) for t in targets(n))
+            if arg is not None and not arg.star and not is_assigned:
+                return caller, arg.value
+    return None
 
 
 def _replaces(source: cst.CSTNode, name: cst.Name | cst.Attribute, file: SourceFile) -> bool:
@@ -189,6 +214,10 @@ def owner_at(module: cst.BaseExpression, file: SourceFile, flow: Flow) -> Owners
 
 def _add(module: cst.BaseExpression, file: SourceFile, flow: Flow, owners: Owners) -> None:
     """Add a module; of a part, the whole that it belongs to."""
+    passed = _passed(module, file, flow, owners)
+    if passed is not None:
+        _add(passed[1], passed[0], flow, owners)
+        return
     values = flow.values(module, file)
     while of_kind(values, Kind.PART) and isinstance(module, (cst.Attribute, cst.Subscript)):
         owners.is_partial = True
@@ -198,6 +227,8 @@ def _add(module: cst.BaseExpression, file: SourceFile, flow: Flow, owners: Owner
     if isinstance(module, cst.Attribute) and module.attr.value == "module" and held:  # of a wrapper
         module = module.value if flow.values(module.value, file) >= held else module
     known = of_kind(values, *_MODULES)
+    for caller, call in owners.calls:
+        known = flow.copies.all_of(known, caller, call, flow)
     if not known or dotted(module) is None:
         raise UnknownOwnerError(f"{_shown(module)} cannot be followed to a module")
     owners.values[expression_text(module)] = known

@@ -94,7 +94,7 @@ def _bindings(
             item, around = list(listed.elements).index(around), file.parent(listed)
     if isinstance(around, cst.Return):
         function = file.function(around)
-        calls = callers.of(function) if function is not None else ()
+        calls = _calls_for(value, function, flow, callers) if function is not None else ()
         if not calls or depth == 0:
             raise _UnboundError("no call of the function that returns it is in this program", file, around)
         for caller, call in calls:
@@ -113,13 +113,22 @@ def _bindings(
     function = file.function(node)
     returned = _returned(target, function, file) if function is not None else None
     if function is not None and returned is not None and not _steps_in(steps, function, value):
-        calls = callers.of(function)
+        calls = _calls_for(value, function, flow, callers)
         if not calls or depth == 0:
             raise _UnboundError("no call of the function that returns it is in this program", file, node)
         for caller, call in calls:
             yield from _bindings(value, caller, call, maker, steps, flow, callers, depth - 1, returned[0])
         return
     yield _Bound(file, target, file.statement(node), maker, value)
+
+
+def _calls_for(
+    value: Value, function: cst.FunctionDef, flow: Flow, callers: Callers
+) -> Sequence[tuple[SourceFile, cst.Call]]:
+    """Return the calls of a function that return a value: the one that a copy has come through, or all."""
+    calls = callers.of(function)
+    own = [(file, call) for file, call in calls if any(call is one for _, one in flow.copies.calls(value))]
+    return own or calls
 
 
 def _assigned(around: cst.CSTNode | None, value: cst.CSTNode) -> list[cst.BaseExpression]:
@@ -166,7 +175,7 @@ def _site(variable: tuple[int, str], members: list[_Bound], flow: Flow) -> Site 
     for member in members:
         maker_file, maker = member.maker
         try:
-            owners = owners_of(maker, maker_file, flow)
+            owners = owners_of(maker, maker_file, flow, flow.copies.calls(member.optimizer))
         except UnknownOwnerError as error:
             return Refusal(
                 Code.PLAIN_ENGINE, maker_file, maker,

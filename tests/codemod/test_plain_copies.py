@@ -1,0 +1,93 @@
+"""Functions that plain training loops call several times: each call makes separate modules and optimizers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ds_migrate.rules.codes import Code
+from plain_loops import blocked, body, convert
+
+TWO = """
+    def make_net():
+        net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+        return net
+
+
+    def make_optimizer(net, rate):
+        params = [p for p in net.parameters()]
+        return torch.optim.SGD(params, lr=rate)
+
+
+    def train(net, optimizer, loader):
+        for x, y in loader:
+            optimizer.zero_grad()
+            F.mse_loss(net(x), y).backward()
+            nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+            optimizer.step()
+
+
+    teacher, student = make_net(), make_net()
+    first = make_optimizer(teacher, 0.1)
+    second = make_optimizer(student, 0.2)
+    loader = DataLoader(data, batch_size=4)
+    """
+TRAINED = "train(teacher, first, loader)\ntrain(student, second, loader)\n"
+
+
+def test_each_call_of_a_function_makes_a_separate_module_and_optimizer(tmp_path: Path) -> None:
+    after = convert(tmp_path, body(TWO) + TRAINED)
+    assert after.count('"gradient_clipping": 1.0,') == 2 and "clip_grad" not in after
+    assert "    model=teacher,\n    optimizer=first," in after and "    model=student,\n    optimizer=second," in after
+    assert "train(teacher, teacher_engine, loader)\ntrain(student, student_engine, loader)\n" in after
+    assert "def train(net, engine, loader):" in after and "engine.backward(F.mse_loss(net(x), y), scale_" in after
+
+
+def test_an_optimizer_that_is_returned_with_its_model_is_followed(tmp_path: Path) -> None:
+    text = """
+    def build(rate):
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+        return model, optimizer
+
+
+    loader = DataLoader(data, batch_size=4)
+    a, optimizer_a = build(0.1)
+    b, optimizer_b = build(0.2)
+    for x, y in loader:
+        for model, optimizer in ((a, optimizer_a), (b, optimizer_b)):
+            pass
+        optimizer_a.zero_grad()
+        F.mse_loss(a(x), y).backward()
+        optimizer_a.step()
+        optimizer_b.zero_grad()
+        F.mse_loss(b(x), a(x).detach()).backward()
+        optimizer_b.step()
+    """
+    after = convert(tmp_path, body(text))
+    assert "a_engine, *_ = deepspeed.initialize(\n    model=a,\n    optimizer=optimizer_a," in after
+    assert "b_engine.backward(F.mse_loss(b(x), a(x).detach()), scale_wrt_gas=False)\n    b_engine.step()" in after
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("teacher, student = make_net(), make_net()", "teacher, student = [make_net() for _ in range(2)]"),
+        ("    return net\n", "    make_net.last = net\n    return net\n"),
+    ],
+)  # fmt: skip
+def test_modules_that_cannot_be_separated_are_refused(old: str, new: str, tmp_path: Path) -> None:
+    assert old in body(TWO)
+    found = blocked(tmp_path, body(TWO).replace(old, new) + TRAINED)
+    assert Code.PLAIN_ENGINE in [code for code, _ in found], found
+
+
+def test_two_optimizers_of_one_module_are_still_refused(tmp_path: Path) -> None:
+    text = body(TWO).replace("make_optimizer(student", "make_optimizer(teacher")
+    ((code, message),) = blocked(tmp_path, text + TRAINED)
+    assert code == Code.PLAIN_ENGINE, message
+
+
+def test_clipping_of_another_module_than_the_optimizers_is_refused(tmp_path: Path) -> None:
+    ((code, _),) = blocked(tmp_path, body(TWO) + TRAINED.replace("train(student, second", "train(teacher, second"))
+    assert code == Code.PLAIN_CLIPPING
