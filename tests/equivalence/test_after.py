@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fixture_folders import FIXTURES, PLAIN, TRIALS
 
-from equivalence.regenerate import LEFT_BY_RUNS, REFUSED, check, migrate, plain
+from equivalence.regenerate import LEFT_BY_RUNS, check, migrate, plain
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -19,7 +19,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("name", [name for name in (*TRIALS, *PLAIN) if name not in REFUSED])
+@pytest.mark.parametrize("name", (*TRIALS, *PLAIN))
 def test_after_is_what_the_tool_writes_and_needs_no_more_work(name: str, tmp_path: Path) -> None:
     folder = tmp_path / name
     code, printed = migrate(name, folder)
@@ -32,15 +32,6 @@ def test_after_is_what_the_tool_writes_and_needs_no_more_work(name: str, tmp_pat
     assert check(folder, "--check", *plain(name))[0] == 0
     assert check(folder, "--write", *plain(name))[0] == 0
     assert contents(folder) == written
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_a_plain_loop_that_is_refused_stays_as_it_is(name: str, tmp_path: Path) -> None:
-    folder = tmp_path / name
-    code, printed = migrate(name, folder)
-    assert code == 1 and "DSM6" in printed
-    assert contents(folder) == contents(FIXTURES / name / "before")
-    assert not (FIXTURES / name / "after").exists()
 
 
 @pytest.mark.parametrize("name", TRIALS)
