@@ -5,15 +5,25 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
 
 RUNTIME = Path(__file__).parents[1] / "runtime"
 PACKAGES = {"reference/pytorch/": "trial_runtime.pytorch", "reference/deepspeed/": "trial_runtime.pytorch.deepspeed"}
+
+
+_SPECIFICATIONS = {
+    '"Configuration JSON"': "https://www.deepspeed.ai/docs/config-json/",
+    "RFC 8259": "https://www.rfc-editor.org/rfc/rfc8259",
+    "YAML 1.2": "https://yaml.org/spec/1.2.2/",
+}
+_REFERENCE = re.compile("|".join(map(re.escape, _SPECIFICATIONS)) + r"|`?[A-Za-z]\w*(?:\.\w+)*`?")
 
 
 @dataclass(frozen=True)
@@ -50,6 +60,37 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         for page, content in pages(package).items():
             files.append(File.generated(config, f"{folder}{page}.md", content=content))
     return files
+
+
+def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
+    """Turn the references of a rule's page into links."""
+    return with_links(markdown) if page.file.src_uri.startswith("rules/DSM") else markdown
+
+
+def with_links(markdown: str) -> str:
+    """Return a rule's page whose references are links: other rules, classes of the runtime, specifications."""
+    before, heading, rest = markdown.partition("## References\n")
+    references, source, after = rest.partition("\n## Source\n")
+    return before + heading + _REFERENCE.sub(_link, references) + source + after
+
+
+def _link(found: re.Match[str]) -> str:
+    text = found[0]
+    name = text.strip("`")
+    if text in _SPECIFICATIONS:
+        return f"[{text}]({_SPECIFICATIONS[text]})"
+    if re.fullmatch(r"DSM\d{3}", name):
+        return f"[{name}]({name}.md)"
+    for folder, package in PACKAGES.items():
+        owner = name.removeprefix(f"{package}.").partition(".")[0]
+        if owner in _classes(package):
+            return f"[`{name}`](../{folder}{owner}.md)"
+    return text
+
+
+@cache
+def _classes(package: str) -> frozenset[str]:
+    return frozenset(each.name for each in public_names(package) if each.has_page)
 
 
 def overview(package: str) -> str:

@@ -55,6 +55,20 @@ def test_the_page_of_a_rule_that_rewrites_python_has_its_source(pages: ModuleTyp
     assert pages.source_of(Code.UNREADABLE_SOURCE) == ""
 
 
+def test_references_of_a_rule_are_links() -> None:
+    linked = module_of(ROOT / "docs/reference_pages.py").with_links
+    page = page_of(Code.BATCH).markdown
+    assert linked(page).startswith(page.partition("## References")[0])
+    references = linked(page).partition("## References")[2]
+    assert "[`DeepSpeedTrial.train_batch`](../reference/deepspeed/DeepSpeedTrial.md)" in references
+    assert "[`trial_runtime.pytorch.deepspeed.Trainer`](../reference/deepspeed/Trainer.md)" in linked(
+        "## References\n\ntrial_runtime.pytorch.deepspeed.Trainer, DeepSpeedEngine.step\n"
+    )
+    assert linked("## References\n\nDSM403\n\n## Source\n\nDSM404\n").endswith(
+        "[DSM403](DSM403.md)\n\n## Source\n\nDSM404\n"
+    )
+
+
 def stated_results() -> set[tuple[str, str]]:
     """Return (code, result) wherever the codemod states both in one call or tuple."""
     found = set()

@@ -41,6 +41,7 @@ th { text-align: left; font-weight: 500; color: var(--quiet); } th, td { padding
 td code, td.n, td:first-child { white-space: nowrap; }
 @media (max-width: 700px) {
   th, td { padding-right: 10px; } td code { white-space: normal; overflow-wrap: anywhere; }
+  .wide:has(th:nth-child(6)) table { min-width: 42rem; }
 }
 .charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(440px, 1fr)); gap: 20px; }
 @media (max-width: 560px) { .charts { grid-template-columns: 1fr; } }
@@ -172,8 +173,8 @@ def _differences(found: Verification) -> Iterator[str]:
 
 
 def _costs(found: Verification) -> Iterator[str]:
-    yield "<h2>Memory and speed</h2>"
     rows = [[escape(label), memory(figures), speed(figures), escape(why)] for label, figures, why in found.costs()]
+    yield f"<h2>Memory{' and speed' if any(row[2] != '-' for row in rows) else ''}</h2>"
     yield _filled_table(["", "peak memory of a rank", "speed", ""], rows, (1, 2))
     if found.settings.device == "cpu":
         yield '<p class="soft">On a CPU: the memory of the whole process, torch included.</p>'

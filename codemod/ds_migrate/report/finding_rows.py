@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from rich.text import Text
@@ -22,6 +23,7 @@ READABLE = 110  # columns; prose wider than this is hard to read
 _FEW = 8  # entries that each show their source line, without --verbose
 _MANY = 20  # entries, and places of an entry, without --verbose
 _QUIET = "bright_black"
+_CODE = re.compile(r"`([^`]+)`")
 
 
 def finding_rows(
@@ -40,7 +42,7 @@ def finding_rows(
         row = Text()
         if len(places) == 1:
             row.append(f"{places[0]} ", _QUIET)
-        row.append(f"{code} ", "cyan").append(visible(message))
+        row.append(f"{code} ", "cyan").append(inline_code(visible(message)))
         yield from prose(row, "    ", width)
         if len(places) > 1:
             cut = places if is_complete else places[:_MANY]
@@ -49,7 +51,7 @@ def finding_rows(
         elif has_excerpts:
             yield from _excerpt_rows(*group[0], width)
         if advice:
-            yield from prose(Text.assemble(("help: ", "bold"), visible(advice)), "      ", width)
+            yield from prose(Text.assemble(("help: ", "bold"), inline_code(visible(advice))), "      ", width)
     left = sum(len(group) for _, group in list(entries.items())[len(shown) :])
     if left:
         yield Text(f"    … and {count(left, 'finding')} more: --verbose lists them", _QUIET)
@@ -64,6 +66,11 @@ def _excerpt_rows(file: FileResult, finding: Finding, width: int) -> Iterator[Te
     code = (found.before, found.marked, found.after)
     yield Text.assemble("      ", (f"{found.line} │ ", _QUIET), *code)
     yield Text.assemble("      ", (f"{'':{gutter}}│ ", _QUIET), (found.underline, LOOK[finding.severity][1]))
+
+
+def inline_code(text: str) -> Text:
+    """Return a line of Markdown with its code coloured."""
+    return Text.assemble(*((part, "cyan" if at % 2 else "") for at, part in enumerate(_CODE.split(text))))
 
 
 def prose(text: Text, indent: str, width: int) -> Iterator[Text]:

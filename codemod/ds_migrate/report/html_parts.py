@@ -43,6 +43,12 @@ def code(text: object) -> str:
     return f"<code>{escape(str(text))}</code>"
 
 
+def inline_code(text: str) -> str:
+    """Return text with what stands between backticks as code."""
+    parts = re.split(r"`([^`]+)`", text)
+    return "".join(code(part) if at % 2 else escape(part) for at, part in enumerate(parts))
+
+
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> str:
     """Return a table that scrolls where it is too wide.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,14 +10,13 @@ from rich.text import Text
 
 from ds_migrate.findings import FileKind, FileResult, Severity
 from ds_migrate.report.diff_view import wrapped
-from ds_migrate.report.finding_rows import LOOK, READABLE
+from ds_migrate.report.finding_rows import LOOK, READABLE, inline_code
 from ds_migrate.report.highlighting import Palette, SourceText, fold
 from ds_migrate.rules.codes import Code
 from ds_migrate.rules.outcomes import grouped_codes, outcomes_of
 from ds_migrate.rules.pages import Page
 
 _QUIET = "bright_black"
-_CODE = re.compile(r"`([^`]+)`")
 _MEANINGS = {
     Severity.CONVERTED: "(same numbers)",
     Severity.REVIEW: "(check it)",
@@ -43,7 +41,7 @@ def show_rules(console: Console) -> None:
             lead = Text.assemble("  ", (code.value, "cyan"), "  ", symbols, "  ")
             name = Text(code.slug.ljust(names), "bold")
             hang = lead.cell_len + (names + 2 if names else 0)
-            _prose(console, Text.assemble(lead, name, "  ", _inline(code.summary)), hang)
+            _prose(console, Text.assemble(lead, name, "  ", inline_code(code.summary)), hang)
     _print(console, Text())
     _print(console, Text.assemble(("ds-migrate --explain CODE", "bold cyan"), ("  shows the page of a rule", _QUIET)))
 
@@ -54,7 +52,7 @@ def show_page(console: Console, page: Page) -> None:
     for severity in outcomes_of(page.code):
         head.append(" ").append(*_symbol(severity)).append(f" {severity.value}", _QUIET)
     _print(console, head)
-    _prose(console, _inline(page.code.summary))
+    _prose(console, inline_code(page.code.summary))
     for heading, text in page.sections.items():
         _print(console, Text())
         _print(console, Text(heading, "bold yellow"))
@@ -93,7 +91,7 @@ def _body(text: str, width: int, palette: Palette) -> Iterator[Text]:
 def _paragraph(lines: list[str], width: int) -> Iterator[Text]:
     if lines:
         hang = 2 if lines[0].startswith("- ") else 0
-        for position, row in enumerate(wrapped(_inline(" ".join(map(str.strip, lines))), width, hang)):
+        for position, row in enumerate(wrapped(inline_code(" ".join(map(str.strip, lines))), width, hang)):
             yield Text.assemble(" " * hang if position else "", row)
 
 
@@ -109,11 +107,6 @@ def _source(text: str, kind: FileKind | None, width: int, palette: Palette) -> I
 def _symbol(severity: Severity) -> tuple[str, str]:
     symbol, style, _ = LOOK[severity]
     return symbol, style
-
-
-def _inline(text: str) -> Text:
-    """Return a line of Markdown with its code coloured."""
-    return Text.assemble(*((part, "cyan" if at % 2 else "") for at, part in enumerate(_CODE.split(text))))
 
 
 def _prose(console: Console, text: Text, hang: int = 0) -> None:

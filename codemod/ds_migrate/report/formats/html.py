@@ -13,7 +13,7 @@ from ds_migrate.report.escaping import place, visible
 from ds_migrate.report.excerpt import excerpt
 from ds_migrate.report.formats.html_diff import diff
 from ds_migrate.report.formats.html_rules import code_link, rule_sections
-from ds_migrate.report.html_parts import code, document
+from ds_migrate.report.html_parts import code, document, inline_code
 from ds_migrate.report.patch import size
 from ds_migrate.report.plain import ORDER, sorted_findings
 from ds_migrate.report.summary import Command, Mode, memory_lines, next_steps, sentences
@@ -94,9 +94,9 @@ def _findings(report: Report) -> Iterator[str]:
             continue
         yield f"<section class={severity.value}><h2>{_NAMES[severity]} <span class=count>{len(found)}</span></h2><ul>"
         for file, finding in found:
-            help_text = f"<p class=help>{escape(visible(finding.help))}</p>" if finding.help else ""
+            help_text = f"<p class=help>{inline_code(visible(finding.help))}</p>" if finding.help else ""
             link = f'<a href="#{_anchor(report, file)}">{escape(place(file, finding))}</a>'
-            message = escape(visible(finding.message))
+            message = inline_code(visible(finding.message))
             line = _excerpt(file, finding)
             yield f"<li>{code_link(finding.code)} {message} <span class=at>{link}</span>{line}{help_text}</li>"
         yield "</ul></section>"
