@@ -15,8 +15,11 @@ from ds_migrate.plain.facts import Backward, Clip, Step
 from ds_migrate.plain.launch import add_arguments, free_devices
 from ds_migrate.plain.loaders import can_be_sharded, training_loaders
 from ds_migrate.plain.plan import Note
-from ds_migrate.plain.rank_start import start_ranks
+from ds_migrate.plain.rank_start import INIT, start_ranks
 from ds_migrate.plain.rank_zero import guard_output, guard_saves
+from ds_migrate.plain.rank_zero_files import write_once
+from ds_migrate.plain.rank_zero_loggers import quiet_loggers
+from ds_migrate.plain.rank_zero_waits import wait_for_saves
 from ds_migrate.plain.reach import files_beside
 from ds_migrate.plain.runtime_names import RuntimeNames
 from ds_migrate.plain.set_order import numbered_sets
@@ -73,9 +76,20 @@ class Editor:
         free_devices(self.files, self._converted)
         add_arguments(self.decider, self.files, self._converted)
         guard_output(self.decider, self.files, self._runtime, self._converted)
+        notes = quiet_loggers(self.decider, self.files, self._runtime, self._converted)
+        write_once(self.decider, self.files, self._runtime, self._converted)
+        if self._starts_alone():
+            notes += wait_for_saves(self.decider, self.files, self._runtime, self._converted)
+        self.plan.notes += notes
         self._runtime.write_imports()
         for note in self.plan.notes:
             self._report(Severity.REVIEW if note.help is not None else Severity.CONVERTED, note)
+
+    def _starts_alone(self) -> bool:
+        """Return whether the program was written for one process, and knows nothing of waiting for others."""
+        return not any(
+            self.flow.is_call_of(call, file, INIT) for file in self.flow.files.values() for call in file.nodes(cst.Call)
+        )
 
     @property
     def missing(self) -> list[str]:

@@ -11,7 +11,7 @@ from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, code, docstring, walk
 from ds_migrate.syntax.source import SourceFile
 
-_INIT = ("torch.distributed.init_process_group", "torch.distributed.distributed_c10d.init_process_group")
+INIT = ("torch.distributed.init_process_group", "torch.distributed.distributed_c10d.init_process_group")
 Entry = tuple[SourceFile, cst.BaseStatement]
 
 
@@ -24,7 +24,7 @@ def start_ranks(decider: Decider, files: list[SourceFile], runtime: RuntimeNames
     workers = [(f, call) for f, call in spawns if has_worker(f, call, decider)]
     for file, call in workers:
         _run_worker(file, call, runtime, converted)
-    groups = [(f, call) for f in files for call in f.nodes(cst.Call) if decider.flow.is_call_of(call, f, _INIT)]
+    groups = [(f, call) for f in files for call in f.nodes(cst.Call) if decider.flow.is_call_of(call, f, INIT)]
     for file, call in groups:
         file.replace(call, runtime.start(file, _arguments(call), _counts(call)))
         converted(Code.PLAIN_DISTRIBUTED, file, call, "init_distributed() starts the ranks, under any launcher or none")

@@ -43,6 +43,12 @@ class RuntimeNames:
             return f"{self.name(file, 'is_main_rank')}()"
         return f"{file.imports.module('deepspeed')}.comm.get_rank() == 0"
 
+    def wait(self, file: SourceFile) -> str:
+        """Return the expression that lets all ranks wait for each other."""
+        if self._is_there:
+            return f"{self.name(file, 'wait_for_all_ranks')}()"
+        return f"{file.imports.module('deepspeed')}.comm.barrier()"
+
     def device_choice(self, file: SourceFile) -> list[str]:
         """Return the statement that makes the rank's device the current one, where starting the ranks does not."""
         if self._is_there:

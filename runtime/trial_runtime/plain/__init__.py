@@ -5,8 +5,10 @@ from trial_runtime.plain._checkpoint import load_optimizer_state, optimizer_stat
 from trial_runtime.plain._distributed import init_distributed, is_main_rank, local_rank, run_worker
 from trial_runtime.plain._engine import match_torch, use_scaler
 from trial_runtime.plain._loader import shard
+from trial_runtime.plain._rank_zero import NoTracker, wait_for_all_ranks
 
 __all__ = [
+    "NoTracker",
     "init_distributed",
     "is_main_rank",
     "load_optimizer_state",
@@ -19,4 +21,5 @@ __all__ = [
     "save_on_main_rank",
     "shard",
     "use_scaler",
+    "wait_for_all_ranks",
 ]

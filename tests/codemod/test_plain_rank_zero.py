@@ -1,0 +1,88 @@
+"""What only rank 0 does in a converted loop: files, folders, progress bars, trackers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ds_migrate.findings import Severity
+from ds_migrate.rules.codes import Code
+from plain_loops import HEADER, LOOP, convert, run
+
+IMPORTS = """\
+import logging
+import os
+import pathlib
+import mlflow
+import tqdm
+import wandb
+from tqdm.auto import tqdm as bar
+from matplotlib import pyplot as plt
+from torch.utils.tensorboard import SummaryWriter
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "converted"),
+    [
+        ("b = bar(loader, desc='a',)", "b = bar(loader, desc='a', disable=not is_main_rank())"),
+        ("b = tqdm.trange(3)", "b = tqdm.trange(3, disable=not is_main_rank())"),
+        ("w = SummaryWriter('a')", "w = SummaryWriter('a') if is_main_rank() else NoTracker()"),
+        ("wandb.init(project='a')", "wandb.init(project='a', mode=None if is_main_rank() else \"disabled\")"),
+        ("wandb.init(mode=how)", 'wandb.init(mode=how if is_main_rank() else "disabled")'),
+        ("f = open('a', 'w')", "f = open('a' if is_main_rank() else os.devnull, 'w')"),
+        ("with open('a', mode='ab') as f: f.write(b'')", "with open('a' if is_main_rank() else os.devnull, mode='ab')"),
+        ("h = logging.FileHandler('a')", "h = logging.FileHandler('a' if is_main_rank() else os.devnull)"),
+        ("logging.basicConfig(filename='a')", "logging.basicConfig(filename='a' if is_main_rank() else os.devnull)"),
+        ("if not os.path.exists('a'): os.mkdir('a')", "if not os.path.exists('a'): os.makedirs('a', exist_ok=True)"),
+        ("if not p.is_dir(): p.mkdir(parents=True)", "if not p.is_dir(): p.mkdir(parents=True, exist_ok=True)"),
+        ("os.makedirs('a')", "if is_main_rank():\n    os.makedirs('a')"),
+        ("plt.savefig('a.png')", "if is_main_rank():\n    plt.savefig('a.png')"),
+        ("bar.write('a')", "if is_main_rank():\n    bar.write('a')"),
+    ],
+)
+def test_rank_0_alone_shows_writes_and_records(line: str, converted: str, tmp_path: Path) -> None:
+    after = convert(tmp_path, f"{IMPORTS}{HEADER}how, p = None, pathlib.Path()\n{LOOP}{line}\n")
+    assert after.split("engine.step()\n")[-1].startswith(converted)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "b = bar(loader, disable=True)\n",
+        "b = bar(loader)\nprint(b.n)\n",
+        "f = open('a')\n",
+        "f = open('a', 'w')\ng = open('a')\n",
+        "os.makedirs('a', exist_ok=True)\n",
+        "try: os.mkdir('a')\nexcept OSError: pass\n",
+    ],
+)
+def test_what_every_rank_may_do_stays(lines: str, tmp_path: Path) -> None:
+    assert lines.split("\n")[0] + "\n" in convert(tmp_path, IMPORTS + HEADER + LOOP + lines)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "w = SummaryWriter('a')\nfolder = w.log_dir\n",
+        "wandb.init()\nrate = wandb.config.lr\n",
+        "mlflow.start_run()\n",
+        "torch.save(model.state_dict(), 'a')\nif loss < 1: model.load_state_dict(torch.load('a'))\n",
+    ],
+)
+def test_what_cannot_be_written_for_all_ranks_is_for_a_person_to_check(lines: str, tmp_path: Path) -> None:
+    report = run(
+        tmp_path, train=IMPORTS + HEADER + LOOP.replace("shuffle=True", "sampler=DistributedSampler(data)") + lines
+    )
+    codes = [finding.code for _, finding in report.findings(Severity.REVIEW)]
+    assert codes == [Code.PLAIN_RANK_ZERO]
+
+
+def test_ranks_wait_for_the_weights_that_are_loaded_after_training(tmp_path: Path) -> None:
+    load = "state = torch.load('a')\nmodel.load_state_dict(state)\n"
+    text = LOOP.replace("for x", load + "for x") + "torch.save(model.state_dict(), 'a')\n" + load
+    after = convert(tmp_path, HEADER + text)
+    assert (
+        after.count("wait_for_all_ranks()\n") == 1
+        and "wait_for_all_ranks()\n" + load in after.split("engine.step()")[1]
+    )
