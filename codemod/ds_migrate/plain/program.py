@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,26 +32,43 @@ def find_programs(root: Path, names: Iterable[str], read: Read) -> list[Program]
     """Return the programs of a project that may hold a training loop."""
     paths = {name: Path(name) for name in names if name.endswith(".py")}
     resolver = ImportResolver(str(root), paths.__contains__)
-    relevant: dict[str, ModuleFacts] = {}
-    holds_loop: set[str] = set()
-    for name, path in paths.items():
-        data = read(path)
-        if data is None or not may_belong_to_loop(data):
-            continue
-        try:
-            relevant[name] = module_facts(data)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            continue
-        if may_hold_loop(data):
-            holds_loop.add(name)
-    imported = {name: _imported(name, facts, resolver) for name, facts in relevant.items()}
-    groups = _connected(imported, relevant)
+    contents = {name: data for name, path in paths.items() if (data := read(path)) is not None}
+    imported: dict[str, set[str]] = {}
+    new = {name for name, data in contents.items() if may_belong_to_loop(data)}
+    holds_loop = {name for name in new if may_hold_loop(contents[name])}
+    while new:
+        for name in new:
+            facts = _facts(contents.pop(name))
+            if facts is not None:
+                imported[name] = _imported(name, facts, resolver)
+        new = _importers(contents, imported, resolver) if holds_loop else set()
+    groups = _connected(imported)
     programs = []
     for group in groups:
         if group & holds_loop:
             context = {other for name in group for other in imported[name]} - group
             programs.append(Program(tuple(map(Path, sorted(group))), tuple(map(Path, sorted(context))), resolver))
     return programs
+
+
+def _facts(data: bytes) -> ModuleFacts | None:
+    try:
+        return module_facts(data)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _importers(contents: Mapping[str, bytes], known: Collection[str], resolver: ImportResolver) -> set[str]:
+    """Return the files that import known ones: a script may do no more than pass a model to a trainer."""
+    stems = {Path(name).parent.name if name.endswith("__init__.py") else Path(name).stem for name in known}
+    named = re.compile(
+        rb"(?:import|from)\b.*\b(?:%s)\b" % b"|".join(re.escape(stem.encode()) for stem in sorted(stems))
+    )
+    found = {name: _facts(data) for name, data in contents.items() if named.search(data)}
+    return {
+        name for name, facts in found.items()
+        if facts is not None and any(other in known for other in _imported(name, facts, resolver))
+    }  # fmt: skip
 
 
 def _imported(name: str, facts: ModuleFacts, resolver: ImportResolver) -> set[str]:
@@ -60,15 +78,14 @@ def _imported(name: str, facts: ModuleFacts, resolver: ImportResolver) -> set[st
     return {path for path in found if path is not None} - {name}
 
 
-def _connected(imported: Mapping[str, set[str]], relevant: Mapping[str, ModuleFacts]) -> list[set[str]]:
-    """Return the relevant files in groups that import each other, in whichever direction."""
+def _connected(imported: Mapping[str, set[str]]) -> list[set[str]]:
+    """Return files in groups that import each other, in whichever direction."""
     group_of: dict[str, set[str]] = {}
-    for name in relevant:
+    for name in imported:
         merged = {name}
         for other in (name, *imported[name]):
-            merged |= group_of.get(other, set()) if other in relevant else set()
-            if other in relevant:
-                merged.add(other)
+            if other in imported:
+                merged |= group_of.get(other, set()) | {other}
         for member in merged:
             group_of[member] = merged
     return list({id(group): group for group in group_of.values()}.values())
