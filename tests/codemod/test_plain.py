@@ -453,3 +453,43 @@ def test_what_an_engines_backward_does_not_take_is_named(tmp_path: Path, argumen
     assert blocked(tmp_path, text) == [
         ("DSM602", f"backward() is given {named}, which engine.backward() does not take")
     ]
+
+
+def test_a_script_that_only_passes_a_model_to_a_trainer_starts_the_ranks(tmp_path: Path) -> None:
+    trainer = """\
+    import torch
+
+
+    class Trainer:
+        def __init__(self, model, loader):
+            self.model, self.loader = model, loader
+            self.optimizer = model.make()
+
+        def run(self):
+            for x, y in self.loader:
+                self.optimizer.zero_grad()
+                loss = self.model(x).mean()
+                loss.backward()
+                self.optimizer.step()
+    """
+    model = (
+        HEADER
+        + "\n\nclass Model(Net):\n    def make(self):\n        return torch.optim.SGD(self.parameters(), lr=0.1)\n"
+    )
+    main = """\
+    import argparse
+
+    from model import Model
+    from trainer import Trainer
+
+    if __name__ == "__main__":
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--epochs")
+        Trainer(Model(), []).run()
+    """
+    report = run(tmp_path, model=model, trainer=textwrap.dedent(trainer), main=textwrap.dedent(main))
+    after = {file.path.name: file.after.decode() for file in report.files if file.after is not None}
+    assert set(after) == {"main.py", "trainer.py"}
+    assert 'if __name__ == "__main__":\n    init_distributed()\n' in after["main.py"]
+    assert "--local_rank" in after["main.py"]
+    assert "            self.engine.step()\n" in after["trainer.py"]

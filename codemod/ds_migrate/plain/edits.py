@@ -67,12 +67,12 @@ class Editor:
         beside = files_beside(self.files, self.flow)
         agree(self.decider, beside, self._runtime, self._converted)
         self.plan.notes += numbered_sets(beside, self.flow)
+        start_ranks(self.decider, self.files, self._done, self._runtime, self._converted)
         touched = [f for f in self.flow.files.values() if f.edits and f not in self.files and f not in self._done]
         self.files = [*self.files, *touched]
         stepping = {step.file for step in self.decider.operations.steps}
         helpers = [f for f in beside if f not in stepping and f not in self._done]
         guard_saves(self.decider, [f for f in helpers if f not in self.files], self._runtime, self._converted)
-        start_ranks(self.decider, self.files, self._runtime, self._converted)
         free_devices(self.files, self._converted)
         add_arguments(self.decider, self.files, self._converted)
         guard_output(self.decider, self.files, self._runtime, self._converted)

@@ -15,10 +15,16 @@ INIT = ("torch.distributed.init_process_group", "torch.distributed.distributed_c
 Entry = tuple[SourceFile, cst.BaseStatement]
 
 
-def start_ranks(decider: Decider, files: list[SourceFile], runtime: RuntimeNames, converted: Converted) -> None:
+def start_ranks(
+    decider: Decider, files: list[SourceFile], done: list[SourceFile], runtime: RuntimeNames, converted: Converted
+) -> None:
     """Start the ranks where the program starts them itself, else where it begins.
 
     Where the program starts them under a condition alone, one rank starts after that.
+
+    Args:
+        files: those with the loop.
+        done: those of other loops.
     """
     spawns = [(f, call) for f in files for call in f.nodes(cst.Call) if decider.flow.is_call_of(call, f, SPAWN)]
     workers = [(f, call) for f, call in spawns if has_worker(f, call, decider)]
@@ -38,7 +44,7 @@ def start_ranks(decider: Decider, files: list[SourceFile], runtime: RuntimeNames
             file.after(statement, f"{runtime.name(file, 'init_distributed')}({alone})")
         return
     for file, statement in _once([e for site in decider.sites for e in _beginnings(decider, site.file, site.function)]):
-        if file in files:
+        if file in files or not (file in done and file.edits):  # or another loop of the program has started them there
             file.before(statement, "\n".join([runtime.start(file), *runtime.device_choice(file)]))
             converted(Code.PLAIN_DISTRIBUTED, file, statement, "init_distributed() starts the ranks")
 

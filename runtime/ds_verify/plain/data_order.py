@@ -14,7 +14,15 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, SequentialSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+)
 
 _SEED = 1000
 """Added to the number of a pass."""
@@ -68,17 +76,37 @@ def one_order() -> Iterator[None]:
         yield
 
 
+class EveryNth(Sampler[Any]):
+    """A rank's share of what another sampler draws, which all ranks draw alike."""
+
+    def __init__(self, sampler: Any, ranks: int, rank: int) -> None:
+        self._sampler, self._ranks, self._rank = sampler, ranks, rank
+
+    def __iter__(self) -> Iterator[Any]:
+        drawn = list(self._sampler)
+        missing = -len(drawn) % self._ranks
+        yield from [*drawn, *(drawn * missing)[:missing]][self._rank :: self._ranks]
+
+    def __len__(self) -> int:
+        return -(-len(self._sampler) // self._ranks)
+
+
 def can_share(loader: DataLoader[Any]) -> bool:
-    """Return whether the loader goes once through a data set in order, or shuffled, so that ranks can share it."""
-    sampler: Any = loader.sampler
-    if type(sampler) is RandomSampler:
-        return not sampler.replacement and sampler.num_samples == len(sampler.data_source)
-    return type(sampler) is SequentialSampler
+    """Return whether ranks can share what the loader's sampler draws."""
+    batches: Any = loader.batch_sampler
+    is_shared = isinstance(loader.sampler, DistributedSampler) or isinstance(loader.dataset, IterableDataset)
+    return not is_shared and (batches is None or type(batches) is BatchSampler)
 
 
 def share(loader: DataLoader[Any], ranks: int, rank: int) -> None:
     """Leave a rank its share of what a loader reads."""
-    sampler = Shard(loader.dataset, ranks, rank, shuffle=type(loader.sampler) is RandomSampler)
+    given: Any = loader.sampler
+    is_pass = type(given) is SequentialSampler or (
+        type(given) is RandomSampler and not given.replacement and given.num_samples == len(given.data_source)
+    )
+    sampler: Sampler[Any] = EveryNth(given, ranks, rank)
+    if is_pass:  # once through the data set, as a DistributedSampler goes
+        sampler = Shard(loader.dataset, ranks, rank, shuffle=type(given) is RandomSampler)
     object.__setattr__(loader, "sampler", sampler)  # a loader refuses a new one, but reads no other attribute
     if loader.batch_sampler is not None:
         loader.batch_sampler.sampler = sampler  # type: ignore[attr-defined]
