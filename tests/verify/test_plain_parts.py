@@ -63,13 +63,33 @@ class TestOrder:
                     sampler.set_epoch(epoch)
                     assert batches(loader) == batches(expected)
 
-    def test_a_sampler_of_another_kind_cannot_be_shared(self) -> None:
+    def test_ranks_share_what_a_sampler_of_another_kind_draws(self) -> None:
+        def weighted() -> DataLoader[Any]:
+            torch.manual_seed(0)
+            sampler = WeightedRandomSampler([1.0] * 10, 5)
+            return DataLoader(NUMBERS, batch_size=2, sampler=sampler)
+
+        drawn = [number for batch in batches(weighted()) for number in batch]
+        shares = []
+        for rank in (0, 1):
+            loader = weighted()
+            assert can_share(loader)
+            share(loader, 2, rank)
+            assert len(loader) == 2
+            shares.append([number for batch in batches(loader) for number in batch])
+        assert shares == [drawn[0::2], [*drawn[1::2], drawn[0]]]
+
+    def test_ranks_share_the_batches_of_a_batch_sampler(self) -> None:
+        loader = DataLoader(NUMBERS, batch_sampler=[[0, 1], [2], [3, 4]])
+        assert can_share(loader)
+        share(loader, 2, 1)
+        assert batches(loader) == [[2], [0, 1]]
+
+    def test_a_stream_cannot_be_shared(self) -> None:
         class Stream(IterableDataset[int]):
             def __iter__(self) -> Any:
                 return iter(range(3))
 
-        weighted = WeightedRandomSampler([1.0] * 10, 10)
-        assert not can_share(DataLoader(NUMBERS, sampler=weighted))
         assert not can_share(DataLoader(Stream()))
 
 

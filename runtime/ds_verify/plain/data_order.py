@@ -92,14 +92,16 @@ class EveryNth(Sampler[Any]):
 
 
 def can_share(loader: DataLoader[Any]) -> bool:
-    """Return whether ranks can share what the loader's sampler draws."""
-    batches: Any = loader.batch_sampler
-    is_shared = isinstance(loader.sampler, DistributedSampler) or isinstance(loader.dataset, IterableDataset)
-    return not is_shared and (batches is None or type(batches) is BatchSampler)
+    """Return whether ranks can share what the loader reads, and do not do so already."""
+    samplers = (loader.sampler, loader.batch_sampler, getattr(loader.batch_sampler, "sampler", None))
+    return not isinstance(loader.dataset, IterableDataset) and not any(hasattr(s, "num_replicas") for s in samplers)
 
 
 def share(loader: DataLoader[Any], ranks: int, rank: int) -> None:
     """Leave a rank its share of what a loader reads."""
+    if loader.batch_sampler is not None and type(loader.batch_sampler) is not BatchSampler:
+        object.__setattr__(loader, "batch_sampler", EveryNth(loader.batch_sampler, ranks, rank))
+        return
     given: Any = loader.sampler
     is_pass = type(given) is SequentialSampler or (
         type(given) is RandomSampler and not given.replacement and given.num_samples == len(given.data_source)
@@ -109,4 +111,4 @@ def share(loader: DataLoader[Any], ranks: int, rank: int) -> None:
         sampler = Shard(loader.dataset, ranks, rank, shuffle=type(given) is RandomSampler)
     object.__setattr__(loader, "sampler", sampler)  # a loader refuses a new one, but reads no other attribute
     if loader.batch_sampler is not None:
-        loader.batch_sampler.sampler = sampler  # type: ignore[attr-defined]
+        loader.batch_sampler.sampler = sampler

@@ -186,7 +186,7 @@ class PlainTrainings:
         if not any(trains for _, trains in self.alone.get("loaders", [])):
             self._add("it trains on no DataLoader: on several ranks each one trained on the same batches")
         for site in figures["unshared_loaders"]:
-            self._add(f"{site}: the loader has a separate sampler: on several ranks each one read all of it")
+            self._add(f"{site}: ranks cannot share this loader: on several, each one read all of it")
 
     def _add(self, note: str) -> None:
         if note not in self.notes:
