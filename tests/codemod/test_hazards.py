@@ -31,6 +31,9 @@ def stage(folder: Path, line: str) -> int:
         "self.optimizer.param_groups[0]['lr'] *= 0.5",
         "self.state = inputs.shape",
         "self.model.train()",
+        "inputs.requires_grad_(True)",
+        "batch[0].requires_grad = True",
+        "inputs.mul_(2.0)",
     ],
 )
 def test_harmless_lines_leave_it_sharded(line: str, tmp_path: Path) -> None:
@@ -53,6 +56,10 @@ def test_harmless_lines_leave_it_sharded(line: str, tmp_path: Path) -> None:
         "nn.utils.vector_to_parameters(self.average, self.model.parameters())",
         "inputs.register_hook(print)",
         "self.model.fc.reset_parameters()",
+        "inputs = self.model.fc.weight\n    inputs.requires_grad_(epoch_idx > 1)",
+        "batch = self.model.parameters()\n    batch[0].mul_(0.9)",
+        "for inputs in self.model.parameters(): inputs.mul_(0.9)",
+        "inputs, = (p for p in self.model.parameters())\n    inputs.clamp_(0, 1)",
     ],
 )
 def test_lines_that_meet_what_zero_changes_keep_it_whole(line: str, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from ds_migrate.decisions.engine_location import EngineLocation
-from ds_migrate.syntax.nodes import code, dotted, targets
+from ds_migrate.syntax.nodes import code, dotted, parameters, targets
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.gradient_access import clip_code
 from ds_migrate.trial.model import Trial
@@ -96,6 +96,8 @@ def _hazard(
     if isinstance(node, cst.Attribute):
         name = node.attr.value
         around = file.parent(node)
+        if _is_of_batch(file, node.value, function):
+            return ""
         if name in _TOGGLES:
             return _TOGGLES[name]
         if name == "state" and isinstance(around, cst.Subscript):
@@ -114,6 +116,38 @@ def _hazard(
         if ".data" in text or (isinstance(target, cst.Subscript) and _is_below(text, models)):
             return "a parameter may be changed in place"
     return ""
+
+
+def _is_of_batch(file: SourceFile, node: cst.BaseExpression, function: cst.FunctionDef) -> bool:
+    """Return whether an expression is the batch that a method is given, or a part of it: never a parameter."""
+    name = _root(node)
+    if name is None or "batch" not in {param.name.value for param in parameters(function)}:
+        return False
+    values = {n: _values(file, n, function) for n in (name, "batch")}
+    is_batch = all(given is not None and _root(given) == "batch" for found in values.values() for given in found)
+    return is_batch and (name == "batch" or bool(values[name]))
+
+
+def _values(file: SourceFile, name: str, function: cst.FunctionDef) -> list[cst.BaseExpression | None]:
+    """Return what a function binds a local name to, also as an element; None for what is no assignment."""
+    assigned = file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign, below=function)
+    found = [node.value for node in assigned if any(_binds(target, name) for target in targets(node))]
+    others = [node.target for node in file.nodes(cst.For, cst.CompFor, cst.NamedExpr, below=function)]
+    others += [node.name for node in file.nodes(cst.AsName, below=function)]
+    return [*found, *(None for target in others if _binds(target, name))]
+
+
+def _binds(target: cst.BaseExpression, name: str) -> bool:
+    if isinstance(target, (cst.Tuple, cst.List)):
+        return any(_binds(element.value, name) for element in target.elements)
+    return isinstance(target, cst.Name) and target.value == name
+
+
+def _root(node: cst.BaseExpression) -> str | None:
+    """Return the name that an expression of attributes and subscripts begins with."""
+    while isinstance(node, (cst.Attribute, cst.Subscript)):
+        node = node.value
+    return node.value if isinstance(node, cst.Name) else None
 
 
 def _side_effect(file: SourceFile, node: cst.CSTNode, models: set[str]) -> str:
