@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ds_migrate.cli.commands import options_of
-from ds_migrate.cli.options_table import parse
+from ds_migrate.cli.parser import parse
 from ds_migrate.files.discovery import discover
 from ds_migrate.findings import FileResult, Finding, Report, Severity
 from ds_migrate.options import Options

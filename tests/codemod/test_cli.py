@@ -14,7 +14,8 @@ from pathlib import Path
 import ds_migrate.pipeline
 import pytest
 from ds_migrate.cli import main
-from ds_migrate.cli.options_table import Arguments, make_parser
+from ds_migrate.cli.arguments import Arguments
+from ds_migrate.cli.parser import make_parser
 from ds_migrate.files.discovery import Source
 from ds_migrate.findings import FileKind, FileResult, FileStatus, Report, Severity, TrialResult, TrialStatus
 from ds_migrate.options import Options

@@ -7,7 +7,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from ds_migrate.cli.options_table import parse
+from ds_migrate.cli.parser import parse
 from ds_migrate.findings import Severity, TrialStatus
 from ds_migrate.rules.codes import Code
 from ds_migrate.rules.pages import page_of

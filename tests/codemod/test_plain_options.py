@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from ds_migrate.cli import main
-from ds_migrate.cli.options_table import parse
+from ds_migrate.cli.parser import parse
 from ds_migrate.findings import FileStatus, Severity
 from ds_migrate.options import Options
 from ds_migrate.rules.codes import Code

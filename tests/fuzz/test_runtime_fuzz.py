@@ -24,7 +24,8 @@ from trial_runtime.core import DummyDistributedContext  # noqa: E402
 from trial_runtime.errors import InvalidCheckpointException  # noqa: E402
 from trial_runtime.experimental.client import Checkpoint  # noqa: E402
 from trial_runtime.pytorch import load_trial_from_checkpoint_path  # noqa: E402
-from trial_runtime.pytorch._checkpoints import determined_format, restricted_load, run_state  # noqa: E402
+from trial_runtime.pytorch._checkpoints import determined_format, restricted_load  # noqa: E402
+from trial_runtime.pytorch._checkpoints.restored import read_rank_state  # noqa: E402
 from trial_runtime.pytorch._checkpoints.store import CheckpointStore  # noqa: E402
 from trial_runtime.train.config.document import dump_yaml, parse_yaml  # noqa: E402
 from trial_runtime.train.config.errors import ConfigError  # noqa: E402
@@ -149,7 +150,7 @@ class Nothing:
 def read_all(path: Path) -> None:
     """Read a checkpoint in all ways; the errors that are for users are none here."""
     for read in (
-        lambda: run_state._rank_state(path, CheckpointStore(path.parent, DummyDistributedContext()).verify(path), 0),
+        lambda: read_rank_state(path, CheckpointStore(path.parent, DummyDistributedContext()).verify(path), 0),
         lambda: restricted_load.read(path / "rank_0.pt"),
         lambda: restricted_load.refused(path, ["rank_0.pt", "state_dict.pth"]),
         lambda: restricted_load.is_own(path),

@@ -14,7 +14,7 @@ import toys
 from distributed import run_ranks
 from trial_runtime import core, pytorch
 from trial_runtime.errors import CheckpointStorageError, InvalidCheckpointException
-from trial_runtime.pytorch._checkpoints.run_state import CheckpointPolicy
+from trial_runtime.pytorch._checkpoints.policy import CheckpointPolicy
 from trial_runtime.pytorch._checkpoints.store import CheckpointStore
 
 

@@ -10,8 +10,9 @@ import traceback
 from collections.abc import Sequence
 
 from ds_migrate.cli import commands, rules
-from ds_migrate.cli.options_table import Arguments, parse
+from ds_migrate.cli.arguments import Arguments
 from ds_migrate.cli.output import OutputError, flushed, prepare_streams, warn
+from ds_migrate.cli.parser import parse
 
 
 def main(argv: Sequence[str] | None = None) -> int:

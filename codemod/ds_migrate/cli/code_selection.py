@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from ds_migrate.cli.options_table import Arguments
+from ds_migrate.cli.arguments import Arguments
 from ds_migrate.cli.settings import SettingsError
 from ds_migrate.files.ignored_codes import IgnoredCodes
 from ds_migrate.files.patterns import slow_patterns

@@ -10,8 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ds_migrate.cli.options_table import Arguments, make_parser
+from ds_migrate.cli.arguments import Arguments
 from ds_migrate.cli.output import here, is_on_terminal, present, print_bytes, print_lines, relative, warn
+from ds_migrate.cli.parser import make_parser
 from ds_migrate.cli.progress import Progress
 from ds_migrate.files import atomic, git
 from ds_migrate.files.discovery import CONFIG_SUFFIXES, JOURNAL_FOLDER, Source, discover, project_root

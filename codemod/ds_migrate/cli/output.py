@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ds_migrate.cli.options_table import Arguments
+from ds_migrate.cli.arguments import Arguments
 from ds_migrate.command_line import colored
 from ds_migrate.files.discovery import project_root
 from ds_migrate.findings import Report

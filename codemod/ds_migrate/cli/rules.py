@@ -6,7 +6,7 @@ import json
 import sys
 from typing import Any
 
-from ds_migrate.cli.options_table import Arguments
+from ds_migrate.cli.arguments import Arguments
 from ds_migrate.cli.output import is_on_terminal, print_lines, stdout_errors, warn
 from ds_migrate.rules.codes import Code, unknown_code
 

@@ -7,10 +7,11 @@ from trial_runtime.pytorch._checkpoints.load import CheckpointLoadContext, load_
 from trial_runtime.pytorch._context import TrialContext
 from trial_runtime.pytorch._controller import _PyTorchTrialController
 from trial_runtime.pytorch._data.loader import DataLoader, TorchData, adapt_batch_sampler, data_length, to_device
+from trial_runtime.pytorch._experimental_context import PyTorchExperimentalContext
 from trial_runtime.pytorch._initialization import reset_parameters
 from trial_runtime.pytorch._lr_scheduler import LRScheduler
 from trial_runtime.pytorch._old_api import ClipGradsL2Norm, ClipGradsL2Value
-from trial_runtime.pytorch._pytorch_context import PyTorchExperimentalContext, PyTorchTrialContext
+from trial_runtime.pytorch._pytorch_context import PyTorchTrialContext
 from trial_runtime.pytorch._reducer import MetricReducer, Reducer, _SimpleReducer
 from trial_runtime.pytorch._reporting.aggregation import reduce_values
 from trial_runtime.pytorch._reporting.sinks import MetricsRecorder, MetricsSink

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 
@@ -98,3 +99,13 @@ class PyTorchCallback:
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take back what :meth:`state_dict` gave."""
+
+
+def warn_about_deprecated_hooks(callback: PyTorchCallback) -> None:
+    """Warn that a callback uses an old hook."""
+    if type(callback).on_checkpoint_end is not PyTorchCallback.on_checkpoint_end:
+        warnings.warn(
+            f"{type(callback).__name__}.on_checkpoint_end is deprecated; define on_checkpoint_write_end.",
+            FutureWarning,
+            stacklevel=2,
+        )

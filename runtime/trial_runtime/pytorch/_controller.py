@@ -8,7 +8,8 @@ from typing import Any
 
 from trial_runtime._cluster_info import FitDefaults
 from trial_runtime._run_record import update_record
-from trial_runtime.pytorch._checkpoints.run_state import CheckpointPolicy, RunCheckpointer
+from trial_runtime.pytorch._checkpoints.policy import CheckpointPolicy
+from trial_runtime.pytorch._checkpoints.run_state import RunCheckpointer
 from trial_runtime.pytorch._checkpoints.store import CheckpointStore
 from trial_runtime.pytorch._context import TrialContext
 from trial_runtime.pytorch._data import rng

@@ -5,6 +5,9 @@ from __future__ import annotations
 import enum
 from typing import Any
 
+import torch
+
+from trial_runtime.errors import InvalidExperimentException
 from trial_runtime.pytorch._loop.progress import Progress
 
 
@@ -83,3 +86,17 @@ class LRScheduler:
             then = progress.epoch_of_micro_batch(micro_idx + accumulation)
             return then // every - now // every
         return 0
+
+
+def check_plateau(lr_scheduler: Any, step_mode: LRScheduler.StepMode) -> None:
+    """Refuse to step a ReduceLROnPlateau: only the trial knows its metric.
+
+    Raises:
+        InvalidExperimentException: when one is not MANUAL_STEP.
+    """
+    plateau = isinstance(lr_scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)
+    if plateau and step_mode is not LRScheduler.StepMode.MANUAL_STEP:
+        raise InvalidExperimentException(
+            "A ReduceLROnPlateau needs a metric, so it can only be wrapped with step_mode=MANUAL_STEP. Step it in a "
+            "callback, for example: def on_validation_end(self, metrics): self.scheduler.step(metrics['loss'])."
+        )

@@ -14,7 +14,8 @@ from trial_runtime import core
 from trial_runtime.errors import InternalException, InvalidExperimentException
 from trial_runtime.pytorch._amp import autocast_forward
 from trial_runtime.pytorch._context import TrialContext
-from trial_runtime.pytorch._lr_scheduler import LRScheduler
+from trial_runtime.pytorch._experimental_context import PyTorchExperimentalContext
+from trial_runtime.pytorch._lr_scheduler import LRScheduler, check_plateau
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -30,41 +31,6 @@ class TransparentDDP(DistributedDataParallel):
             return super().__getattr__(name)
         except AttributeError:
             return getattr(super().__getattr__("module"), name)
-
-
-class PyTorchExperimentalContext:
-    """Switches of a PyTorchTrial, as ``context.experimental``."""
-
-    def __init__(self, parent: PyTorchTrialContext) -> None:
-        self._parent = parent
-        self._auto_amp = False
-        self._auto_to_device = True
-
-    def use_amp(self) -> None:
-        """Train in mixed precision: autocast in the models' forward, scaled losses. Call it before ``wrap_model``."""
-        device = self._parent.device.type
-        self._parent.wrap_scaler(torch.amp.GradScaler(device, enabled=device == "cuda"))
-        self._auto_amp = True
-
-    def disable_dataset_reproducibility_checks(self) -> None:
-        """Allow other loaders; see :meth:`TrialContext.disable_dataset_reproducibility_checks`."""
-        self._parent.disable_dataset_reproducibility_checks()
-
-    def wrap_reducer(self, *args: Any, **kwargs: Any) -> Any:
-        """Register a reducer; see :meth:`PyTorchTrialContext.wrap_reducer`, its name since 0.15."""
-        return self._parent.wrap_reducer(*args, **kwargs)
-
-    def reset_reducers(self) -> None:
-        """Make every reducer forget its values."""
-        self._parent.reset_reducers()
-
-    def reduce_metrics(self, for_training: bool) -> dict[str, Any]:
-        """Return the reducers' metrics; see :meth:`PyTorchTrialContext.reduce_metrics`."""
-        return self._parent.reduce_metrics(for_training)
-
-    def disable_auto_to_device(self) -> None:
-        """Give batches to the trial as the loader made them; it moves them itself."""
-        self._auto_to_device = False
 
 
 class PyTorchTrialContext(TrialContext):
@@ -334,17 +300,3 @@ class PyTorchTrialContext(TrialContext):
         if self._micro_idx is None:
             raise InternalException("Training has not started.")
         return (self._micro_idx + 1) % self._aggregation_frequency == 0
-
-
-def check_plateau(lr_scheduler: Any, step_mode: LRScheduler.StepMode) -> None:
-    """Refuse to step a ReduceLROnPlateau: only the trial knows its metric.
-
-    Raises:
-        InvalidExperimentException: when one is not MANUAL_STEP.
-    """
-    plateau = isinstance(lr_scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)
-    if plateau and step_mode is not LRScheduler.StepMode.MANUAL_STEP:
-        raise InvalidExperimentException(
-            "A ReduceLROnPlateau needs a metric, so it can only be wrapped with step_mode=MANUAL_STEP. Step it in a "
-            "callback, for example: def on_validation_end(self, metrics): self.scheduler.step(metrics['loss'])."
-        )

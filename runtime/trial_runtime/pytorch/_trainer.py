@@ -11,7 +11,7 @@ from typing import Any
 from trial_runtime import core
 from trial_runtime._cluster_info import FitDefaults, Length
 from trial_runtime.errors import InvalidHP
-from trial_runtime.pytorch._checkpoints.run_state import CheckpointPolicy
+from trial_runtime.pytorch._checkpoints.policy import CheckpointPolicy
 from trial_runtime.pytorch._context import TrialContext
 from trial_runtime.pytorch._controller import TrialController, _PyTorchTrialController
 from trial_runtime.pytorch._loop import process_setup

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 import sys
 import uuid
-import warnings
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from trial_runtime._redaction import masked, masked_hparams
-from trial_runtime.errors import InvalidCheckpointException, InvalidExperimentException, MetricNotReportedError
 from trial_runtime.pytorch._callback import PyTorchCallback
 from trial_runtime.pytorch._checkpoints import determined_format, restricted_load
 from trial_runtime.pytorch._checkpoints.commit import Commit
+from trial_runtime.pytorch._checkpoints.policy import CheckpointPolicy
+from trial_runtime.pytorch._checkpoints.restored import Restored, read_rank_state
 from trial_runtime.pytorch._checkpoints.store import CheckpointStore
 from trial_runtime.pytorch._checkpoints.trial_code import class_spec, save_code
 from trial_runtime.pytorch._data import rng as _rng
@@ -26,85 +24,8 @@ from trial_runtime.pytorch._data.training_data import TrainingData
 from trial_runtime.pytorch._loop.strategy import Strategy, overrides
 from trial_runtime.pytorch._reporting.aggregation import jsonable
 from trial_runtime.pytorch._reporting.sinks import ROUTINE, MetricsSink
-from trial_runtime.train.config.errors import did_you_mean
 
 logger = logging.getLogger("trial_runtime.pytorch")
-
-
-@dataclasses.dataclass(frozen=True)
-class Restored:
-    """A verified checkpoint.
-
-    Attributes:
-        name: its name in the store.
-        path: its folder.
-        manifest: its manifest.
-        rank_state: what this rank wrote; that of another rank when there were fewer.
-        warm: whether only weights are taken.
-        is_trusted: whether objects in its files may run code.
-    """
-
-    name: str
-    path: Path
-    manifest: dict[str, Any]
-    rank_state: dict[str, Any]
-    warm: bool = False
-    is_trusted: bool = False
-
-    @property
-    def progress(self) -> dict[str, Any]:
-        """Return the counts of :class:`Progress`."""
-        return dict(self.manifest["progress"])
-
-    def data_position(self, ranks: int, micro_batches: int) -> dict[str, Any]:
-        """Return the state to start :class:`TrainingData` from with this many data-parallel ranks."""
-        saved = self.rank_state.get("data")
-        if saved is None:
-            return {"taken": int(self.progress["batches"]) * micro_batches, "passes": []}
-        wrote = int(self.manifest.get("data_parallel_size", ranks))
-        if wrote == ranks:
-            return dict(saved)
-        # Another share of the data: what a rank's loader kept for itself is of no use.
-        read = int(saved["taken"]) * wrote
-        shape = {name: saved.get(name) for name in ("batch_size", "pass_length")}
-        return {"taken": read // ranks, "passes": saved["passes"], "read": {"batches": read, **shape}}
-
-
-@dataclasses.dataclass
-class CheckpointPolicy:
-    """Policy of saving after validations: ``all``, ``best`` by a metric, or ``none``."""
-
-    name: str
-    metric: str | None = None
-    smaller_is_better: bool = True
-    best: float | None = None
-    latest: float | None = None
-
-    def wants(self, metrics: dict[str, Any]) -> bool:
-        """Return whether to save after a validation with these metrics.
-
-        Raises:
-            MetricNotReportedError: when the metric to compare is missing or is no number.
-        """
-        value = np.asarray(metrics.get(str(self.metric)))
-        number = value.size == 1 and value.dtype.kind in "fiub"
-        self.latest = float(value.reshape(())) if number else None
-        if self.name != "best":
-            return self.name == "all"
-        if self.metric not in metrics:
-            raise MetricNotReportedError(
-                f"checkpoint_policy 'best' compares the metric {self.metric!r} (searcher.metric), but the trial's "
-                f"validation metrics are {sorted(metrics)}{did_you_mean(str(self.metric), metrics)}."
-            )
-        now = self.latest
-        if now is None:
-            raise MetricNotReportedError(
-                f"The metric {self.metric!r} (searcher.metric) is not a number: {metrics[self.metric]!r}."
-            )
-        better = self.best is None or (now < self.best if self.smaller_is_better else now > self.best)
-        if better:
-            self.best = now
-        return better
 
 
 class RunCheckpointer:
@@ -255,7 +176,7 @@ class RunCheckpointer:
             if not manifest:
                 facts, state = {"progress": determined_format.progress(path)}, determined_format.rank_state(path, rank)
                 return Restored(path.name, path, facts, state, is_trusted=is_trusted)
-            state = _rank_state(path, manifest, rank)
+            state = read_rank_state(path, manifest, rank)
         self.policy.best = manifest.get("best_metric")
         return Restored(path.name, path, manifest, state, is_trusted=is_trusted)
 
@@ -287,44 +208,6 @@ class RunCheckpointer:
             elif overrides(callback.load_state_dict, PyTorchCallback):
                 logger.warning(f"Callback {name!r} has state, but checkpoint {restored.name} has none for it.")
         logger.info(f"Continuing from checkpoint {restored.name} ({restored.progress['batches']} batches).")
-
-
-def warn_about_deprecated_hooks(callback: PyTorchCallback) -> None:
-    """Warn that a callback uses an old hook."""
-    if type(callback).on_checkpoint_end is not PyTorchCallback.on_checkpoint_end:
-        warnings.warn(
-            f"{type(callback).__name__}.on_checkpoint_end is deprecated; define on_checkpoint_write_end.",
-            FutureWarning,
-            stacklevel=2,
-        )
-
-
-def check_epoch_length(epoch_length: int, micro_batches: int) -> None:
-    """Refuse training data with less than one batch.
-
-    Raises:
-        InvalidExperimentException: when an epoch holds fewer micro-batches than a batch needs.
-    """
-    if epoch_length < micro_batches:
-        raise InvalidExperimentException(
-            f"The training data loader has {epoch_length} micro-batches a rank, but a batch takes {micro_batches} "
-            "(gradient_accumulation_steps). Use more data, a smaller micro-batch, or fewer accumulation steps."
-        )
-
-
-def _rank_state(path: Path, manifest: dict[str, Any], rank: int) -> dict[str, Any]:
-    """Return what this rank wrote; that of another rank when there were fewer.
-
-    Raises:
-        InvalidCheckpointException: the checkpoint does not hold it.
-    """
-    file = path / f"rank_{rank % int(manifest.get('world_size', 1))}.pt"
-    if not file.is_file():
-        raise InvalidCheckpointException(f"Checkpoint {path} is damaged: {file.name}: missing.")
-    state = restricted_load.read(file)
-    if not isinstance(state, dict):
-        raise InvalidCheckpointException(f"Checkpoint {path} is damaged: {file.name} holds a {type(state).__name__}.")
-    return state
 
 
 def _versions() -> dict[str, str]:

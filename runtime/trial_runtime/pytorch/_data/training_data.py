@@ -183,3 +183,16 @@ def validation_loader(loader: Any, replicas: int = 1, rank: int = 0) -> Any:
 
 
 _END = object()
+
+
+def check_epoch_length(epoch_length: int, micro_batches: int) -> None:
+    """Refuse training data with less than one batch.
+
+    Raises:
+        InvalidExperimentException: when an epoch holds fewer micro-batches than a batch needs.
+    """
+    if epoch_length < micro_batches:
+        raise InvalidExperimentException(
+            f"The training data loader has {epoch_length} micro-batches a rank, but a batch takes {micro_batches} "
+            "(gradient_accumulation_steps). Use more data, a smaller micro-batch, or fewer accumulation steps."
+        )

@@ -13,9 +13,11 @@ from typing import Any
 import torch
 
 from trial_runtime.errors import InvalidHP
-from trial_runtime.pytorch._checkpoints import run_state
-from trial_runtime.pytorch._checkpoints.run_state import CheckpointPolicy, RunCheckpointer
-from trial_runtime.pytorch._data.training_data import TrainingData, check_loader
+from trial_runtime.pytorch._callback import warn_about_deprecated_hooks
+from trial_runtime.pytorch._checkpoints.policy import CheckpointPolicy
+from trial_runtime.pytorch._checkpoints.restored import Restored
+from trial_runtime.pytorch._checkpoints.run_state import RunCheckpointer
+from trial_runtime.pytorch._data.training_data import TrainingData, check_epoch_length, check_loader
 from trial_runtime.pytorch._loop.interruption import Interruption
 from trial_runtime.pytorch._loop.profiling import make_profiler
 from trial_runtime.pytorch._loop.strategy import Strategy
@@ -163,7 +165,7 @@ class TrainingLoop:
         strategy, context = self.strategy, self.context
         strategy.callbacks = strategy.trial.build_callbacks()
         for callback in strategy.callbacks.values():
-            run_state.warn_about_deprecated_hooks(callback)
+            warn_about_deprecated_hooks(callback)
         strategy.prepare()
         restored = self.checkpointer.find(self.plan.latest_checkpoint)
         if restored is not None:
@@ -210,7 +212,7 @@ class TrainingLoop:
                 f"(ds-train: --config searcher.max_length.{length.unit}=N)."
             )
 
-    def _build_data(self, restored: run_state.Restored | None) -> None:
+    def _build_data(self, restored: Restored | None) -> None:
         strategy, shard = self.strategy, self.strategy.shard
         lengths: list[int | None] = []
         if shard.loads:
@@ -231,7 +233,7 @@ class TrainingLoop:
         self.context._epoch_len = sys.maxsize if length is None else length // strategy.micro_batches
         self.checkpointer.data = self.data
         if self.progress.epoch_length is not None:
-            run_state.check_epoch_length(self.progress.epoch_length, strategy.micro_batches)
+            check_epoch_length(self.progress.epoch_length, strategy.micro_batches)
 
     def _train_batch(self) -> None:
         progress = self.progress

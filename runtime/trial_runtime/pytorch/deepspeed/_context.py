@@ -17,8 +17,7 @@ from trial_runtime.errors import (
 )
 from trial_runtime.pytorch import _ddp_buffers
 from trial_runtime.pytorch._context import TrialContext, deprecated
-from trial_runtime.pytorch._lr_scheduler import LRScheduler
-from trial_runtime.pytorch._pytorch_context import check_plateau
+from trial_runtime.pytorch._lr_scheduler import LRScheduler, check_plateau
 from trial_runtime.pytorch.deepspeed import _config_lengths
 from trial_runtime.pytorch.deepspeed._engine import engine_setup, initialize
 from trial_runtime.pytorch.deepspeed._engine.accumulation import is_managed
