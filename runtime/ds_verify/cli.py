@@ -171,8 +171,8 @@ def _verify(options: argparse.Namespace) -> int:
     from ds_verify.launchers import launcher_for
     from ds_verify.output import present
     from ds_verify.report import Verification
-    from ds_verify.runs import Trainings
-    from ds_verify.select_trial import choose
+    from ds_verify.runs import VerificationRuns
+    from ds_verify.select_trial import select_trial
     from ds_verify.working_copies import open_sides
 
     context, config = _place(options)
@@ -186,17 +186,17 @@ def _verify(options: argparse.Namespace) -> int:
         )
         sides = open_sides(context, work, options.against, options.original, conversion)
         picks = dict(split_assignment("--hparam", text) for text in options.hparam)
-        choice = choose(sides.original, config, options.trial, picks, conversion)
-        if reason := sides.left.get(choice.trial.partition(":")[2]):
+        selection = select_trial(sides.original, config, options.trial, picks, conversion)
+        if reason := sides.left.get(selection.trial.partition(":")[2]):
             raise ConfigError(reason)
-        found = Verification(sides, choice, settings)
+        found = Verification(sides, selection, settings)
         with console.progress_bar(talk, found.unit) as bar:
             report = console.progress_reporter(bar, found.unit)
-            trainings = Trainings(sides, found.choice, settings, work, report, launcher)
-            found.replaces_cuda = trainings.replaces_cuda
-            for trained in trainings.rounds():
+            runs = VerificationRuns(sides, found.selection, settings, work, report, launcher)
+            found.replaces_cuda = runs.replaces_cuda
+            for trained in runs.rounds():
                 found.add(trained)
-        name = found.choice.trial.rpartition(":")[2].replace("/", "-")
+        name = found.selection.trial.rpartition(":")[2].replace("/", "-")
         return present(found, options, name, _next(options, context, found), talk)
 
 
@@ -223,7 +223,7 @@ def _next(options: argparse.Namespace, context: Path, found: Verification) -> li
     if found.sides.waiting:
         follow = [f"--follow={package}" for package in options.follow]
         return ["ds-migrate", "--write", *follow, os.path.relpath(options.path if options.path.is_dir() else context)]
-    config = options.path if options.path.is_file() else found.choice.config and context / found.choice.config
+    config = options.path if options.path.is_file() else found.selection.config and context / found.selection.config
     return ["ds-train", os.path.relpath(config)] if config else []
 
 

@@ -51,11 +51,13 @@ def show(console: Console, found: Verification) -> None:
     """Print errors, the table of comparisons, what parted, what it costs, and the verdict."""
     for title, text in found.tracebacks:
         console.print(Text(f"{title}:\n{visible_lines(text)}\n", style="red"), soft_wrap=True)
-    choice = found.choice
-    console.print(Text(f"{found.subject:<9}{visible(choice.trial)}" + (f" ({choice.config})" if choice.config else "")))
+    selection = found.selection
+    console.print(
+        Text(f"{found.subject:<9}{visible(selection.trial)}" + (f" ({selection.config})" if selection.config else ""))
+    )
     console.print(Text(f"sides    {visible(found.sides.how)}"))
-    if choice.picked:
-        values = ", ".join(f"{name}={value}" for name, value in choice.picked.items())
+    if selection.picked:
+        values = ", ".join(f"{name}={value}" for name, value in selection.picked.items())
         console.print(Text(f"hparams  {visible(values)} (first values of search spaces; --hparam picks others)"))
     for note in found.notes:
         console.print(Text(f"note     {visible(note)}"), soft_wrap=True)

@@ -64,11 +64,11 @@ pre span { display: block; min-height: 1.45em; } pre.log { white-space: pre-wrap
 def render(found: Verification) -> str:
     """Return the whole page."""
     state = "same" if found.same else "different"
-    title = f"ds-verify: {found.choice.trial}"
+    title = f"ds-verify: {found.selection.trial}"
     body = [
         f"<main><h1>{escape(title)}</h1>",
         f'<p class="soft">{escape(found.sides.how)}'
-        + (f"; config {escape(str(found.choice.config))}" if found.choice.config else "")
+        + (f"; config {escape(str(found.selection.config))}" if found.selection.config else "")
         + "</p>",
         f'<div class="verdict {state}">{escape(found.headline)}</div>',
         *(f'<p class="soft">{escape(note)}</p>' for note in found.notes),

@@ -27,9 +27,9 @@ def to_json(found: Verification, report: Path | None, step: Sequence[str]) -> st
     return json.dumps(
         {
             **_head(found.exit_code, found.headline),
-            "trial": found.choice.trial,
-            "config": None if found.choice.config is None else str(found.choice.config),
-            "hparams": found.choice.picks,
+            "trial": found.selection.trial,
+            "config": None if found.selection.config is None else str(found.selection.config),
+            "hparams": found.selection.picks,
             "sides": found.sides.how,
             "device": found.settings.device,
             "batches": found.settings.steps,

@@ -12,8 +12,8 @@ from ds_migrate.findings import Finding
 
 from ds_verify.exit_codes import DIFFERENT, NOT_RUN, SAME
 from ds_verify.failure import Failure
-from ds_verify.runs import Round, Settings, Training
-from ds_verify.select_trial import Choice
+from ds_verify.runs import Round, Settings, TrainingRun
+from ds_verify.select_trial import TrialSelection
 from ds_verify.verdict import Outcome, explanations, headline, outcome, ranks_named
 from ds_verify.working_copies import Sides
 
@@ -31,7 +31,7 @@ class Verification:
     """
 
     sides: Sides
-    choice: Choice
+    selection: TrialSelection
     settings: Settings
     rounds: list[Round] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
@@ -60,7 +60,7 @@ class Verification:
     def is_complete(self) -> bool:
         """True when as many ranks were compared as were asked for, or as the config asks for."""
         compared = max((each.ranks for each in self.outcomes), default=0)
-        return self.failure is None or compared >= self.choice.slots
+        return self.failure is None or compared >= self.selection.slots
 
     @property
     def exit_code(self) -> int:
@@ -94,8 +94,8 @@ class Verification:
     def not_verified(self) -> list[str]:
         """Trials of the project, and scripts of other configs, that were not run."""
         run: list[str] = next((figures["trial_classes"] for _, figures, _ in self.costs() if figures), [])
-        known = {name.rpartition(":")[2] for name in self.choice.others} | {*run}
-        return sorted({*self.choice.others, *(self.sides.trials - known)}) if run else list(self.choice.others)
+        known = {name.rpartition(":")[2] for name in self.selection.others} | {*run}
+        return sorted({*self.selection.others, *(self.sides.trials - known)}) if run else list(self.selection.others)
 
     @property
     def notes(self) -> Iterator[str]:
@@ -130,7 +130,7 @@ class Verification:
         """Yield label, figures and, where there are none, the reason, of each run that was not a control."""
         for trained in self.rounds:
             label = ranks_named(trained.ranks)
-            named: list[tuple[str, Training]] = [("original", trained.original), ("converted", trained.converted)]
+            named: list[tuple[str, TrainingRun]] = [("original", trained.original), ("converted", trained.converted)]
             named += [(f"converted, ZeRO {stage}", swept) for stage, swept in trained.swept.items()]
             for name, training in named:
                 failed = training.failure

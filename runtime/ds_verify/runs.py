@@ -17,7 +17,7 @@ from ds_verify.job import HANG, Job, JobRunner
 from ds_verify.launchers import Launcher
 from ds_verify.record import Record
 from ds_verify.sample_metrics import SampleCounts, jumps, parted_from
-from ds_verify.select_trial import Choice, info_of, plan_of
+from ds_verify.select_trial import TrialSelection, info_of, plan_of
 from ds_verify.tolerance import FLOORS, Limits
 from ds_verify.working_copies import Sides, mentions_cuda
 
@@ -56,7 +56,7 @@ class Settings:
 
 
 @dataclass
-class Training:
+class TrainingRun:
     """One run: its record and figures, or the reason why it has none.
 
     figures: ``seconds_a_batch``, ``samples`` of a batch on all ranks, ``peak_bytes`` of the rank that needs most,
@@ -75,13 +75,13 @@ class Round:
     """The runs with one number of ranks. `swept`: the converted trial at further stages."""
 
     ranks: int
-    original: Training
-    control: Training
-    converted: Training
+    original: TrainingRun
+    control: TrainingRun
+    converted: TrainingRun
     settings: Settings
-    swept: dict[int, Training] = field(default_factory=dict)
+    swept: dict[int, TrainingRun] = field(default_factory=dict)
 
-    def limits(self, converted: Training) -> Limits:
+    def limits(self, converted: TrainingRun) -> Limits:
         """Return the gaps from which on `converted` differs: the control's spread, the coarser precision's floor."""
         kinds = [side.figures.get("precision", "float32") for side in (self.original, converted)]
         precision = next((kind for kind in ("bfloat16", "float16") if kind in kinds), "float32")
@@ -111,7 +111,7 @@ class Progress:
 
 
 @dataclass
-class Trainings:
+class VerificationRuns:
     """Trains both sides, round after round.
 
     Attributes:
@@ -121,7 +121,7 @@ class Trainings:
     """
 
     sides: Sides
-    choice: Choice
+    selection: TrialSelection
     settings: Settings
     work: Path
     progress: Callable[[Progress], None]
@@ -146,7 +146,7 @@ class Trainings:
             except ConfigError as error:
                 if not count:
                     raise
-                refused = Training(f"original-{ranks}ranks", failure=Failure(0, str(error)))
+                refused = TrainingRun(f"original-{ranks}ranks", failure=Failure(0, str(error)))
                 yield Round(ranks, refused, refused, refused, self.settings)
                 return
             trained = self._round(original)
@@ -197,7 +197,7 @@ class Trainings:
         )
 
     def _job(self, folder: Path, name: str, ranks: int, changes: Mapping[str, Any] | None = None) -> Job:
-        job = make_job(name, self.choice, folder, self.work / "runs" / name, ranks, changes, self.settings.seed)
+        job = make_job(name, self.selection, folder, self.work / "runs" / name, ranks, changes, self.settings.seed)
         settings = self.settings
         return replace(
             job,
@@ -222,18 +222,18 @@ class Trainings:
 
 def make_job(
     name: str,
-    choice: Choice,
+    selection: TrialSelection,
     folder: Path,
     directory: Path,
     ranks: int,
     changes: Mapping[str, Any] | None = None,
     seed: int = Settings.seed,
 ) -> Job:
-    """Return the job that runs a choice.
+    """Return the job that runs a selection.
 
     Args:
         name: of the job.
-        choice: what to run.
+        selection: what to run.
         folder: the side's working copy.
         directory: where checkpoints and logs of the run go.
         ranks: number of processes.
@@ -243,7 +243,7 @@ def make_job(
     Raises:
         ConfigError: the config cannot be run.
     """
-    plan = plan_of(choice, folder, ranks, changes)
+    plan = plan_of(selection, folder, ranks, changes)
     seed = seed if plan.seed is None else plan.seed
     entry = plan.entrypoint
     return Job(
@@ -259,11 +259,11 @@ def make_job(
     )
 
 
-def collect(runner: JobRunner, job: Job, failure: Failure | None = None) -> Training:
+def collect(runner: JobRunner, job: Job, failure: Failure | None = None) -> TrainingRun:
     """Return what a job has left: one record and one file of figures for each rank."""
     records = runner.files(job)
     if failure is not None or not all(path.is_file() for path in records):
-        return Training(job.name, failure=failure)
+        return TrainingRun(job.name, failure=failure)
     figures = [json.loads(path.with_suffix(".json").read_text()) for path in records]
     worst = {
         **figures[0],
@@ -271,10 +271,10 @@ def collect(runner: JobRunner, job: Job, failure: Failure | None = None) -> Trai
         "training_samples": sum(each["training_samples"] for each in figures),
         "validation_samples": [count for each in figures for count in each["validation_samples"]],
     }
-    return Training(job.name, Record.load(records), worst)
+    return TrainingRun(job.name, Record.load(records), worst)
 
 
-def _refuse_unconverted(training: Training) -> None:
+def _refuse_unconverted(training: TrainingRun) -> None:
     """Fail the run of the converted side where a script trains a trial that is not converted."""
     if training.figures and not training.figures["is_deepspeed_trial"]:
         training.failure = Failure(0, "the converted side still trains a PyTorchTrial: ds-migrate left it as it is")

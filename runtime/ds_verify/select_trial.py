@@ -23,7 +23,7 @@ _SUFFIXES = (".yaml", ".yml")
 
 
 @dataclasses.dataclass(frozen=True)
-class Choice:
+class TrialSelection:
     """The trial that both sides run.
 
     Attributes:
@@ -45,18 +45,18 @@ class Choice:
     others: tuple[str, ...] = ()
 
 
-def choose(
+def select_trial(
     context: Path,
     config: Path | None = None,
     trial: str | None = None,
     picks: Mapping[str, Any] | None = None,
     options: Options | None = None,
-) -> Choice:
-    """Choose from the experiment configs below `context`: one that needs no search value first.
+) -> TrialSelection:
+    """Select from the experiment configs below `context`: one that needs no search value first.
 
     Args:
         context: the original's folder.
-        config: the user's choice, relative to `context`.
+        config: the one that the user names, relative to `context`.
         trial: the class that the config has to name.
         picks: the user's hyperparameters.
         options: of the conversion, which say what a trial is where no config names one.
@@ -66,41 +66,41 @@ def choose(
             it has no such hyperparameter.
     """
     picks = dict(picks or {})
-    found: list[Choice] = []
+    found: list[TrialSelection] = []
     problems: list[str] = []
     for path in _configs(context):
         try:
             document = load(context / path)
             if "entrypoint" in document:
-                found.append(_choice(context, path, document, {}))
+                found.append(_selected(context, path, document, {}))
         except ConfigError as error:
             problems.append(str(error))
     if config is not None:
-        return _with_others(_choice(context, config, load(context / config), picks), found)
-    named = [choice for choice in found if trial is None or choice.trial.partition(":")[2] == trial]
+        return _with_others(_selected(context, config, load(context / config), picks), found)
+    named = [selection for selection in found if trial is None or selection.trial.partition(":")[2] == trial]
     if not named:
         return _without_config(context, trial, picks, problems, options or Options())
-    trials = sorted({choice.trial for choice in named})
+    trials = sorted({selection.trial for selection in named})
     if len(trials) > 1:
         raise ConfigError(
             f"{context.name}: there are several trials ({', '.join(trials)}): name one with --trial or --config"
         )
-    chosen = min(_picked(context, named, picks), key=lambda choice: (len(choice.picked), str(choice.config)))
+    chosen = min(_picked(context, named, picks), key=lambda selection: (len(selection.picked), str(selection.config)))
     return _with_others(chosen, found)
 
 
-def _picked(context: Path, choices: Sequence[Choice], picks: dict[str, Any]) -> list[Choice]:
-    """Return the choices with the user's hyperparameters, of the configs that have these.
+def _picked(context: Path, selections: Sequence[TrialSelection], picks: dict[str, Any]) -> list[TrialSelection]:
+    """Return the selections with the user's hyperparameters, of the configs that have these.
 
     Raises:
         ConfigError: no config has them, as the first one reports it.
     """
-    found: list[Choice] = []
+    found: list[TrialSelection] = []
     problem: ConfigError | None = None
-    for choice in choices:
-        assert choice.config is not None
+    for selection in selections:
+        assert selection.config is not None
         try:
-            found.append(_choice(context, choice.config, choice.document, picks))
+            found.append(_selected(context, selection.config, selection.document, picks))
         except ConfigError as error:
             problem = problem or error
     if problem is not None and not found:
@@ -108,16 +108,16 @@ def _picked(context: Path, choices: Sequence[Choice], picks: dict[str, Any]) -> 
     return found
 
 
-def _with_others(chosen: Choice, found: Sequence[Choice]) -> Choice:
-    others = {choice.trial for choice in found} - {chosen.trial}
+def _with_others(chosen: TrialSelection, found: Sequence[TrialSelection]) -> TrialSelection:
+    others = {selection.trial for selection in found} - {chosen.trial}
     return dataclasses.replace(chosen, others=tuple(sorted(others)))
 
 
-def plan_of(choice: Choice, context: Path, ranks: int, changes: Mapping[str, Any] | None = None) -> RunPlan:
+def plan_of(selection: TrialSelection, context: Path, ranks: int, changes: Mapping[str, Any] | None = None) -> RunPlan:
     """Return the plan of one side's run.
 
     Args:
-        choice: of the original; the side's own version of the config is read.
+        selection: of the original; the side's own version of the config is read.
         context: the side's folder.
         ranks: number of processes.
         changes: fields of the config to set, by dotted name.
@@ -125,12 +125,12 @@ def plan_of(choice: Choice, context: Path, ranks: int, changes: Mapping[str, Any
     Raises:
         ConfigError: it cannot be run.
     """
-    path = None if choice.config is None else context / choice.config
-    document = load(path) if path is not None and path.is_file() else copy.deepcopy(choice.document)
+    path = None if selection.config is None else context / selection.config
+    document = load(path) if path is not None and path.is_file() else copy.deepcopy(selection.document)
     _settle(document, ranks)
     for name, value in (changes or {}).items():
         assign(document, name, value)
-    plan = make_plan(document, str(choice.config or choice.trial), context, picks=choice.picks)
+    plan = make_plan(document, str(selection.config or selection.trial), context, picks=selection.picks)
     fit = dataclasses.replace(plan.fit, profiled_batches=None)
     return dataclasses.replace(plan, slots=ranks, storage=CheckpointStorage(), fit=fit, log_with=())
 
@@ -170,14 +170,14 @@ def _configs(context: Path) -> Iterator[Path]:
             yield path.relative_to(context)
 
 
-def _choice(context: Path, path: Path, document: dict[str, Any], picks: dict[str, Any]) -> Choice:
+def _selected(context: Path, path: Path, document: dict[str, Any], picks: dict[str, Any]) -> TrialSelection:
     settled = copy.deepcopy(document)
     _settle(settled, 1)
     tree = settled.get("hyperparameters")
     picked = {name: value for name, value in _first_values(tree if isinstance(tree, dict) else {}) if name not in picks}
     plan = make_plan(settled, str(path), context, picks={**picks, **picked})
     slots = (document.get("resources") or {}).get("slots_per_trial") or 1
-    return Choice(path, document, {**picks, **picked}, picked, plan.entrypoint.target, slots)
+    return TrialSelection(path, document, {**picks, **picked}, picked, plan.entrypoint.target, slots)
 
 
 def _first_values(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -198,7 +198,7 @@ def _first_values(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[s
 
 def _without_config(
     context: Path, trial: str | None, picks: dict[str, Any], problems: list[str], options: Options
-) -> Choice:
+) -> TrialSelection:
     """Choose a trial that no experiment config names: its class alone, with the user's hyperparameters."""
     report = migrate(discover([context]), options)
     names = {found.name: file.path for file, found in report.trials() if trial in (None, found.name)}
@@ -212,4 +212,4 @@ def _without_config(
     ((name, path),) = names.items()
     module = ".".join(path.resolve().relative_to(context.resolve()).with_suffix("").parts)
     document = {"name": name, "entrypoint": f"{module}:{name}", "hyperparameters": dict(picks)}
-    return Choice(None, document, {}, {}, f"{module}:{name}")
+    return TrialSelection(None, document, {}, {}, f"{module}:{name}")

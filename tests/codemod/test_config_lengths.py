@@ -11,7 +11,7 @@ import yaml
 from ds_migrate.experiment import lengths
 from ds_migrate.findings import Report, Severity
 from ds_migrate.options import Options
-from ds_verify.select_trial import choose, plan_of
+from ds_verify.select_trial import plan_of, select_trial
 from trial_runtime.pytorch.deepspeed import _config_lengths
 
 READ = "length = self.context.get_experiment_config()['searcher']['max_length']['batches']"
@@ -82,4 +82,4 @@ def test_the_proof_leaves_lengths_that_the_trial_can_see(given: Any, seen: Any, 
     document["searcher"]["max_length"] = given
     (tmp_path / "model_def.py").write_text(examples.module())
     (tmp_path / "const.yaml").write_text(yaml.safe_dump(document))
-    assert plan_of(choose(tmp_path), tmp_path, ranks=1).document["searcher"]["max_length"] == seen
+    assert plan_of(select_trial(tmp_path), tmp_path, ranks=1).document["searcher"]["max_length"] == seen

@@ -12,8 +12,8 @@ from ds_verify.failure import Failure
 from ds_verify.job import Job, JobRunner
 from ds_verify.launchers import launcher_for
 from ds_verify.record import Record
-from ds_verify.runs import Training, collect, make_job
-from ds_verify.select_trial import choose
+from ds_verify.runs import TrainingRun, collect, make_job
+from ds_verify.select_trial import select_trial
 
 from equivalence.scenario import STEPS, WINDOW, Scenario
 
@@ -32,7 +32,7 @@ class Runs:
         self.own = own
         self._shared = shared
         self._runner = JobRunner(shared, launcher_for("cpu"), idle=120)
-        self._kept: dict[str, Training] = {}
+        self._kept: dict[str, TrainingRun] = {}
 
     def get(self, scenario: Scenario) -> Record:
         """Return the record of a scenario.
@@ -49,7 +49,7 @@ class Runs:
             assert set(training.figures["zero_stages"]) == {scenario.zero}, f"{scenario} trains otherwise"
         return training.record
 
-    def training(self, job: Job) -> Training:
+    def training(self, job: Job) -> TrainingRun:
         """Return what a job gives; two jobs of one name are the same job."""
         if job.name not in self._kept:
             failed = self._shared / f"{job.name}.failure"
@@ -65,7 +65,7 @@ class Runs:
     def _job(self, scenario: Scenario) -> Job:
         folder = self._sources(scenario)
         accumulates = scenario.accumulation > 1 and (folder / "accumulate.yaml").exists()
-        choice = choose(folder, Path("accumulate.yaml" if accumulates else "const.yaml"))
+        selection = select_trial(folder, Path("accumulate.yaml" if accumulates else "const.yaml"))
         changes: dict[str, object] = {}
         if scenario.side == "candidate":
             changes = {
@@ -74,7 +74,7 @@ class Runs:
             }
         elif scenario.accumulation > 1:
             changes = {"optimizations.aggregation_frequency": scenario.accumulation}
-        job = make_job(str(scenario), choice, folder, self.own / "runs" / str(scenario), scenario.ranks, changes)
+        job = make_job(str(scenario), selection, folder, self.own / "runs" / str(scenario), scenario.ranks, changes)
         return replace(
             job,
             steps=STEPS,

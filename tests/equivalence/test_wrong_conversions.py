@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from ds_verify.job import Job
 from ds_verify.runs import Round, Settings, make_job
-from ds_verify.select_trial import choose
+from ds_verify.select_trial import select_trial
 from ds_verify.verdict import headline, outcome
 from fixture_folders import FIXTURES
 
@@ -138,8 +138,8 @@ def verdict(fault: Fault, runs: Runs, folder: Path, ranks: int) -> str:
     """Return what ds-verify reports of the conversion that holds the fault."""
 
     def job(name: str, source: Path) -> Job:
-        choice = choose(source, Path(fault.config))
-        made = make_job(f"{name}-{ranks}ranks", choice, source, folder / f"{name}-{ranks}", ranks)
+        selection = select_trial(source, Path(fault.config))
+        made = make_job(f"{name}-{ranks}ranks", selection, source, folder / f"{name}-{ranks}", ranks)
         return replace(made, steps=STEPS)
 
     fixture = FIXTURES / fault.fixture

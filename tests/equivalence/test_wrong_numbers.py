@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from ds_migrate.options import Options
-from ds_verify.runs import Round, Settings, Training, make_job
-from ds_verify.select_trial import choose
+from ds_verify.runs import Round, Settings, TrainingRun, make_job
+from ds_verify.select_trial import select_trial
 from ds_verify.verdict import headline, outcome
 from ds_verify.working_copies import Sides, open_sides
 
@@ -221,8 +221,8 @@ def converted(trial: str, folder: Path) -> Sides:
     return open_sides(source, work, "converted", None, Options())
 
 
-def train(name: str, source: Path, runs: Runs, folder: Path, *, nudge: bool = False) -> Training:
-    made = make_job(name, choose(source), source, folder / "runs" / name, RANKS)
+def train(name: str, source: Path, runs: Runs, folder: Path, *, nudge: bool = False) -> TrainingRun:
+    made = make_job(name, select_trial(source), source, folder / "runs" / name, RANKS)
     return runs.training(replace(made, steps=STEPS, nudge=nudge))
 
 

@@ -15,8 +15,8 @@ import pytest
 from ds_verify.cli import main
 from ds_verify.exit_codes import DIFFERENT, NOT_RUN, SAME
 from ds_verify.launchers import launcher_for
-from ds_verify.plain.runs import PlainTrainings
-from ds_verify.runs import Round, Settings, Training
+from ds_verify.plain.runs import ScriptRuns
+from ds_verify.runs import Round, Settings, TrainingRun
 from ds_verify.verdict import outcome
 from ds_verify.working_copies import Sides
 from fixture_folders import FIXTURES
@@ -126,19 +126,19 @@ def proof(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., di
         conversion = CONVERSIONS[name]
         settings = Settings(steps=steps, ranks=(2,), tolerance=1e-6)
         sides = Sides(FIXTURES / name / "before", work / "none", "")
-        trainings = PlainTrainings(
+        runs = ScriptRuns(
             sides, Path(conversion.script), (), conversion.resumes if resume else (), settings, work,
             lambda _: None, launcher_for("cpu"),
         )  # fmt: skip
-        trainings.replaces_cuda = True
-        (alone,) = trainings.train([trainings.job("original", "original-1ranks", 1)])
+        runs.replaces_cuda = True
+        (alone,) = runs.train([runs.job("original", "original-1ranks", 1)])
         assert alone.failure is None, alone.failure
-        trainings.alone = alone.figures
-        jobs = [trainings.job("original", "original-2ranks", 2)]
+        runs.alone = alone.figures
+        jobs = [runs.job("original", "original-2ranks", 2)]
         for title, folder in conversions.items():
             sides.converted = folder
-            jobs.append(trainings.job("converted", f"{title}-2ranks", 2))
-        original, *converted = trainings.train(jobs)
+            jobs.append(runs.job("converted", f"{title}-2ranks", 2))
+        original, *converted = runs.train(jobs)
         assert original.failure is None, original.failure
         assert original.figures["steps"] == steps
         return {title: _verdict(original, each, settings) for title, each in zip(conversions, converted, strict=True)}
@@ -146,7 +146,7 @@ def proof(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., di
     yield verdicts
 
 
-def _verdict(original: Training, converted: Training, settings: Settings) -> str:
+def _verdict(original: TrainingRun, converted: TrainingRun, settings: Settings) -> str:
     found = outcome(Round(2, original, original, converted, settings), unit="step")
     return found.first or "same"
 

@@ -1,4 +1,4 @@
-"""The parts of ds-verify: limits, marked batches, the choice of a config, working copies, curves, explanations."""
+"""The parts of ds-verify: limits, marked batches, the selection of a config, working copies, curves, explanations."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from ds_verify.html import _filled_table
 from ds_verify.json_report import to_json
 from ds_verify.record import Key, Record
 from ds_verify.report import Verification
-from ds_verify.runs import Round, Settings, Training
+from ds_verify.runs import Round, Settings, TrainingRun
 from ds_verify.sample_metrics import SampleCounts, jumps
-from ds_verify.select_trial import Choice, choose, plan_of
+from ds_verify.select_trial import TrialSelection, plan_of, select_trial
 from ds_verify.tolerance import Limits
 from ds_verify.verdict import Outcome, advice, explanations, outcome
 from ds_verify.working_copies import Sides, open_sides, working_copy
@@ -90,14 +90,14 @@ class TestLimits:
 class TestSampleMetrics:
     """A metric that counts samples may differ by one sample, where rounding has moved the runs apart at all."""
 
-    def training(self, *accuracies: float, losses: list[float], name: str = "accuracy") -> Training:
+    def training(self, *accuracies: float, losses: list[float], name: str = "accuracy") -> TrainingRun:
         made = Record()
         made.add(Key("setup", 0, "micro-batches in an optimizer step"), 1)
         for step, (accuracy, loss) in enumerate(zip(accuracies, losses, strict=True), 1):
             made.add_metrics("training", step, {name: accuracy, "loss": loss})
-        return Training("run", made, {"training_samples": 8, "validation_samples": [], "precision": "float32"})
+        return TrainingRun("run", made, {"training_samples": 8, "validation_samples": [], "precision": "float32"})
 
-    def differences(self, original: Training, converted: Training) -> list[str]:
+    def differences(self, original: TrainingRun, converted: TrainingRun) -> list[str]:
         found = outcome(Round(1, original, original, converted, Settings()))
         return [f"{difference.key.name} {difference.key.step}" for difference in found.differences]
 
@@ -288,7 +288,7 @@ class A(PyTorchTrial):
 """
 
 
-class TestChoice:
+class TestTrialSelection:
     def project(self, folder: Path, **configs: str) -> Path:
         (folder / "model.py").write_text(TRIAL)
         for name, text in configs.items():
@@ -297,7 +297,7 @@ class TestChoice:
 
     def test_a_config_without_search_spaces_comes_first(self, tmp_path: Path) -> None:
         space = "hyperparameters: {lr: {type: log, base: 10, minval: -4, maxval: -1}}"
-        chosen = choose(self.project(tmp_path, adaptive=space, const="hyperparameters: {lr: 0.1}"))
+        chosen = select_trial(self.project(tmp_path, adaptive=space, const="hyperparameters: {lr: 0.1}"))
         assert str(chosen.config) == "const.yaml" and chosen.picked == {}
 
     def test_a_search_space_gives_its_first_value_unless_one_is_picked(self, tmp_path: Path) -> None:
@@ -305,7 +305,7 @@ class TestChoice:
             "hyperparameters: {lr: {type: log, minval: -3, maxval: -1}, n: {type: int, minval: 2, maxval: 9}, "
             "net: {depth: {type: categorical, vals: [4, 8]}}}"
         )
-        chosen = choose(self.project(tmp_path, search=spaces), picks={"n": 5})
+        chosen = select_trial(self.project(tmp_path, search=spaces), picks={"n": 5})
         plan = plan_of(chosen, tmp_path, ranks=1)
         assert chosen.picked == {"lr": pytest.approx(1e-3), "net.depth": 4}
         assert plan.hparams == {"lr": pytest.approx(1e-3), "n": 5, "net": {"depth": 4}}
@@ -316,30 +316,30 @@ class TestChoice:
             "entrypoint: model:A\nsearcher: {name: adaptive_asha, max_trials: 9, max_length: {epochs: 2}}\n"
             "checkpoint_storage: {type: shared_fs, host_path: /nowhere}\nresources: {slots_per_trial: 64}\n"
         )
-        plan = plan_of(choose(project), project, ranks=2)
+        plan = plan_of(select_trial(project), project, ranks=2)
         assert (plan.slots, plan.storage.root) == (2, None)
 
     def test_a_trial_without_a_config_is_run_by_its_class(self, tmp_path: Path) -> None:
-        chosen = choose(self.project(tmp_path), picks={"lr": 0.5})
+        chosen = select_trial(self.project(tmp_path), picks={"lr": 0.5})
         assert (chosen.trial, chosen.document["hyperparameters"]) == ("model:A", {"lr": 0.5})
 
     def test_several_trials_are_an_error_that_names_them(self, tmp_path: Path) -> None:
         self.project(tmp_path, a="")
         (tmp_path / "b.yaml").write_text("entrypoint: model:B\nsearcher: {name: single}\n")
         with pytest.raises(ConfigError, match=r"model:A, model:B.*--trial"):
-            choose(tmp_path)
+            select_trial(tmp_path)
 
     def test_a_hyperparameter_that_no_config_has_is_an_error_and_drops_no_config(self, tmp_path: Path) -> None:
         project = self.project(tmp_path, a="hyperparameters: {lr: 0.1}", b="hyperparameters: {lr: 0.1, width: 3}")
-        assert str(choose(project, picks={"width": 4}).config) == "b.yaml"
+        assert str(select_trial(project, picks={"width": 4}).config) == "b.yaml"
         for config in (None, Path("a.yaml")):
             with pytest.raises(ConfigError, match=r"there is no such hyperparameter \(did you mean 'lr'\?\)"):
-                choose(project, config, picks={"lrr": 1})
+                select_trial(project, config, picks={"lrr": 1})
 
     def test_what_other_configs_train_is_named(self, tmp_path: Path) -> None:
         project = self.project(tmp_path, a="resources: {slots_per_trial: 4}")
         (tmp_path / "b.yaml").write_text("entrypoint: model:B\nsearcher: {name: single}\n")
-        for chosen in (choose(project, trial="A"), choose(project, Path("a.yaml"))):
+        for chosen in (select_trial(project, trial="A"), select_trial(project, Path("a.yaml"))):
             assert (chosen.trial, chosen.others, chosen.slots) == ("model:A", ("model:B",), 4)
 
 
@@ -417,10 +417,10 @@ def test_the_loss_is_named_before_the_gradients_that_it_causes() -> None:
 
 
 def test_a_difference_without_a_number_stands_in_json(tmp_path: Path) -> None:
-    training = Training("original-1ranks", record((LOSS, 1.0)))
+    training = TrainingRun("original-1ranks", record((LOSS, 1.0)))
     found = Verification(
         Sides(tmp_path, tmp_path, "here and there"),
-        Choice(Path("const.yaml"), {}, {}, {}, "model_def:Trial"),
+        TrialSelection(Path("const.yaml"), {}, {}, {}, "model_def:Trial"),
         Settings(),
         [Round(1, training, training, training, Settings())],
         [Outcome(1, differences=[Difference(LOSS, float("inf"), "only there")])],

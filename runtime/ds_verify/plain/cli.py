@@ -42,10 +42,10 @@ def verify(options: argparse.Namespace, device: str) -> int:
     from ds_verify.launchers import launcher_for
     from ds_verify.output import present
     from ds_verify.plain.report import PlainVerification
-    from ds_verify.plain.runs import PlainTrainings
+    from ds_verify.plain.runs import ScriptRuns
     from ds_verify.plain.sides import open_sides
     from ds_verify.runs import Settings
-    from ds_verify.select_trial import Choice
+    from ds_verify.select_trial import TrialSelection
 
     context, script = _place(options)
     settings = Settings(
@@ -63,12 +63,12 @@ def verify(options: argparse.Namespace, device: str) -> int:
         work = Path(folder).resolve()
         sides = open_sides(context, script, work, options.against, options.original, Options(zero=options.zero))
         command = shlex.join([str(script), *options.arguments])
-        found = PlainVerification(sides, Choice(None, {}, {}, {}, command), settings, is_resumed=bool(resume))
+        found = PlainVerification(sides, TrialSelection(None, {}, {}, {}, command), settings, is_resumed=bool(resume))
         with console.progress_bar(talk, found.unit) as bar:
             report = console.progress_reporter(bar, found.unit)
-            trainings = PlainTrainings(sides, script, options.arguments, resume, settings, work, report, launcher)
-            found.replaces_cuda, found.remarks = trainings.replaces_cuda, trainings.notes
-            for trained in trainings.rounds():
+            runs = ScriptRuns(sides, script, options.arguments, resume, settings, work, report, launcher)
+            found.replaces_cuda, found.remarks = runs.replaces_cuda, runs.notes
+            for trained in runs.rounds():
                 found.add(trained)
         step = ["ds-migrate", "--plain", "--write", str(options.script)] if sides.waiting else []
         return present(found, options, script.stem, step, talk)

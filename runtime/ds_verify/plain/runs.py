@@ -14,7 +14,7 @@ from ds_verify.job import Job, JobRunner
 from ds_verify.launchers import Launcher
 from ds_verify.plain.sides import copy_for_run
 from ds_verify.record import Key, Record
-from ds_verify.runs import Progress, Round, Settings, Training, collect, cores, jobs_at_once
+from ds_verify.runs import Progress, Round, Settings, TrainingRun, collect, cores, jobs_at_once
 from ds_verify.tolerance import FLOORS, magnitude
 from ds_verify.working_copies import Sides, mentions_cuda
 
@@ -40,7 +40,7 @@ class PlainJob(Job):
 
 
 @dataclass
-class PlainTrainings:
+class ScriptRuns:
     """Runs both sides of a script, round after round.
 
     Attributes:
@@ -133,7 +133,7 @@ class PlainTrainings:
             loaders=self.alone.get("loaders", []),
         )
 
-    def train(self, jobs: Sequence[PlainJob]) -> list[Training]:
+    def train(self, jobs: Sequence[PlainJob]) -> list[TrainingRun]:
         """Run jobs, and then what resumes them. Without the first one the others are worth nothing."""
         trained = self._run(jobs)
         resumed = [
@@ -155,7 +155,7 @@ class PlainTrainings:
                 _append(training, part)
         return trained
 
-    def _run(self, jobs: Sequence[PlainJob]) -> list[Training]:
+    def _run(self, jobs: Sequence[PlainJob]) -> list[TrainingRun]:
         at_once = jobs_at_once(self.settings, jobs[0].ranks)
         failures = self._runner.run(jobs, at_once, self._report, required=jobs[0].name)
         return [collect(self._runner, job, failures.get(job.name)) for job in jobs]
@@ -170,7 +170,7 @@ class PlainTrainings:
         trained = sum(self._steps.values())
         self.progress(Progress(title, list(self._steps).index(run) + 1, runs, trained, runs * self.settings.steps))
 
-    def _note(self, original: Training, ranks: int) -> None:
+    def _note(self, original: TrainingRun, ranks: int) -> None:
         figures = original.figures
         if not figures:
             return
@@ -193,7 +193,7 @@ class PlainTrainings:
             self.notes.append(note)
 
 
-def _parted(training: Training, ranks: int) -> str:
+def _parted(training: TrainingRun, ranks: int) -> str:
     """Return the first optimized tensor that does not end the same on all ranks; empty when there is none.
 
     Averaged gradients keep ranks together. An optimizer that reads more than gradients, or an engine that averages
@@ -213,7 +213,7 @@ def _parted(training: Training, ranks: int) -> str:
     return ""
 
 
-def _append(training: Training, part: Training) -> None:
+def _append(training: TrainingRun, part: TrainingRun) -> None:
     """Add the second half of a run, which another process resumed."""
     if part.failure is not None:
         training.failure = part.failure
