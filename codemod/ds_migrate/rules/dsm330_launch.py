@@ -10,7 +10,7 @@ import libcst as cst
 from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.rules.codes import Code
 from ds_migrate.rules.wrap_edits import remove_statement, trim_comma
-from ds_migrate.syntax.literals import add_pairs
+from ds_migrate.syntax.dict_literal import add_pairs
 from ds_migrate.syntax.nodes import argument, dotted, has_star, number, walk
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile

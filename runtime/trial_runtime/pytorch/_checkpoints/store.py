@@ -34,16 +34,14 @@ from trial_runtime._storage.remote import Location
 from trial_runtime.errors import (
     CheckpointNotFound,
     CheckpointStorageError,
-    InvalidCheckpointException,
-    UntrustedCheckpointError,
 )
 from trial_runtime.pytorch._checkpoints import manifest as _manifest
-from trial_runtime.pytorch._checkpoints import restricted_load, signature, staging
+from trial_runtime.pytorch._checkpoints import staging
 from trial_runtime.pytorch._checkpoints.collective import CollectiveError, run_collectively
-from trial_runtime.pytorch._checkpoints.commit import Commit
+from trial_runtime.pytorch._checkpoints.commit import Commit, commit_folder
 from trial_runtime.pytorch._checkpoints.disks import Disks, find_disks, refuse_separate
-from trial_runtime.pytorch._checkpoints.manifest import MANIFEST
 from trial_runtime.pytorch._checkpoints.remote import RemoteCheckpoints, fetch, fetch_url
+from trial_runtime.pytorch._checkpoints.verification import verify_origin
 
 logger = logging.getLogger("trial_runtime.pytorch")
 
@@ -215,44 +213,8 @@ class CheckpointStore:
         return self.verify_origin(path)[0]
 
     def verify_origin(self, path: Path) -> tuple[dict[str, Any], bool]:
-        """Check as :meth:`verify` does, and that the files hold plain data unless the checkpoint is trusted.
-
-        Returns:
-            the manifest, and whether its objects may run code: this user's run wrote it, or the user trusts it.
-
-        Raises:
-            InvalidCheckpointException: on every rank, as :meth:`verify`.
-            UntrustedCheckpointError: on every rank, where files hold objects that are no plain data.
-        """
-        chiefs = _read_manifest(path) if self.distributed.rank == 0 else None
-        manifest, is_own, problem = self.distributed.broadcast(chiefs)
-        problems = [problem] if problem else []
-        files = (manifest or {}).get("files", {})
-        mine = self.disks.share(self.distributed, {name: facts["size"] for name, facts in files.items()})
-        problems.extend(_manifest.differences(path, ((name, files[name]) for name in mine)))
-        if manifest:
-            problems.extend(_manifest.unlisted(path, manifest))
-        if self.distributed.rank == 0:
-            problems.extend(_manifest.links_outside(path))
-        everyones = sorted({problem for rank in self.distributed.allgather(problems) for problem in rank})
-        if everyones:
-            sound = self.distributed.broadcast(_newest_sound(path) if self.distributed.rank == 0 else None)
-            advice = "There is no other intact checkpoint beside it."
-            if sound:
-                advice = f"The newest intact checkpoint is {sound}: remove the damaged one to resume from it."
-            raise InvalidCheckpointException(f"Checkpoint {path} is damaged: {'; '.join(everyones)}. {advice}")
-        is_trusted = bool(is_own) or signature.is_trust_given()
-        is_trusted = bool(self.distributed.broadcast(is_trusted))
-        if not is_trusted:
-            self._refuse_objects(path)
-        return dict(manifest), is_trusted
-
-    def _refuse_objects(self, path: Path) -> None:
-        """Refuse a checkpoint with files that hold something else than plain data. The ranks share the files."""
-        sizes = {name: size for name, size in _manifest.files(path).items() if restricted_load.is_loadable(name)}
-        everyones = self.distributed.allgather(restricted_load.refused(path, self.disks.share(self.distributed, sizes)))
-        if problems := sorted(problem for rank in everyones for problem in rank):
-            raise UntrustedCheckpointError(restricted_load.refusal(path, problems))
+        """Check as :func:`trial_runtime.pytorch._checkpoints.verification.verify_origin` does."""
+        return verify_origin(self.distributed, self.disks, path)
 
     def _begin(self, temporary: Path, staging_exit: contextlib.ExitStack) -> None:
         staging.sweep(self.directory)
@@ -268,24 +230,13 @@ class CheckpointStore:
             )
             files = {name: about for part in described for name, about in part.items()}
             whole = {**facts, "files": files}
-            self._run_on_disks(ranks, "commit", lambda: self._rename(temporary, final, whole))
+            self._run_on_disks(ranks, "commit", lambda: commit_folder(temporary, final, whole))
         if self.remote is not None:
             self.remote.pending.append(final.name)
             try:
                 self.remote.upload(ranks)
             except CheckpointStorageError as error:
                 logger.warning(f"Checkpoint {final.name} was not uploaded: {error}. It is tried again after the next.")
-
-    def _rename(self, temporary: Path, final: Path, manifest: dict[str, Any]) -> None:
-        _manifest.write_synced(temporary / MANIFEST, _manifest.text_of(manifest))
-        for folder in {temporary, *(path.parent for path in temporary.rglob("*"))}:
-            _manifest.sync_folder(folder)
-        temporary.rename(final)
-        _manifest.sync_folder(self.directory)
-        pointer = final / f"{staging.PREFIX}{LATEST_FILE}"  # in here no other run writes
-        _manifest.write_synced(pointer, final.name + "\n")
-        pointer.replace(self.directory / LATEST_FILE)
-        _manifest.sync_folder(self.directory)
 
     def _run_on_disks(self, ranks: core.DistributedContext, what: str, act: Callable[[], object]) -> None:
         """Run ``act`` on one rank of each disk. Collective."""
@@ -303,18 +254,6 @@ class CheckpointStore:
             ) from error
 
 
-def _read_manifest(path: Path) -> tuple[dict[str, Any] | None, bool, str | None]:
-    """Return the manifest (empty for a checkpoint of Determined), whether this user signed it, and what is wrong."""
-    try:
-        return *_manifest.read_signed(path), None
-    except FileNotFoundError:
-        if (path / "metadata.json").exists() or (path / "trial_state.pkl").exists():
-            return {}, False, None
-        return None, False, f"{MANIFEST}: missing, which each checkpoint has"
-    except (OSError, ValueError) as error:
-        return None, False, f"{MANIFEST}: {error}"
-
-
 def _check_writable(directory: Path) -> None:
     """Check the folder before training rather than at the first save.
 
@@ -326,12 +265,3 @@ def _check_writable(directory: Path) -> None:
         raise NotADirectoryError(errno.ENOTDIR, "no folder, or a link to none", str(there))
     if not os.access(there, os.W_OK | os.X_OK):
         raise PermissionError(errno.EACCES, "nothing may be written here", str(there))
-
-
-def _newest_sound(other_than: Path) -> str | None:
-    for name in reversed(_manifest.committed(other_than.parent)):
-        path = other_than.parent / name
-        with contextlib.suppress(OSError, ValueError):  # its manifest is damaged too
-            if path != other_than and not _manifest.differences(path, _manifest.read(path)["files"].items()):
-                return name
-    return None

@@ -17,8 +17,7 @@ import torch
 from trial_runtime import core
 from trial_runtime.errors import InvalidCheckpointException
 from trial_runtime.pytorch._checkpoints import restricted_load
-from trial_runtime.pytorch.deepspeed._checkpoints.pipeline_stages import extract_stage
-from trial_runtime.pytorch.deepspeed._checkpoints.placeholder_names import (
+from trial_runtime.pytorch.deepspeed._checkpoints.optimizer_state_names import (
     OptimizerStates,
     UnknownStateError,
     alias_states,
@@ -27,6 +26,7 @@ from trial_runtime.pytorch.deepspeed._checkpoints.placeholder_names import (
     read_states,
     restore_names,
 )
+from trial_runtime.pytorch.deepspeed._checkpoints.pipeline_stages import extract_stage
 
 logger = logging.getLogger("trial_runtime.pytorch.deepspeed")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 import pytest
-from ds_migrate.syntax.literals import add_pairs
+from ds_migrate.syntax.dict_literal import add_pairs
 
 
 def test_a_dict_whose_line_gets_too_long_is_spread_over_lines() -> None:

@@ -39,12 +39,12 @@ class OptimizerStates:
 
     @property
     def is_adam_like(self) -> bool:
-        """True when the converter knows all of them."""
+        """Return whether the converter knows all of them."""
         return self.names == ADAM and all(group.keys() <= {"step"} for group in self.numbers)
 
     @property
     def pairs(self) -> list[tuple[str, ...]]:
-        """The names in pairs, for which Adam's names stand in; at least one pair, which may be empty."""
+        """Return the names in pairs, each passes the converter as Adam's two; at least one pair, which may be empty."""
         return [self.names[start : start + 2] for start in range(0, len(self.names), 2)] or [()]
 
 
