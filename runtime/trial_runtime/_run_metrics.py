@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,23 @@ def validation_values(path: Path, metric: str | None) -> dict[int, float]:
         return {}
     numbers = {report.batches: report.number(metric) for report in read_reports(path, "validation")}
     return {batches: value for batches, value in numbers.items() if value is not None and not math.isnan(value)}
+
+
+def best_report(reports: Iterable[Report], metric: str, smaller_is_better: bool) -> Report | None:
+    """Return the first report with the best value of a metric; NaN is never the best. None without any value."""
+    sign = 1 if smaller_is_better else -1
+    judged = [
+        (sign * value, report)
+        for report in reports
+        if (value := report.number(metric)) is not None and not math.isnan(value)
+    ]
+    return min(judged, key=lambda pair: pair[0])[1] if judged else None
+
+
+def points(reports: Iterable[Report], metric: str) -> list[tuple[float, float]]:
+    """Return a metric by batches trained, in their order; of several reports at the same batch, the last one counts."""
+    values = {report.batches: report.number(metric) for report in reports}
+    return [(batches, value) for batches, value in sorted(values.items()) if value is not None]
 
 
 def clock(seconds: float) -> str:

@@ -36,6 +36,16 @@ from models import Discriminator, Generator, Net
 class MyTrial(PyTorchTrial):
 """
 
+GAN_INIT = """\
+def __init__(self, context: PyTorchTrialContext) -> None:
+    self.context = context
+    self.generator = self.context.wrap_model(Generator())
+    self.discriminator = self.context.wrap_model(Discriminator())
+    self.opt_g = self.context.wrap_optimizer(torch.optim.Adam(self.generator.parameters(), lr=0.1))
+    self.opt_d = self.context.wrap_optimizer(torch.optim.Adam(self.discriminator.parameters(), lr=0.1))
+"""
+"""The ``__init__`` of a trial with two models, each with an optimizer."""
+
 METHODS = {
     "__init__": """\
 def __init__(self, context: PyTorchTrialContext) -> None:

@@ -18,14 +18,6 @@ def __init__(self, context: PyTorchTrialContext) -> None:
     self.optimizer = self.context.wrap_optimizer({optimizer})
 """
 ADAM = "torch.optim.Adam(self.model.parameters(), lr=0.1)"
-GAN = """
-def __init__(self, context: PyTorchTrialContext) -> None:
-    self.context = context
-    self.generator = self.context.wrap_model(Generator())
-    self.discriminator = self.context.wrap_model(Discriminator())
-    self.opt_g = self.context.wrap_optimizer(torch.optim.Adam(self.generator.parameters(), lr=0.1))
-    self.opt_d = self.context.wrap_optimizer(torch.optim.Adam(self.discriminator.parameters(), lr=0.1))
-"""
 PAST = """
 def train_batch(self, batch, epoch_idx, batch_idx):
     inputs, targets = batch
@@ -83,13 +75,13 @@ def test_precision_replaces_what_the_trial_asked_for(
 @pytest.mark.parametrize(
     ("block", "options", "reason"),
     [
-        (GAN, Options(precision="bf16"), "calls its models directly"),
-        (GAN, Options(precision="autocast"), "calls its models directly"),
+        (examples.GAN_INIT, Options(precision="bf16"), "calls its models directly"),
+        (examples.GAN_INIT, Options(precision="autocast"), "calls its models directly"),
         (PAST, Options(precision="autocast"), "self.model.embed() goes past the engine's forward (model_def.py, line"),
         (PAST, Options(precision="fp16"), "self.model.embed() goes past the engine's forward (model_def.py, line"),
         (UNSHARDED, Options(precision="bf16"), "float32 copies of the weights then, and "),
         ("", Options(precision="bf16", target="determined"), "determined has nothing that casts"),
-        (GAN, Options(offload="optimizer"), "the trial calls its models directly"),
+        (examples.GAN_INIT, Options(offload="optimizer"), "the trial calls its models directly"),
         (UNSHARDED, Options(offload="optimizer"), "stages 1 to 3 can, and this is 0 ("),
         ("", Options(offload="parameters"), "only stage 3 can, and this is 1"),
         ("", Options(offload="parameters", zero=2), "only stage 3 can, and this is 2"),
@@ -106,7 +98,7 @@ def test_what_would_not_do_what_it_says_is_blocked(block: str, options: Options,
 def test_fp32_is_blocked_where_autocast_would_stay_around_forwards(tmp_path: Path) -> None:
     train = examples.GAN_TRAIN.replace("    loss_d = self", "    with torch.autocast('cuda'):\n        loss_d = self")
 
-    report, *_ = migrate(tmp_path, GAN + train, Options(precision="fp32"))
+    report, *_ = migrate(tmp_path, examples.GAN_INIT + train, Options(precision="fp32"))
 
     assert any("its own autocast stays" in message for message in messages(report, "DSM510", Severity.BLOCKED))
 
@@ -190,7 +182,7 @@ def test_comments_on_a_moved_optimizer_stay(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("block", "reason"),
     [
-        (GAN, "each of several engines has its own parameters"),
+        (examples.GAN_INIT, "each of several engines has its own parameters"),
         (INIT.format(optimizer="torch.optim.Adam([{'params': self.model.parameters()}])"), "its parameters are not"),
         (
             INIT.format(optimizer="torch.optim.Adam(filter(lambda p: p.requires_grad, self.model.parameters()))"),

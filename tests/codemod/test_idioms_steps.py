@@ -15,14 +15,6 @@ BACKWARD = "self.context.backward(loss)"
 STEP = "self.context.step_optimizer(self.optimizer)"
 RETURN = 'return {"loss": loss}'
 GATE = "if self.context.is_gradient_accumulation_boundary():"
-GAN = """
-def __init__(self, context: PyTorchTrialContext) -> None:
-    self.context = context
-    self.generator = self.context.wrap_model(Generator())
-    self.discriminator = self.context.wrap_model(Discriminator())
-    self.opt_g = self.context.wrap_optimizer(torch.optim.Adam(self.generator.parameters(), lr=0.1))
-    self.opt_d = self.context.wrap_optimizer(torch.optim.Adam(self.discriminator.parameters(), lr=0.1))
-"""
 PARAMS = '[p for group in self.optimizer.param_groups for p in group["params"]]'
 OTHER_PARAMS = '[param for group in self.optimizer.param_groups for param in group["params"]]'  # where p is taken
 
@@ -106,7 +98,7 @@ BACKWARDS = {
         ("self.optimize(loss)", "def optimize(self, loss):", "self.model.backward(loss)", GATE, "self.model.step()"),
     ),
     "in helper methods, stepped by their caller": Idiom(
-        GAN + f"""
+        examples.GAN_INIT + f"""
 def train_batch(self, batch: TorchData, epoch_idx: int, batch_idx: int) -> Dict[str, Any]:
     self.backward_d(batch)
     self.context.step_optimizer(self.opt_d)
@@ -680,5 +672,5 @@ def test_gradients_are_reduced_for_a_nested_clip_only_where_it_is_called(
     lines.append("self.context.step_optimizer(self.opt_g, clip_grads=clip)")
     step = "    self.context.step_optimizer(self.opt_g)\n"
     train_batch = examples.GAN_TRAIN.replace(step, "".join(f"    {line}\n" for line in lines))
-    after = (examples.convert(tmp_path, examples.module(GAN + train_batch)).after or b"").decode()
+    after = (examples.convert(tmp_path, examples.module(examples.GAN_INIT + train_batch)).after or b"").decode()
     assert after.count(".allreduce_gradients()") == times

@@ -18,14 +18,6 @@ def __init__(self, context: PyTorchTrialContext) -> None:
     self.optimizer = self.context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=0.1))
     self.criterion = nn.MSELoss()
 """
-TWO = """\
-def __init__(self, context: PyTorchTrialContext) -> None:
-    self.context = context
-    self.generator = self.context.wrap_model(Generator())
-    self.discriminator = self.context.wrap_model(Discriminator())
-    self.opt_g = self.context.wrap_optimizer(torch.optim.Adam(self.generator.parameters(), lr=0.1))
-    self.opt_d = self.context.wrap_optimizer(torch.optim.Adam(self.discriminator.parameters(), lr=0.1))
-"""
 HELPERS = """
 
 def set_rate(rate, net):
@@ -120,7 +112,7 @@ def test_each_of_several_models_is_reported(tmp_path: Path) -> None:
     train = examples.GAN_TRAIN.replace(
         "    loss_d", "    self.generator.rate = self.discriminator.rate = 1\n    loss_d", 1
     )
-    assert len(reviews(tmp_path, TWO + train)) == 2
+    assert len(reviews(tmp_path, examples.GAN_INIT + train)) == 2
 
 
 def test_training_past_the_wrapper_names_gradients_and_buffers(tmp_path: Path) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import examples
 import pytest
+import strategies
 from ds_migrate.findings import Report, Severity
 from ds_migrate.report.patch import patch
 from ds_migrate.rules import pages
@@ -18,13 +20,8 @@ from ds_migrate.rules.registry import conversion_rules
 
 CATALOG = Path(pages.__file__).with_name("catalog")
 PAGES = [pytest.param(code, id=code) for code in Code if examples.example_of(page_of(code))]
-LAYOUTS = {
-    "LF": lambda text: text.encode(),
-    "CRLF": lambda text: text.replace("\n", "\r\n").encode(),
-    "BOM": lambda text: b"\xef\xbb\xbf" + text.encode(),
-    "tabs": lambda text: text.replace("    ", "\t").encode(),
-    "two spaces": lambda text: text.replace("    ", "  ").encode(),
-    "no final newline": lambda text: text.rstrip("\n").encode(),
+LAYOUTS: dict[str, Callable[[str], bytes]] = {
+    **strategies.LAYOUTS,
     "latin-1 cookie": lambda text: ("# -*- coding: latin-1 -*-\n# caf\xe9\n" + text).encode("latin-1"),
 }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import textwrap
 from pathlib import Path
@@ -12,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 from forked_python import forked_python
+from line_trial import LINE_TRIAL, user_environment
 from trial_runtime import experimental, pytorch
-from trial_runtime._cluster_info import ENV_VAR
 from trial_runtime.train.config.errors import ConfigError
 
 SCRIPT = """
@@ -21,29 +20,7 @@ import sys
 import torch
 {imports}
 
-class Data(torch.utils.data.Dataset):
-    def __len__(self):
-        return 16
-    def __getitem__(self, index):
-        return torch.full((2,), float(index % 4)), torch.tensor([float(index % 4)])
-
-class LineTrial(PyTorchTrial):
-    def __init__(self, context: PyTorchTrialContext) -> None:
-        self.context = context
-        self.model = context.wrap_model(torch.nn.Linear(2, 1))
-        self.optimizer = context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=context.get_hparam("lr")))
-        print("LR", context.get_hparam("lr"), context.get_hparam("width"), flush=True)
-    def build_training_data_loader(self):
-        return DataLoader(Data(), batch_size=self.context.get_per_slot_batch_size())
-    build_validation_data_loader = build_training_data_loader
-    def train_batch(self, batch, epoch_idx, batch_idx):
-        loss = torch.nn.functional.mse_loss(self.model(batch[0]), batch[1])
-        self.context.backward(loss)
-        self.context.step_optimizer(self.optimizer)
-        return {{"loss": loss}}
-    def evaluate_batch(self, batch):
-        return {{"val_loss": torch.nn.functional.mse_loss(self.model(batch[0]), batch[1])}}
-
+{trial}
 config = {{
     "description": "native",
     "hyperparameters": {{
@@ -57,6 +34,10 @@ if __name__ == "__main__":
                         context_dir=".")
     print("AFTER", flush=True)
 """
+OPTIMIZER = 'lr=context.get_hparam("lr")))\n'
+TRIAL = LINE_TRIAL.replace(
+    OPTIMIZER, OPTIMIZER + '        print("LR", context.get_hparam("lr"), context.get_hparam("width"), flush=True)\n'
+)
 DETERMINED = """
 from determined import Constant, experimental
 from determined.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext
@@ -65,15 +46,14 @@ RUNTIME = DETERMINED.replace("determined", "trial_runtime")
 
 
 def start(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    kept = {name: value for name, value in os.environ.items() if name not in (ENV_VAR, "RANK", "WORLD_SIZE")}
     return subprocess.run(
-        [forked_python(), *words], cwd=folder, env={**kept, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
+        [forked_python(), *words], cwd=folder, env=user_environment(),
         capture_output=True, text=True, timeout=200,
     )  # fmt: skip
 
 
 def write(folder: Path, imports: str) -> None:
-    (folder / "script.py").write_text(textwrap.dedent(SCRIPT.format(imports=imports)))
+    (folder / "script.py").write_text(textwrap.dedent(SCRIPT.format(imports=imports, trial=TRIAL)))
 
 
 def reports(folder: Path) -> list[tuple[str, int]]:

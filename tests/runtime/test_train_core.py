@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import textwrap
@@ -13,7 +12,7 @@ from typing import Any
 
 import pytest
 from forked_python import forked_python
-from trial_runtime._cluster_info import ENV_VAR
+from line_trial import LINE_TRIAL, user_environment
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -102,11 +101,10 @@ class Program:
         (folder / "train.py").write_text(textwrap.dedent(script))
 
     def start(self, *options: str) -> subprocess.Popen[str]:
-        kept = {name: value for name, value in os.environ.items() if name not in (ENV_VAR, "RANK", "WORLD_SIZE")}
         return subprocess.Popen(
             [forked_python(), "-m", "trial_runtime.train", "c.yaml", "--run-dir", "run", *options],
             cwd=self.folder,
-            env={**kept, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+            env=user_environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -181,32 +179,13 @@ def test_a_program_that_is_stopped_saves_and_resumes(slots: int, tmp_path: Path)
     assert program.status() == "completed"
 
 
-TRIAL = """
+TRIAL = (
+    """
 import torch
 from determined.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext
-
-class Data(torch.utils.data.Dataset):
-    def __len__(self):
-        return 16
-    def __getitem__(self, index):
-        return torch.full((2,), float(index % 4)), torch.tensor([float(index % 4)])
-
-class LineTrial(PyTorchTrial):
-    def __init__(self, context: PyTorchTrialContext) -> None:
-        self.context = context
-        self.model = context.wrap_model(torch.nn.Linear(2, 1))
-        self.optimizer = context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=context.get_hparam("lr")))
-    def build_training_data_loader(self):
-        return DataLoader(Data(), batch_size=self.context.get_per_slot_batch_size())
-    build_validation_data_loader = build_training_data_loader
-    def train_batch(self, batch, epoch_idx, batch_idx):
-        loss = torch.nn.functional.mse_loss(self.model(batch[0]), batch[1])
-        self.context.backward(loss)
-        self.context.step_optimizer(self.optimizer)
-        return {"loss": loss}
-    def evaluate_batch(self, batch):
-        return {"val_loss": torch.nn.functional.mse_loss(self.model(batch[0]), batch[1])}
 """
+    + LINE_TRIAL
+)
 TRAINING = """
 name: line
 entrypoint: model_def:LineTrial
@@ -242,12 +221,11 @@ def test_an_inference_script_loads_the_best_checkpoint_unchanged(tmp_path: Path)
     (tmp_path / "train.yaml").write_text(TRAINING)
     (tmp_path / "infer.py").write_text(textwrap.dedent(INFERENCE))
     (tmp_path / "infer.yaml").write_text("name: infer\nentrypoint: python3 infer.py\n")
-    kept = {name: value for name, value in os.environ.items() if name not in (ENV_VAR, "RANK", "WORLD_SIZE")}
     outputs = []
     for config in ("train.yaml", "infer.yaml", "infer.yaml"):  # the second start finds the copy of the first
         done = subprocess.run(
             [forked_python(), "-m", "trial_runtime.train", config],
-            cwd=tmp_path, env={**kept, "CUDA_VISIBLE_DEVICES": ""}, capture_output=True, text=True, timeout=200,
+            cwd=tmp_path, env=user_environment(), capture_output=True, text=True, timeout=200,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         outputs.append(done.stdout + done.stderr)

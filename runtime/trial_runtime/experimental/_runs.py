@@ -10,31 +10,13 @@ from typing import Any, TypeVar
 
 from trial_runtime._cluster_info import ClusterInfo, get_cluster_info
 from trial_runtime._run_record import RUN_FILE, read_object
-from trial_runtime.train.history.records import SEARCH_FILE, read_run
+from trial_runtime.train.history.records import SEARCH_FILE, Run, read_run
 
 
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """The directory of one run, of a search or not.
+class StartedRun(Run):
+    """A run whose ranks have been described, of a search or not; its path is absolute."""
 
-    Attributes:
-        path: absolute.
-        info: the description that its ranks had.
-    """
-
-    path: Path
     info: ClusterInfo
-
-    @property
-    def checkpoint_directory(self) -> Path:
-        """Return where its checkpoints are, also after the run directory was moved."""
-        own = self.path / "checkpoints"
-        return own if own.is_dir() else Path(self.info.run.checkpoint_directory)
-
-    @property
-    def metrics_path(self) -> Path:
-        """Return the file of its metrics."""
-        return self.path / "metrics.jsonl"
 
     @property
     def has_checkpoints(self) -> bool:
@@ -42,8 +24,8 @@ class Run:
         return any(True for _ in iter_checkpoints(self))
 
     @property
-    def status(self) -> str:
-        """Return ``running``, ``completed``, ``failed`` or ``stopped``; ``failed`` for one that was killed."""
+    def state(self) -> str:
+        """Return its status now: ``running``, ``completed``, ``stopped``, or ``failed``, as for one that was killed."""
         status = str(_read(self.path / RUN_FILE).get("status", "failed"))
         return "failed" if status == "running" and not self._is_locked() else status
 
@@ -68,7 +50,7 @@ class Group:
     """
 
     path: Path
-    runs: tuple[Run, ...]
+    runs: tuple[StartedRun, ...]
 
     @property
     def number(self) -> int:
@@ -88,10 +70,10 @@ class Group:
         """Return the status of the search, or of its only run."""
         if (self.path / SEARCH_FILE).is_file():
             return str(_read(self.path / SEARCH_FILE).get("status", "failed"))
-        return self.runs[0].status
+        return self.runs[0].state
 
 
-_Found = TypeVar("_Found", Run, Group)
+_Found = TypeVar("_Found", StartedRun, Group)
 
 
 def all_groups() -> list[Group]:
@@ -126,7 +108,7 @@ def find_group(given: int | str | Path) -> Group:
     return _only(matching, "experiment", given, [group.path for group in groups])
 
 
-def find_run(given: int | str | Path) -> Run:
+def find_run(given: int | str | Path) -> StartedRun:
     """Return the run with this trial id, directory name or path; a search's runs are found too.
 
     Raises:
@@ -161,10 +143,10 @@ def _group(path: Path) -> Group | None:
     return None if run is None else Group(path, (run,))
 
 
-def run_in(path: Path) -> Run | None:
+def run_in(path: Path) -> StartedRun | None:
     """Return the run in a directory; None when there is none, or it has not started."""
     record = read_run(path)
-    return None if record is None or record.info is None else Run(path, record.info)
+    return None if record is None or record.info is None else StartedRun(path, record.status, record.seed, record.info)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -174,7 +156,7 @@ def _read(path: Path) -> dict[str, Any]:
         return {}
 
 
-def iter_checkpoints(run: Run) -> Iterator[tuple[str, int]]:
+def iter_checkpoints(run: StartedRun) -> Iterator[tuple[str, int]]:
     """Yield name and batches of each checkpoint of a run, here or in its remote storage, in the order of writing."""
     from trial_runtime.train.run.retention import checkpoints_in
 

@@ -10,7 +10,7 @@ from trial_runtime._refusal import refused_method
 from trial_runtime._run_metrics import read_reports
 from trial_runtime.experimental._checkpoint import Checkpoint
 from trial_runtime.experimental._metrics import TrialMetrics, metrics_of
-from trial_runtime.experimental._runs import Run, find_group, iter_checkpoints
+from trial_runtime.experimental._runs import StartedRun, find_group, iter_checkpoints
 from trial_runtime.experimental._selection import best_first, selected
 from trial_runtime.experimental._sorting import CheckpointSortBy, OrderBy, TrialState
 
@@ -40,7 +40,7 @@ class Trial:
 
     id: int
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: StartedRun) -> None:
         self._run = run
         trial = run.info.trial
         self.id = self.trial_id = trial.trial_id
@@ -51,7 +51,7 @@ class Trial:
     @property
     def state(self) -> TrialState:
         """Return its state; a run that was stopped is paused, one that was killed is in error."""
-        return STATES.get(self._run.status, TrialState.ERROR)
+        return STATES.get(self._run.state, TrialState.ERROR)
 
     @property
     def summary_metrics(self) -> dict[str, Any]:

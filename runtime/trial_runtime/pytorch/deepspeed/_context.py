@@ -11,7 +11,6 @@ import torch
 
 from trial_runtime import core
 from trial_runtime.errors import (
-    InternalException,
     InvalidDeepSpeedConfigException,
     InvalidExperimentException,
 )
@@ -286,11 +285,6 @@ class DeepSpeedTrialContext(TrialContext):
         """Deprecated spelling."""
         deprecated("context.num_micro_batches_per_slot", "context.get_num_micro_batches_per_slot()")
         return self.get_num_micro_batches_per_slot()
-
-    def _position_of_micro_batch(self) -> int:
-        if self._micro_idx is None:
-            raise InternalException("Training has not started.")
-        return self._micro_idx
 
 
 def full_state_dict(engine: Any) -> dict[str, torch.Tensor]:

@@ -8,6 +8,7 @@ from html import escape
 from ds_migrate.report.html_parts import code, document, table
 
 from trial_runtime._curves import curves
+from trial_runtime._run_metrics import points
 from trial_runtime.train.history.records import Run
 from trial_runtime.train.history.tables import different_hparams, short_names
 from trial_runtime.train.run.paths import relative_path
@@ -53,10 +54,10 @@ def _body(runs: Sequence[Run], metric: str) -> Iterator[str]:
     yield '<div class="charts">'
     for group in ("validation", "training"):
         for name in _metrics(runs, group):
-            lines = [
-                (str(relative_path(run.path)), f"r{index % len(_COLORS)}", _points(run, group, name))
-                for index, run in enumerate(runs)
-            ]
+            lines = []
+            for index, run in enumerate(runs):
+                reports = [report for report in run.reports if report.group == group]
+                lines.append((str(relative_path(run.path)), f"r{index % len(_COLORS)}", points(reports, name)))
             yield f'<div class="chart"><h3>{group}: {escape(name)}</h3>{curves(lines)}</div>'
     yield "</div>"
 
@@ -71,8 +72,3 @@ def _metrics(runs: Sequence[Run], group: str) -> list[str]:
         if report.number(name) is not None
     )
     return [name for name in found if name not in ("batches", "epochs")]
-
-
-def _points(run: Run, group: str, name: str) -> list[tuple[float, float]]:
-    values = {report.batches: report.number(name) for report in run.reports if report.group == group}
-    return [(batches, value) for batches, value in sorted(values.items()) if value is not None]

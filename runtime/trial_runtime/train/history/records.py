@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trial_runtime._cluster_info import CLUSTER_INFO_FILE, ClusterInfo, newest_checkpoint
-from trial_runtime._run_metrics import Report, read_reports
+from trial_runtime._run_metrics import Report, best_report, read_reports
 from trial_runtime._run_record import RUN_FILE, read_object, read_record, read_small
 
 SEARCH_FILE = "search.json"
@@ -62,10 +62,15 @@ class Run:
         """Return the hyperparameters by dotted name."""
         return {} if self.info is None else flattened(self.info.trial.hparams)
 
+    @property
+    def metrics_path(self) -> Path:
+        """Return the file of its metrics."""
+        return self.path / "metrics.jsonl"
+
     @cached_property
     def reports(self) -> list[Report]:
         """Return all reports of metrics, in the order of writing."""
-        return read_reports(self.path / "metrics.jsonl")
+        return read_reports(self.metrics_path)
 
     @property
     def validations(self) -> list[Report]:
@@ -79,11 +84,8 @@ class Run:
 
     def best(self, metric: str | None = None) -> Report | None:
         """Return the validation with the best value of ``metric``, the searcher's by default; None without any."""
-        name, sign = metric or self.metric, 1 if self.smaller_is_better else -1
-        if name is None:
-            return None
-        judged = [(sign * value, report) for report in self.validations if (value := _finite(report, name)) is not None]
-        return min(judged, key=lambda pair: pair[0])[1] if judged else None
+        name = metric or self.metric
+        return None if name is None else best_report(self.validations, name, self.smaller_is_better)
 
     @property
     def checkpoint_directory(self) -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trial_runtime._cluster_info import newest_of_run
-from trial_runtime._run_metrics import Report, read_reports
+from trial_runtime._run_metrics import Report, best_report, points, read_reports
 from trial_runtime.search.config import Search
 from trial_runtime.search.state import SearchState
 from trial_runtime.train.history.records import flattened
@@ -38,17 +38,12 @@ class TrialResult:
     @classmethod
     def of(cls, assignment: Assignment, validations: list[Report], search: Search, metric: str) -> TrialResult:
         """Return the result of a trial with ``validations``; NaN is never the best."""
-        numbers = [
-            (number, each) for each in validations if (number := each.number(metric)) is not None and number == number
-        ]
-        sign = 1 if search.smaller_is_better else -1
-        best = min(numbers, key=lambda pair: sign * pair[0])[1] if numbers else None
+        best = best_report(validations, metric, search.smaller_is_better)
         return cls(assignment, best, validations[-1] if validations else None, validations)
 
     def points(self, metric: str) -> list[tuple[float, float]]:
         """Return the metric at each validation, by batches."""
-        values = {report.batches: report.number(metric) for report in self.validations}
-        return [(batches, value) for batches, value in sorted(values.items()) if value is not None]
+        return points(self.validations, metric)
 
     def row(self, metric: str) -> dict[str, Any]:
         """Return the trial as one row: number, metric, batches trained, hyperparameters by dotted name."""
