@@ -29,8 +29,8 @@ class TrialStatus(str, Enum):
     BLOCKED = "blocked"
     ALREADY_DEEPSPEED = "already-deepspeed"
     UNSUPPORTED_API = "unsupported-api"
-    SKIPPED = "skipped"  # a comment says to leave it
-    DECLINED = "declined"  # the user said so when asked
+    SKIPPED = "skipped"  # a comment asks to leave it
+    DECLINED = "declined"  # the user declined it when asked
 
 
 class FileKind(str, Enum):

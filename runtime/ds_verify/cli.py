@@ -177,7 +177,7 @@ def _verify(options: argparse.Namespace) -> int:
 
     context, config = _place(options)
     settings = _settings(options)
-    launcher = launcher_for(settings.device)  # its imports go on while the sides are made
+    launcher = launcher_for(settings.device)  # its imports continue while the sides are made
     talk = Console(stderr=True, highlight=False, markup=False, emoji=False)
     with tempfile.TemporaryDirectory(prefix="ds-verify-") as folder:
         work = Path(folder).resolve()

@@ -56,7 +56,7 @@ class ForkServer:
         preload: the modules to import, in this order. They must not start threads.
         environment: the server's variables (default: this process's), with ``OMP_NUM_THREADS`` 1 and GPUs hidden.
         listener: a listening Unix socket on which other clients may start processes, each a :class:`ForkedProcess`.
-            Such a server stands for Python: what a process leaves running when it ends, runs on.
+            Such a server replaces Python: what a process leaves running when it ends, continues.
     """
 
     def __init__(

@@ -59,7 +59,7 @@ def select_trial(
         config: the one that the user names, relative to `context`.
         trial: the class that the config has to name.
         picks: the user's hyperparameters.
-        options: of the conversion, which say what a trial is where no config names one.
+        options: of the conversion, which decide what a trial is where no config names one.
 
     Raises:
         ConfigError: no config names the trial, several trials are there and none was named, or a config that names

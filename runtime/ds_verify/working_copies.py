@@ -195,9 +195,9 @@ def reference_copy(context: Path, reference: str | None, target: Path) -> Path:
         ["git", "-C", str(context), "archive", "--format=tar", revision, "."], capture_output=True, check=False
     )
     if archive.returncode:
-        said = archive.stderr.decode(errors="replace").strip().splitlines() or ["git failed"]
+        errors = archive.stderr.decode(errors="replace").strip().splitlines() or ["git failed"]
         raise ConfigError(
-            f"{context}: git has no {revision} of it to compare with ({said[-1]}); name the original: "
+            f"{context}: git has no {revision} of it to compare with ({errors[-1]}); name the original: "
             f"--original FOLDER or --original REVISION"
         )
     working_copy(context, target)

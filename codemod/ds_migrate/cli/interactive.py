@@ -28,17 +28,17 @@ e  edit the result first ($VISUAL or $EDITOR)
 
 
 class EditError(Exception):
-    """The edited result cannot be taken; the message says why."""
+    """The edited result cannot be taken; the message names the reason."""
 
 
 @dataclass(frozen=True)
 class Dialogue:
     """A conversation with a user: ``show`` a conversion, ``ask`` a question and get the line typed (EOFError ends
-    the questions like ``q``), ``tell`` something, let files be edited (EditError when that fails)."""
+    the questions like ``q``), ``print`` a line, let files be edited (EditError when that fails)."""
 
     show: Callable[[Sequence[FileResult]], None]
     ask: Callable[[str], str]
-    tell: Callable[[str], None]
+    print: Callable[[str], None]
     edit: Callable[[Sequence[Path]], None]
 
 
@@ -63,12 +63,12 @@ def _answer(dialogue: Dialogue, question: str, files: Sequence[FileResult]) -> s
         if answer in ("y", "n", "a", "q"):
             return answer
         if answer != "e":
-            dialogue.tell(HELP)
+            dialogue.print(HELP)
             continue
         try:
             _edit(files, dialogue.edit)
         except EditError as error:
-            dialogue.tell(f"the edit was not taken: {error}")
+            dialogue.print(f"the edit was not taken: {error}")
         else:
             dialogue.show(files)
 

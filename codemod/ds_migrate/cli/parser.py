@@ -129,7 +129,7 @@ def _check_usage(parser: argparse.ArgumentParser, arguments: Arguments) -> None:
 
 
 def _as_typed(name: str, value: object) -> list[str]:
-    """Return the words of an option; none for one that was not typed, or that says what holds anyway."""
+    """Return the words of an option; none for one that was not typed, or that names what holds anyway."""
     if value is None or (name, value) == ("target", "runtime"):
         return []
     if isinstance(value, bool):

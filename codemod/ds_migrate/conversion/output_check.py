@@ -80,7 +80,7 @@ def _attributes(data: bytes, left: Collection[str]) -> Iterator[ast.Attribute]:
 
 
 def _line_ends(data: bytes) -> Counter[bytes]:
-    """Return what stands behind the first ``#`` of each line: every comment, with luck nothing else."""
+    """Return what follows the first ``#`` of each line: every comment, with luck nothing else."""
     return Counter(line.partition(b"#")[2].strip() for line in data.splitlines() if b"#" in line)
 
 

@@ -164,7 +164,7 @@ def _is_below(text: str, models: set[str]) -> bool:
 
 
 def _is_without_gradients(file: SourceFile, node: cst.CSTNode) -> bool:
-    """Return whether it stands in a ``no_grad`` block of a method that trains."""
+    """Return whether it is in a ``no_grad`` block of a method that trains."""
     function = file.function(node)
     if function is None or function.name.value in EVALUATION:
         return False

@@ -162,15 +162,17 @@ def _complete(
     for key, value in _ordered(wanted).items():
         if key == "zero_optimization":
             if stage > _stage(wanted):
-                said = f"zero_optimization.stage is {stage}; the conversion chose {_stage(wanted)} for this trial"
-                _note(result, Code.DS_CONFIG_CONFLICT, lines.get("zero_optimization.stage", 1), said, users)
+                message = f"zero_optimization.stage is {stage}; the conversion chose {_stage(wanted)} for this trial"
+                _note(result, Code.DS_CONFIG_CONFLICT, lines.get("zero_optimization.stage", 1), message, users)
             for name in _lacking(existing, value):
-                said = f"zero_optimization has no {name}, which --offload asks for: add it there"
-                _note(result, Code.DS_CONFIG_CONFLICT, lines.get("zero_optimization", 1), said, users)
+                message = f"zero_optimization has no {name}, which --offload asks for: add it there"
+                _note(result, Code.DS_CONFIG_CONFLICT, lines.get("zero_optimization", 1), message, users)
         elif key in existing:
             if not _holds(existing[key], value):
-                said = f"{key} is {json.dumps(existing[key])} and stays; the trial as it was needs {json.dumps(value)}"
-                _note(result, Code.DS_CONFIG_CONFLICT, lines.get(key, 1), said, users)
+                message = (
+                    f"{key} is {json.dumps(existing[key])} and stays; the trial as it was needs {json.dumps(value)}"
+                )
+                _note(result, Code.DS_CONFIG_CONFLICT, lines.get(key, 1), message, users)
         elif key != "zero_allow_untested_optimizer" or stage > 0:
             missing[key] = value
     for key in existing:
@@ -189,8 +191,8 @@ def _complete(
         result.after, result.status = after.encode("utf-8"), FileStatus.CHANGED
         new_lines = keys_on_lines(after)
         for key in missing:
-            said = f"{key} was missing: {_REASONS.get(key, 'the trial needs it')}"
-            _note(result, Code.DS_CONFIG_COMPLETED, new_lines.get(key, 1), said, users, Severity.CONVERTED)
+            message = f"{key} was missing: {_REASONS.get(key, 'the trial needs it')}"
+            _note(result, Code.DS_CONFIG_COMPLETED, new_lines.get(key, 1), message, users, Severity.CONVERTED)
     return result
 
 

@@ -152,8 +152,8 @@ class Accumulation:
         gone: list[str] = []
         notes_to_make: list[tuple[Code, Severity, Node, str, str | None]] = []
         for key, value in given.real.pairs:
-            said = options.option(key.value, value, self.k, self.effective)
-            if said is None:
+            outcome = options.option(key.value, value, self.k, self.effective)
+            if outcome is None:
                 notes.note(
                     Code.OPTIMIZATIONS,
                     Severity.REVIEW,
@@ -165,7 +165,7 @@ class Accumulation:
             if value is self.node and self.to_write is not None:
                 comment = yaml_splices.trailing_comment(change.text, value.end)
                 self.comment = {"gradient_accumulation_steps": comment} if comment else {}
-            code, severity, message, fix = said
+            code, severity, message, fix = outcome
             notes_to_make.append((code, severity, key, message, fix))
         if not gone:
             return

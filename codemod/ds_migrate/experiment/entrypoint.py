@@ -30,7 +30,7 @@ _LAUNCH = re.compile(r"(?:determined|trial_runtime)\.launch\.(\w+)")
 
 @dataclass(frozen=True)
 class Word:
-    """One word of a command: what it means, and where it stands in the text it was read from."""
+    """One word of a command: what it means, and its place in the text it was read from."""
 
     value: str
     start: int
@@ -44,7 +44,7 @@ class Command:
     ``trial``: ``module:Class`` given to a launch layer. ``script``: the Python file that runs, as written;
     ``module``: the same for ``python3 -m module``. ``args``: what follows any of them. ``interpreter``: the word that
     starts Python, "" where a script starts by itself; ``flags``: its own options. ``launcher``: ``torch_distributed``,
-    ``horovod``, ..., or ``""``; it stands at ``launcher_at``, and its own arguments (``overrides``) end before
+    ``horovod``, ..., or ``""``; it is at ``launcher_at``, and its own arguments (``overrides``) end before
     ``inner``, where the script's command begins. ``directory``: where a leading ``cd`` went. ``harness``: where the
     module stands through which a launch layer runs ``trial``, 0 when it takes the trial itself.
     """

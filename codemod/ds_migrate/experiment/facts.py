@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ds_migrate.experiment import values
-from ds_migrate.experiment.config_edit import Entry
+from ds_migrate.experiment.entry import Entry
 from ds_migrate.experiment.model import ConfigFacts
 from ds_migrate.experiment.planning import ParsedConfig
 from ds_migrate.experiment.yaml_nodes import Node

@@ -40,7 +40,7 @@ def edit(
     text: str, key: Node, node: Node, commands: Sequence[Command], target: str, one_rank: bool = True
 ) -> EntrypointEdit:
     """Plan the edit of one entrypoint. ``commands`` are those of its commands that run a converted trial; ``one_rank``
-    says that the config asks for one slot, where a launch layer makes no difference to the numbers."""
+    means that the config asks for one slot, where a launch layer makes no difference to the numbers."""
     whole: list[str] = (
         [item.value for item in node.items] if node.kind == "sequence" else [w.value for w in words(node.value)]
     )
@@ -132,7 +132,7 @@ def _apply(text: str, node: Node, whole: Sequence[str], changes: Sequence[_Chang
     if [w.value for w in raw] == [w.value for w in parsed]:
         spans = [(start + w.start, start + w.end) for w in raw]
         result.splices = [Splice(*_span(spans, change)) for change in changes]
-    else:  # escapes: the words do not stand in the text as they are meant
+    else:  # escapes: the text spells the words otherwise than they are meant
         result.splices = [
             Splice(_content_start(text, node), yaml_splices.end_of(text, node), yaml_splices.render(new_value))
         ]

@@ -19,13 +19,13 @@ class TrialFacts:
     ``ds_config_path`` the absolute path of the JSON file that holds it.
 
     ``aggregation``: the literal ``aggregation_frequency`` that the script gives to ``pytorch.init``, None when it gives
-    none; ``aggregation_from_config`` says that the script passes on the value of the experiment config. Only configs
+    none; ``aggregation_from_config`` means that the script passes on the value of the experiment config. Only configs
     with a script entrypoint look at these two: with ``module:Class`` the platform read the experiment config.
     ``aggregations``: likewise, by the file that calls ``pytorch.init``; None where it is no constant. It is empty where
     all that is known is ``aggregation``.
 
-    ``sums_gradients``: whether the converted code calls ``backward(..., scale_wrt_gas=False)``, because the configs say
-    ``average_aggregated_gradients: false``; None when the source decides that by itself, whatever a config says.
+    ``sums_gradients``: whether the converted code calls ``backward(..., scale_wrt_gas=False)``, because of
+    ``average_aggregated_gradients: false`` in the configs; None when the source decides that by itself.
     ``reads_deepspeed_config``: the source reads the hyperparameter
     ``deepspeed_config``; it makes the configs of a trial that an earlier run converted follow. ``names_ds_config``: it
     falls back to the file at ``ds_config_path``, as converted source does. ``unpacks_hparams``: it unpacks its

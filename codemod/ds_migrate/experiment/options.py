@@ -16,7 +16,7 @@ _WITHOUT_EFFECT = (
     "grad_updates_size_file",
 )
 
-Outcome = tuple[Code, Severity, str, str | None]  # code, severity, message, what stands for it now
+Outcome = tuple[Code, Severity, str, str | None]  # code, severity, message, what replaces it
 
 
 def option(name: str, value: Node, k: int, effective: bool) -> Outcome | None:
@@ -34,18 +34,18 @@ def option(name: str, value: Node, k: int, effective: bool) -> Outcome | None:
     if name == "mixed_precision":
         if given.upper() in ("O0", ""):
             return _gone("mixed_precision O0 is full precision, as without it")
-        said = f"mixed_precision {given} is gone: no trial of this API read it; --precision chooses the engine's"
-        return Code.REDUCED_PRECISION_OPTIONS, Severity.REVIEW, said, None
+        message = f"mixed_precision {given} is gone: no trial of this API read it; --precision chooses the engine's"
+        return Code.REDUCED_PRECISION_OPTIONS, Severity.REVIEW, message, None
     if name == "gradient_compression":
         if not on:
             return _gone("gradient_compression false is what DeepSpeed does without it")
-        said = 'was Horovod\'s; the nearest key of ds_config.json is "communication_data_type": "fp16"'
-        return Code.REDUCED_PRECISION_OPTIONS, Severity.REVIEW, f"{unread}gradient_compression {said}", None
+        message = 'was Horovod\'s; the nearest key of ds_config.json is "communication_data_type": "fp16"'
+        return Code.REDUCED_PRECISION_OPTIONS, Severity.REVIEW, f"{unread}gradient_compression {message}", None
     if name == "average_training_metrics":
         if on:
             return _gone("training metrics are always averaged over the ranks")
-        said = "training metrics are averaged over the ranks now, not those of rank 0"
-        return Code.OPTIMIZATIONS, Severity.REVIEW, said, None
+        message = "training metrics are averaged over the ranks now, not those of rank 0"
+        return Code.OPTIMIZATIONS, Severity.REVIEW, message, None
     if name in _WITHOUT_EFFECT:
         return _gone(f"{name} was Horovod's and does not change the numbers")
     return None
@@ -80,5 +80,5 @@ def _averaging(on: bool, k: int, effective: bool) -> Outcome:
             "the engine averages over accumulated batches by itself",
             None,
         )
-    said = "gradients are summed, not averaged, by scale_wrt_gas=False in the trial's source"
-    return Code.AVERAGE_AGGREGATED_GRADIENTS, Severity.REVIEW, said, None
+    message = "gradients are summed, not averaged, by scale_wrt_gas=False in the trial's source"
+    return Code.AVERAGE_AGGREGATED_GRADIENTS, Severity.REVIEW, message, None

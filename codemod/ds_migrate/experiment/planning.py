@@ -12,7 +12,8 @@ from pathlib import Path
 from shlex import quote
 
 from ds_migrate.experiment import yaml_splices
-from ds_migrate.experiment.config_edit import ConfigEdit, Entry, find_entry
+from ds_migrate.experiment.config_edit import ConfigEdit
+from ds_migrate.experiment.entry import Entry, find_entry
 from ds_migrate.experiment.model import ScriptRun, TrialFacts
 from ds_migrate.experiment.trial_lookup import Missing, Resolver, Unfollowed
 from ds_migrate.experiment.yaml_edits import RefusedError, same_meaning
@@ -29,8 +30,8 @@ _FLOW = re.compile(r"[\[\]{},]")
 @dataclass(frozen=True)
 class ParsedConfig:
     """A config that may concern a trial, parsed. ``runs``: what each of its documents runs, if that is a trial of the
-    project. ``source`` is None, and ``error`` says why, where it cannot be read; ``names`` are then the trials that its
-    entrypoint seems to name."""
+    project. ``source`` is None where it cannot be read: ``error`` names the reason then, and ``names`` are the
+    trials that its entrypoint seems to name."""
 
     file: ConfigFile
     source: YamlSource | None

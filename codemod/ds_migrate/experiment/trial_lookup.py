@@ -36,7 +36,7 @@ class Missing:
 
 @dataclass(frozen=True)
 class Unfollowed:
-    """The entrypoint gives ``word``, which stands for ``trials``, to a command of another kind."""
+    """The entrypoint gives ``word``, which names ``trials``, to a command of another kind."""
 
     word: str
     trials: tuple[TrialFacts, ...]
@@ -184,5 +184,5 @@ def _distance(path: Path, other: Path) -> int:
 
 
 def _nearest(trials: Sequence[TrialFacts], path: Path) -> TrialFacts:
-    """The trial whose source is nearest in the tree: one name may stand for a class in each of several folders."""
+    """Return the trial whose source is nearest in the tree: several folders may have a class of the name."""
     return min(trials, key=lambda trial: (_distance(trial.path, path), trial.path))

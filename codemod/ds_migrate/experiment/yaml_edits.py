@@ -13,7 +13,7 @@ Path = tuple[str, ...]
 
 
 class RefusedError(Exception):
-    """An edit cannot be made. ``rule`` and ``node`` say why and where, ``advice`` what a person can do."""
+    """An edit cannot be made. ``rule`` and ``node`` name the reason and the place, ``advice`` what a person can do."""
 
     def __init__(self, code: Code, node: Node, message: str, advice: str | None = None) -> None:
         super().__init__(message)

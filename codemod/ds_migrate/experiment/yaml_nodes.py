@@ -1,4 +1,4 @@
-"""A YAML text as a tree of nodes that know where they stand in it.
+"""A YAML text as a tree of nodes that know their place in it.
 
 ruamel.yaml serves as parser only: its events carry offsets, which is what an edit that keeps every other byte needs.
 Nothing is ever dumped.
@@ -47,11 +47,11 @@ class Node:
     value: str = ""
     pairs: list[tuple[Node, Node]] = field(default_factory=list)
     items: list[Node] = field(default_factory=list)
-    target: Node | None = None  # what an alias stands for
+    target: Node | None = None  # what an alias refers to
 
     @property
     def real(self) -> Node:
-        """The node itself, or what its alias stands for."""
+        """Return the node itself, or what its alias refers to."""
         return self.target if self.target is not None else self
 
     @property

@@ -1,7 +1,7 @@
 """Text edits in a YAML text: insert pairs, remove pairs or items, replace scalars. Every other character stays.
 
-The functions only say what to change; whoever uses them parses the result again and compares its meaning with the one
-intended, so a layout that no rule here foresaw is found out instead of damaged.
+The functions only describe what to change; whoever uses them parses the result again and compares its meaning with the
+one intended, so a layout that no rule here foresaw is found out instead of damaged.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ def _joined(text: str, cuts: Iterable[tuple[int, int]]) -> list[tuple[int, int]]
 
 
 def _widen(text: str, start: int, end: int) -> Splice:
-    """A cut with the blanks that would be left over; the whole line when nothing else stands on it."""
+    """Return a cut with the blanks that would be left over; the whole line when nothing else is on it."""
     first, last = line_start(text, start), line_end(text, end)
     blank_before, blank_after = not text[first:start].strip(), not text[end:last].strip()
     if blank_before and blank_after and first > 0:

@@ -1,6 +1,6 @@
 """The files of a run: named files and folders, walked once and read once as bytes.
 
-In a git work tree git says which files belong (``.gitignore`` holds), elsewhere the folders are scanned. Most files
+In a git work tree git decides which files belong (``.gitignore`` holds), elsewhere the folders are scanned. Most files
 hold no trial and nothing of them is kept but their path, so memory stays flat and nothing heavy is imported for them.
 """
 

@@ -36,7 +36,7 @@ _ENTRY = re.compile(r"\d{6,}\.json")
 
 
 class JournalError(Exception):
-    """The journal cannot be kept or read; the message says why and what to do."""
+    """The journal cannot be kept or read; the message names the reason and what to do."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ class NotebookError(ValueError):
 @dataclass(frozen=True)
 class Notebook:
     """``text`` is the whole file. ``cells`` are the code cells: their index among all cells, their source, and where
-    the JSON value of that source stands in the text."""
+    the JSON value of that source is in the text."""
 
     text: str
     cells: tuple[Cell, ...]

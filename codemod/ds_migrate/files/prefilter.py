@@ -6,7 +6,7 @@ import codecs
 import re
 from collections.abc import Iterable, Iterator
 
-# What stands in every file with a trial but those that are built on a class of another file of the project.
+# What every file with a trial holds, but those that are built on a class of another file of the project.
 TRIAL_SIGNS = (
     *(b"PyTorchTrial", b"LightningAdapter", b"DeepSpeedTrial", b"BaseTransformerTrial", b"MMDetTrial"),
     *(b"TFKerasTrial", b"EstimatorTrial", b"TensorpackTrial"),

@@ -34,7 +34,7 @@ class Rewritten:
 class FileReader:
     """Reads files by their real path. The files of the run were read by the walk that found them.
 
-    ``notebooks`` are those read so far, ``broken_notebooks`` says of the others why they cannot be read.
+    ``notebooks`` are those read so far, ``broken_notebooks`` names the reason why the others cannot be read.
     """
 
     def __init__(self, sources: Sequence[Source]) -> None:

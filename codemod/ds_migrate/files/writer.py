@@ -2,8 +2,8 @@
 
 Everything is prepared before anything is replaced: files are compared with what was read, new content goes to a
 temporary file in the same folder and to the disk, the journal is kept. Then come the renames, new files before those
-that need them. When one fails, its conversion is put back as it was and the other conversions go on; an interrupt puts
-everything back. What a killed run left, half a conversion and temporary files, the next run restores and removes.
+that need them. When one fails, its conversion is put back as it was and the other conversions continue; an interrupt
+puts everything back. What a killed run left, half a conversion and temporary files, the next run restores and removes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NOT_WRITTEN = Code.NOT_WRITTEN
 
 
 class RefusedError(Exception):
-    """A file must not or cannot be written; the message says why and what to do."""
+    """A file must not or cannot be written; the message names the reason and what to do."""
 
 
 def apply(report: Report, here: Path) -> None:
@@ -195,7 +195,7 @@ def _commit(ready: Sequence[Target], here: Path, stopped: list[int]) -> None:
 
 
 def _put_back(targets: Sequence[Target]) -> None:
-    """Undo renames; what even this cannot restore stays in the journal and is said."""
+    """Undo renames; what even this cannot restore stays in the journal and is reported."""
     for target in targets:
         try:
             target.put_back()

@@ -15,7 +15,7 @@ class Verdict(enum.Enum):
     CONVERT = "converted"
     """A rule of the codemod rewrites its uses."""
     REVIEW = "left with a review"
-    """Nothing stands for it locally: the import stays, or moves into the function that uses it. No trial is blocked."""
+    """Nothing replaces it locally: the import stays, or moves into the function that uses it. No trial is blocked."""
     REFUSE = "refused at the call"
     """The target has it, so that the import works, and its use is an error that explains what to do instead."""
 

@@ -16,7 +16,7 @@ TRANSFORMER_TRIALS = tuple(
     f"model_hub.huggingface.{module}{TRANSFORMER_TRIAL}" for module in ("", "_trial.")
 )  # as a trial may import it
 
-UNMAINTAINED = "model_hub.mmdetection."  # nothing stands for it: its library does not run on current versions of torch
+UNMAINTAINED = "model_hub.mmdetection."  # nothing replaces it: its library does not run on current versions of torch
 
 LIBRARY_PATH = Path("model_hub/huggingface/_trial.py")  # relative, so that no file of a project has this name
 LIBRARY_BASE = (LIBRARY_PATH, TRANSFORMER_TRIAL)

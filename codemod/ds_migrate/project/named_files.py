@@ -62,7 +62,7 @@ class _Bases:
 
     @cached_property
     def imports(self) -> dict[bytes, list[tuple[int, str, bytes]]]:
-        """(leading dots, module, its name for it) by the name that is bound; ``*`` stands for any name."""
+        """(leading dots, module, its name for it) by the name that is bound; ``*`` means any name."""
         bound: dict[bytes, list[tuple[int, str, bytes]]] = {}
         found = _IMPORT.findall(self.data[: self._closed])
         found += _IMPORT.findall(self.data[self._closed :].replace(b"(", b" "))

@@ -1,4 +1,4 @@
-"""The findings of one severity on a terminal: what is the same in many places stands once, with its places."""
+"""The findings of one severity on a terminal: what is the same in many places is shown once, with its places."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def laid_out(file: FileResult, before: Sequence[bytes], after: Sequence[bytes]) 
     for finding in _explaining(file):
         if file.before is None:  # all of it is one change
             block = found[0][0] if found else None
-        else:  # a finding of a config stands at its section, what it explains may be far down in it
+        else:  # a finding of a config is shown at its section, what it explains may be far down in it
             block = _explained(finding.line - 1, found, anywhere=file.kind is FileKind.EXPERIMENT)
         if block is not None:
             block.notes.append(finding)

@@ -133,7 +133,7 @@ def take_indices(file: SourceFile, function: cst.FunctionDef) -> None:
 def add_first_line(file: SourceFile, function: cst.FunctionDef, line: str) -> None:
     """Add a line before the first statement, behind the docstring."""
     statement, after = first_statement(function)
-    if not isinstance(statement, cst.BaseStatement):  # the whole method stands behind its colon
+    if not isinstance(statement, cst.BaseStatement):  # the whole method follows its colon
         file.change(function, lambda updated: _in_a_block(updated, file.edits.parse(line)))
     elif after:
         file.after(statement, line)

@@ -34,7 +34,7 @@ class Code(str, Enum):
 
     @property
     def group(self) -> str:
-        """Return the digit of the hundreds, which stands for what the code is about."""
+        """Return the digit of the hundreds, which shows what the code is about."""
         return self._value_[3]
 
     def __str__(self) -> str:

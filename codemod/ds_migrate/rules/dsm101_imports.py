@@ -59,7 +59,7 @@ def _references(ctx: RuleContext, file: SourceFile) -> None:
 
 
 def _is_hint_for_both(file: SourceFile, node: cst.CSTNode) -> bool:
-    """Return whether an annotation stands in code that a trial needs which stays: it is right for one of the two."""
+    """Return whether an annotation is in code that a trial needs which stays: it is right for one of the two."""
     return not file.may_change(node) and any(isinstance(a, cst.Annotation) for a in file.ancestors(node))
 
 

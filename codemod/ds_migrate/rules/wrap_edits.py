@@ -165,7 +165,7 @@ def remove_statement(file: SourceFile, node: cst.CSTNode) -> bool:
 
 
 def remove_small(file: SourceFile, small: cst.CSTNode) -> None:
-    """Drop a small statement, and its line when nothing else stands there."""
+    """Drop a small statement, and its line when nothing else is there."""
     file.remove(_removable(small, file.statement(small)))
 
 

@@ -1,6 +1,6 @@
 """The edits of one file, claimed by rules and applied in one libcst transform.
 
-Rules never rewrite a tree themselves: they say "this expression becomes that", "this statement goes", "these lines
+Rules never rewrite a tree themselves: they order "this expression becomes that", "this statement goes", "these lines
 come before it", and one transformer does it all. Comments of a statement that goes move to the next one, so that no
 comment is ever lost. Those of expressions that go move above their statement.
 """

@@ -1,4 +1,4 @@
-"""Keep sorted imports sorted: a renamed package stands in another place of the alphabet."""
+"""Keep sorted imports sorted: a renamed package has another place in the alphabet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Order = Callable[[Statement], tuple[bool, int, str]]
 def sort_like(before: bytes, after: bytes) -> bytes:
     """Return the converted file with each block of imports sorted as every block of the original was, where it was.
 
-    A block is what stands on consecutive lines at the top level. Both files must parse.
+    A block is what is on consecutive lines at the top level. Both files must parse.
     """
     order = _order_of(before)
     if order is None:
@@ -48,7 +48,7 @@ def _by_module(statement: Statement) -> tuple[bool, int, str]:
 
 
 def _blocks(data: bytes) -> Iterator[Sequence[Statement]]:
-    """Yield the imports at the top of the file that stand on consecutive lines, each alone on its lines."""
+    """Yield the imports at the top of the file that are on consecutive lines, each alone on its lines."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # invalid escapes in other people's strings
         body = ast.parse(data).body

@@ -13,7 +13,7 @@ _FORMATTED = re.compile(r"\b[rR]?[fFtT][rR]?[\"']")
 
 
 def fold(code: str, column: int) -> str:
-    """Fold the long lines of statements written with ``\\n`` and four spaces, to stand at ``column`` (from 0)."""
+    """Fold the long lines of statements written with ``\\n`` and four spaces, to begin at ``column`` (from 0)."""
     return "\n".join(part for line in code.split("\n") for part in _folded(line, column))
 
 

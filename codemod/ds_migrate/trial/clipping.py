@@ -54,7 +54,7 @@ def clip_definition(step: Step, trial: Trial) -> cst.FunctionDef | None:
 
 
 def _definition(node: cst.BaseExpression, step: Step, trial: Trial) -> cst.BaseExpression | None:
-    """Return the lambda or partial that a name stands for, when it is set exactly once and on every path."""
+    """Return the lambda or partial that a name refers to, when it is set exactly once and on every path."""
     name = dotted(node)
     if name is None:
         return node

@@ -103,7 +103,7 @@ def _text(key: cst.BaseExpression) -> str:
 
 
 def _is_group(file: SourceFile, node: cst.BaseExpression) -> bool:
-    """Return whether the expression is an item of ``param_groups``, or a name that may stand for one."""
+    """Return whether the expression is an item of ``param_groups``, or a name that may refer to one."""
     if isinstance(node, cst.Subscript) and code(node.value).endswith("param_groups"):
         return True
     function = file.function(node)

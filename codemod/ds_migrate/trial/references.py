@@ -15,7 +15,7 @@ Reference = tuple[SourceFile, cst.Name | cst.Attribute, cst.FunctionDef]
 
 
 def references(trial: Trial, target: str) -> Iterator[Reference]:
-    """Yield every use of ``target`` (``self.model``) in a function, whatever stands for it there."""
+    """Yield every use of ``target`` (``self.model``) in a function, whatever it is called there."""
     for part, function in trial.methods():
         for node in part.file.spelled(target, below=function):
             if isinstance(node, cst.Attribute):

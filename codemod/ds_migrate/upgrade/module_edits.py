@@ -21,7 +21,7 @@ class _Edit:
     start: int
     end: int
     text: str
-    line: int = 0  # of the original that its lines stand for; 0: the one where it begins
+    line: int = 0  # of the original that its lines replace; 0: the one where it begins
 
 
 @dataclass
@@ -77,7 +77,7 @@ class ModuleEdits:
         return next((start for start in self._starts if start > offset), len(self.text))
 
     def begins_line(self, node: ast.stmt) -> bool:
-        """Return whether only white space stands in front of the statement on its line."""
+        """Return whether only white space precedes the statement on its line."""
         return not self.indent(node).strip()
 
     def replace(self, start: int, end: int, text: str) -> None:

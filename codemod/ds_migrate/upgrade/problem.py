@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(eq=False)
 class UpgradeError(Exception):
-    """A trial cannot be rewritten: ``message`` says why, ``help`` the smallest change that would let it."""
+    """A trial cannot be rewritten: ``message`` names the reason, ``help`` the smallest change that would let it."""
 
     node: ast.AST
     message: str

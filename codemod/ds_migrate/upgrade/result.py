@@ -36,7 +36,7 @@ class Notice:
 
 @dataclass(frozen=True)
 class UpgradedModule:
-    """An upgraded module. ``origins``: for each of its lines, the line (from 1) of the original that it stands for."""
+    """An upgraded module. ``origins``: for each of its lines, the line (from 1) of the original that it replaces."""
 
     data: bytes
     origins: tuple[int, ...]

@@ -30,7 +30,7 @@ class RemoteStorage:
     """A run's checkpoints at a URL. Every method is an action of :func:`trial_runtime._storage.remote.call`.
 
     Raises:
-        ValueError: no driver for the URL; the message says which package to install.
+        ValueError: no driver for the URL; the message names the package to install.
     """
 
     def __init__(self, url: str, options: dict[str, Any]) -> None:

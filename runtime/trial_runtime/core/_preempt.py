@@ -28,7 +28,7 @@ class PreemptContext:
     """
 
     acknowledged = 0
-    """Number of the signal that a program of this process was told to stop for; 0 without one."""
+    """Number of the signal that a program of this process was asked to stop by; 0 without one."""
 
     def __init__(
         self, distributed: DistributedContext, preempt_mode: PreemptMode = PreemptMode.WorkersAskChief

@@ -1,8 +1,8 @@
 """Asynchronous successive halving over lengths, as Determined did it up to 0.37.
 
-Each trial trains to the length of its rung, then reports. Under *promotion* it pauses there and goes on whenever it is
-among the best one in ``divisor`` of its rung, which may be much later. With ``stop_once`` that is decided once, by the
-reports so far.
+Each trial trains to the length of its rung, then reports. Under *promotion* it pauses there and continues whenever it
+is among the best one in ``divisor`` of its rung, which may be much later. With ``stop_once`` that is decided once, by
+the reports so far.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Asha(Schedule):
 
     Args:
         bracket: lengths, trials and concurrency.
-        divisor: about one trial in this many goes on from a rung.
+        divisor: about one trial in this many continues from a rung.
         stop_once: decide once, when a trial reports.
     """
 
@@ -132,7 +132,7 @@ class Asha(Schedule):
         return rung.entries[before].trial
 
     def _stop_or_train_on(self, trial: int, metric: float, index: int, orders: Orders) -> bool:
-        """Insert a report ahead of its equals and return whether its trial goes on."""
+        """Insert a report ahead of its equals and return whether its trial continues."""
         rung = self.rungs[index]
         place = bisect_left(rung.entries, metric, key=lambda entry: entry.metric)
         goes_on = place < max(int((len(rung.entries) + 1) / self._divisor), 1)

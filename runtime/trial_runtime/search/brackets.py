@@ -1,7 +1,7 @@
 """The brackets of an adaptive search, and the lengths of their rungs.
 
 Each trial of a bracket with ``n`` rungs trains to the length of the lowest; of the trials at each rung about one in
-``divisor`` goes on to the next, the highest being the full length.
+``divisor`` continues to the next, the highest being the full length.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class Validated:
 
     Attributes:
         metric: the value; NaN counts as the worst.
-        time: the time metric's value; None where trials are told their lengths.
+        time: the time metric's value; None where trials are given their lengths.
     """
 
     trial: int

@@ -1,6 +1,6 @@
 """Synchronous successive halving: ``sync_halving``, ``adaptive_simple`` and ``adaptive`` of Determined before 0.15.
 
-All trials of the lowest rung are created at once; how many go on from each rung is fixed beforehand.
+All trials of the lowest rung are created at once; how many continue from each rung is fixed beforehand.
 """
 
 from __future__ import annotations

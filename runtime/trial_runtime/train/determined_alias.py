@@ -10,7 +10,7 @@ the installed ``determined`` package by accident.
 has no folder of that name.
 
 Determined's DeepSpeed examples take their ``AttrDict`` from the package ``attrdict``, which cannot be imported since
-Python 3.10. The runtime's stands in where there is no other.
+Python 3.10. The runtime's is used where there is no other.
 """
 
 from __future__ import annotations

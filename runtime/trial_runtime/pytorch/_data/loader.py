@@ -114,7 +114,7 @@ class DataLoader:
         """Make a torch loader of this rank's share.
 
         Args:
-            repeat: go on without end.
+            repeat: start again without end.
             skip: leave out this many of the rank's batches.
             num_replicas: number of data-parallel ranks.
             rank: data-parallel rank.
@@ -169,7 +169,7 @@ def adapt_batch_sampler(
 
     Args:
         batch_sampler: gives lists of indices.
-        repeat: go on without end.
+        repeat: start again without end.
         num_replicas: give every ``num_replicas``-th batch,
         rank: from this number on.
         skip: leave out this many batches of the rank's share.

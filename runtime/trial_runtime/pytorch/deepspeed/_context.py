@@ -38,7 +38,7 @@ logger = logging.getLogger("trial_runtime.pytorch.deepspeed")
 class DeepSpeedTrialContext(TrialContext):
     """The context of a DeepSpeedTrial. ``models`` are the wrapped engines.
 
-    ``init()`` makes it. A unit test may make one by hand; the arguments are described at :class:`TrialContext`.
+    ``init()`` makes it. A unit test may make one directly; the arguments are described at :class:`TrialContext`.
     """
 
     def __init__(

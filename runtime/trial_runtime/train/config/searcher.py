@@ -59,7 +59,7 @@ def read_search(
     Args:
         document: the experiment config.
         problems: receives what is wrong.
-        asha: the generation of ASHA to take, instead of what the config says.
+        asha: the generation of ASHA to take, instead of what the config has.
 
     Returns:
         The search; None where it cannot be read.

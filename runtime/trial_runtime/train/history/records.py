@@ -1,4 +1,4 @@
-"""What a run directory says of its run, read without torch."""
+"""Records of runs in their directories, read without torch."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def print_runs(runs: Sequence[Run]) -> None:
 
 
 def print_run(run: Run) -> None:
-    """Print all that a run directory says."""
+    """Print all that a run directory records."""
     console = _console()
     facts = _table("", "", header=False)
     best = run.best()
