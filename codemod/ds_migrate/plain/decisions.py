@@ -19,10 +19,10 @@ from ds_migrate.plain.flow import Flow
 from ds_migrate.plain.loaders import micro_batch
 from ds_migrate.plain.plan import Note, ProgramPlan, block_path
 from ds_migrate.plain.scaling import decide_scaling
-from ds_migrate.plain.stage import choose_stage
 from ds_migrate.plain.torch_names import DISTRIBUTED, NO_GRAD
 from ds_migrate.plain.values import Kind, Value, of_kind
 from ds_migrate.plain.without_runtime import refuse_inexact
+from ds_migrate.plain.zero_stage import choose_stage
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, dotted, walk
 from ds_migrate.syntax.source import SourceFile

@@ -7,7 +7,7 @@ from ds_migrate.rules.codes import Code
 
 CODE = Code.PRECISION_OPTION
 
-_SAID = {
+_EFFECT = {
     "fp32": "the engine computes in float32",
     "bf16": "weights, activations and gradients are bfloat16 now; the optimizer keeps a float32 copy of the weights",
     "fp16": "weights, activations and gradients are float16 now, the loss is scaled and steps that overflow are "
@@ -27,4 +27,6 @@ def apply(ctx: RuleContext) -> None:
             "leave out --precision and put torch.autocast around the trial's forward passes, or remove that",
         )  # fmt: skip
         return
-    ctx.review(CODE, location.file, location.statement, f"--precision {options.precision}: {_SAID[options.precision]}")
+    ctx.review(
+        CODE, location.file, location.statement, f"--precision {options.precision}: {_EFFECT[options.precision]}"
+    )
