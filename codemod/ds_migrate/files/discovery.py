@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ds_migrate.files import git
-from ds_migrate.files.prefilter import may_hold_loop, may_hold_trial
+from ds_migrate.files.prefilter import may_hold_loop, may_hold_trial, may_run_framework
 from ds_migrate.files.regular_file import read_file
 from ds_migrate.files.training_output import TrainingOutput
 
@@ -42,8 +42,8 @@ class Source:
     common. ``data`` is its bytes when it may concern a migration, else None (``read`` gets them). ``error`` states
     why it is left out: it cannot be read, or must not be converted. ``root_name`` is the project around it: the git
     work tree, else the named folder. ``is_named_itself``: not found in a folder that was named. ``has_loop``: it
-    may hold a plain training loop. ``listed``: the names of all files of the project, where the walk has seen them
-    all.
+    may hold a plain training loop, or hand its training to a framework. ``listed``: the names of all files of the
+    project, where the walk has seen them all.
     """
 
     __slots__ = ("data", "error", "has_loop", "is_named_itself", "listed", "name", "real_name", "root_name")
@@ -199,7 +199,7 @@ class _Walk:
         # A folder brings the files of its base classes along; a file named alone may have left them behind.
         kept = _concerns(name, data) or (named_itself and name.endswith(".py") and b"class" in data)
         source = Source(name, real, self._root, data if kept else None, is_named_itself=named_itself)
-        source.has_loop = name.endswith(".py") and may_hold_loop(data)
+        source.has_loop = name.endswith(".py") and (may_hold_loop(data) or may_run_framework(data))
         self.sources.append(source)
 
     def _fail(self, name: str, error: OSError) -> None:

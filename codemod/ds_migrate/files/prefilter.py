@@ -18,6 +18,10 @@ _NEAR = 400  # bytes
 _IMPORT = re.compile(rb"\bimport\b")
 _BACKWARD = re.compile(rb"\bbackward\s*\(")
 _OF_LOOP = re.compile(rb"\boptim\w*\b|\bDataLoader\s*\(|\bbackward\s*\(|\.parameters\(\)|\bfit\(|\btrain\w*\(")
+_FRAMEWORK = re.compile(
+    rb"\b(?:accelerate|fastai|ignite|lightning|lightning_fabric|pytorch_lightning|transformers|trl)\b"
+)
+_FRAMEWORK_RUN = re.compile(rb"(?:Trainer|Accelerator|Fabric|LightningCLI|[Ll]earner|create_supervised_trainer)\s*\(")
 _STEP = re.compile(rb"\.\s*step\s*\(")
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -51,6 +55,11 @@ def may_hold_loop(data: bytes) -> bool:
     """Return whether a file can hold a loop that steps an optimizer after a backward pass."""
     is_near = b"torch" in data or b"optim" in data
     return is_near and _BACKWARD.search(data) is not None and _STEP.search(data) is not None
+
+
+def may_run_framework(data: bytes) -> bool:
+    """Return whether a file can hand its training to a framework."""
+    return _FRAMEWORK_RUN.search(data) is not None and _FRAMEWORK.search(data) is not None
 
 
 def may_belong_to_loop(data: bytes) -> bool:

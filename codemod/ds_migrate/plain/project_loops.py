@@ -9,8 +9,9 @@ from pathlib import Path
 from ds_migrate.files.discovery import Source, project_files
 from ds_migrate.files.prefilter import may_hold_loop
 from ds_migrate.files.reading import FileReader
-from ds_migrate.findings import FileResult
+from ds_migrate.findings import FileKind, FileResult
 from ds_migrate.options import Options
+from ds_migrate.plain.frameworks import framework_script
 from ds_migrate.plain.program import find_programs
 from ds_migrate.project.control_comments import CommentReader
 
@@ -47,7 +48,12 @@ def convert_loops(
                 frozenset(folder for folder, loops in folders.items() if loops == 1),
             )
             found, used = convert_program(unit)
-            results += [r for r in found if files.is_writable(r.path) or r.findings or (r.before is None and r.after)]
+            results += [r for r in found if files.is_writable(r.path) or r.findings or r.kind is FileKind.DS_CONFIG]
             skips |= used
             progress(done, len(wanted))
+        known = {result.path for result in results if result.trials}
+        for source in named:
+            data = files.read(source.real) if source.real.suffix == ".py" and source.real not in known else None
+            found_framework = framework_script(source.real, data) if data is not None else None
+            results += [found_framework] if found_framework is not None else []
     return results, skips

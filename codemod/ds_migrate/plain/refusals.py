@@ -9,23 +9,13 @@ import libcst as cst
 from ds_migrate.plain.calls import Callers
 from ds_migrate.plain.facts import Operations, Refusal, Step
 from ds_migrate.plain.flow import Flow
+from ds_migrate.plain.frameworks import framework_of
 from ds_migrate.plain.spawning import is_spawn, started, started_arguments
 from ds_migrate.plain.values import Kind, Value, of_kind
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import dotted, has_star
 from ds_migrate.syntax.source import SourceFile
 
-# What trains for the program: a prefix of names -> what it is called, and its own way to DeepSpeed.
-_FRAMEWORKS = {
-    "accelerate.": ("Accelerate", "choose DeepSpeed in `accelerate config`"),
-    "pytorch_lightning": ("Lightning", 'give its Trainer strategy="deepspeed"'),
-    "lightning.": ("Lightning", 'give its Trainer strategy="deepspeed"'),
-    "transformers.Trainer": ("the Trainer of transformers", "give its TrainingArguments deepspeed=<config>"),
-    "ignite.": ("Ignite", "call engine.backward() and engine.step() in its process function"),
-    "composer.": ("Composer", "use its FSDP: it has no DeepSpeed any more"),
-    "catalyst.": ("Catalyst", "write the loop out"),
-    "fastai": ("fastai", "write the loop out"),
-}
 _PARALLEL = {
     "fairscale.": "fairscale",
     "torch.distributed.fsdp": "FullyShardedDataParallel",
@@ -101,14 +91,10 @@ def _foreign_engines(file: SourceFile) -> Iterator[Refusal]:
     for node in file.names.import_nodes:
         names = _imported(node)
         for name in names:
-            for prefix, (framework, way_out) in _FRAMEWORKS.items():
-                if f"{name}.".startswith(prefix) or name.startswith(prefix):
-                    yield Refusal(
-                        Code.PLAIN_FRAMEWORK, file, node,
-                        f"the loop is run by {framework}, which has its own way to DeepSpeed",
-                        way_out,
-                    )  # fmt: skip
-                    return
+            framework = framework_of(name)
+            if framework is not None and framework.owns_loops:
+                yield Refusal(Code.PLAIN_FRAMEWORK, file, node, framework.message, framework.way_out)
+                return
             for prefix, what in _PARALLEL.items():
                 if name.startswith(prefix):
                     yield Refusal(

@@ -1,0 +1,80 @@
+"""Scripts that hand their training to a framework: named, with the framework's own switch for DeepSpeed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ds_migrate.cli import main
+from ds_migrate.findings import Severity
+from ds_migrate.rules.codes import Code
+from plain_loops import HEADER, LOOP, blocked, convert, run
+
+LIGHTNING = "import pytorch_lightning as pl\n\npl.Trainer(max_epochs=3).fit(net)\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "switch"),
+    [
+        (LIGHTNING, 3, 'strategy="deepspeed_stage_1"'),
+        ("from lightning.pytorch.cli import LightningCLI as CLI\nCLI(Net)\n", 2, 'strategy="deepspeed_stage_1"'),
+        ("from lightning import Fabric\nfabric = Fabric()\n", 2, 'Fabric(strategy="deepspeed_stage_1")'),
+        ("from transformers import Trainer\nclass T(Trainer): pass\nT(model)\n", 3, 'deepspeed="ds_config.json"'),
+        ("from trl import SFTTrainer\nSFTTrainer(model)\n", 2, 'deepspeed="ds_config.json"'),
+        ("from accelerate import Accelerator\na = Accelerator()\n", 2, "accelerate config"),
+        (
+            "from ignite.engine import create_supervised_trainer\ncreate_supervised_trainer(m, o, f)\n",
+            2,
+            "process function",
+        ),
+        ("from fastai.vision.all import *\nlearn = vision_learner(data, net)\n", 2, "write its loop out"),
+        ("import skorch\nnet = skorch.NeuralNetClassifier(Net)\n", 2, "write its loop out"),
+    ],
+)
+def test_a_framework_is_named_with_its_switch(text: str, line: int, switch: str, tmp_path: Path) -> None:
+    report = run(tmp_path, script=text)
+    ((_, finding),) = report.findings()
+    assert (finding.code, finding.severity, finding.line) == (Code.PLAIN_FRAMEWORK, Severity.BLOCKED, line)
+    assert finding.help is not None and switch in finding.help
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from transformers import AutoModel\nAutoModel.from_pretrained('a')\n",
+        "from trainer import Trainer\nTrainer(model).fit()\n",
+        "import pytorch_lightning as pl\nclass Net(pl.LightningModule): pass\n",
+    ],
+)
+def test_a_library_that_does_not_train_here_is_not_named(text: str, tmp_path: Path) -> None:
+    assert not run(tmp_path, script=text).files
+
+
+def test_a_file_is_named_once(tmp_path: Path) -> None:
+    text = "import accelerate\naccelerator = accelerate.Accelerator()\n" + HEADER + LOOP
+    assert [code for code, _ in blocked(tmp_path, text)] == [Code.PLAIN_FRAMEWORK]
+
+
+def test_a_loop_may_use_the_models_of_a_framework(tmp_path: Path) -> None:
+    assert "engine.step()" in convert(tmp_path, "from sentence_transformers import util\n" + HEADER + LOOP)
+
+
+def test_the_default_command_points_to_plain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "script.py").write_text(LIGHTNING)
+    assert main([str(tmp_path)]) == 0
+    assert "1 file has a plain training loop: ds-migrate --plain" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("module", "what"),
+    [
+        ("fairscale.nn", "fairscale"),
+        ("torch.distributed.fsdp", "FullyShardedDataParallel"),
+        ("apex.parallel", "apex.parallel"),
+        ("apex.amp", "apex.amp"),
+        ("horovod.torch", "Horovod"),
+    ],
+)
+def test_another_owner_of_the_parameters_is_refused_by_name(module: str, what: str, tmp_path: Path) -> None:
+    ((code, message),) = blocked(tmp_path, f"import {module}\n" + HEADER + LOOP)
+    assert code == Code.PLAIN_FRAMEWORK and message.startswith(f"{what} owns parameters")
