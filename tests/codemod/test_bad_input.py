@@ -64,6 +64,12 @@ def test_rule_that_does_not_exist_gets_no_silly_guess(capsys: pytest.CaptureFixt
     assert text == "ds-migrate: no rule is called 'DSM999'; --list-rules names them all\n"
 
 
+def test_words_of_a_message_lead_to_its_page(capsys: pytest.CaptureFixture[str]) -> None:
+    code, text = run(capsys, "--explain", "auto_zero_grads=False keeps gradients")
+    assert code == 2
+    assert text.endswith("; these words are on the pages of DSM302\n")
+
+
 def test_stage_that_a_trial_cannot_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     project = shutil.copytree(FIXTURES / "gan/before", tmp_path / "project")
     code, text = run(capsys, "--zero", "2", str(project))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 from trial_runtime._cluster_info import CLUSTER_INFO_FILE, ClusterInfo, RunInfo, TrialInfo
+from trial_runtime._run_record import update_record
 from trial_runtime.train.cli import main
 from trial_runtime.train.run.end_of_run import end_of_run
 
@@ -88,7 +90,9 @@ def test_best_run_is_found_among_all(capsys: pytest.CaptureFixture[str]) -> None
 def test_comparison_shows_only_what_differs_and_writes_curves(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "compare", "runs/a-1", "runs/a-2", "--html", "c.html")
     assert code == 0 and "lr" in out and "net.depth" not in out
-    assert "0.3 at 20" in out and "0.9 at 10" in out
+    assert "0.3 at 20" in out and "0.9 at 10" in out and "seed" not in out
+    update_record(runs / "a-2", seed=4)
+    assert re.search(r"^seed +3 +4$", run(capsys, "compare", "runs/a-1", "runs/a-2")[1], re.M)
     page = (runs.parent / "c.html").read_text()
     assert page.count("<polyline") == 2 and "validation_loss" in page
 

@@ -33,7 +33,9 @@ def explain(wanted: str, arguments: Arguments) -> int:
 
     code = next((code for code in Code if wanted.upper() == code or wanted.lower() == code.slug), None)
     if code is None:
-        warn(f"ds-migrate: {unknown_code(wanted)}; --list-rules names them all")
+        found = [code for code in Code if wanted.lower() in page_of(code).text.lower()] if len(wanted) > 2 else []
+        places = f"these words are on the pages of {', '.join(found)}" if found else "--list-rules names them all"
+        warn(f"ds-migrate: {unknown_code(wanted)}; {places}")
         return 2
     page = page_of(code)
     if arguments.format == "json":

@@ -75,6 +75,8 @@ def print_comparison(runs: Sequence[Run], metric: str) -> None:
     table = _table("", *(f">{name}" for name in short_names(runs)))
     for name in different_hparams(runs):
         _add_row(table, Text(name, "dim"), *(_shown(run.hparams.get(name)) for run in runs))
+    if len({run.seed for run in runs}) > 1:
+        _add_row(table, Text("seed", "dim"), *(str(run.seed) for run in runs))
     _add_row(table, Text("batches", "dim"), *(f"{run.batches:,}" for run in runs))
     bests = [run.best(metric) for run in runs]
     _add_row(
