@@ -417,16 +417,6 @@ def test_torchs_own_optimizers_need_no_check(tmp_path: Path) -> None:
     assert not [finding for _, finding in report.findings(Severity.REVIEW) if finding.code == Code.PLAIN_ENGINE]
 
 
-def test_no_sync_is_refused_with_the_way_out(tmp_path: Path) -> None:
-    text = LOOP.replace("model = Net()", "model = DDP(Net())").replace(
-        "    loss.backward()\n", "    with model.no_sync():\n        loss.backward()\n"
-    )
-    report = run(tmp_path, own=HEADER + text)
-    assert "no_sync() postpones the averaging of gradients" in " ".join(
-        finding.message for _, finding in report.findings(Severity.BLOCKED)
-    )
-
-
 @pytest.mark.parametrize(
     ("call", "expected"),
     [

@@ -106,8 +106,8 @@ class _Conversion:
     def results(self) -> Iterator[FileResult]:
         yield from self.errors
         flow = Flow(self.files, self.unit.program.resolve)
-        operations = find_operations(flow)
         callers = Callers(flow)
+        operations = find_operations(flow, callers)
         for part in find_parts(operations, flow, callers):
             yield from self._convert(part, operations, flow, callers)
 

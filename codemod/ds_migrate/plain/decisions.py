@@ -60,6 +60,7 @@ class Decider:
         if self.plan.refusals:
             return self.plan
         self.is_managed = len(self.sites) == 1 and all(map(self._is_plain, self._functions()))
+        self._decide_no_sync()
         decide_clipping(self)
         decide_scaling(self)
         self._decide_zero_grads()
@@ -95,7 +96,7 @@ class Decider:
         """Determine which engine each backward pass belongs to: the one that steps next."""
         for backward in self.operations.backwards:
             steps = [s for s, _ in self.plan.steps if s.file is backward.file and s.function is backward.function]
-            after = [s for s in steps if s.position > backward.position]
+            after = [s for s in steps if s.position > backward.position] or self._next_round(backward, steps)
             if after:
                 first = min(after, key=lambda s: s.position)
                 name = next(name for s, name in self.plan.steps if s is first)
@@ -115,6 +116,12 @@ class Decider:
                     Code.PLAIN_BACKWARD, step.file, step.node, "cannot determine which backward() this step() uses",
                     "call backward() and step() in the same function",
                 )  # fmt: skip
+
+    def _next_round(self, backward: Backward, steps: Sequence[Step]) -> list[Step]:
+        """Return the steps of the next round of a loop, where they are all of one engine."""
+        loops = [a for a in backward.file.ancestors(backward.node) if isinstance(a, (cst.For, cst.While))]
+        near = [s for s in steps if any(a is loop for a in s.file.ancestors(s.node) for loop in loops)]
+        return near if len({name for s, name in self.plan.steps if s in near}) == 1 else []
 
     def _feed_from_afar(self, backward: Backward) -> None:
         """Handle a backward pass in a function that steps nothing."""
@@ -183,6 +190,21 @@ class Decider:
             if block_path(backward.node, file) != block_path(step.node, file):
                 return False
         return bool(events)
+
+    def _decide_no_sync(self) -> None:
+        """Leave out that gradients are averaged later, where the engine averages them at the step in any case."""
+        files = {id(file): file for file, _ in self._functions()}
+        for file in files.values():
+            for node in file.nodes(cst.Attribute):
+                if node.attr.value != "no_sync":
+                    continue
+                self.plan.no_syncs.append((file, node))
+                if self.is_managed:
+                    self.plan.refuse(
+                        Code.PLAIN_DISTRIBUTED, file, node,
+                        "no_sync() keeps the gradients of a whole step from being averaged",
+                        "leave it out where a step follows, or the weights of ranks part",
+                    )  # fmt: skip
 
     # -- zero_grad -------------------------------------------------------------------------------------------------
 

@@ -61,6 +61,9 @@ class Editor:
             self._converted(Code.PLAIN_FORWARD, file, func, f"the forward pass goes through {name}")
         for state in self.plan.state_calls:
             self._state(state)
+        for file, node in self.plan.no_syncs:
+            file.replace(node, f"{file.imports.module('contextlib')}.nullcontext")
+            self._converted(Code.PLAIN_DISTRIBUTED, file, node, "no_sync is removed: the engine averages at the step")
         self._pass_engines()
         self._unwrap()
         self._shard()

@@ -195,6 +195,8 @@ class Flow:
                 found -= {value for value in found if value.kind is Kind.PART}
             if name == "get" and call.args:
                 found |= self._items(call.func.value, call.args[0].value, file)
+        if not callees and not found and self._is_early:
+            return NOTHING
         if (not callees and not found) or (any(callee.kind is Kind.PART for callee in callees) and not found):
             found.add(self._made(Kind.OBJECT, call, file))
         return frozenset(found)
@@ -247,6 +249,13 @@ class Flow:
     # -- rounds ----------------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
+        """Let values flow until nothing changes, at first without the results of calls that may still be found."""
+        self._is_early = True
+        self._flow_on()
+        self._is_early = False
+        self._flow_on()
+
+    def _flow_on(self) -> None:
         for _ in range(_ROUNDS):
             self._changed = False
             self._roots.clear()

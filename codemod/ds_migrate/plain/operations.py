@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from ds_migrate.plain.calls import Callers
+from ds_migrate.plain.dead_branches import is_dead
 from ds_migrate.plain.facts import Backward, Clip, Operations, Refusal, Step, ZeroGrad
 from ds_migrate.plain.flow import Flow
 from ds_migrate.plain.torch_names import CLIP_NORM
@@ -20,8 +22,8 @@ _TWO_PHASES = frozenset({"first_step", "second_step", "ascent_step", "descent_st
 _OWN_BACKWARD = (Kind.METHOD, Kind.FUNCTION, Kind.INSTANCE)
 
 
-def find_operations(flow: Flow) -> Operations:
-    """Return every operation on an optimizer in the files of a program."""
+def find_operations(flow: Flow, callers: Callers) -> Operations:
+    """Return every operation on an optimizer in the files of a program that may run."""
     steps: list[Step] = []
     backwards: list[Backward] = []
     zero_grads: list[ZeroGrad] = []
@@ -30,6 +32,8 @@ def find_operations(flow: Flow) -> Operations:
     for file in flow.files.values():
         for call in file.nodes(cst.Call):
             name = call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
+            if name in ("step", "backward", "zero_grad") and is_dead(call, file, flow, callers):
+                continue
             if name == "step":
                 found = list(_step(call, file, flow))
                 steps += [one for one in found if isinstance(one, Step)]

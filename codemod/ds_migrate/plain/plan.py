@@ -57,6 +57,8 @@ class Note:
 class ProgramPlan:
     """Everything that the edits of a program need.
 
+    ``no_syncs`` are references to ``no_sync`` of what was wrapped.
+
     ``scaler_calls`` are those that the engine does; ``attachments`` give it the scaler.
 
     ``state_calls`` save or load the state of an optimizer of which each rank has a share.
@@ -71,6 +73,7 @@ class ProgramPlan:
     removed: list[ZeroGrad | Clip] = field(default_factory=list)
     scaler_calls: list[Place] = field(default_factory=list)
     attachments: list[Attachment] = field(default_factory=list)
+    no_syncs: list[tuple[SourceFile, cst.Attribute]] = field(default_factory=list)
     forwards: list[tuple[SourceFile, cst.BaseExpression, str]] = field(default_factory=list)
     state_calls: list[StateCall] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)

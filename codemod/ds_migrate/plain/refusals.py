@@ -57,12 +57,6 @@ def find_refusals(
     for file in files:
         for call in file.nodes(cst.Call):
             yield from _started(call, file, operations, flow, callers)
-            if isinstance(call.func, cst.Attribute) and call.func.attr.value == "no_sync":
-                yield Refusal(
-                    Code.PLAIN_DISTRIBUTED, file, call,
-                    "no_sync() postpones the averaging of gradients, and only DistributedDataParallel has it",
-                    "remove it: the numbers stay, and the engine averages at the step",
-                )  # fmt: skip
     for file in {step.file: None for step in operations.steps}:
         yield from _changed_gradients(file)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from ds_migrate.plain.calls import given
+from ds_migrate.plain.dead_branches import is_dead
 from ds_migrate.plain.facts import Backward, Place, Site, Step
 from ds_migrate.plain.plan import Attachment, block_path
 from ds_migrate.plain.torch_names import SCALERS
@@ -290,7 +291,8 @@ def _check_unknown(decider: Decider, operations: list[Step | Backward]) -> None:
     ]  # fmt: skip
     for file in decider.flow.files.values():
         for call in file.nodes(cst.Call):
-            if _method(call) == "step" and call.args and id(call) not in stepped:
+            is_other = _method(call) == "step" and call.args and id(call) not in stepped
+            if is_other and not is_dead(call, file, decider.flow, decider.callers):
                 given_values = decider.flow.values(call.args[0].value, file)
                 if any(given_values & site.optimizers for site in decider.sites):
                     found.append(Place(file, call))

@@ -1,0 +1,94 @@
+"""Plain training loops: what runs only on some paths, and what the order of assignments hides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ds_migrate.rules.codes import Code
+from plain_loops import HEADER, LOOP, blocked, body, convert
+
+NO_SYNC = LOOP.replace("model = Net()", "model = DDP(Net())")
+
+
+def test_gradients_are_averaged_at_the_step_without_no_sync(tmp_path: Path) -> None:
+    text = NO_SYNC.replace("for x, y in loader:\n    optimizer.zero_grad()", "for i, (x, y) in enumerate(loader):")
+    text = text.replace(
+        "    loss.backward()\n    optimizer.step()\n",
+        """\
+    if i % 2:
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    else:
+        with model.no_sync():
+            loss.backward()
+""",
+    )
+    after = convert(tmp_path, HEADER + text)
+    assert "        with contextlib.nullcontext():\n            engine.backward(loss, scale_wrt_gas=False)\n" in after
+    assert '"managed_gradient_accumulation": False,' in after
+
+
+def test_steps_whose_gradients_are_never_averaged_are_refused(tmp_path: Path) -> None:
+    text = NO_SYNC.replace("    loss.backward()\n", "    with model.no_sync():\n        loss.backward()\n")
+    ((code, message),) = blocked(tmp_path, HEADER + text)
+    assert code == Code.PLAIN_DISTRIBUTED and "no_sync() keeps the gradients of a whole step" in message
+
+
+SCALED = """
+    def train(model, optimizer, scaler=None):
+        for x, y in DataLoader(data, batch_size=4):
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(x), y)
+            if scaler is not None:
+                scaler.scale(loss).backward()
+                scaler.step(optimizer)
+                scaler.update()
+            else:
+                loss.backward()
+                optimizer.step()
+
+
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    train(model, optimizer)
+    """
+
+
+def test_a_branch_for_a_scaler_that_is_never_given_stays(tmp_path: Path) -> None:
+    after = convert(tmp_path, body(SCALED))
+    assert (
+        "scaler.scale(loss).backward()" in after and "        engine.backward(loss)\n            engine.step()" in after
+    )
+    ((code, message),) = blocked(
+        tmp_path, body(SCALED).replace("train(model, optimizer)", "train(model, optimizer, scalers[0])")
+    )
+    assert code == Code.PLAIN_PRECISION and "which GradScaler" in message
+
+
+def test_a_module_that_is_moved_before_it_is_known_is_one_module(tmp_path: Path) -> None:
+    text = """
+    class Model(Net):
+        def make_optimizer(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+    class Trainer:
+        def __init__(self, model):
+            self.model = model
+            self.model = self.model.to("cpu")
+
+        def run(self):
+            model = self.model
+            self.optimizer = model.make_optimizer()
+            for x, y in DataLoader(data, batch_size=4):
+                model.zero_grad()
+                F.mse_loss(model(x), y).backward()
+                self.optimizer.step()
+
+
+    Trainer(Model()).run()
+    """
+    after = convert(tmp_path, body(text))
+    assert "self.engine, *_ = deepspeed.initialize(\n            model=model," in after
+    assert "self.engine.backward(F.mse_loss(self.engine(x), y))" in after
