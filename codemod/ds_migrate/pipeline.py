@@ -20,9 +20,10 @@ from ds_migrate.options import Options
 from ds_migrate.project import recognition
 from ds_migrate.project.comment_effects import results_of_comments
 from ds_migrate.project.control_comments import CommentReader
+from ds_migrate.project.conversion_groups import ConversionGroup, ConversionGroups
 from ds_migrate.project.library_bases import LIBRARY_BASE, LIBRARY_PATH, LIBRARY_SOURCE
 from ds_migrate.project.loading import ConfigFile, load_project, projects_of
-from ds_migrate.project.trials import ConversionGroup, Project
+from ds_migrate.project.trials import Project
 from ds_migrate.upgrade.followed_bases import Followed, follow_bases
 from ds_migrate.upgrade.result import Upgrade, may_need_upgrade
 
@@ -56,21 +57,22 @@ def migrate(
         project, config_files = load_project(root, members, files, comments)
         upgraded = _upgraded(project, config_files, files, comments)
         project = project.read_anew(upgraded.modules) if upgraded.modules else project
-        groups = [g for g in project.conversion_groups() if any(files.is_writable(t.path) for t in g.trials)]
-        scripts = project.scripts() if config_files else {}
+        grouping = ConversionGroups(project)
+        groups = [g for g in grouping.all() if any(files.is_writable(t.path) for t in g.trials)]
+        scripts = grouping.scripts() if config_files else {}
 
         earlier = list(converted_earlier(project, files))
         expected = [TrialFacts.expected(*trial.key) for group in groups for trial in group.trials]
         configs = read_configs(config_files, [*expected, *earlier], scripts, root)
         config_facts = facts_for(configs)
-        units = _units(project, groups, config_facts, files, comments, options, upgraded)
+        units = _units(grouping, groups, config_facts, files, comments, options, upgraded)
         converted = _convert_all(units, jobs, progress)
         trials = [*(trial for result in converted for trial in result.trials), *earlier]
 
         left = [
             *recognition.unparsable_files(project, members, files),
             *recognition.trials_left_alone(project, files, upgraded.problems),
-            *recognition.cluster_clients(project, groups, files),
+            *recognition.cluster_clients(grouping, groups, files),
         ]
         known = {result.path for result in left}.union(*(group.files for group in groups))
         still = recognition.files_still_determined(project, members, known) if groups else ()
@@ -126,7 +128,7 @@ def _upgraded(project: Project, configs: Sequence[ConfigFile], files: FileReader
 
 
 def _units(
-    project: Project,
+    grouping: ConversionGroups,
     groups: Iterable[ConversionGroup],
     config_facts: Mapping[tuple[Path, str], ConfigFacts],
     files: FileReader,
@@ -144,14 +146,14 @@ def _units(
         library = any(LIBRARY_BASE in trial.bases for trial in group.trials)
         unit = ConversionUnit(
             trials=tuple(group.trials),
-            others=tuple(project.staying_in(group.files)),
+            others=tuple(grouping.staying_in(group.files)),
             sources={path: files.read(path) or b"" for path in group.files},
             library={LIBRARY_PATH: LIBRARY_SOURCE} if library else {},
             writable=frozenset(filter(files.is_writable, concerned)),
             accepted={path: comments(path).accepted | _whole_file(options, path) for path in group.files},
             options=options,
             config_facts=facts,
-            used_beside=project.names_used_beside(group),
+            used_beside=grouping.names_used_beside(group),
             upgraded={
                 path: upgraded.modules[path].notices if path in upgraded.modules else ()
                 for path in group.files

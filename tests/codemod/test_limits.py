@@ -111,6 +111,7 @@ def test_a_helper_beyond_the_limit_blocks_the_trials_that_need_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ds_migrate.project.trials.LARGEST_READ", 3000)
+    monkeypatch.setattr("ds_migrate.project.conversion_groups.LARGEST_READ", 3000)
     monkeypatch.setattr("ds_migrate.project.recognition.LARGEST_READ", 3000)
     monkeypatch.setattr(limits, "LARGEST_MODULE", 2900)
     source = examples.module().replace("from models import", "import helper\nfrom models import")

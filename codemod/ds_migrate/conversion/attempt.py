@@ -20,7 +20,7 @@ from ds_migrate.decisions.static_config import static_config
 from ds_migrate.experiment import ConfigFacts
 from ds_migrate.findings import Finding, Severity
 from ds_migrate.project.library_bases import LIBRARY_BASE
-from ds_migrate.project.trials import TrialClass
+from ds_migrate.project.trial_class import TrialClass
 from ds_migrate.rules.codes import Code
 from ds_migrate.rules.dsm330_launch import aggregations_of
 from ds_migrate.rules.registry import conversion_rules

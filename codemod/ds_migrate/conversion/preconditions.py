@@ -9,7 +9,7 @@ from ds_migrate.conversion.values import ConversionUnit
 from ds_migrate.experiment import ConfigFacts
 from ds_migrate.files import limits
 from ds_migrate.findings import Finding, Severity
-from ds_migrate.project.trials import TrialClass
+from ds_migrate.project.trial_class import TrialClass
 from ds_migrate.rules.codes import Code
 from ds_migrate.trial.model import Trial
 

@@ -10,7 +10,7 @@ from ds_migrate.conversion.preconditions import blocked_by
 from ds_migrate.conversion.values import UnitResult
 from ds_migrate.experiment import TrialFacts
 from ds_migrate.findings import FileResult, FileStatus, Finding, Severity, TrialResult, TrialStatus
-from ds_migrate.project.trials import TrialClass
+from ds_migrate.project.trial_class import TrialClass
 from ds_migrate.rules.codes import Code
 from ds_migrate.trial.hyperparameters import unpacked_hyperparameters
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import libcst as cst
 
 from ds_migrate.conversion.values import ConversionUnit
-from ds_migrate.project.trials import TrialClass
+from ds_migrate.project.trial_class import TrialClass
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.builder import class_node
 from ds_migrate.trial.top_level import TopLevel

@@ -9,7 +9,7 @@ from pathlib import Path
 from ds_migrate.experiment import ConfigFacts, TrialFacts
 from ds_migrate.findings import FileResult
 from ds_migrate.options import Options
-from ds_migrate.project.trials import TrialClass
+from ds_migrate.project.trial_class import TrialClass
 from ds_migrate.upgrade.result import Notice
 
 

@@ -20,8 +20,10 @@ from ds_migrate.findings import (
     TrialResult,
     TrialStatus,
 )
+from ds_migrate.project.conversion_groups import ConversionGroup, ConversionGroups
 from ds_migrate.project.library_bases import UNMAINTAINED
-from ds_migrate.project.trials import ConversionGroup, Project, TrialClass
+from ds_migrate.project.trial_class import TrialClass
+from ds_migrate.project.trials import Project
 from ds_migrate.rules.codes import Code
 
 _LISTED = 5  # files that still need determined are named one by one up to here
@@ -69,11 +71,13 @@ def trials_left_alone(
             yield FileResult(path, trials=trials, findings=list(_findings(trial, problems)))
 
 
-def cluster_clients(project: Project, groups: Iterable[ConversionGroup], files: FileReader) -> Iterator[FileResult]:
+def cluster_clients(
+    grouping: ConversionGroups, groups: Iterable[ConversionGroup], files: FileReader
+) -> Iterator[FileResult]:
     """Yield the scripts that use a trial through Determined's client: they stay as they are."""
     for trial in (trial for group in groups for trial in group.trials):
-        for path in project.importers(trial):
-            if files.is_writable(path) and project.is_cluster_client(path):
+        for path in grouping.importers(trial):
+            if files.is_writable(path) and grouping.is_cluster_client(path):
                 name = trial.facts.name
                 message = f"it uses {name} and Determined's client, which ds-train serves; it stays as it is"
                 if _SUBMITS.search(files.read(path) or b""):

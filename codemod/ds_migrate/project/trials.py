@@ -1,17 +1,11 @@
-"""The project around the named files: which classes are trials, across files, and what must be converted together.
-
-A trial is converted whole or not at all, with its base classes, the project files it imports that use Determined, and
-the scripts that run it: a ``ConversionGroup``.
-"""
+"""The project around the named files: its modules, and which of their classes are trials, across files."""
 
 from __future__ import annotations
 
 import builtins
-import os
-import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from dataclasses import replace
 from pathlib import Path
 
 from ds_migrate.files.discovery import by_parts
@@ -38,46 +32,10 @@ from ds_migrate.project.module_index import (
     ModuleFacts,
     module_facts,
 )
-from ds_migrate.targets import LIBRARY, MOVED
+from ds_migrate.project.trial_class import TrialClass
 
-# Calls of a PyTorchTrialContext that are converted, spelled so that prose about it does not count.
-_CONTEXT_CALLS = re.compile(
-    rb"\.(wrap_model|wrap_optimizer|step_optimizer|wrap_scaler|configure_apex_amp|autocast_forward_pass"
-    rb"|get_experiment_config)\("
-    rb"|(?i:context|ctx)\.(backward\(|experimental\.)"
-)
-# A batch given to a method that takes an iterator once its trial is converted; a stand-in for the context.
-_HAND_RUN = re.compile(
-    rb"\.(train_batch|evaluate_batch)\(|\bdef (wrap_model|wrap_optimizer|step_optimizer)\(|\.wrap_model ="
-)
-_DEFINED = re.compile(rb"^(?:class|def)\s+(\w+)", re.MULTILINE)
-_WORD = re.compile(rb"[^\W\d]\w*")
-_LOOKS_UP = re.compile(
-    rb"\b(?:globals|locals|vars|eval|exec|__dict__|__subclasses__|import_module|__import__|getmembers|locate"
-    rb"|instantiate)\b|getattr\(\s*(?!torch|self|nn\b|np\b)[\w.]+\s*,\s*[^\s\"']"
-)
-_PYTORCH = "determined.pytorch"
-_STAYING = ("old-api", "foreign-base", "tensorflow", "skipped", "skipped-base")
 _SOURCES = ("determined", "pedl")  # packages that a project may hold a copy of
 _NO_TRIALS = ("torch", "lightning", "pytorch_lightning", "transformers", "determined", "trial_runtime", "abc", "typing")
-_CLIENTS = ("determined.experimental", "determined.common", "determined.cli", "determined.cluster")
-
-
-@dataclass(frozen=True)
-class TrialClass:
-    """A class that is a PyTorchTrial. ``bases`` are its base classes in this project, mixins included, in the order in
-    which Python looks into them; ``LIBRARY_BASE`` is one of them where the trial is built on it. ``again``: the line
-    where its file gives its name to another class, else 0."""
-
-    path: Path
-    facts: ClassFacts
-    kind: str  # "pytorch", "deepspeed", "lightning", "tensorflow", "old-api", "foreign-base", "skipped", "skipped-base"
-    bases: tuple[tuple[Path, str], ...] = ()
-    again: int = 0
-
-    @property
-    def key(self) -> tuple[Path, str]:
-        return self.path, self.facts.name
 
 
 def _merged(lines: list[list[tuple[Path, str]]]) -> list[tuple[Path, str]]:
@@ -96,16 +54,6 @@ def _is_old(line: Sequence[ClassFacts]) -> bool:
     optimizer and wraps none."""
     methods = frozenset[str]().union(*(cls.methods for cls in line))
     return {"build_model", "optimizer", "train_batch"} <= methods and not any(cls.wraps or cls.trains for cls in line)
-
-
-@dataclass
-class ConversionGroup:
-    """Trials and files that are converted together: all of them or none. ``beside``: other files that those import or
-    that import the trials."""
-
-    trials: list[TrialClass] = field(default_factory=list)
-    files: set[Path] = field(default_factory=set)
-    beside: set[Path] = field(default_factory=set)
 
 
 class Project:
@@ -128,11 +76,10 @@ class Project:
         self.root = root
         self._files = files
         self._concerned = concerned
-        self._read = read
+        self.read = read
         self._comments = comments
         self._facts = dict(facts or {})
         self._imports = ImportResolver(str(root), files.__contains__)
-        self._importers: dict[Path, set[Path]] | None = None
         self._lineages: dict[tuple[Path, str], list[tuple[Path, str]]] = {}
         self._depth = 0
         self.trials: dict[tuple[Path, str], TrialClass] = {}
@@ -143,7 +90,7 @@ class Project:
         if path == LIBRARY_PATH:
             return library_facts()
         if path not in self._facts:
-            data = self._read(path)
+            data = self.read(path)
             try:
                 is_readable = data is not None and len(data) <= LARGEST_READ
                 self._facts[path] = module_facts(data, self._comments(path).skips) if data and is_readable else None
@@ -151,10 +98,14 @@ class Project:
                 self._facts[path] = None
         return self._facts[path]
 
+    def has_file(self, path: Path) -> bool:
+        """Return whether the project has a Python file of that name."""
+        return str(path) in self._files
+
     def read_anew(self, changed: Collection[Path]) -> Project:
         """Return the project with other contents of some files."""
         known = {path: facts for path, facts in self._facts.items() if path not in changed}
-        return Project(self.root, self._files, self._concerned, self._read, self._comments, known)
+        return Project(self.root, self._files, self._concerned, self.read, self._comments, known)
 
     def resolve(self, importer: Path, module: str, level: int = 0) -> Path | None:
         """Return the project file that ``import module`` means in ``importer``; None for a library."""
@@ -171,7 +122,7 @@ class Project:
 
     def _find_trials(self) -> None:
         """Find direct subclasses first, then, round by round, the classes of other files built on those."""
-        queue = self._mentioning(TRIAL_SIGNS, self._concerned)
+        queue = self.mentioning(TRIAL_SIGNS)
         asked: set[bytes] = set()
         while queue:
             grown = {name.encode() for path in queue for name in self._classify(path)} - asked
@@ -179,18 +130,19 @@ class Project:
             # A name like MyTrial stands in concerned files only; for any other one every file is searched.
             anywhere = {name for name in grown if not may_hold_trial(name)}
             files = map(Path, sorted(self._files, key=by_parts)) if anywhere else ()
-            queue = sorted({*self._mentioning(grown, self._concerned), *self._mentioning(anywhere, files)})
+            queue = sorted({*self.mentioning(grown), *self.mentioning(anywhere, files)})
         for key, trial in self.trials.items():
             facts = self.facts(trial.path)
             same = [c.line for c in facts.classes if c.name == trial.facts.name] if facts is not None else []
             again = next((line for line in same if line != trial.facts.line), 0)
             self.trials[key] = replace(trial, bases=tuple(self._lineage(key)[1:]), again=again)
 
-    def _mentioning(self, words: Collection[bytes], paths: Iterable[Path]) -> list[Path]:
-        """Return the files that hold one of the words; nothing of the others is kept."""
+    def mentioning(self, words: Collection[bytes], paths: Iterable[Path] | None = None) -> list[Path]:
+        """Return the files that hold one of the words, of the concerned ones if none are given; nothing of the others
+        is kept."""
         found = []
-        for path in paths:
-            data = self._read(path)
+        for path in self._concerned if paths is None else paths:
+            data = self.read(path)
             if data is not None and any(word in data for word in words):
                 found.append(path)
         return found
@@ -331,130 +283,7 @@ class Project:
         facts = self.facts(path)
         return facts is not None and any(c.name == name for c in facts.classes)
 
-    # -- what is converted together ------------------------------------------------------------------------------------
-
-    def conversion_groups(self) -> list[ConversionGroup]:
-        """Return groups of PyTorchTrials with every project file that must be converted along with them."""
-        groups: list[ConversionGroup] = []
-        for trial in self.trials.values():
-            if trial.kind != "pytorch":
-                continue
-            files = {trial.path, *(path for path, _ in trial.bases)} - {LIBRARY_PATH}
-            imported, reached = self._determined_files_imported_by(files)
-            files |= imported | self._scripts_running(trial)
-            merged = ConversionGroup([trial], files, reached | self.importers(trial))
-            for other in [group for group in groups if group.files & files]:
-                groups.remove(other)
-                trials, files = [*other.trials, *merged.trials], other.files | merged.files
-                merged = ConversionGroup(trials, files, other.beside | merged.beside)
-            groups.append(merged)
-        for group in groups:
-            group.beside -= group.files
-            group.trials.sort(key=lambda t: (t.path, t.facts.line))
-        return groups
-
     @property
     def skips(self) -> set[tuple[Path, int]]:
         """Path and line of the comments that skip a trial."""
         return {(t.path, t.facts.skip) for t in self.trials.values() if t.kind == "skipped"}
-
-    def scripts(self) -> dict[Path, list[tuple[Path, str]]]:
-        """Return the scripts and the trials that they run: their own, and those they import."""
-        found: dict[Path, list[tuple[Path, str]]] = {}
-        for trial in self.trials.values():
-            if trial.kind in ("pytorch", "deepspeed"):
-                for script in (trial.path, *self.importers(trial)):
-                    found.setdefault(script, []).append(trial.key)
-        return found
-
-    def staying_in(self, files: Set[Path]) -> list[TrialClass]:
-        """Return the trials in the files that cannot be converted and need their files unchanged."""
-        return [trial for trial in self.trials.values() if trial.kind in _STAYING and trial.path in files]
-
-    def _determined_files_imported_by(self, files: set[Path]) -> tuple[set[Path], set[Path]]:
-        """Return the files that use Determined, of those that these import, directly or through others; and all."""
-        found: set[Path] = set()
-        seen: set[Path] = set(files)
-        queue = list(files)
-        while queue:
-            path = queue.pop()
-            facts = self.facts(path)
-            if facts is None:
-                if len(self._read(path) or b"") > LARGEST_READ:
-                    found.add(path)  # it may use Determined
-                continue
-            library = facts.imports_from("model_hub") and self.resolve(path, "model_hub") is None
-            if any(map(facts.imports_from, LIBRARY)) or library or self._uses_context(path):
-                found.add(path)
-            reached = [self.imported_file(path, imported) for imported in facts.imports]
-            for target in (*reached, *self._packages_of(path)):
-                if target is not None and target not in seen:
-                    seen.add(target)
-                    queue.append(target)
-        return found, seen
-
-    def names_used_beside(self, group: ConversionGroup) -> frozenset[str]:
-        """Return the classes and functions of the group's files that files beside them name: all of them where such a
-        file looks names up that are made when the code runs."""
-        defined = {name for path in group.files for name in _DEFINED.findall(self._read(path) or b"")}
-        texts = [self._read(path) or b"" for path in group.beside]
-        if not any(map(_LOOKS_UP.search, texts)):
-            defined &= {word for text in texts for word in _WORD.findall(text)}
-        return frozenset(name.decode("utf-8", "replace") for name in defined)
-
-    def _packages_of(self, path: Path) -> Iterator[Path]:
-        """Yield the ``__init__.py`` of each package that holds the file: an import of the file runs them all."""
-        for folder in path.parents:
-            init = folder / "__init__.py"
-            if str(init) not in self._files:
-                return
-            yield init
-
-    def _uses_context(self, path: Path) -> bool:
-        """Return whether a helper calls a context that it is given, without importing Determined."""
-        return _CONTEXT_CALLS.search(self._read(path) or b"") is not None
-
-    def _scripts_running(self, trial: TrialClass) -> set[Path]:
-        """Return the files that import the trial and run it, with Determined's trainer or without it. One that only
-        uses the module, for inference or in a Core API program, stays as it is: ds-train serves what it imports."""
-        return {
-            p
-            for p in self.importers(trial)
-            if (f := self.facts(p)) is not None
-            and not self.is_cluster_client(p)
-            and (self._uses_trainer(p, f) or _HAND_RUN.search(self._read(p) or b""))
-        }
-
-    def _uses_trainer(self, path: Path, facts: ModuleFacts) -> bool:
-        """Return whether a file has a name of the trial API that the conversion changes."""
-        if any(meaning in MOVED for meaning in facts.aliases.values()):
-            return True
-        packages = [(bound, name) for bound, name in facts.aliases.items() if name in ("determined", _PYTORCH)]
-        names = [bound + new.removeprefix(name) for bound, name in packages for new in MOVED]
-        data = self._read(path) or b""
-        return any(re.search(rb"\b%b\b" % re.escape(name.encode()), data) for name in names)
-
-    def is_cluster_client(self, path: Path) -> bool:
-        """Return whether a file has nothing of Determined but its client: it submits to a cluster."""
-        facts = self.facts(path)
-        names = [f"{i.module}.{i.name}" for i in facts.imports if i.level == 0] if facts is not None else []
-        used = [name for name in names if name.split(".")[0] == "determined"]
-        return bool(used) and all(name.startswith(_CLIENTS) for name in used)
-
-    def importers(self, trial: TrialClass) -> set[Path]:
-        """Return the concerned files that import the trial's module, or the trial from a package that passes it on."""
-        if self._importers is None:
-            self._importers = {}
-            paths = {t.path for t in self.trials.values()}
-            words = {os.fsencode(p.parent.name if p.name == "__init__.py" else p.stem) for p in paths}
-            words |= {t.facts.name.encode() for t in self.trials.values()}
-            for path in self._mentioning(words, self._concerned):
-                facts = self.facts(path)
-                for imported in facts.imports if facts is not None else []:
-                    target = self.imported_file(path, imported)
-                    if target not in paths and imported.name:
-                        passed_on = self.parent_class(path, imported.qualified)
-                        target = passed_on[0] if passed_on in self.trials else None
-                    if target in paths and target != path and target is not None:
-                        self._importers.setdefault(target, set()).add(path)
-        return self._importers.get(trial.path, set())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from ds_migrate.project.trials import TrialClass
+from ds_migrate.project.trial_class import TrialClass
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.context import ContextUse
 

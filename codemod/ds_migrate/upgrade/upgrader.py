@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Set
 from pathlib import Path
 
 from ds_migrate.findings import Finding, Severity
-from ds_migrate.project.trials import Project, TrialClass
+from ds_migrate.project.trial_class import TrialClass
+from ds_migrate.project.trials import Project
 from ds_migrate.rules.codes import Code
 from ds_migrate.upgrade.family import Family, Key, OldClass
 from ds_migrate.upgrade.functions import all_parameters
