@@ -412,6 +412,13 @@ def test_an_optimizer_that_is_none_of_torchs_is_for_a_person_to_check(tmp_path: 
     assert found.message.startswith("the optimizer is none of torch's: with several ranks its steps are the same")
 
 
+@pytest.mark.parametrize("made", ["schedulefree.AdamWScheduleFree", "torch_optimizer.DiffGrad", "lion_pytorch.Lion"])
+def test_an_optimizer_of_another_package_is_known(made: str, tmp_path: Path) -> None:
+    package = made.partition(".")[0]
+    after = convert(tmp_path, HEADER + f"import {package}\n" + LOOP.replace("torch.optim.SGD", made))
+    assert "engine.step()" in after and '"zero_optimization": {"stage": 0},' in after
+
+
 def test_torchs_own_optimizers_need_no_check(tmp_path: Path) -> None:
     report = run(tmp_path, own=HEADER + LOOP)
     assert not [finding for _, finding in report.findings(Severity.REVIEW) if finding.code == Code.PLAIN_ENGINE]

@@ -10,7 +10,7 @@ import libcst as cst
 from ds_migrate.plain.copies import Copies, separable_functions
 from ds_migrate.plain.scopes import Scopes
 from ds_migrate.plain.spawning import is_spawn, started, started_arguments
-from ds_migrate.plain.torch_names import FLUENT, SAME_MODULE, WRAPPERS, kind_made_by
+from ds_migrate.plain.torch_names import FLUENT, SAME_MODULE, WRAPPERS, is_optimizer_name, kind_made_by
 from ds_migrate.plain.values import NOTHING, Kind, Value, Values, Variable, of_kind
 from ds_migrate.syntax.nodes import argument, dotted
 from ds_migrate.syntax.source import SourceFile
@@ -212,7 +212,13 @@ class Flow:
         if (name in WRAPPERS or name in SAME_MODULE) and call.args:
             module = argument(call, 0, "module") or argument(call, 0, "model")
             return self.values(module.value, file) if module is not None else NOTHING
-        return frozenset({self._made(kind_made_by(name), call, file, name)})
+        is_given_parameters = (
+            isinstance(first, cst.Call)
+            and isinstance(first.func, cst.Attribute)
+            and first.func.attr.value == "parameters"
+        )
+        kind = Kind.OPTIMIZER if is_given_parameters and is_optimizer_name(name) else kind_made_by(name)
+        return frozenset({self._made(kind, call, file, name)})
 
     def _instance(self, callee: Value, call: cst.Call, file: SourceFile) -> Value:
         _, node = self._nodes[callee.key]

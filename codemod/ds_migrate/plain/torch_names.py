@@ -36,6 +36,12 @@ _OPTIMIZER = re.compile(
 _SCHEDULE = re.compile(r"(\w*LR|\w*Schedule[r]?\w*|CosineAnnealing\w*|ReduceLROnPlateau|get_\w*schedule\w*)")
 
 
+def is_optimizer_name(name: str) -> bool:
+    """Return whether an external class that is given a module's parameters is an optimizer, whatever its package."""
+    last = name.rpartition(".")[2]
+    return last[:1].isupper() and _OPTIMIZER.match(last) is not None
+
+
 def kind_made_by(name: str) -> Kind:
     """Return the kind of value that a call of an external name makes."""
     last = name.rpartition(".")[2]
