@@ -87,6 +87,22 @@ GAN: tuple[Replacement, ...] = (
     ("optimizerD.step()", "engineD.step()"),
     ("optimizerG.step()", "engineG.step()"),
 )
+JOINT: tuple[Replacement, ...] = (
+    ("import torch\n", "import deepspeed\nimport torch\n"),
+    ("import DataLoader,", "import DataLoader, DistributedSampler,"),
+    ("torch.manual_seed(0)\n", "deepspeed.init_distributed()\ntorch.manual_seed(0)\n"),
+    ("shuffle=True)", "sampler=DistributedSampler(data))"),
+    (
+        "warm_up()\nfor",
+        'config = {"train_micro_batch_size_per_gpu": 4, "gradient_clipping": 0.0, "zero_optimization": {"stage": 0}}\n'
+        "engine, *_ = deepspeed.initialize(model=modules, optimizer=optimizer, config=config)\nwarm_up()\nfor",
+    ),
+    ("    train()\n", "    loader.sampler.set_epoch(epoch + 1)\n    train()\n"),
+    ("        optimizer.zero_grad()\n", ""),
+    ("error.backward()", "engine.backward(error)"),
+    ("loss.backward()", "engine.backward(loss)"),
+    ("optimizer.step()", "engine.step()"),
+)
 
 
 @dataclass(frozen=True)
@@ -102,13 +118,19 @@ CONVERSIONS = {
     "plain_accumulation": Conversion("train.py", ACCUMULATION, ("--resume", "checkpoints/last.pth")),
     "plain_digits": Conversion("train.py", DIGITS),
     "plain_gan": Conversion("dcgan.py", GAN),
+    "joint": Conversion("train.py", JOINT),
 }
+
+
+def before(name: str) -> Path:
+    """Return the folder of the original: a fixture, or a script that is here for its faults alone."""
+    return Path(__file__).with_name(name) if name == "joint" else FIXTURES / name / "before"
 
 
 def write(name: str, folder: Path, *changes: Replacement) -> Path:
     """Write the conversion of a fixture, with further changes."""
     script = CONVERSIONS[name].script
-    shutil.copytree(FIXTURES / name / "before", folder)
+    shutil.copytree(before(name), folder)
     text = (folder / script).read_text()
     for right, wrong in (*CONVERSIONS[name].replacements, *changes):
         assert right in text, f"{script} has no {right!r}"
@@ -125,7 +147,7 @@ def proof(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., di
         work = tmp_path_factory.mktemp(name)
         conversion = CONVERSIONS[name]
         settings = Settings(steps=steps, ranks=(2,), tolerance=1e-6)
-        sides = Sides(FIXTURES / name / "before", work / "none", "")
+        sides = Sides(before(name), work / "none", "")
         runs = ScriptRuns(
             sides, Path(conversion.script), (), conversion.resumes if resume else (), settings, work,
             lambda _: None, launcher_for("cpu"),
@@ -158,12 +180,17 @@ def test_a_conversion_that_is_saved_and_resumed_is_the_same(
     weights_only = ("        optimizer.load_state_dict(checkpoint", "        {}.update(checkpoint")
     found = proof(
         "plain_accumulation",
-        {"right": right, "lost": write("plain_accumulation", tmp_path / "lost", weights_only)},
+        {
+            "right": right,
+            "lost": write("plain_accumulation", tmp_path / "lost", weights_only),
+            "renamed": write("plain_accumulation", tmp_path / "renamed", ('{"model": model.', '{"model": engine.')),
+        },
         steps=16,
         resume=True,
     )
     assert found["right"] == "same"
     assert found["lost"].startswith("step ")
+    assert "Missing key(s) in state_dict" in found["renamed"]
 
 
 FAULTS: dict[str, dict[str, tuple[tuple[Replacement, ...], str]]] = {
@@ -221,8 +248,34 @@ FAULTS: dict[str, dict[str, tuple[tuple[Replacement, ...], str]]] = {
         "two_backwards_at_stage_1": ((('"stage": 0', '"stage": 1'),), "step 1: gradient norm"),
         "engines_swapped": ((("engineG.step()", "engineD.step()"),), "step "),
     },
+    "joint": {
+        "parameters_that_are_not_in_the_engine": (
+            (("model=modules,", "model=torch.nn.ModuleList([encoder, decoder]),"),), "step 1: gradient norm",
+        ),
+        "one_loss_over_two_engines": (
+            (
+                (
+                    "optimizer = torch.optim.Adam(modules.parameters(), lr=0.01)",
+                    "optimizer = torch.optim.Adam(encoder.parameters(), lr=0.01)\n"
+                    "rest = torch.nn.ModuleList([decoder, criterion])\n"
+                    "second = torch.optim.Adam(rest.parameters(), lr=0.01)",
+                ),
+                (
+                    "model=modules, optimizer=optimizer, config=config)\n",
+                    "model=encoder, optimizer=optimizer, config=config)\n"
+                    "other, *_ = deepspeed.initialize(model=rest, optimizer=second, config=config)\n",
+                ),
+                ("engine.step()", "engine.step(); other.step()"),
+            ),
+            "step 1: gradient norm",
+        ),
+        "a_function_left_as_it_was": (
+            (("engine.backward(error)\n        engine.step()", "error.backward()\n        optimizer.step()"),),
+            "before the first step: setup optimizer steps that an engine knows nothing of by 6 ",
+        ),
+    },
 }  # fmt: skip
-_FAST = ("plain_digits", "plain_accumulation")
+_FAST = ("plain_digits", "plain_accumulation", "joint")
 
 
 @pytest.mark.parametrize(
