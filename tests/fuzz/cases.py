@@ -14,14 +14,26 @@ import strategies
 from ds_migrate.options import Options
 from ds_migrate.rules.codes import Code
 from ds_migrate.rules.pages import page_of
-from fixture_folders import FIXTURES, TRIALS
+from fixture_folders import FIXTURES, PLAIN, TRIALS
 
 from fuzz.mutations import mutated
 from fuzz.yaml_mutations import mutated_json, mutated_yaml
 
 ROOT = Path(__file__).parents[2]
 _TRIALS = [FIXTURES / name / "before" for name in TRIALS]
+_LOOPS = [FIXTURES / name / "before" for name in PLAIN]
 _LARGEST = 60_000  # bytes of foreign code
+_LOOP = b"""\
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in [(torch.zeros(2, 4), torch.zeros(2, 1))]:
+    optimizer.zero_grad()
+    loss = (model(x) - y).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+"""
 
 
 @dataclass(frozen=True)
@@ -46,6 +58,11 @@ def make_case(kind: str, seed: int) -> Case:
     if kind == "foreign":
         foreign = _foreign(random)
         return Case(kind, seed, {b"model_def.py": foreign + examples.module().encode()}, options, foreign)
+    if kind == "plain":
+        options = Options(plain=True, zero=random.choice([None, None, 0, 1]))
+        if random.random() < 0.3:
+            foreign = _foreign(random)
+            return Case(kind, seed, {b"train.py": foreign + _LOOP}, options, foreign)
     return Case(kind, seed, MAKERS[kind](random), options)
 
 
@@ -72,7 +89,14 @@ def _generated(random: Random) -> str:
 
 
 def _mutated_fixture(random: Random) -> dict[bytes, bytes]:
-    folder = random.choice(_TRIALS)
+    return _mutated_folder(random.choice(_TRIALS), random)
+
+
+def _mutated_loop(random: Random) -> dict[bytes, bytes]:
+    return _mutated_folder(random.choice(_LOOPS), random)
+
+
+def _mutated_folder(folder: Path, random: Random) -> dict[bytes, bytes]:
     files = {p: p.read_bytes() for p in sorted(folder.rglob("*")) if p.suffix in (".py", ".yaml", ".json")}
     python = [path for path in files if path.suffix == ".py"]
     chosen = random.choice(python)
@@ -160,5 +184,6 @@ MAKERS: dict[str, Callable[[Random], dict[bytes, bytes]]] = {
     "trial": _mutated_trial,
     "config": _configs,
     "names": _names,
+    "plain": _mutated_loop,
 }
-KINDS = ("trial", "foreign", "config", "names")
+KINDS = ("trial", "foreign", "config", "names", "plain")

@@ -35,6 +35,7 @@ from fuzz.cases import Case
 
 # Only a PyTorchTrialContext has these.
 GONE = frozenset({"wrap_model", "wrap_optimizer", "step_optimizer", "wrap_scaler", "configure_apex_amp"})
+OPTIMIZER = re.compile(r"(?i)(\w+\.)?\w*opt(im(izer)?)?[dg]?")
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 SECONDS, SECONDS_PER_BYTE = 4.0, 60e-6  # CPU time of one run
 
@@ -113,13 +114,29 @@ def _output(file: FileResult, case: Case) -> Iterator[str]:
         if lost := _comments(file.before or b"") - _comments(after):
             yield f"comments lost: {sorted(lost)}"
         left = {node.attr for node in ast.walk(code) if isinstance(node, ast.Attribute)} & GONE
-        if left and any(trial.status is TrialStatus.CONVERTED for trial in file.trials):
+        is_converted = any(trial.status is TrialStatus.CONVERTED for trial in file.trials)
+        if left and is_converted:
             yield f"left in the output: {sorted(left)}"
+        if case.options.plain and is_converted and (half := _left_of_loops(code)):
+            yield f"half a conversion: {half}"
         if case.foreign:
             lines = iter(after.splitlines())
             missing = [line for line in case.foreign.splitlines() if not any(_is_kept(line, other) for other in lines)]
             if missing:
                 yield f"foreign line changed: {missing[0]!r}"
+
+
+def _left_of_loops(code: ast.Module) -> list[str]:
+    """Return what no converted loop has any more: backward() of a loss, step() of an optimizer."""
+    found = []
+    for call in ast.walk(code):
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.args or call.keywords:
+            continue
+        owner = ast.unparse(call.func.value)
+        is_step = call.func.attr == "step" and OPTIMIZER.fullmatch(owner) is not None
+        if call.func.attr == "backward" or is_step:
+            found.append(f"{owner}.{call.func.attr}()")
+    return found
 
 
 def _is_kept(line: bytes, other: bytes) -> bool:

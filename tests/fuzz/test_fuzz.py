@@ -12,7 +12,7 @@ from ds_migrate.rules import registry
 from fuzz.cases import KINDS, Case, make_case
 from fuzz.properties import violations
 
-CASES = 30  # of each kind, by default in two parts for two processes
+CASES = 24  # of each kind, by default in two parts for two processes
 
 
 @pytest.mark.slow

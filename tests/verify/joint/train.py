@@ -5,15 +5,15 @@ from torch.utils.data import DataLoader, TensorDataset
 
 
 class Uncertain(torch.nn.Module):
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.log_scale = torch.nn.Parameter(torch.zeros(1))
 
-    def forward(self, output, target):
+    def forward(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return (output - target).pow(2).mean() * torch.exp(-self.log_scale).sum() + self.log_scale.sum()
 
 
-def warm_up():
+def warm_up() -> None:
     for x, _ in loader:
         optimizer.zero_grad()
         error = criterion(decoder(encoder(x)), x)
@@ -21,7 +21,7 @@ def warm_up():
         optimizer.step()
 
 
-def train():
+def train() -> None:
     for x, y in loader:
         optimizer.zero_grad()
         loss = criterion(decoder(encoder(x)), y)

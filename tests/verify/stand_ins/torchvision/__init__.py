@@ -1,0 +1,1 @@
+"""A stand-in for torchvision, which scripts of packages import: data that is drawn here, and transforms of tensors."""
