@@ -23,6 +23,7 @@ from trial_runtime.errors import InternalException, InvalidExperimentException
 from trial_runtime.pytorch import deepspeed as det_ds
 from trial_runtime.pytorch._loop.profiling import make_profiler
 from trial_runtime.pytorch._loop.progress import Progress
+from trial_runtime.pytorch._loop.settings import batch_sizes
 from trial_runtime.pytorch._reporting.sinks import TensorBoardSink
 
 
@@ -418,3 +419,12 @@ def test_batches_move_and_count() -> None:
 def test_a_data_loader_refuses_what_torch_refuses(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         pytorch.DataLoader(toys.dataset(4), **arguments)
+
+
+@pytest.mark.parametrize("is_chief", [True, False])
+def test_batches_that_ranks_cannot_share_are_one_warning(is_chief: bool, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert batch_sizes({"global_batch_size": 16}, 3, is_chief) == (5, 15)
+    assert [record.message for record in caplog.records] == (
+        ["global_batch_size 16 does not divide among 3 ranks; 15 is used."] if is_chief else []
+    )

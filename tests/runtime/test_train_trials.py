@@ -259,6 +259,7 @@ def test_another_run_starts_from_a_checkpoint_and_saves_to_shared_storage(
 
     assert code == 0, err
     assert "Nothing to train: 12 batches, 2 epochs are done, and 2 epochs are asked for." in err
+    assert "(ds-train: --config searcher.max_length.epochs=N)" in err
 
     code, err = ds_train(config, tmp_path / "fourth", "--latest-checkpoint", str(second), "--test")
 

@@ -14,7 +14,7 @@ import torch
 from ds_migrate.findings import Finding, Severity
 from ds_migrate.options import Options
 from ds_migrate.report.html_parts import contents
-from ds_verify import host_batches, weights
+from ds_verify import cli, host_batches, weights
 from ds_verify.compare import Difference, compare
 from ds_verify.cuda_stand_in import cuda_on_cpu
 from ds_verify.failure import Failure
@@ -405,6 +405,13 @@ def test_headings_of_a_page_are_linked_above_it() -> None:
 def test_values_of_a_logarithmic_axis_are_told_apart() -> None:
     text = curves([("gap", "gap", [(1, 1e-6), (2, 1e-7)])], log=True)
     assert {"1e-06", "3e-07", "1e-07"} <= set(re.findall(r">(\de-\d\d)<", text))
+
+
+@pytest.mark.parametrize("there, advice", [(0, "shows 0; use --device cpu"), (1, "shows 1; use --ranks 1, or")])
+def test_gpus_that_are_missing_come_with_what_works(there: int, advice: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: there)
+    with pytest.raises(ConfigError, match=advice):
+        cli._device("cuda", 2)
 
 
 def test_the_loss_is_named_before_the_gradients_that_it_causes() -> None:
