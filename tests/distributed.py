@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from forked_python import fork_server
+from forked_python import fork_server, forked_python
 from trial_runtime._ranks import Process, RankProcesses, rank_variables, without_ranks
 
 _SECONDS_TO_FAIL_TOO = 5
@@ -21,7 +21,8 @@ _SECONDS_TO_FAIL_TOO = 5
 def run_ranks(function: Callable[..., Any], *args: Any, size: int = 2, timeout: float = 240) -> list[Any]:
     """Return what ``function(*args)`` returns on each of ``size`` ranks, ordered by rank.
 
-    The ranks are new processes with torch.distributed up (gloo, rendezvous in a file, so no port can clash).
+    The ranks are new processes with torch.distributed up (gloo, rendezvous in a file, so no port can clash). What they
+    start by ``sys.executable`` is forked, as they are.
 
     Args:
         function: importable by name from its module (a top-level function of a test file).
@@ -73,11 +74,12 @@ def _results(folder: Path, ranks: RankProcesses) -> list[Any]:
 def _start(folder: Path, rank: int, size: int) -> Process:
     environment = {**without_ranks(os.environ), **rank_variables(rank, size)}
     environment |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    command = [__file__, str(folder), str(rank), str(size)]
+    command = [__file__, str(folder), str(rank), str(size), forked_python()]
     return fork_server().start(command, environment=environment, directory=Path.cwd(), log=folder / f"log{rank}")
 
 
-def _main(folder: Path, rank: int, size: int) -> None:
+def _main(folder: Path, rank: int, size: int, python: str) -> None:
+    sys.executable = python
     outcome = _do(folder, rank, size)
     partial = folder / f"partial{rank}"
     partial.write_bytes(pickle.dumps(outcome))
@@ -114,4 +116,4 @@ def _do(folder: Path, rank: int, size: int) -> tuple[bool, Any]:
 
 
 if __name__ == "__main__":
-    _main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    _main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])

@@ -29,8 +29,11 @@ _PRELOAD = (
     "distutils.ccompiler",
     "trial_runtime.pytorch.deepspeed",
     "trial_runtime.train.config.run_plan",
+    "fsspec.implementations.local",
+    "pytest",
 )
-"""What a training of one step imports; some of it torch and deepspeed import when an optimizer or an engine is made."""
+"""What a training of one step imports; some of it torch and deepspeed import when an optimizer or an engine is made.
+Files of tests, whose functions run on ranks, import pytest."""
 
 _started: list[tuple[ForkServer, str]] = []
 

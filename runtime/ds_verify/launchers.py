@@ -13,7 +13,7 @@ from trial_runtime._ranks import Process, PythonProcess
 
 from ds_verify.fork_server import ForkServer
 
-_PRELOAD = ("torch", "torch._dynamo", "torch.utils.tensorboard", "deepspeed")
+_PRELOAD = ("torch._dynamo", "torch.utils.tensorboard", "deepspeed", "ds_verify.first_imports", "rich.progress")
 """What any training run imports, nearly all of its start-up time. Importing DeepSpeed changes nothing of torch's. The
 runtime's own modules patch DeepSpeed, so every process imports them itself (0.2 s)."""
 

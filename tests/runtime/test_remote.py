@@ -41,7 +41,7 @@ def fit(kind: type, folder: Path, url: str, hparams: dict[str, Any] | None = Non
 
 @pytest.fixture(autouse=True)
 def driver_is_forked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The storage's processes start without imports; those of ranks, which run_ranks starts, are new ones."""
+    """The storage's processes start without imports, as those of ranks do, which run_ranks starts."""
     monkeypatch.setattr("sys.executable", forked_python())
 
 

@@ -216,6 +216,7 @@ def test_importing_deepspeed_changes_nothing_that_torch_had(torch_server: ForkSe
         random.seed(1), numpy.random.seed(1)
         before, state_before = members(), state()
         import deepspeed
+        import ds_verify.first_imports
         after = members()
         constants = (int, float, str, bytes)
         changed = [key for key, value in before.items() if key[0] != "__main__" and after.get(key) is not value
