@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -15,10 +15,11 @@ from fixture_folders import TRIALS
 from equivalence.runs import Runs
 from equivalence.scenario import Case
 
-# Each fixture meets every value of every option, and each pair of values is met by several fixtures; all combinations
-# are marked slow. Ranks, accumulation, stage:
+# Each fixture meets every value of every option, and each pair of values is met by several fixtures. Marked slow: each
+# fixture meets each pair of values, and each combination of three is met by several. Ranks, accumulation, stage:
 LAYOUTS = [[(1, 1, 0), (2, 2, 1)], [(1, 2, 1), (2, 1, 0)], [(1, 1, 1), (2, 2, 0)], [(1, 2, 0), (2, 1, 1)]]
 CONVERTED_PAIRS = [Case(name, *layout) for index, name in enumerate(TRIALS) for layout in LAYOUTS[index % len(LAYOUTS)]]
+ALL_PAIRS = [[(1, 1, 0), (1, 2, 1), (2, 1, 1), (2, 2, 0)], [(1, 1, 1), (1, 2, 0), (2, 1, 0), (2, 2, 1)]]
 # With either stage the original is one and the same; it is resumed in the layouts of the second and the fourth row.
 ORIGINAL_PAIRS = [
     Case(case.fixture, case.ranks, case.accumulation, resumed=case.ranks != case.accumulation)
@@ -28,20 +29,24 @@ ORIGINAL_PAIRS = [
 pytestmark = pytest.mark.timeout(600)
 
 
-def parameters(cases: Sequence[Case], pairs: Sequence[Case]) -> list[ParameterSet]:
-    return [pytest.param(case, marks=[] if case in pairs else pytest.mark.slow, id=str(case)) for case in cases]
+def parameters(pairs: Sequence[Case], others: Iterable[Case]) -> list[ParameterSet]:
+    slow = [case for case in others if case not in pairs]
+    return [
+        *(pytest.param(case, id=str(case)) for case in pairs),
+        *(pytest.param(case, marks=pytest.mark.slow, id=str(case)) for case in slow),
+    ]
 
 
 ORIGINAL = parameters(
-    [
-        Case(name, ranks, accumulation, resumed=resumed)
-        for name, ranks, accumulation, resumed in itertools.product(TRIALS, (1, 2), (1, 2), (False, True))
-    ],
     ORIGINAL_PAIRS,
+    (
+        Case(name, ranks, accumulation, resumed=ranks != accumulation)
+        for name, ranks, accumulation in itertools.product(TRIALS, (1, 2), (1, 2))
+    ),
 )
 CONVERTED = parameters(
-    [Case(*layout) for layout in itertools.product(TRIALS, (1, 2), (1, 2), (0, 1))],
     CONVERTED_PAIRS,
+    (Case(name, *layout) for index, name in enumerate(TRIALS) for layout in ALL_PAIRS[index % len(ALL_PAIRS)]),
 )
 
 

@@ -35,14 +35,13 @@ def compare(name: str, stage: int, k: int, **hparams: Any) -> None:
     assert toys.metric_difference(*without) <= 1e-6, label
 
 
-# Stage and accumulation: each pair of values is met on one rank or on two; all of them on both are marked slow.
+# Stage and accumulation: each pair of values is met on one rank or on two; equivalence/ has the others.
 ON_ONE_RANK, ON_TWO_RANKS = [(0, 1), (1, 2)], [(0, 2), (1, 1)]
 
 
-@pytest.mark.parametrize("layouts", [ON_ONE_RANK, pytest.param(ON_TWO_RANKS, marks=pytest.mark.slow)], ids=str)
 @pytest.mark.parametrize("name", PAIRS)
-def test_one_rank_is_the_original(name: str, layouts: list[tuple[int, int]]) -> None:
-    on_this_rank(name, layouts)
+def test_one_rank_is_the_original(name: str) -> None:
+    on_this_rank(name, ON_ONE_RANK)
 
 
 def on_this_rank(name: str, layouts: list[tuple[int, int]]) -> None:
@@ -50,10 +49,9 @@ def on_this_rank(name: str, layouts: list[tuple[int, int]]) -> None:
         compare(name, stage, k)
 
 
-@pytest.mark.parametrize("layouts", [ON_TWO_RANKS, pytest.param(ON_ONE_RANK, marks=pytest.mark.slow)], ids=str)
 @pytest.mark.parametrize("name", PAIRS)
-def test_two_ranks_are_the_original(name: str, layouts: list[tuple[int, int]]) -> None:
-    run_ranks(on_this_rank, name, layouts)
+def test_two_ranks_are_the_original(name: str) -> None:
+    run_ranks(on_this_rank, name, ON_TWO_RANKS)
 
 
 def clipped_at_every_stage() -> None:

@@ -78,8 +78,9 @@ def test_each_original_config_runs(config: Path, tmp_path: Path) -> None:
     check(tmp_path / "run", 2 if config.stem == "distributed" else 1)
 
 
-@pytest.mark.parametrize("slots", [pytest.param(1, marks=pytest.mark.slow), 2])
-@pytest.mark.parametrize("config", CONVERTED, ids=name_of)
+@pytest.mark.parametrize(
+    ("config", "slots"), [pytest.param(path, 1 + n % 2, id=name_of(path)) for n, path in enumerate(CONVERTED)]
+)
 def test_each_converted_config_runs(config: Path, slots: int, tmp_path: Path) -> None:
     run_once(config, tmp_path / "run", "--slots", str(slots))
 

@@ -26,8 +26,7 @@ def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("trial", "aggregation"),
     [
         ("StepTrial", 2),
-        ("PlainTrial", 1),
-        ("PlainTrial", 2),
+        ("PlainTrial", 2),  # without accumulation: on determined itself, below
         ("InitTrial", 1),
     ],
 )

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from ds_verify.cli import main
 from ds_verify.exit_codes import DIFFERENT, NOT_RUN, SAME
-from fixture_folders import FIXTURES, TRIALS
+from fixture_folders import FIXTURES
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -24,11 +24,12 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.chdir(tmp_path)
 
 
-# A trial of two models; every fixture is trained by the equivalence tests as well.
-DEFAULT = ("gan",)
+# A trial of two models, a script, and one with callbacks, schedules and clipping. All fixtures are trained and compared
+# by the equivalence tests, through the same modules.
+SLOW = ("mnist_script", "schedule_clip_reducers")
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in DEFAULT else pytest.mark.slow) for n in TRIALS])
+@pytest.mark.parametrize("name", ["gan", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
 def test_a_fixture_and_its_conversion_are_the_same(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
