@@ -24,6 +24,12 @@ LAYOUTS: dict[str, Callable[[str], bytes]] = {
     **strategies.LAYOUTS,
     "latin-1 cookie": lambda text: ("# -*- coding: latin-1 -*-\n# caf\xe9\n" + text).encode("latin-1"),
 }
+MIXED_LAYOUTS = {
+    "BOM, tabs, CRLF, no final newline": lambda text: LAYOUTS["BOM"](
+        text.replace("    ", "\t").rstrip("\n").replace("\n", "\r\n")
+    ),
+    "latin-1 cookie, two spaces": lambda text: LAYOUTS["latin-1 cookie"](text.replace("    ", "  ")),
+}
 
 
 @functools.cache
@@ -52,14 +58,23 @@ def test_example_converts_as_its_page_says(code: Code, tmp_path: Path) -> None:
         assert line in after
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", MIXED_LAYOUTS)
 @pytest.mark.parametrize("code", PAGES)
 def test_layout_survives(code: Code, layout: str, tmp_path: Path) -> None:
+    assert_survives(code, MIXED_LAYOUTS[layout], tmp_path)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_each_part_of_a_layout_survives_alone(layout: str, tmp_path: Path) -> None:
+    assert_survives(Code.GRADIENT_CLIPPING, LAYOUTS[layout], tmp_path)
+
+
+def assert_survives(code: Code, layout: Callable[[str], bytes], folder: Path) -> None:
+    """Convert the example of a page in a layout, and compare it with the converted example in that layout."""
     example = examples.example_of(page_of(code))
     assert example is not None
-    text = examples.module(example.before)
-    written = examples.convert(tmp_path, LAYOUTS[layout](text), options=example.options).after
-    assert written == LAYOUTS[layout](converted_example(code).decode())
+    written = examples.convert(folder, layout(examples.module(example.before)), options=example.options).after
+    assert written == layout(converted_example(code).decode())
 
 
 @pytest.mark.parametrize("code", PAGES)
