@@ -31,6 +31,7 @@ for number, kind in enumerate((toys.SimplePT, toys.SimpleDS, toys.SimplePT)):  #
         print("RESULT", ranks, float(outcome.validation[-1][1]["validation_loss"]), flush=True)
 """
 
+PYTHONS = ["forked", pytest.param("new", marks=pytest.mark.slow)]
 LAUNCHERS = {
     "python": ["-u"],
     "torchrun": ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"],
@@ -55,13 +56,14 @@ def results(launcher: str, folder: Path, python: str) -> list[list[str]]:
     return [line.split("RESULT")[1].split() for line in done.stdout.splitlines() if "RESULT" in line]
 
 
-def test_plain_python(tmp_path: Path) -> None:
-    found = results("python", tmp_path, sys.executable)
+@pytest.mark.parametrize("python", PYTHONS)
+def test_plain_python(python: str, tmp_path: Path) -> None:
+    found = results("python", tmp_path, sys.executable if python == "new" else forked_python())
     assert [ranks for ranks, _ in found] == ["1", "1", "1"]
     assert len({loss for _, loss in found}) == 1
 
 
-@pytest.mark.parametrize("python", ["forked", pytest.param("new", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("python", PYTHONS)
 @pytest.mark.parametrize("launcher", ["torchrun", "deepspeed"])
 def test_two_ranks(launcher: str, python: str, tmp_path: Path) -> None:
     found = results(launcher, tmp_path, sys.executable if python == "new" else forked_python())
