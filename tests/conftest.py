@@ -8,7 +8,6 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from leftovers import adopt_orphans, end_leftovers, process_ids
@@ -16,8 +15,10 @@ from leftovers import adopt_orphans, end_leftovers, process_ids
 # One thread for each process: sums are then taken in one order, and two ranks do not fight for the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# The key that signs checkpoints: for all processes of this run, and not the developer's.
-os.environ.setdefault("XDG_STATE_HOME", str(Path(tempfile.gettempdir(), f"ds-migrate-tests-{os.getuid()}")))
+# The key that signs checkpoints: for all processes of this run, and neither the developer's nor another run's.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    state_home = tempfile.TemporaryDirectory(prefix="ds-migrate-tests-")
+    os.environ["XDG_STATE_HOME"] = state_home.name
 
 # Else each process that a test starts compiles all modules anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
