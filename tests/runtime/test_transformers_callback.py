@@ -6,7 +6,6 @@ import importlib
 import json
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import huggingface_project
 import pytest
 import torch
+from forked_python import forked_python
 from trial_runtime import core
 from trial_runtime._cluster_info import Length
 from trial_runtime.transformers import _callback, get_ds_config_path_from_args, get_metric_type
@@ -210,7 +210,7 @@ def test_a_script_under_ds_train_is_stopped_and_resumed(tmp_path: Path) -> None:
     (tmp_path / "const.yaml").write_text(CONFIG)
 
     def ds_train() -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "trial_runtime.train", "const.yaml", "--run-dir", "run"]
+        command = [forked_python(), "-m", "trial_runtime.train", "const.yaml", "--run-dir", "run"]
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
 
     first = ds_train()

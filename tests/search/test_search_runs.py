@@ -63,16 +63,30 @@ max_restarts: 0
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "model_def.py").write_text(TRIAL)
-    (tmp_path / "c.yaml").write_text(CONFIG)
+    write_project(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.executable", forked_python())
     return tmp_path
 
 
-def train(*options: str) -> subprocess.CompletedProcess[str]:
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a search that nothing disturbed."""
+    folder = tmp_path_factory.mktemp("whole")
+    write_project(folder)
+    done = train("--slots", "1", folder=folder)
+    assert done.returncode == 0, done.stderr
+    return folder / "runs/line-1"
+
+
+def write_project(folder: Path) -> None:
+    (folder / "model_def.py").write_text(TRIAL)
+    (folder / "c.yaml").write_text(CONFIG)
+
+
+def train(*options: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [forked_python(), "-m", "trial_runtime.train", "c.yaml", *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=200)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200)
 
 
 def validations(run: Path) -> list[dict[str, Any]]:
@@ -164,10 +178,8 @@ def test_search_over_a_time_metric_stops_trials_while_they_run(
 
 
 @pytest.mark.slow
-def test_killed_search_decides_the_same_when_started_again(project: Path) -> None:
-    whole = train("--slots", "1")
-    assert whole.returncode == 0, whole.stderr
-    for number, wait in enumerate((3.0, 6.0), 2):
+def test_killed_search_decides_the_same_when_started_again(project: Path, whole: Path) -> None:
+    for number, wait in enumerate((3.0, 6.0), 1):
         search = project / f"runs/line-{number}"
         command = [forked_python(), "-m", "trial_runtime.train", "c.yaml", "--slots", "1"]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as first:
@@ -178,7 +190,7 @@ def test_killed_search_decides_the_same_when_started_again(project: Path) -> Non
             first.send_signal(signal.SIGKILL)
         again = train("--slots", "1", "--run-dir", str(search))
         assert again.returncode == 0, again.stderr
-        assert (search / "search.jsonl").read_text() == (project / "runs/line-1/search.jsonl").read_text()
+        assert (search / "search.jsonl").read_text() == (whole / "search.jsonl").read_text()
 
 
 def test_stopped_search_names_the_command_that_continues_it(project: Path) -> None:
@@ -262,9 +274,7 @@ def _is_held(path: Path) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kill", [False, True])
-def test_two_commands_started_at_once_run_each_trial_once(kill: bool, project: Path) -> None:
-    whole = train("--slots", "1")
-    assert whole.returncode == 0, whole.stderr
+def test_two_commands_started_at_once_run_each_trial_once(kill: bool, project: Path, whole: Path) -> None:
     command = [forked_python(), "-m", "trial_runtime.train", "c.yaml", "--slots", "1", "--run-dir", "runs/shared"]
     trials = project / "runs/shared/trials"
     drivers = []
@@ -284,14 +294,13 @@ def test_two_commands_started_at_once_run_each_trial_once(kill: bool, project: P
             driver.kill()
     said = [(project / f"driver{number}.log").read_text() for number in range(2)]
     assert codes == [-signal.SIGKILL if kill else 0, 0], said
-    alone = project / "runs/line-1"
     assert sorted(path.name for path in trials.glob("*.outcome")) == ["0001.outcome", "0002.outcome", "0003.outcome"]
     for trial in ("0001", "0002", "0003"):
         lines = [json.loads(line) for line in (trials / trial / "metrics.jsonl").read_text().splitlines()]
         steps = [line["steps_completed"] for line in lines if line["group"] == "validation"]
         assert steps == sorted(set(steps)), f"trial {trial} was run twice"
         assert (
-            Assignment.read(trials / f"{trial}.json").hparams == Assignment.read(alone / f"trials/{trial}.json").hparams
+            Assignment.read(trials / f"{trial}.json").hparams == Assignment.read(whole / f"trials/{trial}.json").hparams
         )
     events = [json.loads(line) for line in (project / "runs/shared/search.jsonl").read_text().splitlines()]
     assert events, "an empty ledger"
