@@ -42,7 +42,7 @@ def test_a_fixture_and_its_conversion_are_the_same(
     printed = capsys.readouterr()
     assert code == SAME, printed.out + printed.err
     assert printed.out.splitlines()[-1].startswith("same: 12 batches with 1 and 2 ranks")
-    assert printed.err.splitlines()[-1] == f"next: ds-migrate --write {project}"
+    assert printed.err.splitlines()[-1] == "next: ds-migrate --write project"
     page = Path("report.html").read_text()
     assert "<svg" in page and "src=" not in page and "://" not in page.replace("http://www.w3.org", "")
     assert sorted(project.iterdir()) == before, "the sources were written to"

@@ -85,7 +85,8 @@ def _report_end(
     failure = None if code == 0 else first_failure(run.path)
     log = relative_path(run.path / "log")
     is_printed = code == USAGE_EXIT or (code == 1 and plan.entrypoint.kind == "class")  # a program may report nothing
-    if is_printed and is_new and not _has_trained(run):
+    # Of several ranks the logs hold more than was printed, such as where each of them hung.
+    if is_printed and is_new and plan.slots == 1 and not _has_trained(run):
         shutil.rmtree(run.path, ignore_errors=True)  # nothing to resume, and the error was printed
         if code == 1:
             print_failure("failed with exit code 1; nothing was trained")
