@@ -10,9 +10,10 @@ from ds_migrate.findings import Severity
 from ds_migrate.plain.agreement import agree
 from ds_migrate.plain.checkpoints import HELPERS, StateCall
 from ds_migrate.plain.decisions import Decider
+from ds_migrate.plain.devices import RankDevices
 from ds_migrate.plain.engine_creation import EngineWriter
 from ds_migrate.plain.facts import Backward, Clip, Step
-from ds_migrate.plain.launch import add_arguments, free_devices
+from ds_migrate.plain.launch import add_arguments
 from ds_migrate.plain.loaders import can_be_sharded, training_loaders
 from ds_migrate.plain.plan import Note
 from ds_migrate.plain.rank_start import INIT, start_ranks
@@ -21,6 +22,7 @@ from ds_migrate.plain.rank_zero_files import write_once
 from ds_migrate.plain.rank_zero_loggers import quiet_loggers
 from ds_migrate.plain.rank_zero_waits import wait_for_saves
 from ds_migrate.plain.reach import files_beside
+from ds_migrate.plain.removal import remove_call, remove_statement
 from ds_migrate.plain.runtime_names import RuntimeNames
 from ds_migrate.plain.set_order import numbered_sets
 from ds_migrate.plain.wrappers import Wrapped, Wrappers
@@ -76,7 +78,8 @@ class Editor:
         stepping = {step.file for step in self.decider.operations.steps}
         helpers = [f for f in beside if f not in stepping and f not in self._done]
         guard_saves(self.decider, [f for f in helpers if f not in self.files], self._runtime, self._converted)
-        free_devices(self.files, self._converted)
+        program = [*self.files, *(f for f in helpers if f not in self.files)]
+        self.plan.notes += RankDevices(self.flow, not self._starts_alone(), self._converted).free(program)
         add_arguments(self.decider, self.files, self._converted)
         guard_output(self.decider, self.files, self._runtime, self._converted)
         notes = quiet_loggers(self.decider, self.files, self._runtime, self._converted)
@@ -262,23 +265,3 @@ def _factor(node: cst.BaseExpression) -> str:
 
 def _renamed(name: str) -> Callable[[cst.CSTNode], cst.CSTNode]:
     return lambda updated: updated.with_changes(name=cst.Name(name))
-
-
-def remove_call(file: SourceFile, call: cst.CSTNode) -> None:
-    """Remove the statement that a call is."""
-    statement = file.parent(call)
-    assert isinstance(statement, cst.Expr)
-    remove_statement(file, statement)
-
-
-def remove_statement(file: SourceFile, small: cst.BaseSmallStatement) -> None:
-    """Remove a small statement, with its line where it is alone there."""
-    line = file.parent(small)
-    if isinstance(line, cst.SimpleStatementSuite):
-        if len(line.body) == 1:
-            file.change(small, lambda _: cst.Pass())
-        else:
-            file.remove(small)
-        return
-    assert isinstance(line, cst.SimpleStatementLine)
-    file.remove(line if len(line.body) == 1 else small)

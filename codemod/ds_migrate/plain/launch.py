@@ -1,4 +1,4 @@
-"""What a converted script needs to start under a launcher: its arguments and its devices."""
+"""What a converted script needs to start under the deepspeed launcher: an argument."""
 
 from __future__ import annotations
 
@@ -30,12 +30,3 @@ def add_arguments(decider: Decider, files: list[SourceFile], converted: Converte
             converted(
                 Code.PLAIN_ARGUMENTS, file, call, "the parser takes --local_rank, which the deepspeed launcher gives"
             )
-
-
-def free_devices(files: list[SourceFile], converted: Converted) -> None:
-    """Let ``cuda:0`` be the device of the rank: all ranks would share the first one."""
-    for file in files:
-        for node in file.nodes(cst.SimpleString):
-            if node.value in ('"cuda:0"', "'cuda:0'"):
-                file.replace(node, node.value.replace("cuda:0", "cuda"))
-                converted(Code.PLAIN_DEVICE, file, node, "cuda is the device of the rank, cuda:0 that of rank 0")

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from ds_migrate.plain.calls import Callers
+from ds_migrate.plain.devices import several_devices
 from ds_migrate.plain.facts import Operations, Refusal, Step
 from ds_migrate.plain.flow import Flow
 from ds_migrate.plain.frameworks import framework_of
@@ -36,6 +37,9 @@ def find_refusals(
     files: Sequence[SourceFile], operations: Operations, flow: Flow, callers: Callers
 ) -> Iterator[Refusal]:
     """Yield why the files with these operations stay as they are."""
+    numbered = several_devices(files)
+    if numbered is not None:
+        yield numbered
     for file in files:
         yield from _foreign_engines(file)
         yield from _sparse(file)
