@@ -110,11 +110,16 @@ class RankDevices:
         elif method == "to" and first is not None and isinstance(first.value, cst.Integer):
             file.replace(first.value, '"cuda"')
             return True
-        elif method == "format" and isinstance(call.func, cst.Attribute):
-            if _is_template(call.func.value) and call.args and self._goes(call.args[0].value):
-                file.replace(call, '"cuda"')
-                return True
+        elif self._is_formatted(call):
+            file.replace(call, '"cuda"')
+            return True
         return False
+
+    def _is_formatted(self, call: cst.Call) -> bool:
+        """Return whether a call is ``"cuda:{}".format(number)``."""
+        func = call.func
+        is_format = isinstance(func, cst.Attribute) and func.attr.value == "format" and _is_template(func.value)
+        return is_format and bool(call.args) and self._goes(call.args[0].value)
 
 
 def _hidden_devices(file: SourceFile) -> list[Note]:
