@@ -134,7 +134,7 @@ def test_without_a_terminal_nobody_is_asked(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ds_migrate", "--interactive", "."]
     done = subprocess.run(command, cwd=tmp_path, input="y\n", capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "--interactive asks on a terminal" in done.stderr
+    assert "--interactive needs a terminal to ask on" in done.stderr
 
 
 @pytest.mark.parametrize(("answer", "code"), [(b"y\n", 0), (b"n\n", 1)])
