@@ -92,3 +92,10 @@ def test_a_module_that_is_moved_before_it_is_known_is_one_module(tmp_path: Path)
     after = convert(tmp_path, body(text))
     assert "self.engine, *_ = deepspeed.initialize(\n            model=model," in after
     assert "self.engine.backward(F.mse_loss(self.engine(x), y))" in after
+
+
+def test_values_of_gradients_are_clipped_where_each_rank_has_them(tmp_path: Path) -> None:
+    clip = "    nn.utils.clip_grad_value_(model.parameters(), 0.5)\n    optimizer.step()"
+    after = convert(tmp_path, HEADER + LOOP.replace("    optimizer.step()", clip))
+    assert "    engine.backward(loss)\n    nn.utils.clip_grad_value_(model.parameters(), 0.5)\n" in after
+    assert '"zero_optimization": {"stage": 0},' in after and '"gradient_clipping": 0.0,' in after

@@ -154,6 +154,9 @@ class Decider:
 
     def _check_engines_overlap(self) -> None:
         for first, site in combinations(self.sites, 2):
+            if _are_apart(first, site):
+                self.plan.parted |= {first, site}
+                continue
             for value in site.of:
                 other = first if any(self.flow.copies.may_be_one(value, v) for v in first.of) else site
                 if other is not site and self._may_be_several(value):
@@ -403,6 +406,14 @@ class Decider:
             if not all(any(id(node) in below for node in self._makers_of(v)) for v in site.of):
                 return True
         return False
+
+
+def _are_apart(one: Site, other: Site) -> bool:
+    """Return whether two optimizers hold different parts of one module, none inside of another."""
+    paths = [[(part.key, *part.name.split(".")) for part in site.parts.values()] for site in (one, other)]
+    return all(paths) and not any(
+        "[" in "".join(map(str, (*a, *b))) or a[: len(b)] == b[: len(a)] for a in paths[0] for b in paths[1]
+    )
 
 
 def _is_autograd_call(node: cst.Call, file: SourceFile, flow: Flow) -> bool:

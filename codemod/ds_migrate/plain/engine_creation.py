@@ -44,9 +44,10 @@ class EngineWriter:
     def _initialization(self, engine: PlannedEngine) -> list[str]:
         site, file = engine.site, engine.site.file
         deepspeed = file.imports.module("deepspeed")
-        module = site.modules[0]
-        if len(site.modules) > 1:
-            module = f"{file.imports.name('torch.nn', 'ModuleList')}([{', '.join(site.modules)}])"
+        modules = list(site.parts) if site in self._decider.plan.parted else list(site.modules)
+        module = modules[0]
+        if len(modules) > 1:
+            module = f"{file.imports.name('torch.nn', 'ModuleList')}([{', '.join(modules)}])"
         results, optimizer = f"{engine.name}, *_", f"    optimizer={dotted(site.target)},"
         if engine.optimizer is not None:
             results, optimizer = (

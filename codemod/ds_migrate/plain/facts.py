@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import libcst as cst
 
@@ -91,6 +91,7 @@ class Site:
         makers: the calls that make it.
         modules: the expressions of the modules whose parameters it holds, as they can be written at the site.
         of: the values of these modules.
+        parts: where it holds just these parts of one of them: their expressions and values.
     """
 
     file: SourceFile
@@ -103,6 +104,7 @@ class Site:
     modules: Sequence[str]
     of: Values
     is_partial: bool = False
+    parts: Mapping[str, Value] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)

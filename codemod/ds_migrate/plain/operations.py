@@ -11,7 +11,7 @@ from ds_migrate.plain.calls import Callers
 from ds_migrate.plain.dead_branches import is_dead
 from ds_migrate.plain.facts import Backward, Clip, Operations, Refusal, Step, ZeroGrad
 from ds_migrate.plain.flow import Flow
-from ds_migrate.plain.torch_names import CLIP_NORM
+from ds_migrate.plain.torch_names import CLIP_NORM, CLIP_VALUE
 from ds_migrate.plain.values import Kind, Value, of_kind
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, dotted, has_star, is_literal, walk
@@ -55,7 +55,7 @@ def find_operations(flow: Flow, callers: Callers) -> Operations:
                     )
                 )  # fmt: skip
             for value in flow.values(call.func, file):
-                if value.kind is Kind.EXTERNAL and value.name in CLIP_NORM:
+                if value.kind is Kind.EXTERNAL and value.name in CLIP_NORM | CLIP_VALUE:
                     clips.append(_clip(call, file, flow))
     return Operations(steps, backwards, zero_grads, clips, refusals)
 
@@ -137,7 +137,8 @@ def _clip(call: cst.Call, file: SourceFile, flow: Flow) -> Clip:
     )
     is_statement = isinstance(file.parent(call), cst.Expr)
     is_whole = parameters is not None and isinstance(parameters.value, cst.Call)
-    known = norm.value if norm is not None and is_euclidean and is_statement and is_whole else None
+    is_norm = not flow.is_call_of(call, file, CLIP_VALUE)
+    known = norm.value if norm is not None and is_norm and is_euclidean and is_statement and is_whole else None
     return Clip(file, call, call, modules, known)
 
 

@@ -12,7 +12,7 @@ from ds_migrate.plain.calls import given
 from ds_migrate.plain.copies import Call
 from ds_migrate.plain.flow import Flow
 from ds_migrate.plain.parameter_filters import Filters
-from ds_migrate.plain.values import Kind, Values, of_kind
+from ds_migrate.plain.values import Kind, Value, Values, of_kind
 from ds_migrate.syntax.nodes import argument, dotted, targets, walk
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
@@ -35,6 +35,8 @@ class Owners:
     is_partial: bool = False
     filters: Filters = field(default_factory=Filters)
     collected: list[cst.CSTNode] = field(default_factory=list)  # what names hold: one may be made of itself
+    parts: dict[str, tuple[str, Value]] = field(default_factory=dict)  # that are named exactly, with their wholes
+    has_wholes: bool = False
     calls: Sequence[Call] = ()  # that the optimizer has come through, the innermost first
 
     @property
@@ -219,6 +221,7 @@ def _add(module: cst.BaseExpression, file: SourceFile, flow: Flow, owners: Owner
         _add(passed[1], passed[0], flow, owners)
         return
     values = flow.values(module, file)
+    written, part = module, of_kind(values, Kind.PART)
     while of_kind(values, Kind.PART) and isinstance(module, (cst.Attribute, cst.Subscript)):
         owners.is_partial = True
         module = module.value
@@ -232,6 +235,10 @@ def _add(module: cst.BaseExpression, file: SourceFile, flow: Flow, owners: Owner
     if not known or dotted(module) is None:
         raise UnknownOwnerError(f"{_shown(module)} cannot be followed to a module")
     owners.values[expression_text(module)] = known
+    if len(part) != 1 or dotted(written) is None:
+        owners.has_wholes = True
+    else:
+        owners.parts[expression_text(written)] = expression_text(module), next(iter(part))
 
 
 def _text_of(node: cst.CSTNode) -> str:

@@ -73,6 +73,7 @@ class ProgramPlan:
     removed: list[ZeroGrad | Clip] = field(default_factory=list)
     scaler_calls: list[Place] = field(default_factory=list)
     attachments: list[Attachment] = field(default_factory=list)
+    parted: set[Site] = field(default_factory=set)  # whose engines hold parts of one module
     no_syncs: list[tuple[SourceFile, cst.Attribute]] = field(default_factory=list)
     forwards: list[tuple[SourceFile, cst.BaseExpression, str]] = field(default_factory=list)
     state_calls: list[StateCall] = field(default_factory=list)

@@ -172,6 +172,7 @@ def _site(variable: tuple[int, str], members: list[_Bound], flow: Flow) -> Site 
         )  # fmt: skip
     texts: dict[str, Values] = {}
     is_partial = False
+    parts: dict[str, Value] = {}
     for member in members:
         maker_file, maker = member.maker
         try:
@@ -183,6 +184,9 @@ def _site(variable: tuple[int, str], members: list[_Bound], flow: Flow) -> Site 
                 "give it module.parameters(), or groups of these",
             )  # fmt: skip
         is_partial |= owners.is_partial
+        is_here = maker_file is file and maker_file.function(maker) is function
+        if is_here and len(members) == 1 and not owners.has_wholes:
+            parts = {text: part for text, (_, part) in owners.parts.items()}
         named = _named_at(owners, member, maker_file, flow)
         if isinstance(named, Refusal):
             return named
@@ -191,7 +195,7 @@ def _site(variable: tuple[int, str], members: list[_Bound], flow: Flow) -> Site 
     calls = [member.maker for member in members]
     optimizers = frozenset(member.optimizer for member in members)
     return Site(
-        file, function, first.target, variable, statement, calls, optimizers, tuple(texts), values, is_partial
+        file, function, first.target, variable, statement, calls, optimizers, tuple(texts), values, is_partial, parts
     )  # fmt: skip
 
 

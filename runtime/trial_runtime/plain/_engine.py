@@ -37,9 +37,12 @@ def match_torch(engine: Engine, *, broadcast_buffers: bool = False) -> Engine:
             that trains, as DistributedDataParallel does by default. DeepSpeed leaves each rank its own.
 
     Raises:
-        InvalidExperimentException: from ``backward()``, for a second call that would lose the first one's gradients.
+        InvalidExperimentException: another engine has a parameter of this one.
+        InvalidExperimentException: later, from ``backward()``, for a second call that would lose the first one's
+            gradients.
     """
     distributed = _ranks()
+    _check_separate(engine)
     apply_to_engine(NewEngine(engine, matched_engines(), distributed))
     _matched.append(weakref.ref(engine))
     module: torch.nn.Module = engine.module  # type: ignore[attr-defined]
@@ -48,6 +51,17 @@ def match_torch(engine: Engine, *, broadcast_buffers: bool = False) -> Engine:
     if hasattr(engine.optimizer, "refresh_fp32_params"):  # type: ignore[attr-defined]
         module.register_load_state_dict_post_hook(_step_loaded_weights)
     return engine
+
+
+def _check_separate(engine: Any) -> None:
+    """Refuse parameters that two engines share: the first one's step clears the gradients that the second one needs."""
+    taken = {id(parameter) for other in matched_engines() for parameter in other.module.parameters()}
+    shared = [name for name, parameter in engine.module.named_parameters() if id(parameter) in taken]
+    if shared:
+        raise InvalidExperimentException(
+            f"another engine has {shared[0]} too, and each engine's step clears its gradient: "
+            "use one optimizer with several parameter groups for both"
+        )
 
 
 def matched_engines() -> list[Any]:
