@@ -137,8 +137,8 @@ def record(root: Path, changes: Sequence[tuple[Path, bytes | None, bytes]]) -> E
     if max(len(document), sum(len(before or after) for _path, before, after in changes)) > _MOST_BYTES:
         raise JournalError(f"the files to write hold more than {_MOST_BYTES >> 20} MiB: convert them in several runs")
     try:
+        known = _entries(home)  # before anything is made: the folder may be a link
         home.mkdir(parents=True, exist_ok=True)
-        known = _entries(home)
         with suppress(FileExistsError):
             atomic.write_new(home.parent / ".gitignore", b"*\n")
         atomic.sweep([home])

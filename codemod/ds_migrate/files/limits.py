@@ -11,6 +11,7 @@ LARGEST_READ = 10_000_000  # bytes of a module whose classes and imports are rea
 LARGEST_CONFIG = 1 << 18  # bytes of an experiment config
 LARGEST_JSON = 100_000  # bytes of a DeepSpeed config
 MOST_WORK = 20_000_000  # bytes of all modules that are converted together, times the number of their trials
+DEEPEST_MODULE = 1_000  # nodes of a plain script's syntax tree within each other: its time grows with the square
 DEEPEST_CLASS = 500  # classes in one line of inheritance that are followed
 MOST_TRIALS = 100  # that are converted together
 MOST_PATTERNS = 2_000  # lines of a .gitignore outside of git that are applied

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ds_migrate.files.limits import DEEPEST_MODULE, LARGEST_MODULE
 from ds_migrate.files.prefilter import may_belong_to_loop, may_hold_loop
 from ds_migrate.project.import_resolver import ImportResolver
 from ds_migrate.project.module_index import ModuleFacts, module_facts
+from ds_migrate.project.recognition import depth_of
 
 Read = Callable[[Path], bytes | None]
 
@@ -28,8 +31,8 @@ class Program:
         return None if found is None else Path(found)
 
 
-def find_programs(root: Path, names: Iterable[str], read: Read) -> list[Program]:
-    """Return the programs of a project that may hold a training loop."""
+def find_programs(root: Path, names: Iterable[str], read: Read) -> tuple[list[Program], list[Path]]:
+    """Return the programs of a project that may hold a training loop, and the files that may and cannot be read."""
     paths = {name: Path(name) for name in names if name.endswith(".py")}
     resolver = ImportResolver(str(root), paths.__contains__)
     contents = {name: data for name, path in paths.items() if (data := read(path)) is not None}
@@ -38,7 +41,8 @@ def find_programs(root: Path, names: Iterable[str], read: Read) -> list[Program]
     holds_loop = {name for name in new if may_hold_loop(contents[name])}
     while new:
         for name in new:
-            facts = _facts(contents.pop(name))
+            data = contents.pop(name)
+            facts = None if name in holds_loop and _is_beyond_limits(data) else _facts(data)
             if facts is not None:
                 imported[name] = _imported(name, facts, resolver)
         new = _importers(contents, imported, resolver) if holds_loop else set()
@@ -48,7 +52,17 @@ def find_programs(root: Path, names: Iterable[str], read: Read) -> list[Program]
         if group & holds_loop:
             context = {other for name in group for other in imported[name]} - group
             programs.append(Program(tuple(map(Path, sorted(group))), tuple(map(Path, sorted(context))), resolver))
-    return programs
+    return programs, [paths[name] for name in sorted(holds_loop - imported.keys())]
+
+
+def _is_beyond_limits(data: bytes) -> bool:
+    """Return whether a module is too large, or nested too deeply, to be read in seconds."""
+    if len(data) > LARGEST_MODULE:
+        return True
+    try:
+        return depth_of(ast.parse(data)) > DEEPEST_MODULE
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return True
 
 
 def _facts(data: bytes) -> ModuleFacts | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ds_migrate.files.discovery import Source, project_files
+from ds_migrate.files.limits import LARGEST_MODULE
 from ds_migrate.files.prefilter import may_hold_loop
 from ds_migrate.files.reading import FileReader
 from ds_migrate.findings import FileKind, FileResult
@@ -14,6 +15,7 @@ from ds_migrate.options import Options
 from ds_migrate.plain.frameworks import framework_script
 from ds_migrate.plain.program import find_programs
 from ds_migrate.project.control_comments import CommentReader
+from ds_migrate.project.recognition import unreadable
 
 
 def convert_loops(
@@ -32,7 +34,12 @@ def convert_loops(
     for root, named in members.items():
         names = project_files(Path(root), next((s.listed for s in named if s.listed is not None), None))
         given = {source.real_name for source in named}
-        programs = find_programs(Path(root), sorted({*names, *given}), files.read)
+        programs, broken = find_programs(Path(root), sorted({*names, *given}), files.read)
+        results += [
+            FileResult(path, findings=[unreadable(files.read(path) or b"", LARGEST_MODULE)])
+            for path in broken
+            if str(path) in given
+        ]
         folders = Counter(path.parent for p in programs for path in p.files if may_hold_loop(files.read(path) or b""))
         wanted = [p for p in programs if any(str(path) in given for path in p.files)]
         for done, program in enumerate(wanted, 1):

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ds_migrate.files.discovery import PYTHON_SUFFIXES, Source
-from ds_migrate.files.limits import LARGEST_READ, shown
+from ds_migrate.files.limits import DEEPEST_MODULE, LARGEST_READ, shown
 from ds_migrate.files.reading import FileReader
 from ds_migrate.findings import (
     ENCODING_HELP,
@@ -50,7 +50,7 @@ def unparsable_files(project: Project, members: Iterable[Source], files: FileRea
         if source.data is None or b"PyTorchTrial" not in source.data or path.suffix not in PYTHON_SUFFIXES:
             continue
         if project.facts(path) is None:
-            finding, kind = _unreadable(files.read(path) or b""), FileKind.PYTHON
+            finding, kind = unreadable(files.read(path) or b""), FileKind.PYTHON
             if path in files.broken_notebooks:
                 message, kind = f"{path.name} {files.broken_notebooks[path]}", FileKind.NOTEBOOK
                 finding = Finding(Code.UNREADABLE_SOURCE, Severity.ERROR, 1, message)
@@ -133,14 +133,16 @@ def trials_written_by_cells(files: FileReader) -> Iterator[FileResult]:
             )
 
 
-def _unreadable(data: bytes) -> Finding:
-    """Return why and where a file does not parse, and what to do."""
+def unreadable(data: bytes, largest: int = LARGEST_READ) -> Finding:
+    """Return why and where a file cannot be read, and what to do. ``largest``: bytes up to which files are."""
     line, column, message, advice = 1, 0, "does not parse", None
-    if len(data) > LARGEST_READ:
-        message = f"has {shown(len(data))}, and modules of up to {shown(LARGEST_READ)} are read"
+    if len(data) > largest:
+        message = f"has {shown(len(data))}, and modules of up to {shown(largest)} are read"
     else:
         try:
-            ast.parse(data)
+            depth = depth_of(ast.parse(data))
+            if depth > DEEPEST_MODULE:
+                message = f"is nested {depth:,} levels deep, and modules of up to {DEEPEST_MODULE:,} are read"
         except SyntaxError as error:
             line, column, message = error.lineno or 1, max(error.offset or 0, 0), f"does not parse: {error.msg}"
             if "utf-8" in error.msg.lower():  # "'utf-8' codec", and "Non-UTF-8 code" since Python 3.14
@@ -151,6 +153,16 @@ def _unreadable(data: bytes) -> Finding:
         except (ValueError, RecursionError, MemoryError) as error:
             message = f"does not parse: {error}"
     return Finding(Code.UNREADABLE_SOURCE, Severity.ERROR, line, message, column, help=advice)
+
+
+def depth_of(tree: ast.AST) -> int:
+    """Return how many nodes of a syntax tree are within each other at most."""
+    deepest, waiting = 0, [(tree, 1)]
+    while waiting:
+        node, depth = waiting.pop()
+        deepest = max(deepest, depth)
+        waiting.extend((child, depth + 1) for child in ast.iter_child_nodes(node))
+    return deepest
 
 
 def _first_undecodable(data: bytes) -> int:
