@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 from ds_migrate.cli.parser import parse
+from ds_migrate.files.discovery import discover
 from ds_migrate.findings import Severity, TrialStatus
+from ds_migrate.options import Options
+from ds_migrate.pipeline import migrate
 from ds_migrate.rules.codes import Code
 from ds_migrate.rules.pages import page_of
 from plain_loops import HEADER, LOOP, blocked, body, convert, run
@@ -490,3 +493,19 @@ def test_a_script_that_only_passes_a_model_to_a_trainer_starts_the_ranks(tmp_pat
     assert 'if __name__ == "__main__":\n    init_distributed()\n' in after["main.py"]
     assert "--local_rank" in after["main.py"]
     assert "            self.engine.step()\n" in after["trainer.py"]
+
+
+def test_gradients_that_are_read_after_step_stay_until_the_program_clears_them(tmp_path: Path) -> None:
+    reads = "    print([p.grad.norm().item() for p in model.parameters()])\n"
+    text = convert(tmp_path, HEADER + LOOP + reads)
+    assert "match_torch(engine, keep_gradients=True)\n" in text
+    assert "    optimizer.zero_grad()\n    loss = " in text
+    report = migrate(discover([str(tmp_path)]), Options(plain=True, runtime=False))
+    assert "DSM604" in [finding.code for _, finding in report.findings(Severity.BLOCKED)]
+
+
+def test_gradients_that_are_read_before_step_need_nothing(tmp_path: Path) -> None:
+    reads = "    norm = model.fc.weight.grad.norm()\n    optimizer.step()\n"
+    text = convert(tmp_path, HEADER + LOOP.replace("    optimizer.step()\n", reads))
+    assert "match_torch(engine)\n" in text
+    assert "zero_grad" not in text

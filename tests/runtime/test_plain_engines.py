@@ -163,3 +163,29 @@ def test_an_engine_scales_losses_with_the_scaler_of_the_script(is_managed: bool)
     assert 2.0**17 in before[0]  # an overflow was skipped
     for rank, figures in enumerate(after):
         assert figures == pytest.approx(before[rank], rel=1e-6)
+
+
+def gradients_after_step() -> list[bool]:
+    from trial_runtime.errors import InvalidExperimentException
+    from trial_runtime.plain import match_torch
+
+    torch.manual_seed(0)
+    kept = []
+    for keep_gradients in (False, True):
+        model = Halves()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        engine = make_engine(model, optimizer, {"train_micro_batch_size_per_gpu": 4})
+        match_torch(engine, keep_gradients=keep_gradients)
+        engine.backward(engine(torch.randn(4, 2)))
+        engine.step()
+        kept.append(model.used.weight.grad is not None)
+    config: dict[str, Any] = {"train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": 1}}
+    model = Halves()
+    sharded = make_engine(model, torch.optim.Adam(model.parameters()), config)
+    with pytest.raises(InvalidExperimentException, match="stage 1"):
+        match_torch(sharded, keep_gradients=True)
+    return kept
+
+
+def test_step_leaves_the_gradients_where_a_script_reads_them_later() -> None:
+    assert run_ranks(gradients_after_step) == [[False, True]] * 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from ds_migrate.plain.checkpoints import state_calls
 from ds_migrate.plain.clipping import decide_clipping
 from ds_migrate.plain.engine_names import EngineNames, UntracedError
 from ds_migrate.plain.engine_options import plan_engine
-from ds_migrate.plain.facts import Backward, Clip, Operations, Site, Step, ZeroGrad
+from ds_migrate.plain.facts import Backward, Clip, Operations, Place, Site, Step, ZeroGrad
 from ds_migrate.plain.flow import Flow
 from ds_migrate.plain.loaders import micro_batch
 from ds_migrate.plain.plan import Note, ProgramPlan, block_path
@@ -52,6 +52,7 @@ class Decider:
         self.plan = ProgramPlan()
         self._fed: dict[Backward, list[Step]] = {}
         self.moved_clips: dict[Site, tuple[Clip, str]] = {}
+        self.keeps_gradients = False  # step() leaves them, and zero_grad() stays where it is
 
     def decide(self) -> ProgramPlan:
         self._name_steps()
@@ -212,6 +213,14 @@ class Decider:
     # -- zero_grad -------------------------------------------------------------------------------------------------
 
     def _decide_zero_grads(self) -> None:
+        reading = next(self._gradients_read_late(), None)
+        self.keeps_gradients = reading is not None
+        if reading is not None and not self.options.runtime:
+            self.plan.refuse(
+                Code.PLAIN_ZERO_GRAD, *reading,
+                "engine.step() clears the gradients that are read here, and only match_torch() lets it keep them",
+                "read them before step(), or leave out --no-runtime",
+            )  # fmt: skip
         relevant = [z for z in self.operations.zero_grads if self._concerns(z)]
         for file, function in self._functions():
             own = [z for z in relevant if z.file is file and z.function is function]
@@ -229,10 +238,18 @@ class Decider:
                         "gradients are cleared between backward() and step()",
                         "remove this zero_grad(): the model learns nothing",
                     )  # fmt: skip
-                else:
+                elif not self.keeps_gradients:
                     self.plan.removed.append(zero)
-            elif self._follows_step(zero):
+            elif self._follows_step(zero) and not self.keeps_gradients:
                 self.plan.removed.append(zero)
+
+    def _gradients_read_late(self) -> Iterator[tuple[SourceFile, cst.Attribute]]:
+        """Yield where the program reads gradients, or changes them, other than between backward() and step()."""
+        for file in self.flow.files.values():
+            for node in file.attributes_by_name.get("grad", ()):
+                is_function = of_kind(self.flow.values(node.value, file), Kind.EXTERNAL)  # torch.autograd.grad
+                if not is_function and not self._is_between(Place(file, node)):
+                    yield file, node
 
     def _concerns(self, zero: ZeroGrad) -> bool:
         if any(zero.values & site.optimizers for site in self.sites):
@@ -253,12 +270,13 @@ class Decider:
                 return True
         return False
 
-    def _is_between(self, zero: ZeroGrad) -> bool:
+    def _is_between(self, place: Place) -> bool:
+        """Return whether a place is behind a backward() and before the step() that uses its gradients."""
         events = [
-            e for e in (*self.operations.steps, *self._fed) if e.file is zero.file and e.function is zero.function
+            e for e in (*self.operations.steps, *self._fed) if e.file is place.file and e.function is place.function
         ]
-        before = [e for e in events if e.position < zero.position]
-        after = [e for e in events if e.position > zero.position]
+        before = [e for e in events if e.position < place.position]
+        after = [e for e in events if e.position > place.position]
         if not before or not after:
             return False
         last, following = max(before, key=lambda e: e.position), min(after, key=lambda e: e.position)

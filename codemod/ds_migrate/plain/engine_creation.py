@@ -80,7 +80,8 @@ class EngineWriter:
         if not self._decider.options.runtime:
             return []
         buffers = ", broadcast_buffers=True" if self._decider.broadcasts_buffers(engine.site) else ""
-        return [f"{self._runtime.name(engine.site.file, 'match_torch')}({engine.name}{buffers})"]
+        gradients = ", keep_gradients=True" if self._decider.keeps_gradients else ""
+        return [f"{self._runtime.name(engine.site.file, 'match_torch')}({engine.name}{buffers}{gradients})"]
 
     def _declare_global(self, engine: PlannedEngine) -> None:
         """Make the engine global where the optimizer is, in a function that says so."""

@@ -19,7 +19,7 @@ Engine = TypeVar("Engine")
 _matched: list[weakref.ref[Any]] = []
 
 
-def match_torch(engine: Engine, *, broadcast_buffers: bool = False) -> Engine:
+def match_torch(engine: Engine, *, broadcast_buffers: bool = False, keep_gradients: bool = False) -> Engine:
     """Have an engine train as torch does, and return it. Call it right after ``deepspeed.initialize``, on all ranks.
 
     - A parameter that no backward reached since the last step stays as it is. DeepSpeed steps it with a gradient of
@@ -35,12 +35,21 @@ def match_torch(engine: Engine, *, broadcast_buffers: bool = False) -> Engine:
         engine: of ``deepspeed.initialize``, not of a pipeline.
         broadcast_buffers: whether all ranks get rank 0's buffers (running statistics and the like) before each forward
             that trains, as DistributedDataParallel does by default. DeepSpeed leaves each rank its own.
+        keep_gradients: whether ``step()`` leaves the gradients, for a script that reads them later and clears them
+            itself. Only at ZeRO stage 0.
 
     Raises:
-        InvalidExperimentException: another engine has a parameter of this one.
+        InvalidExperimentException: ``keep_gradients`` beyond ZeRO stage 0, or another engine has a parameter of this
+            one.
         InvalidExperimentException: later, from ``backward()``, for a second call that would lose the first one's
             gradients.
     """
+    unwrapped: Any = engine
+    if keep_gradients and unwrapped.zero_optimization_stage():
+        raise InvalidExperimentException(
+            f"keep_gradients requires ZeRO stage 0, and this engine has stage {unwrapped.zero_optimization_stage()}: "
+            "the others keep no gradients in the parameters"
+        )
     distributed = _ranks()
     _check_separate(engine)
     apply_to_engine(NewEngine(engine, matched_engines(), distributed))
@@ -48,6 +57,8 @@ def match_torch(engine: Engine, *, broadcast_buffers: bool = False) -> Engine:
     module: torch.nn.Module = engine.module  # type: ignore[attr-defined]
     if broadcast_buffers and distributed.size > 1 and BufferSync.needed(module):
         BufferSync(module)
+    if keep_gradients:
+        unwrapped.zero_grad = lambda: None
     if hasattr(engine.optimizer, "refresh_fp32_params"):  # type: ignore[attr-defined]
         module.register_load_state_dict_post_hook(_step_loaded_weights)
     return engine
