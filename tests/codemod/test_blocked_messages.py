@@ -122,8 +122,8 @@ def test_the_messages_are_found() -> None:
     assert sum(map(len, found().values())) > 50
     assert found().keys() >= {Code.IMPORTS, Code.ENGINE, Code.BACKWARD, Code.MOVES_WITH_BLOCKED}
     # handed on: an old trial that stays, by the upgrade; one without engines, by the decisions; a use that only the
-    # output shows, by the check of the output; a scaler, by the error that names why
-    handed_on = [Code.OLD_API, Code.ENGINE, Code.CONTEXT_API, Code.PLAIN_PRECISION]
+    # output shows, by the check of the output; a scaler, by the error that names why; a framework, by its module
+    handed_on = [Code.OLD_API, Code.ENGINE, Code.CONTEXT_API, Code.PLAIN_PRECISION, Code.PLAIN_FRAMEWORK]
     assert sorted(code for code, texts in found().items() if VALUE in texts) == handed_on
 
 

@@ -217,7 +217,7 @@ class Decider:
         self.keeps_gradients = reading is not None
         if reading is not None and not self.options.runtime:
             self.plan.refuse(
-                Code.PLAIN_ZERO_GRAD, *reading,
+                Code.PLAIN_ZERO_GRAD, reading[0], reading[1],
                 "engine.step() clears the gradients that are read here, and only match_torch() lets it keep them",
                 "read them before step(), or leave out --no-runtime",
             )  # fmt: skip

@@ -29,9 +29,12 @@ class Framework:
     has_switch: bool = True
     owns_loops: bool = True
 
-    @property
-    def message(self) -> str:
-        return f"the loop is run by {self.title}, which has {'its own' if self.has_switch else 'no'} way to DeepSpeed"
+
+def message_of(framework: Framework) -> str:
+    """Return what is reported of a loop that the framework runs."""
+    if framework.has_switch:
+        return f"the loop is run by {framework.title}, which has its own way to DeepSpeed"
+    return f"the loop is run by {framework.title}, which has no way to DeepSpeed"
 
 
 _WRITE_OUT = "write its loop out, then convert that"
@@ -111,7 +114,7 @@ def framework_script(path: Path, data: bytes) -> FileResult | None:
 def _result(path: Path, framework: Framework, call: ast.Call) -> FileResult:
     loop = f"the loop of {path.stem}"
     finding = Finding(
-        Code.PLAIN_FRAMEWORK, Severity.BLOCKED, call.lineno, framework.message, call.col_offset + 1, trial=loop,
+        Code.PLAIN_FRAMEWORK, Severity.BLOCKED, call.lineno, message_of(framework), call.col_offset + 1, trial=loop,
         help=framework.way_out,
     )  # fmt: skip
     trial = TrialResult(loop, call.lineno, TrialStatus.BLOCKED, is_loop=True)

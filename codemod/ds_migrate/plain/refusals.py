@@ -10,7 +10,7 @@ from ds_migrate.plain.calls import Callers
 from ds_migrate.plain.devices import several_devices
 from ds_migrate.plain.facts import Operations, Refusal, Step
 from ds_migrate.plain.flow import Flow
-from ds_migrate.plain.frameworks import framework_of
+from ds_migrate.plain.frameworks import framework_of, message_of
 from ds_migrate.plain.spawning import is_spawn, started, started_arguments
 from ds_migrate.plain.values import Kind, Value, of_kind
 from ds_migrate.rules.codes import Code
@@ -91,7 +91,7 @@ def _foreign_engines(file: SourceFile) -> Iterator[Refusal]:
         for name in names:
             framework = framework_of(name)
             if framework is not None and framework.owns_loops:
-                yield Refusal(Code.PLAIN_FRAMEWORK, file, node, framework.message, framework.way_out)
+                yield Refusal(Code.PLAIN_FRAMEWORK, file, node, message_of(framework), framework.way_out)
                 return
             for prefix, what in _PARALLEL.items():
                 if name.startswith(prefix):
@@ -165,18 +165,18 @@ def _started(
     workers = of_kind(flow.values(target, file), Kind.FUNCTION, Kind.METHOD)
     trains = any(callers.reaches(worker.key, step.function) for worker in workers for step in operations.steps)
     is_known = all(not arg.star for arg in started_arguments(call, callees)) and not has_star(call)
-    if not is_spawn(callees):
-        is_refused = trains
-        why = "the program makes a process for each of its ranks"
-    elif not workers:
-        is_refused, why = True, "cannot determine which function is started in each process"
-    elif not is_known or not isinstance(file.parent(call), cst.Expr):
-        is_refused, why = trains, "the program keeps the processes of its ranks, or hides what it gives them"
-    else:
-        return
-    if is_refused:
+    is_plain = is_known and isinstance(file.parent(call), cst.Expr)
+    message = (
+        "the program makes a process for each of its ranks, which a launcher starts for DeepSpeed"
+        if not is_spawn(callees)
+        else "cannot determine which function is started in each process, which a launcher starts for DeepSpeed"
+        if not workers
+        else "the program keeps the processes of its ranks, or hides what it gives them, which a launcher starts for "
+        "DeepSpeed"
+    )
+    if (trains and not (is_spawn(callees) and is_plain)) or (is_spawn(callees) and not workers):
         yield Refusal(
-            Code.PLAIN_DISTRIBUTED, file, call, f"{why}, which a launcher starts for DeepSpeed",
+            Code.PLAIN_DISTRIBUTED, file, call, message,
             "start them by torch.multiprocessing.spawn(function, args=(...), nprocs=n), or call the function once with "
             "LOCAL_RANK from the environment as its rank",
         )  # fmt: skip
