@@ -43,3 +43,11 @@ def test_optimizers_that_share_a_part_are_refused(other: str, tmp_path: Path) ->
     new = "[model.body.weight]" if other.endswith("weight") else f"{other}.parameters()"
     found = blocked(tmp_path, body(PARTS).replace("model.head.parameters()", new))
     assert Code.PLAIN_ENGINE in [code for code, _ in found]
+
+
+@pytest.mark.parametrize("tie", ["self.head.weight = self.body.weight", "self.also = Net(self.body)"])
+def test_parts_that_may_share_parameters_are_refused(tie: str, tmp_path: Path) -> None:
+    ((code, _),) = blocked(
+        tmp_path, body(PARTS).replace("self.head = nn.Linear(4, 1)", f"self.head = Net()\n        {tie}")
+    )
+    assert code == Code.PLAIN_ENGINE

@@ -155,7 +155,7 @@ class Decider:
 
     def _check_engines_overlap(self) -> None:
         for first, site in combinations(self.sites, 2):
-            if _are_apart(first, site):
+            if _are_apart(first, site) and not _may_share(first, site, self.flow):
                 self.plan.parted |= {first, site}
                 continue
             for value in site.of:
@@ -431,6 +431,17 @@ def _are_apart(one: Site, other: Site) -> bool:
     paths = [[(part.key, *part.name.split(".")) for part in site.parts.values()] for site in (one, other)]
     return all(paths) and not any(
         "[" in "".join(map(str, (*a, *b))) or a[: len(b)] == b[: len(a)] for a in paths[0] for b in paths[1]
+    )
+
+
+def _may_share(one: Site, other: Site, flow: Flow) -> bool:
+    """Return whether parts of a module may have parameters in common: one is given to something else, or tied."""
+    names = {name for site in (one, other) for part in site.parts.values() for name in part.name.split(".")}
+    return any(
+        (isinstance(file.parent(node), cst.AssignTarget) and node.attr.value in ("weight", "bias"))
+        or (isinstance(file.parent(node), (cst.Arg, cst.Assign, cst.Element)) and node.attr.value in names)
+        for file in flow.files.values()
+        for node in file.nodes(cst.Attribute)
     )
 
 

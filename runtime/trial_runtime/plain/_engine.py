@@ -39,8 +39,7 @@ def match_torch(engine: Engine, *, broadcast_buffers: bool = False, keep_gradien
             itself. Only at ZeRO stage 0.
 
     Raises:
-        InvalidExperimentException: ``keep_gradients`` beyond ZeRO stage 0, or another engine has a parameter of this
-            one.
+        InvalidExperimentException: ``keep_gradients`` beyond ZeRO stage 0.
         InvalidExperimentException: later, from ``backward()``, for a second call that would lose the first one's
             gradients.
     """
@@ -51,7 +50,6 @@ def match_torch(engine: Engine, *, broadcast_buffers: bool = False, keep_gradien
             "the others keep no gradients in the parameters"
         )
     distributed = _ranks()
-    _check_separate(engine)
     apply_to_engine(NewEngine(engine, matched_engines(), distributed))
     _matched.append(weakref.ref(engine))
     module: torch.nn.Module = engine.module  # type: ignore[attr-defined]
@@ -62,17 +60,6 @@ def match_torch(engine: Engine, *, broadcast_buffers: bool = False, keep_gradien
     if hasattr(engine.optimizer, "refresh_fp32_params"):  # type: ignore[attr-defined]
         module.register_load_state_dict_post_hook(_step_loaded_weights)
     return engine
-
-
-def _check_separate(engine: Any) -> None:
-    """Refuse parameters that two engines share: the first one's step clears the gradients that the second one needs."""
-    taken = {id(parameter) for other in matched_engines() for parameter in other.module.parameters()}
-    shared = [name for name, parameter in engine.module.named_parameters() if id(parameter) in taken]
-    if shared:
-        raise InvalidExperimentException(
-            f"another engine has {shared[0]} too, and each engine's step clears its gradient: "
-            "use one optimizer with several parameter groups for both"
-        )
 
 
 def matched_engines() -> list[Any]:
