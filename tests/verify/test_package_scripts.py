@@ -22,6 +22,7 @@ HASHES = {
     "bayesian-torch==0.5.0": "d7f9f8e46cdd274a669cd832c297b61a864d1d4bebc749b1dae5a13e5a7741d5",
     "pytorch_warmup==0.2.0": "da01fef6a75a0db3502f5566957ec3d28fc6d754bf5cceba3165815411a7278f",
     "schedulefree==1.4.1": "69ef25601d1fc0d8dd00cb36f9af78833f88b7846f1bb6ddecc9f144f3e9f7cb",
+    "torch-optimizer==0.3.0": "b2180629df9d6cd7a2aeabe71fa4a872bba938e8e275965092568cd9931b924c",
 }
 
 
@@ -58,6 +59,7 @@ SCRIPTS = {
     "schedulefree-mnist": Script(
         "schedulefree==1.4.1", "examples/mnist/main.py", "schedulefree", ("--batch-size=16", "--epochs=1")
     ),
+    "torch-optimizer-mnist": Script("torch-optimizer==0.3.0", "examples/mnist.py", "torch_optimizer"),
 }  # fmt: skip
 
 
