@@ -58,6 +58,7 @@ class FakeTracker:
 def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeTracker]:
     monkeypatch.setattr(FakeTracker, "made", [], raising=False)
     monkeypatch.setitem(trackers._TRACKERS, "mlflow", FakeTracker)
+    monkeypatch.setattr(core.PreemptContext, "acknowledged", 0)  # another test of this process may have left
     return FakeTracker
 
 

@@ -226,7 +226,8 @@ def test_a_failing_rank_ends_the_run_with_its_code(slots: str, tmp_path: Path) -
     trained = "json.load(open(os.environ['DS_TRAIN_CLUSTER_INFO']))['run']['directory'] + '/metrics.jsonl'"
     experiment = Experiment(
         tmp_path,
-        f"import json, os\nif os.environ.get('RANK', '0') == '0': open({trained}, 'a'); raise ValueError('no data')",
+        "import json, os\n"
+        f"if os.environ.get('RANK', '0') == '0': open({trained}, 'a').write('{{}}\\n'); raise ValueError('no data')",
     )
 
     code, _, err = experiment.run("--slots", slots)

@@ -94,19 +94,9 @@ def _hazard(
     if isinstance(node, cst.Name) and node.value in _TOGGLES and isinstance(file.parent(node), cst.Call):
         return _TOGGLES[node.value]
     if isinstance(node, cst.Attribute):
-        name = node.attr.value
-        around = file.parent(node)
-        if _is_of_batch(file, node.value, function):
-            return ""
-        if name in _TOGGLES:
-            return _TOGGLES[name]
-        if name == "state" and isinstance(around, cst.Subscript):
-            return "optimizer state is read by the trial"
-        if name in ("state", "state_dict") and (dotted(node.value) or "").rpartition(".")[2] in optimizers:
-            return "optimizer state is read by the trial"
-        in_place = name.endswith("_") and not name.startswith("_") and not name.endswith("__")
-        if in_place and isinstance(around, cst.Call) and around.func is node and function.name.value not in EVALUATION:
-            return f"a tensor is changed in place by {name}()"
+        found = _use_of_tensor(file, node, optimizers, function)
+        if found and not _is_of_batch(file, node.value, function):
+            return found
     if isinstance(node, cst.SimpleString) and node.evaluated_value == "params":
         return "the optimizer's parameters are read from its groups"
     for target in targets(node):
@@ -115,6 +105,21 @@ def _hazard(
             return "a parameter may be changed in place"
         if ".data" in text or (isinstance(target, cst.Subscript) and _is_below(text, models)):
             return "a parameter may be changed in place"
+    return ""
+
+
+def _use_of_tensor(file: SourceFile, node: cst.Attribute, optimizers: set[str], function: cst.FunctionDef) -> str:
+    """Return what an attribute does to a tensor, or reads of an optimizer, that only whole parameters allow."""
+    name, around = node.attr.value, file.parent(node)
+    if name in _TOGGLES:
+        return _TOGGLES[name]
+    if name == "state" and isinstance(around, cst.Subscript):
+        return "optimizer state is read by the trial"
+    if name in ("state", "state_dict") and (dotted(node.value) or "").rpartition(".")[2] in optimizers:
+        return "optimizer state is read by the trial"
+    in_place = name.endswith("_") and not name.startswith("_") and not name.endswith("__")
+    if in_place and isinstance(around, cst.Call) and around.func is node and function.name.value not in EVALUATION:
+        return f"a tensor is changed in place by {name}()"
     return ""
 
 
