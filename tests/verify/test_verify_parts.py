@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from pathlib import Path
@@ -16,13 +17,14 @@ from ds_migrate.options import Options
 from ds_migrate.report.html_parts import contents
 from ds_verify import cli, host_batches, weights
 from ds_verify.compare import Difference, compare
+from ds_verify.console import progress_bar, progress_reporter
 from ds_verify.cuda_stand_in import cuda_on_cpu
 from ds_verify.failure import Failure
 from ds_verify.html import _filled_table
 from ds_verify.json_report import to_json
 from ds_verify.record import Key, Record
-from ds_verify.report import Verification
-from ds_verify.runs import Round, Settings, TrainingRun
+from ds_verify.report import Verification, speed
+from ds_verify.runs import Progress, Round, Settings, TrainingRun
 from ds_verify.sample_metrics import SampleCounts, jumps
 from ds_verify.select_trial import TrialSelection, plan_of, select_trial
 from ds_verify.tolerance import Limits
@@ -30,6 +32,7 @@ from ds_verify.verdict import Outcome, advice, explanations, outcome
 from ds_verify.working_copies import Sides, open_sides, working_copy
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 from trial_runtime._curves import curves
 from trial_runtime.train.config.errors import ConfigError
 
@@ -438,3 +441,22 @@ def test_a_difference_without_a_number_stands_in_json(tmp_path: Path) -> None:
     assert read["verdict"] == "different"
     [difference] = read["comparisons"][0]["differences"]
     assert (difference["batch"], difference["gap"], difference["reason"]) == (3, None, "only there")
+
+
+def test_a_cpu_has_no_speed_which_would_be_noise() -> None:
+    assert speed({"seconds_a_batch": 0.5, "samples": 16, "device": "cpu"}) == "-"
+    assert speed({"seconds_a_batch": 0.5, "samples": 16, "device": "cuda"}) == "32 samples/s"
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_one_bar_goes_over_all_runs_and_names_the_present_one(is_terminal: bool) -> None:
+    console = Console(file=io.StringIO(), force_terminal=is_terminal, width=100)
+    bar = progress_bar(console, "batch")
+    report = progress_reporter(bar, "batch")
+    for trained in (10, 20):
+        report(Progress("converted, 1 rank", 2, 6, trained, 60))
+    (task,) = bar.tasks
+    assert (task.description, task.completed, task.total) == ("run 2 of 6: converted, 1 rank", 20, 60)
+    assert isinstance(console.file, io.StringIO)
+    printed = "" if is_terminal else "run 2 of 6: converted, 1 rank, 10 of 60 batches\n"
+    assert console.file.getvalue() == printed
