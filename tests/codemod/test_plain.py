@@ -509,3 +509,13 @@ def test_gradients_that_are_read_before_step_need_nothing(tmp_path: Path) -> Non
     text = convert(tmp_path, HEADER + LOOP.replace("    optimizer.step()\n", reads))
     assert "match_torch(engine)\n" in text
     assert "zero_grad" not in text
+
+
+@pytest.mark.parametrize("early", ["import matplotlib\nmatplotlib.use('Agg')\n", "import random\nrandom.seed(3)\n"])
+def test_the_ranks_start_behind_imports_that_come_late(tmp_path: Path, early: str) -> None:
+    text = convert(tmp_path, early + HEADER + LOOP)
+    tree = ast.parse(text)
+    imported = max(node.end_lineno or 0 for node in tree.body if isinstance(node, ast.ImportFrom))
+    (started,) = (node.lineno for node in tree.body if ast.unparse(node) == "init_distributed()")
+    assert imported < started
+    assert early in text

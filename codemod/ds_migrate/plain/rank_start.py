@@ -5,6 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from ds_migrate.plain.decisions import Decider
+from ds_migrate.plain.facts import Site
 from ds_migrate.plain.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.spawning import SPAWN, started
 from ds_migrate.rules.codes import Code
@@ -43,7 +44,7 @@ def start_ranks(
         for file, statement in _once(entries):
             file.after(statement, f"{runtime.name(file, 'init_distributed')}({alone})")
         return
-    for file, statement in _once([e for site in decider.sites for e in _beginnings(decider, site.file, site.function)]):
+    for file, statement in _once([e for site in decider.sites for e in _beginnings(decider, site)]):
         if file in files or not (file in done and file.edits):  # or another loop of the program has started them there
             file.before(statement, "\n".join([runtime.start(file), *runtime.device_choice(file)]))
             converted(Code.PLAIN_DISTRIBUTED, file, statement, "init_distributed() starts the ranks")
@@ -137,38 +138,42 @@ def _asks_for_main(node: cst.CSTNode) -> bool:
     return isinstance(node, cst.If) and "__name__" in {n.value for n in walk(node.test) if isinstance(n, cst.Name)}
 
 
-def _beginnings(
-    decider: Decider, file: SourceFile, function: cst.FunctionDef | None
-) -> list[tuple[SourceFile, cst.BaseStatement]]:
-    """Return the first statements of the modules from which a function is reached, where they begin to work."""
-    seen: list[tuple[SourceFile, cst.FunctionDef | None, cst.CSTNode | None]] = [(file, function, None)]
-    found: list[tuple[SourceFile, cst.BaseStatement]] = []
-    for known_file, known, call in seen:
-        if known is None:
-            first = _first_of_module(known_file, call)
+def _beginnings(decider: Decider, site: Site) -> list[Entry]:
+    """Return the first statements of the modules from which a site is reached, where they begin to work."""
+    seen: list[tuple[SourceFile, cst.FunctionDef | None, cst.CSTNode]] = [(site.file, site.function, site.statement)]
+    found: list[Entry] = []
+    for file, function, reached in seen:
+        if function is None:
+            first = _first_of_module(file, reached, is_call=reached is not site.statement)
             if first is not None:
-                found.append((known_file, first))
+                found.append((file, first))
             continue
-        callers = decider.callers.of(known)
+        callers = decider.callers.of(function)
         for caller, at in callers:
             entry = (caller, caller.function(at), at)
             if entry[1] is None or not any(f is caller and fn is entry[1] for f, fn, _ in seen):
                 seen.append(entry)
         if not callers:
-            body = [s for s in known.body.body if s is not docstring(known)]
+            body = [s for s in function.body.body if s is not docstring(function)]
             if body and isinstance(body[0], cst.BaseStatement):
-                found.append((known_file, body[0]))
+                found.append((file, body[0]))
     return found
 
 
-def _first_of_module(file: SourceFile, call: cst.CSTNode | None) -> cst.BaseStatement | None:
-    """Return the first statement that works: in the block of ``__main__`` where the call is in it, "
-    "else of the module."""
-    for outer in file.ancestors(call) if call is not None else ():
+def _first_of_module(file: SourceFile, reached: cst.CSTNode, is_call: bool) -> cst.BaseStatement | None:
+    """Return the first statement that works, behind all imports above what is reached.
+
+    Where that is a call in the block of ``__main__``, the first statement of the block.
+    """
+    above = [reached, *file.ancestors(reached)]
+    for outer in above if is_call else ():
         if isinstance(outer, cst.If) and file.parent(outer) is file.module and _asks_for_main(outer):
             first = outer.body.body[0]
             return first if isinstance(first, cst.BaseStatement) else outer
-    for statement in file.module.body:
+    body = file.module.body
+    end = next((i for i, statement in enumerate(body) if any(statement is outer for outer in above)), len(body))
+    imports = [i for i, statement in enumerate(body[:end]) if _is_import(statement)]
+    for statement in body[imports[-1] + 1 if imports else 0 :]:
         if isinstance(statement, (cst.FunctionDef, cst.ClassDef)) or _is_preparation(statement):
             continue
         if isinstance(statement, cst.If) and "TYPE_CHECKING" in {
@@ -179,6 +184,12 @@ def _first_of_module(file: SourceFile, call: cst.CSTNode | None) -> cst.BaseStat
             continue
         return statement if isinstance(statement, cst.BaseStatement) else None
     return None
+
+
+def _is_import(statement: cst.CSTNode) -> bool:
+    return isinstance(statement, cst.SimpleStatementLine) and any(
+        isinstance(small, (cst.Import, cst.ImportFrom)) for small in statement.body
+    )
 
 
 def _is_preparation(statement: cst.CSTNode) -> bool:
