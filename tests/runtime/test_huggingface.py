@@ -395,3 +395,10 @@ def test_a_download_that_fails_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(OSError):
         utils.download_url(str(tmp_path / "data"), (tmp_path / "missing").as_uri())
     assert not (tmp_path / "data/missing").exists()
+
+
+@pytest.mark.parametrize("url", ["https://host/data/..", "https://host/", "https://host", "https://host/a/."])
+def test_a_url_that_names_no_file_writes_nothing(url: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="does not end with the name of a file"):
+        utils.download_url(str(tmp_path / "data"), url)
+    assert list(tmp_path.iterdir()) == []
