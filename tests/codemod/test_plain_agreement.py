@@ -60,6 +60,13 @@ def test_a_check_for_nan_looks_at_all_ranks(tmp_path: Path, check: str, number: 
     assert f"        if not {check}(mean_over_ranks({number})):\n            continue\n" in text
 
 
+@pytest.mark.parametrize("test", ["loss > 9 or math.isnan(loss)", "math.isnan(loss) or loss > 9"])
+def test_a_check_for_nan_beside_what_differs_too_is_rank_0s(tmp_path: Path, test: str) -> None:
+    text = converted(tmp_path, "import math", f"if {test}:\n    continue")
+    assert f"        if rank_0_decides({test}):\n            continue\n" in text
+    assert "mean_over_ranks" not in text
+
+
 def test_an_early_stopper_decides_by_what_it_has_seen(tmp_path: Path) -> None:
     stopper = """\
 class Stopper:

@@ -60,7 +60,7 @@ def _agree_on_test(
         if (dotted(call.func) or "").rpartition(".")[2] in _FINITE and call.args
     ]  # fmt: skip
     finite = [number for number in finite if values.differs(number, file)]
-    if finite:
+    if finite and not _differs_elsewhere(node.test, finite, file, values):
         for number in finite:
             _wrap(number, file, runtime.name(file, _MEAN))
         converted(
@@ -71,6 +71,16 @@ def _agree_on_test(
         converted(
             Code.PLAIN_AGREEMENT, file, node.test, "rank 0 decides for all ranks: their shares of the data differ"
         )
+
+
+def _differs_elsewhere(
+    test: cst.BaseExpression, numbers: list[cst.BaseExpression], file: SourceFile, values: RankValues
+) -> bool:
+    """Return whether a condition differs by rank besides the numbers: some ranks might not come to their mean."""
+    inside = {id(inner) for number in numbers for inner in walk(number)}
+    around = {id(outer) for number in numbers for outer in file.ancestors(number)}
+    others = [n for n in walk(test) if isinstance(n, (cst.Name, cst.Attribute, cst.Call)) and id(n) not in inside]
+    return any(values.differs(n, file) for n in others if id(n) not in around)
 
 
 def _wrap(node: cst.BaseExpression, file: SourceFile, name: str) -> None:
@@ -103,7 +113,6 @@ class _Common:
     """What all ranks do together, and the functions that lead to it."""
 
     def __init__(self, decider: Decider, values: RankValues) -> None:
-        self._decider = decider
         places = [(p.file, p.node) for p, _ in (*decider.plan.steps, *decider.plan.backwards)]
         for file in decider.flow.files.values():
             places += [
