@@ -7,7 +7,7 @@ as an attribute or in a string too.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Set
+from collections.abc import Callable, Collection, Iterable, Set
 from functools import cached_property
 
 import libcst as cst
@@ -55,14 +55,7 @@ class TopLevel:
 
     def needed_by(self, seeds: Iterable[cst.CSTNode], without: Collection[cst.CSTNode] = ()) -> set[cst.CSTNode]:
         """Return the statements and what they need, directly or through others, but never through ``without``."""
-        found: set[cst.CSTNode] = set()
-        queue = [*seeds]
-        while queue:
-            statement = queue.pop()
-            if statement not in found and statement not in without:
-                found.add(statement)
-                queue += self._needs(statement)
-        return found
+        return _reached(seeds, self._needs, without)
 
     def _needs(self, statement: cst.CSTNode) -> set[cst.CSTNode]:
         """Return the definitions of a statement's names, and what binds them in its own file or a file that it imports
@@ -79,16 +72,12 @@ class TopLevel:
 
     def users_of(self, seeds: Iterable[cst.CSTNode], without: Collection[cst.CSTNode] = ()) -> set[cst.CSTNode]:
         """Return the statements and those that need them, directly or through others, but never through ``without``."""
-        found: set[cst.CSTNode] = set()
-        queue = [*seeds]
-        while queue:
-            statement = queue.pop()
-            if statement not in found and statement not in without:
-                found.add(statement)
-                names = _defined(statement)
-                users = [user for user, words in self._words.items() if words & names]
-                queue += [user for user in users if statement in self._needs(user)]
-        return found
+        return _reached(seeds, self._users, without)
+
+    def _users(self, statement: cst.CSTNode) -> list[cst.CSTNode]:
+        names = _defined(statement)
+        users = [user for user, words in self._words.items() if words & names]
+        return [user for user in users if statement in self._needs(user)]
 
     def words_outside(self, statements: Collection[cst.CSTNode], file: SourceFile) -> set[str]:
         """Return the names in the statements of a file that are none of those given."""
@@ -144,6 +133,21 @@ class TopLevel:
             and (self.file_of[statement].names.qualified(node.args[0].value) or "").split(".")[0] not in _LIBRARIES
             for node in walk(statement)
         )
+
+
+def _reached(
+    seeds: Iterable[cst.CSTNode],
+    following: Callable[[cst.CSTNode], Iterable[cst.CSTNode]],
+    without: Collection[cst.CSTNode],
+) -> set[cst.CSTNode]:
+    found: set[cst.CSTNode] = set()
+    queue = [*seeds]
+    while queue:
+        statement = queue.pop()
+        if statement not in found and statement not in without:
+            found.add(statement)
+            queue += following(statement)
+    return found
 
 
 def _is_import(statement: cst.CSTNode) -> bool:
