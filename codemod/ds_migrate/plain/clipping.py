@@ -25,7 +25,7 @@ def decide_clipping(decider: Decider) -> None:
         steps = [s for s, _ in decider.plan.steps if s.file is clip.file and s.function is clip.function]
         after = [s for s in steps if s.position > clip.position]
         if not after:
-            if not decider.is_managed:  # else a helper that clips what it is given
+            if not decider.is_managed:  # otherwise a helper clips its argument
                 _refuse(decider, clip)
             continue
         norms = _norms(decider, clip, min(after, key=lambda s: s.position))

@@ -54,7 +54,7 @@ class Step(Place):
 
 @dataclass(frozen=True, eq=False)
 class Backward(Place):
-    """``loss.backward()``. ``gradient`` is what it is given as the gradient of the loss."""
+    """``loss.backward()``. ``gradient``: the gradient of the loss, where one is passed."""
 
     call: cst.Call
     loss: cst.BaseExpression

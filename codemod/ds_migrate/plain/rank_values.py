@@ -18,7 +18,7 @@ _ROUNDS = 12
 # Attributes and methods that are the same on each rank: shares have as many batches, of as many samples.
 _SAME = frozenset({"shape", "device", "dtype", "ndim", "size", "dim", "numel", "batch_size", "dataset", "__class__"})
 _SAME_CALLS = frozenset({"len", "isinstance", "type", "hasattr", "callable", "id"})
-# What has a state of its own, which is followed elsewhere or the same on each rank.
+# These have separate state, which is followed elsewhere or equal on each rank.
 _OWN_STATE = (Kind.INSTANCE, Kind.SCHEDULE, Kind.SCALER, Kind.OPTIMIZER, Kind.MODULE)
 _CLOCKS = frozenset(
     {"time.time", "time.perf_counter", "time.monotonic", "time.process_time", "datetime.datetime.now"}
@@ -110,7 +110,7 @@ class RankValues:
                 yield from self._keepers(call, file)
 
     def _keepers(self, call: cst.Call, file: SourceFile) -> Iterator[Variable]:
-        """Yield what an unknown method is called on, which may keep what it is given: ``losses.append(loss)``."""
+        """Yield the receiver of an unknown method, which may keep its arguments: ``losses.append(loss)``."""
         if isinstance(call.func, cst.Attribute) and not of_kind(self._flow.values(call.func.value, file), *_OWN_STATE):
             yield from self._variables(call.func.value, file)
 
