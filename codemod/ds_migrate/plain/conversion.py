@@ -11,16 +11,16 @@ from ds_migrate.conversion.output_check import check
 from ds_migrate.files.prefilter import may_hold_loop
 from ds_migrate.findings import FileResult, FileStatus, Finding, Severity, TrialResult, TrialStatus
 from ds_migrate.options import Options
-from ds_migrate.plain.calls import Callers
-from ds_migrate.plain.decisions import Decider
-from ds_migrate.plain.edits import Editor
-from ds_migrate.plain.facts import Operations, Refusal, Step
-from ds_migrate.plain.flow import Flow
-from ds_migrate.plain.operations import find_operations
-from ds_migrate.plain.part_results import loop_name, part_results, written_configs
+from ds_migrate.plain.dataflow.calls import Callers
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.decisions.decider import Decider
+from ds_migrate.plain.edits.editor import Editor
 from ds_migrate.plain.parts import Part, find_parts, operations_of
 from ds_migrate.plain.program import Program
-from ds_migrate.plain.refusals import find_refusals
+from ds_migrate.plain.recognition.facts import Operations, Refusal, Step
+from ds_migrate.plain.recognition.operations import find_operations
+from ds_migrate.plain.recognition.refusals import find_refusals
+from ds_migrate.plain.results import loop_name, part_results, written_configs
 from ds_migrate.project.control_comments import Comments
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.import_order import sort_like

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ds_migrate.findings import Severity
-from ds_migrate.plain.calls import Callers
-from ds_migrate.plain.facts import Operations, Refusal, Site, Step, optimizers_of
-from ds_migrate.plain.flow import Flow
-from ds_migrate.plain.plan import Note
-from ds_migrate.plain.sites import find_sites
+from ds_migrate.plain.dataflow.calls import Callers
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.decisions.plan import Note
+from ds_migrate.plain.recognition.facts import Operations, Refusal, Site, Step, optimizers_of
+from ds_migrate.plain.recognition.sites import find_sites
 from ds_migrate.syntax.source import SourceFile
 
 

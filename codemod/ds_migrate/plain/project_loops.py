@@ -12,8 +12,8 @@ from ds_migrate.files.prefilter import may_hold_loop
 from ds_migrate.files.reading import FileReader
 from ds_migrate.findings import FileKind, FileResult
 from ds_migrate.options import Options
-from ds_migrate.plain.frameworks import framework_script
 from ds_migrate.plain.program import find_programs
+from ds_migrate.plain.recognition.frameworks import framework_script
 from ds_migrate.project.control_comments import CommentReader
 from ds_migrate.project.recognition import unreadable
 

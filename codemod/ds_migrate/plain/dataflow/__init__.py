@@ -1,0 +1,1 @@
+"""What the variables of a program may hold, followed over its files."""

@@ -1,0 +1,109 @@
+"""The calls of a program's functions, and what they give for each parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations, pairwise
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.spawning import is_spawn, started, started_arguments
+from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.syntax.source import SourceFile
+
+_REPEATS = (cst.For, cst.While, cst.ListComp, cst.GeneratorExp, cst.DictComp, cst.Lambda)
+
+
+class Callers:
+    """The calls of each function of a program; one that starts it in another process is one of them."""
+
+    def __init__(self, flow: Flow) -> None:
+        self._calls: dict[int, list[tuple[SourceFile, cst.Call]]] = {}
+        for file in flow.files.values():
+            for call in file.nodes(cst.Call):
+                callees = flow.values(call.func, file)
+                target = started(call, callees)
+                if target is not None:
+                    callees = flow.values(target, file)
+                for value in of_kind(callees, Kind.FUNCTION, Kind.METHOD):
+                    self._calls.setdefault(value.key, []).append((file, call))
+                for value in of_kind(callees, Kind.CLASS):
+                    init = flow.method(value.key, "__init__")
+                    if init is not None:
+                        self._calls.setdefault(init.key, []).append((file, call))
+
+    def of(self, function: cst.FunctionDef) -> Sequence[tuple[SourceFile, cst.Call]]:
+        return self._calls.get(id(function), ())
+
+    def reaches(self, key: int, function: cst.FunctionDef | None) -> bool:
+        """Return whether a function, by its identity, is another one or calls it, also through others."""
+        return function is not None and key in self._callers_of(id(function))
+
+    def _callers_of(self, key: int) -> set[int]:
+        """Return a function and all that call it, however indirectly, by identity."""
+        found, todo = {key}, [key]
+        while todo:
+            for file, call in self._calls.get(todo.pop(), ()):
+                caller = file.function(call)
+                if caller is not None and id(caller) not in found:
+                    found.add(id(caller))
+                    todo.append(id(caller))
+        return found
+
+    def may_run_often(self, file: SourceFile, node: cst.CSTNode) -> bool:
+        """Return whether a call may run several times: it is in a loop, or in a function that is called twice."""
+        if is_repeated(file, node):
+            return True
+        function = file.function(node)
+        if function is None:
+            return False
+        return any(
+            not (one_file is other_file and _are_exclusive(one_file, one, other))
+            for (one_file, one), (other_file, other) in combinations(self.of(function), 2)
+        )
+
+
+def is_repeated(file: SourceFile, node: cst.CSTNode) -> bool:
+    """Return whether a node is in a loop, or in something else that may run several times."""
+    return any(isinstance(outer, _REPEATS) for outer in file.ancestors(node))
+
+
+def _are_exclusive(file: SourceFile, one: cst.CSTNode, other: cst.CSTNode) -> bool:
+    """Return whether two nodes are in different branches of one ``if``, outside of loops in it."""
+    around = {id(outer): inner for inner, outer in _upwards(file, one)}
+    for inner, outer in _upwards(file, other):
+        if id(outer) in around:
+            branches = {id(around[id(outer)]), id(inner)}
+            return isinstance(outer, (cst.If, cst.IfExp)) and branches == {id(outer.body), id(outer.orelse)}
+    return False
+
+
+def _upwards(file: SourceFile, node: cst.CSTNode) -> list[tuple[cst.CSTNode, cst.CSTNode]]:
+    chain = [node, *file.ancestors(node)]
+    return list(pairwise(chain))
+
+
+def given(call: cst.Call, function: cst.FunctionDef, parameter: str, flow: Flow, file: SourceFile) -> cst.Arg | None:
+    """Return the argument that a call gives for a parameter; None where it gives none.
+
+    ``syntax.nodes.argument`` does the same for a call whose parameters are known by position and name.
+    """
+    names = [p.name.value for p in (*function.params.posonly_params, *function.params.params)]
+    callees = flow.values(call.func, file)
+    args: Sequence[cst.Arg] = call.args
+    if started(call, callees) is not None:
+        args, names = started_arguments(call, callees), names[1:] if is_spawn(callees) else names
+    else:
+        kinds = {value.kind for value in callees if value.key == id(function)}
+        if not kinds or kinds == {Kind.METHOD}:  # a method, or the class whose __init__ it is
+            names = names[1:]
+    for index, arg in enumerate(args):
+        if arg.star:
+            return arg
+        if arg.keyword is not None:
+            if arg.keyword.value == parameter:
+                return arg
+        elif index < len(names) and names[index] == parameter:
+            return arg
+    return None

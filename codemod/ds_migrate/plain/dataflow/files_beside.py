@@ -1,0 +1,51 @@
+"""The files of a program that run together with a loop: other scripts of its tree may use the same library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.syntax.nodes import dotted
+from ds_migrate.syntax.source import SourceFile
+
+
+def files_beside(files: Iterable[SourceFile], flow: Flow) -> list[SourceFile]:
+    """Return the files that may run in one process with any of these, in the order of the program.
+
+    Those are all files that import them, however indirectly, and everything that these import.
+    """
+    imports = {id(file): _imported(file, flow) for file in flow.files.values()}
+    importers: dict[int, set[int]] = {}
+    for importer, found in imports.items():
+        for key in found:
+            importers.setdefault(key, set()).add(importer)
+    above = _closure({id(file) for file in files}, importers)
+    reached = _closure(above, imports)
+    return [file for file in flow.files.values() if id(file) in reached]
+
+
+def _closure(start: set[int], following: Mapping[int, set[int]]) -> set[int]:
+    found, new = set(start), list(start)
+    while new:
+        added = following.get(new.pop(), set()) - found
+        found |= added
+        new += added
+    return found
+
+
+def _imported(file: SourceFile, flow: Flow) -> set[int]:
+    """Return the files of the program that an import in this file runs."""
+    asked: set[tuple[str, int]] = set()
+    for node in file.names.import_nodes:
+        if isinstance(node, cst.Import):
+            asked |= {(dotted(alias.name) or "", 0) for alias in node.names}
+            continue
+        module, level = dotted(node.module) or "", len(node.relative)
+        asked.add((module, level))
+        if not isinstance(node.names, cst.ImportStar):
+            names = [dotted(alias.name) or "" for alias in node.names]
+            asked |= {(f"{module}.{name}" if module else name, level) for name in names}
+    found = (flow.module_file(file.path, module, level) for module, level in asked)
+    return {id(other) for other in found if other is not None}

@@ -1,0 +1,177 @@
+"""Conditions that hold on all ranks or on none: what is under them may take part of every rank."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.calls import Callers, given
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.scopes import names_in
+from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.syntax.nodes import dotted, parameters, targets
+from ds_migrate.syntax.source import SourceFile
+
+_LITERALS = (cst.Integer, cst.Float, cst.SimpleString, cst.ConcatenatedString)
+# Calls that return the same on all ranks for the same arguments: all ranks read the same files.
+_PURE = frozenset({
+    "len", "int", "float", "bool", "min", "max", "round", "str", "range", "trange", "tqdm.trange", "torch.load",
+    "os.path.join", "os.path.isfile", "os.path.exists", "os.path.isdir",
+})  # fmt: skip
+_PARSERS = frozenset({"parse_args", "parse_known_args"})
+_RANK = re.compile("rank|gpu|device|node|master|main", re.IGNORECASE)
+
+
+class RankConditions:
+    """Whether a place is reached by all ranks, as far as the program shows."""
+
+    def __init__(self, flow: Flow, callers: Callers) -> None:
+        self._flow = flow
+        self._callers = callers
+        self._open: set[object] = set()  # what is being looked into, and may depend on itself
+
+    def reach_all(self, node: cst.CSTNode, file: SourceFile) -> bool:
+        """Return whether all ranks reach a node as often: no condition around it, or its callers, may differ."""
+        function = file.function(node)
+        jumps = file.nodes(cst.Return, cst.Break, cst.Continue, cst.Raise, below=function or file.module)
+        before = [j for j in jumps if file.function(j) is function and file.position(j) < file.position(node)]
+        if not all(self._is_under_shared_conditions(place, file) for place in (node, *before)):
+            return False
+        if function is None or id(function) in self._open:
+            return True
+        self._open.add(id(function))
+        calls = self._callers.of(function)
+        result = bool(calls) and all(self.reach_all(call, caller) for caller, call in calls)
+        self._open.discard(id(function))
+        return result
+
+    def _is_under_shared_conditions(self, node: cst.CSTNode, file: SourceFile) -> bool:
+        """Return whether the conditions around a node, in its function, hold on all ranks or on none."""
+        inner: cst.CSTNode = node
+        for outer in file.ancestors(node):
+            if isinstance(outer, cst.FunctionDef):
+                return True
+            if isinstance(outer, (cst.If, cst.While, cst.IfExp)) and inner is not outer.test:
+                is_entry = isinstance(outer, cst.If) and _asks_for_name(outer.test)
+                if not is_entry and not self._is_shared(outer.test, file):
+                    return False
+            if isinstance(outer, (cst.ExceptHandler, cst.Lambda, cst.BooleanOperation, cst.BaseComp)):
+                return False
+            inner = outer
+        return True
+
+    def _is_shared(self, node: cst.BaseExpression, file: SourceFile) -> bool:
+        """Return whether an expression has the same value on all ranks."""
+        if isinstance(node, _LITERALS):
+            return True
+        if isinstance(node, cst.Comparison):
+            return all(self._is_shared(n, file) for n in (node.left, *(c.comparator for c in node.comparisons)))
+        if isinstance(node, (cst.BinaryOperation, cst.BooleanOperation)):
+            return self._is_shared(node.left, file) and self._is_shared(node.right, file)
+        if isinstance(node, cst.UnaryOperation):
+            return self._is_shared(node.expression, file)
+        if isinstance(node, (cst.Tuple, cst.List)):
+            return all(self._is_shared(element.value, file) for element in node.elements)
+        if isinstance(node, cst.Call):
+            name = dotted(node.func)
+            if name == "len" and node.args and of_kind(self._flow.values(node.args[0].value, file), Kind.LOADER):
+                return True
+            given_ = [arg for arg in node.args if name != "torch.load" or arg is node.args[0]]
+            return name in _PURE and all(self._is_shared(arg.value, file) for arg in given_)
+        if isinstance(node, cst.Subscript):
+            return self._is_shared(node.value, file)
+        if isinstance(node, cst.Name):
+            return node.value in ("True", "False", "None") or self._is_shared_name(node, file)
+        if isinstance(node, cst.Attribute):
+            return self._is_shared_attribute(node, file)
+        return False
+
+    def _is_shared_name(self, node: cst.Name, file: SourceFile) -> bool:
+        name, scope = node.value, self._flow.scopes(file).owner(node.value, node)
+        if (id(scope), name) in self._open:
+            return True
+        self._open.add((id(scope), name))
+        found: list[bool] = []
+        if isinstance(scope, cst.FunctionDef):
+            found += [self._is_shared_parameter(scope, p, file) for p in parameters(scope) if p.name.value == name]
+        for loop in file.nodes(cst.For, below=scope):
+            if name in names_in(loop.target):
+                found.append(self._is_counter(name, loop.target, loop.iter, file))
+        for target, value in _bindings(file, scope):
+            if isinstance(target, cst.Name) and target.value == name:
+                found.append(self._is_set_to_shared(value, target, file))
+        self._open.discard((id(scope), name))
+        return bool(found) and all(found)
+
+    def _is_set_to_shared(self, value: cst.BaseExpression | None, target: cst.CSTNode, file: SourceFile) -> bool:
+        return value is not None and self._is_under_shared_conditions(target, file) and self._is_shared(value, file)
+
+    def _is_shared_parameter(self, function: cst.FunctionDef, param: cst.Param, file: SourceFile) -> bool:
+        calls = self._callers.of(function)
+        for caller, call in calls:
+            arg = given(call, function, param.name.value, self._flow, caller)
+            value = arg.value if arg is not None else param.default
+            if value is None or (arg is not None and arg.star):
+                return False
+            if not self._is_shared(value, caller if arg is not None else file):
+                return False
+        return bool(calls)
+
+    def _is_shared_attribute(self, node: cst.Attribute, file: SourceFile) -> bool:
+        """Return whether an attribute is an argument of the program, or set to what is the same on all ranks."""
+        name, is_argument = node.attr.value, self._is_arguments(node.value, file)
+        if is_argument and _RANK.search(name):
+            return False
+        variable = self._flow.variable(node, file)
+        if (variable, name) in self._open:
+            return True
+        self._open.add((variable, name))
+        found: list[bool] = [is_argument] if is_argument else []
+        for other in self._flow.files.values():
+            for target, value in _bindings(other, other.module):
+                if isinstance(target, cst.Attribute) and target.attr.value == name:
+                    is_same = is_argument or variable in (None, self._flow.variable(target, other))
+                    found.append(is_same and self._is_set_to_shared(value, target, other))
+        self._open.discard((variable, name))
+        return bool(found) and all(found)
+
+    def _is_arguments(self, node: cst.BaseExpression, file: SourceFile) -> bool:
+        """Return whether an expression is the result of ``parse_args()``, as it is or handed on."""
+        if isinstance(node, cst.Call):
+            return isinstance(node.func, cst.Attribute) and node.func.attr.value in _PARSERS
+        if not isinstance(node, cst.Name):
+            return False
+        makers = [self._flow.node(v) for v in self._flow.values(node, file) if v.kind is Kind.OBJECT]
+        return bool(makers) and all(isinstance(m, cst.Call) and self._is_arguments(m, file) for m in makers)
+
+    def _is_counter(self, name: str, target: cst.CSTNode, over: cst.BaseExpression, file: SourceFile) -> bool:
+        """Return whether a loop counts with a name: over ``range()``, or as the first of ``enumerate()``."""
+        if not isinstance(over, cst.Call):
+            return False
+        function = dotted(over.func)
+        if function in ("tqdm", "tqdm.tqdm") and over.args:
+            return self._is_counter(name, target, over.args[0].value, file)
+        if function == "enumerate" and isinstance(target, cst.Tuple):
+            return dotted(target.elements[0].value) == name
+        numbers = [arg for arg in over.args if arg.keyword is None]
+        is_range = function in ("range", "trange", "tqdm.trange")
+        return is_range and all(self._is_shared(arg.value, file) for arg in numbers)
+
+
+def _bindings(file: SourceFile, scope: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, cst.BaseExpression | None]]:
+    """Yield what assignments set, with its value; None where a tuple is not set to a tuple."""
+    for line in file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign, below=scope):
+        for target in targets(line):
+            if not isinstance(target, (cst.Tuple, cst.List)):
+                yield target, line.value
+                continue
+            is_pair = isinstance(line.value, cst.Tuple) and len(line.value.elements) == len(target.elements)
+            for index, element in enumerate(target.elements):
+                yield element.value, line.value.elements[index].value if is_pair else None
+
+
+def _asks_for_name(test: cst.BaseExpression) -> bool:
+    """Return whether a test is the one of ``if __name__ == "__main__"``."""
+    return isinstance(test, cst.Comparison) and dotted(test.left) == "__name__"

@@ -1,0 +1,91 @@
+"""The scopes of a file: which function or module a name belongs to."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.values import Variable
+from ds_migrate.syntax.nodes import parameters
+from ds_migrate.syntax.source import SourceFile
+
+
+class Scopes:
+    """Names of one file, resolved to the scope that binds them."""
+
+    def __init__(self, file: SourceFile) -> None:
+        self.file = file
+        self._variables: dict[tuple[int, str], Variable] = {}
+
+    @cached_property
+    def _bound(self) -> dict[int, set[str]]:
+        """The names that each function binds itself, by its identity."""
+        bound: dict[int, set[str]] = {}
+        lent: dict[int, set[str]] = {}
+        for function in self.file.nodes(cst.FunctionDef):
+            names = {param.name.value for param in parameters(function)}
+            for star in (function.params.star_arg, function.params.star_kwarg):
+                if isinstance(star, cst.Param):
+                    names.add(star.name.value)
+            bound[id(function)] = names
+        for node in self.file.nodes(cst.Global, cst.Nonlocal):
+            function = self.file.function(node)
+            if function is not None:
+                lent.setdefault(id(function), set()).update(item.name.value for item in node.names)
+        for name, node in self._bindings():
+            function = self.file.function(node)
+            if function is not None:
+                bound[id(function)].add(name)
+        for key, names in lent.items():
+            bound[key] -= names
+        return bound
+
+    def _bindings(self) -> list[tuple[str, cst.CSTNode]]:
+        found: list[tuple[str, cst.CSTNode]] = []
+        for node in self.file.nodes(
+            cst.AssignTarget, cst.AnnAssign, cst.AugAssign, cst.For, cst.CompFor, cst.NamedExpr
+        ):
+            found += [(name, node) for name in names_in(node.target)]
+        for node in self.file.nodes(cst.AsName):
+            found += [(name, node) for name in names_in(node.name)]
+        for node in self.file.nodes(cst.FunctionDef, cst.ClassDef):
+            outer = self.file.parent(node)
+            if outer is not None:
+                found.append((node.name.value, outer))
+        for node in self.file.names.import_nodes:
+            if not isinstance(node.names, cst.ImportStar):
+                found += [(alias.evaluated_alias or alias.evaluated_name.split(".")[0], node) for alias in node.names]
+        return found
+
+    def function_of(self, node: cst.CSTNode) -> cst.FunctionDef | None:
+        """Return the function whose body holds the node; a default or decorator belongs to the scope around it."""
+        inner: cst.CSTNode = node
+        for outer in self.file.ancestors(node):
+            if isinstance(outer, cst.FunctionDef) and inner is outer.body:
+                return outer
+            inner = outer
+        return None
+
+    def owner(self, name: str, at: cst.CSTNode) -> cst.CSTNode:
+        """Return the function that binds a name as it is read at a node, or the module."""
+        for outer in self.file.ancestors(at):
+            if isinstance(outer, cst.FunctionDef) and name in self._bound[id(outer)]:
+                return outer
+        return self.file.module
+
+    def variable(self, name: str, at: cst.CSTNode) -> Variable:
+        """Return the variable that a name means at a node."""
+        found = self._variables.get((id(at), name))
+        if found is None:
+            found = self._variables[id(at), name] = id(self.owner(name, at)), name
+        return found
+
+
+def names_in(target: cst.CSTNode) -> list[str]:
+    """Return the names that a target of an assignment or a loop binds."""
+    if isinstance(target, cst.Name):
+        return [target.value]
+    if isinstance(target, (cst.Tuple, cst.List)):
+        return [name for element in target.elements for name in names_in(element.value)]
+    return []

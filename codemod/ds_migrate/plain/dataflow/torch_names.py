@@ -1,0 +1,64 @@
+"""The names of torch, and of libraries beside it, that matter in a training loop."""
+
+from __future__ import annotations
+
+import re
+
+from ds_migrate.plain.dataflow.values import Kind
+
+DISTRIBUTED = frozenset(
+    {"torch.nn.parallel.DistributedDataParallel", "torch.nn.parallel.distributed.DistributedDataParallel"}
+)
+WRAPPERS = DISTRIBUTED | {
+    "torch.nn.DataParallel",
+    "torch.nn.parallel.DataParallel",
+    "torch.nn.parallel.data_parallel.DataParallel",
+}
+# Calls that return the module that they are given.
+SAME_MODULE = frozenset(
+    {"torch.compile", "torch.nn.SyncBatchNorm.convert_sync_batchnorm", "torch.nn.utils.convert_sync_batchnorm"}
+)
+# Methods of a module that return the module.
+FLUENT = frozenset(
+    {"to", "cuda", "cpu", "float", "double", "half", "bfloat16", "type", "train", "eval", "requires_grad_", "apply"}
+)
+MOVES = frozenset({"to", "cuda", "cpu"})
+CLIP_NORM = frozenset(
+    {"torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_norm", "torch.nn.utils.clip_grad.clip_grad_norm_"}
+)
+CLIP_VALUE = frozenset({"torch.nn.utils.clip_grad_value_", "torch.nn.utils.clip_grad.clip_grad_value_"})
+AUTOCAST = frozenset({"torch.autocast", "torch.cuda.amp.autocast", "torch.cpu.amp.autocast", "torch.amp.autocast"})
+SCALERS = frozenset({"torch.cuda.amp.GradScaler", "torch.amp.GradScaler", "torch.GradScaler"})
+NO_GRAD = frozenset({"torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad", "torch.set_grad_enabled"})
+
+_OPTIMIZER = re.compile(
+    r"(Adam\w*|\w*SGD\w*|RMSprop\w*|Ada\w+|[RN]Adam|ASGD|Rprop|LBFGS|LARS|LARC|Lamb|LAMB|Lion|Ranger\w*|SAM|ESAM|"
+    r"Lookahead|\w*[Oo]ptimizer\w*|\?)"
+)
+_SCHEDULE = re.compile(r"(\w*LR|\w*Schedule[r]?\w*|CosineAnnealing\w*|ReduceLROnPlateau|get_\w*schedule\w*)")
+
+
+def is_optimizer_name(name: str) -> bool:
+    """Return whether an external class that is given a module's parameters is an optimizer, whatever its package."""
+    last = name.rpartition(".")[2]
+    return last[:1].isupper() and _OPTIMIZER.match(last) is not None
+
+
+def kind_made_by(name: str) -> Kind:
+    """Return the kind of value that a call of an external name makes."""
+    last = name.rpartition(".")[2]
+    if ".swa_utils." in name and last != "SWALR":
+        return Kind.OBJECT  # an average of weights
+    if name in SCALERS or last == "GradScaler":
+        return Kind.SCALER
+    if ".lr_scheduler." in name or _SCHEDULE.fullmatch(last):
+        return Kind.SCHEDULE
+    if name.startswith("torch.optim.") and name.count(".") <= 3 and (last[:1].isupper() or last == "?"):
+        return Kind.OPTIMIZER
+    if "optim" in name.lower().rpartition(".")[0] and (_OPTIMIZER.fullmatch(last) or last[:1].isupper()):
+        return Kind.OPTIMIZER
+    if last.lower() in ("create_optimizer", "create_optimizer_v2") or last in ("AdamW", "FusedAdam", "FusedSGD"):
+        return Kind.OPTIMIZER
+    if last == "DataLoader":
+        return Kind.LOADER
+    return Kind.OBJECT

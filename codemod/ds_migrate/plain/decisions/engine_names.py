@@ -1,0 +1,168 @@
+"""The names of engines: where an optimizer is held, its engine is held beside it.
+
+A function that gets an optimizer to step it gets the engine instead, and finds the optimizer in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.calls import Callers, given
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.values import Values, Variable
+from ds_migrate.plain.recognition.facts import Site
+from ds_migrate.syntax.nodes import dotted, parameters, targets
+from ds_migrate.syntax.source import SourceFile
+
+_WORD = re.compile(r"optimi[sz]er|optim|opt", re.IGNORECASE)
+
+
+class UntracedError(Exception):
+    """No name for an engine can be found at ``node``."""
+
+    def __init__(self, message: str, file: SourceFile, node: cst.CSTNode) -> None:
+        super().__init__(message)
+        self.file, self.node = file, node
+
+
+@dataclass(frozen=True, eq=False)
+class Passed:
+    """A parameter of a function that is an engine from now on. ``name`` is the new one."""
+
+    file: SourceFile
+    function: cst.FunctionDef
+    parameter: str
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """An assignment of an optimizer to an attribute, beside which the engine is kept too."""
+
+    file: SourceFile
+    statement: cst.BaseStatement
+    attribute: str  # as written: self.engine
+    value: cst.BaseExpression
+
+
+class EngineNames:
+    """What each file calls the engines. Names are chosen once, when they are first asked for."""
+
+    def __init__(self, sites: Sequence[Site], flow: Flow, callers: Callers) -> None:
+        self._flow = flow
+        self._callers = callers
+        self.at_site: dict[Site, str] = {}
+        self.passed: dict[Variable, Passed] = {}
+        self.kept: dict[Variable, Kept] = {}
+        self.arguments: dict[int, tuple[SourceFile, cst.Arg, str]] = {}  # by identity: call, argument, engine
+        self._at: dict[Variable, str] = {}
+        for site in sites:
+            wish = "engine" if len(sites) == 1 else f"{_last(next(iter((*site.parts, *site.modules)), 'model'))}_engine"
+            name = site.file.names.fresh(wish, f"ds_{wish}")
+            if isinstance(site.target, cst.Attribute):
+                name = f"{dotted(site.target.value)}.{name}"
+            self.at_site[site] = name
+            self._at[site.variable] = name
+
+    def at(self, node: cst.BaseExpression, file: SourceFile) -> str:
+        """Return the expression of the engine whose optimizer an expression is.
+
+        Raises:
+            UntracedError: no name leads to it.
+        """
+        variable = self._flow.variable(node, file)
+        if variable is None or dotted(node) is None:
+            raise UntracedError("the optimizer is not held by a name or an attribute", file, node)
+        if variable in self._at:
+            known = self._at[variable]
+            return f"{dotted(node.value)}.{_last(known)}" if isinstance(node, cst.Attribute) else known
+        if isinstance(node, cst.Name):
+            scope = self._flow.scopes(file).owner(node.value, node)
+            if isinstance(scope, cst.FunctionDef) and any(p.name.value == node.value for p in parameters(scope)):
+                return self._pass(scope, node.value, variable, file)
+            return self._alias(node, scope, file)
+        assert isinstance(node, cst.Attribute)
+        return self._keep(node, variable, file)
+
+    def _pass(self, function: cst.FunctionDef, parameter: str, variable: Variable, file: SourceFile) -> str:
+        """Let a function take the engine in the place of an optimizer, and its callers give it."""
+        wish = _WORD.sub("engine", parameter.lower() if parameter.isupper() else parameter)
+        name = _free_in(function, wish if wish != parameter else f"{parameter}_engine", file)
+        self._at[variable] = name
+        calls = self._callers.of(function)
+        if not calls:
+            raise UntracedError(f"no call of {function.name.value}() is in this program", file, function)
+        self.passed[variable] = Passed(file, function, parameter, name)
+        for caller, call in calls:
+            arg = given(call, function, parameter, self._flow, caller)
+            if arg is None or dotted(arg.value) == "None":
+                continue
+            if arg.star:
+                raise UntracedError(f"{function.name.value}() is called with * or **", caller, call)
+            self.arguments[id(arg)] = (caller, arg, self.at(arg.value, caller))
+        return name
+
+    def _alias(self, node: cst.Name, scope: cst.CSTNode, file: SourceFile) -> str:
+        assigned = [
+            n for n in file.nodes(cst.Assign, cst.AnnAssign, below=scope)
+            if any(isinstance(t, cst.Name) and t.value == node.value for t in targets(n))
+        ]  # fmt: skip
+        if len(assigned) == 1 and isinstance(assigned[0].value, (cst.Name, cst.Attribute)):
+            return self.at(assigned[0].value, file)
+        raise UntracedError(f"{node.value} is bound in a way that cannot be followed", file, node)
+
+    def _keep(self, node: cst.Attribute, variable: Variable, file: SourceFile) -> str:
+        """Let an object that is given an optimizer keep its engine too."""
+        found = []
+        for other in self._flow.files.values():
+            for assign in other.nodes(cst.Assign, cst.AnnAssign):
+                for target in targets(assign):
+                    if isinstance(target, cst.Attribute) and self._flow.variable(target, other) == variable:
+                        found.append((other, assign, target))
+        if len(found) != 1 or dotted(found[0][2]) is None or found[0][1].value is None:
+            raise UntracedError(f"{dotted(node)} is bound in a way that cannot be followed", file, node)
+        other, assign, target = found[0]
+        name = _WORD.sub("engine", node.attr.value)
+        name = name if name != node.attr.value else f"{name}_engine"
+        self._at[variable] = f"{dotted(target.value)}.{name}"
+        value = assign.value
+        assert value is not None
+        self.at(value, other)
+        self.kept[variable] = Kept(other, other.statement(assign), self._at[variable], value)
+        return f"{dotted(node.value)}.{name}"
+
+    def visible(
+        self, function: cst.FunctionDef | None, node: cst.CSTNode, file: SourceFile, wanted: Values
+    ) -> str | None:
+        """Return an engine that a function can reach which does not step it itself."""
+        for name_node in file.nodes(cst.Name, cst.Attribute, below=function if function is not None else file.module):
+            if self._flow.values(name_node, file) & wanted and isinstance(name_node, cst.Attribute | cst.Name):
+                try:
+                    return self.at(name_node, file)
+                except UntracedError:
+                    continue
+        first = [*function.params.params][:1] if function is not None else []
+        if first:
+            for value in self._flow.held((id(function), first[0].name.value)):
+                for variable, name in self._at.items():
+                    if variable == self._flow.attribute(value.key, variable[1].removeprefix(".")):
+                        return f"{first[0].name.value}.{_last(name)}"
+        for variable, name in self._at.items():
+            if variable[0] == id(file.module):
+                return name
+        del node
+        return None
+
+
+def _free_in(function: cst.FunctionDef, wish: str, file: SourceFile) -> str:
+    """Return the wish, or what is like it, as a name that nothing in the function has."""
+    taken = {node.value for node in file.nodes(cst.Name, below=function)}
+    return next(name for name in (wish, f"ds_{wish}", *(f"ds_{wish}{n}" for n in range(2, 99))) if name not in taken)
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]

@@ -1,0 +1,81 @@
+"""The ZeRO stage of an engine: 1 where it is exact, else 0."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from ds_migrate.deepspeed_facts import ELEMENTWISE_OPTIMIZERS
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.decisions.checkpoints import handles_state, sharding_hazard
+from ds_migrate.plain.recognition.facts import Clip, Site
+from ds_migrate.syntax.nodes import dotted, targets
+from ds_migrate.syntax.source import SourceFile
+
+if TYPE_CHECKING:
+    from ds_migrate.plain.decisions.decider import Decider
+
+_WRITES = frozenset({"copy_", "clamp_", "lerp_", "mul_", "add_", "fill_", "zero_", "normal_", "uniform_", "set_"})
+
+
+def choose_stage(decider: Decider, site: Site) -> tuple[int, str, bool]:
+    """Return the stage, why it is no higher ("" where it is), and whether ``--zero`` asked for what is not exact."""
+    reason = _hazard(decider, site)
+    wanted = decider.options.zero
+    if wanted is None:
+        return (0 if reason else 1), reason, False
+    if wanted >= 3:
+        return 0, "forward passes of the model itself need all parameters on each rank", True
+    if wanted and reason:
+        return 0, reason, True
+    return wanted, reason if wanted == 0 else "", False
+
+
+def _hazard(decider: Decider, site: Site) -> str:
+    if len(decider.sites) > 1:
+        return "there are several engines"
+    if decider.plan.attachments:
+        return "a GradScaler scales the loss"
+    if not decider.is_managed:
+        return "not every step() follows one backward()"
+    if len(site.modules) != 1 or site.is_partial:
+        return "the optimizer holds parts of modules, or several"
+    for file, maker in site.makers:
+        names = {v.name for v in decider.flow.values(maker.func, file)}
+        if not names <= ELEMENTWISE_OPTIMIZERS:
+            return "the optimizer is none of torch's elementwise ones"
+        if "torch.optim.Adagrad" in names and not decider.options.runtime:
+            return "DeepSpeed alone replaces an Adagrad by its own"
+    if any(clip not in decider.plan.removed for clip in decider.operations.clips if isinstance(clip, Clip)):
+        return "gradients are clipped by the program's own code"
+    for file in decider.flow.files.values():
+        found = _use(file, decider.flow)
+        if found:
+            return found
+    if not decider.options.runtime and handles_state(decider, site):
+        return "the runtime loads weights and optimizer state into shares, and is not used"
+    return sharding_hazard(decider, site)
+
+
+def _use(file: SourceFile, flow: Flow) -> str:
+    """Return what a file does that is only exact where parameters and gradients are plain tensors."""
+    for node in file.nodes(cst.Attribute):
+        name = node.attr.value
+        if name == "grad" and dotted(node) not in ("torch.autograd.grad", "autograd.grad"):
+            return "the program reads or writes gradients"
+        is_used = isinstance(file.parent(node), (cst.Attribute, cst.AssignTarget, cst.AugAssign))
+        if name == "data" and is_used and not of_kind(flow.values(node, file), Kind.EXTERNAL):  # torch.utils.data
+            return "the program uses .data, which may be a parameter's"
+        if name in _WRITES and isinstance(file.parent(node), cst.Call):
+            return "the program writes to tensors in place, which may be parameters"
+        if name == "state" and of_kind(flow.values(node.value, file), Kind.OPTIMIZER):
+            return "the program reads or writes the optimizer's state"
+    for node in file.nodes(cst.Assign):
+        for target in targets(node):
+            if isinstance(target, cst.Attribute) and target.attr.value == "requires_grad":
+                return "the program switches requires_grad"
+            if isinstance(target, cst.Attribute) and target.attr.value == "weight":
+                return "parameters are shared between modules"
+    return ""

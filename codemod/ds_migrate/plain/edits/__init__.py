@@ -1,0 +1,1 @@
+"""The text that is written: engines, calls on them, imports of helpers."""

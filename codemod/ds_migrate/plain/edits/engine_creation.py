@@ -1,0 +1,92 @@
+"""The statements that make an engine, where its optimizer is made."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from ds_migrate.plain.decisions.decider import Decider
+from ds_migrate.plain.decisions.plan import PlannedEngine
+from ds_migrate.plain.edits.engine_config import dict_lines, divide
+from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
+from ds_migrate.plain.recognition.facts import Site
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import dotted
+from ds_migrate.syntax.source import SourceFile
+
+
+class EngineWriter:
+    """Writes the engines of a program."""
+
+    def __init__(self, decider: Decider, runtime: RuntimeNames, converted: Converted) -> None:
+        self._decider = decider
+        self._runtime = runtime
+        self._converted = converted
+
+    def write(self) -> None:
+        for engine in self._decider.plan.engines:
+            self._write(engine)
+
+    def _write(self, engine: PlannedEngine) -> None:
+        site, file = engine.site, engine.site.file
+        text = "\n".join([*self._initialization(engine), *self._helpers(engine)])
+        if engine.optimizer is None:
+            file.after(site.statement, text)
+        else:
+            file.expand(engine.optimizer.statement, text)
+        for attachment in self._decider.plan.attachments:
+            name = self._runtime.name(file, "use_scaler")
+            file.after(attachment.statement, f"{name}({engine.name}, {attachment.scaler})")
+            message = f"{engine.name} scales losses with {attachment.scaler}"
+            self._converted(Code.PLAIN_PRECISION, file, attachment.statement, message)
+        if site.function is not None and isinstance(site.target, cst.Name):
+            self._declare_global(engine)
+
+    def _initialization(self, engine: PlannedEngine) -> list[str]:
+        site, file = engine.site, engine.site.file
+        deepspeed = file.imports.module("deepspeed")
+        modules = list(site.parts) if site in self._decider.plan.parted else list(site.modules)
+        module = modules[0]
+        if len(modules) > 1:
+            module = f"{file.imports.name('torch.nn', 'ModuleList')}([{', '.join(modules)}])"
+        results, optimizer = f"{engine.name}, *_", f"    optimizer={dotted(site.target)},"
+        if engine.optimizer is not None:
+            results, optimizer = (
+                f"{engine.name}, {dotted(site.target)}, *_",
+                f"    model_parameters={module}.parameters(),",
+            )
+        lines, config = self._config(engine, file)
+        return [
+            *lines, f"{results} = {deepspeed}.initialize(", f"    model={module},", optimizer,
+            *f"    config={config},".splitlines(), ")",
+        ]  # fmt: skip
+
+    def _config(self, engine: PlannedEngine, file: SourceFile) -> tuple[list[str], str]:
+        """Return the lines that read the config, and the expression of it."""
+        if engine.json is None:
+            return [], "\n".join(dict_lines(engine.config))
+        place = f'{file.imports.name("pathlib", "Path")}(__file__).with_name("{engine.json.name}")'
+        _, computed = divide(engine.config)
+        if not computed:
+            return [], f"str({place})"
+        name = file.names.fresh("ds_config", "deepspeed_config")
+        lines = [f"{name} = {file.imports.module('json')}.loads({place}.read_text())"]
+        for path, value in computed:
+            keys = "".join(f'["{key}"]' for key in path)
+            lines.append(f"{name}{keys} = {value}")
+        return lines, name
+
+    def _helpers(self, engine: PlannedEngine) -> list[str]:
+        """Return the call that has the engine train as torch does."""
+        if not self._decider.options.runtime:
+            return []
+        buffers = ", broadcast_buffers=True" if self._decider.broadcasts_buffers(engine.site) else ""
+        gradients = ", keep_gradients=True" if self._decider.keeps_gradients else ""
+        return [f"{self._runtime.name(engine.site.file, 'match_torch')}({engine.name}{buffers}{gradients})"]
+
+    def _declare_global(self, engine: PlannedEngine) -> None:
+        """Make the engine global where the optimizer is, in a function that says so."""
+        site: Site = engine.site
+        assert isinstance(site.target, cst.Name)
+        for node in site.file.nodes(cst.Global, below=site.function):
+            if any(item.name.value == site.target.value for item in node.names):
+                site.file.after(site.file.statement(node), f"global {engine.name}")

@@ -1,0 +1,155 @@
+"""The devices of ranks: a number that a program for one process gives would put all ranks on one device."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.decisions.plan import Note
+from ds_migrate.plain.edits.removal import remove_call
+from ds_migrate.plain.edits.runtime_names import Converted
+from ds_migrate.plain.recognition.facts import Refusal
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import argument, code
+from ds_migrate.syntax.source import SourceFile
+
+_NUMBERED = re.compile(r"cuda:(\d+)")
+_TEMPLATE = re.compile(r"cuda:(%[ds]|\{\w*\})?")
+_NUMBER = re.compile(r"gpu|cuda|\bids?\b|_ids?\b|idx|index", re.IGNORECASE)  # in the name of a device's number
+
+
+def several_devices(files: Sequence[SourceFile]) -> Refusal | None:
+    """Return that a program spreads its model over devices by their numbers, which ranks do not have."""
+    found: dict[str, tuple[SourceFile, cst.SimpleString]] = {}
+    for file in files:
+        for node in file.nodes(cst.SimpleString):
+            number = _NUMBERED.fullmatch(_text(node))
+            if number is not None:
+                found.setdefault(number.group(1), (file, node))
+    if len(found) < 2:
+        return None
+    file, node = list(found.values())[1]
+    return Refusal(
+        Code.PLAIN_DEVICE, file, node,
+        f"the program uses several devices by number: {', '.join(f'cuda:{n}' for n in sorted(found))}",
+        "train on one device in each process, the current one: cuda",
+    )  # fmt: skip
+
+
+class RankDevices:
+    """Lets the current device, which is that of the rank, take the place of numbered ones.
+
+    Args:
+        is_distributed: whether the program starts ranks itself; it then computes their devices, and constants alone go.
+    """
+
+    def __init__(self, flow: Flow, is_distributed: bool, converted: Converted) -> None:
+        self._flow = flow
+        self._is_distributed = is_distributed
+        self._converted = converted
+
+    def free(self, files: Sequence[SourceFile]) -> list[Note]:
+        """Free the devices of files; return what leaves one device to all ranks."""
+        notes: list[Note] = []
+        for file in files:
+            for node in file.nodes(cst.SimpleString, cst.FormattedString, cst.BinaryOperation):
+                name = self._unnumbered(node)
+                if name is not None:
+                    file.replace(node, name)
+                    self._converted(
+                        Code.PLAIN_DEVICE, file, node, "cuda is the device of the rank, whatever its number"
+                    )
+            for call in file.nodes(cst.Call):
+                if self._free_call(call, file):
+                    self._converted(Code.PLAIN_DEVICE, file, call, "the current device is that of the rank")
+            notes += _hidden_devices(file)
+        return notes
+
+    def _unnumbered(self, node: cst.BaseExpression) -> str | None:
+        """Return ``"cuda"`` in the place of a numbered device's name."""
+        if isinstance(node, cst.SimpleString):
+            return _plain(node) if _NUMBERED.fullmatch(_text(node)) else None
+        if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, (cst.Add, cst.Modulo)):
+            return '"cuda"' if _is_template(node.left) and self._goes(node.right) else None
+        if isinstance(node, cst.FormattedString) and len(node.parts) == 2:
+            first, second = node.parts
+            is_name = isinstance(first, cst.FormattedStringText) and first.value == "cuda:"
+            if is_name and isinstance(second, cst.FormattedStringExpression) and self._goes(second.expression):
+                return '"cuda"'
+        return None
+
+    def _goes(self, number: cst.BaseExpression) -> bool:
+        """Return whether a device's number is the same on all ranks."""
+        text = code(number)
+        return isinstance(number, cst.Integer) or not (self._is_distributed or "rank" in text)
+
+    def _is_number(self, node: cst.BaseExpression) -> bool:
+        return isinstance(node, cst.Integer) or (_NUMBER.search(code(node)) is not None and self._goes(node))
+
+    def _free_call(self, call: cst.Call, file: SourceFile) -> bool:
+        first = argument(call, 0, "device")
+        method = call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
+        if self._flow.is_call_of(call, file, ("torch.device",)):
+            index = argument(call, 1, "index")
+            if index is not None and self._goes(index.value):
+                file.change(call, _with_first)
+                return True
+            if first is not None and isinstance(first.value, cst.Integer):
+                file.replace(first.value, '"cuda"')
+                return True
+        elif self._flow.is_call_of(call, file, ("torch.cuda.set_device",)):
+            if first is not None and self._goes(first.value) and isinstance(file.parent(call), cst.Expr):
+                remove_call(file, call)
+                return True
+        elif method == "cuda" and first is not None and first is call.args[0] and self._is_number(first.value):
+            file.change(call, _without_first)
+            return True
+        elif method == "to" and first is not None and isinstance(first.value, cst.Integer):
+            file.replace(first.value, '"cuda"')
+            return True
+        elif self._is_formatted(call):
+            file.replace(call, '"cuda"')
+            return True
+        return False
+
+    def _is_formatted(self, call: cst.Call) -> bool:
+        """Return whether a call is ``"cuda:{}".format(number)``."""
+        func = call.func
+        is_format = isinstance(func, cst.Attribute) and func.attr.value == "format" and _is_template(func.value)
+        return is_format and bool(call.args) and self._goes(call.args[0].value)
+
+
+def _hidden_devices(file: SourceFile) -> list[Note]:
+    message = "this leaves the same devices to all ranks, and ranks beyond them fail"
+    advice = "set it where the script is started"
+    return [
+        Note(Code.PLAIN_DEVICE, file, node, message, advice)
+        for node in file.nodes(cst.Assign)
+        if any("CUDA_VISIBLE_DEVICES" in code(t.target) and isinstance(t.target, cst.Subscript) for t in node.targets)
+    ]
+
+
+def _text(node: cst.SimpleString) -> str:
+    value = node.evaluated_value
+    return value if isinstance(value, str) else ""
+
+
+def _plain(node: cst.SimpleString) -> str:
+    return _NUMBERED.sub("cuda", node.value)
+
+
+def _is_template(node: cst.BaseExpression) -> bool:
+    return isinstance(node, cst.SimpleString) and _TEMPLATE.fullmatch(_text(node)) is not None
+
+
+def _with_first(updated: cst.CSTNode) -> cst.CSTNode:
+    assert isinstance(updated, cst.Call)
+    return updated.with_changes(args=[updated.args[0].with_changes(comma=cst.MaybeSentinel.DEFAULT)])
+
+
+def _without_first(updated: cst.CSTNode) -> cst.CSTNode:
+    assert isinstance(updated, cst.Call)
+    return updated.with_changes(args=updated.args[1:])

@@ -1,0 +1,110 @@
+"""What only rank 0 does in a converted script: it prints and saves."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from ds_migrate.plain.decisions.decider import Decider
+from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import dotted, walk
+from ds_migrate.syntax.source import SourceFile
+
+_HARMLESS = frozenset(
+    {"format", "item", "join", "len", "round", "str", "int", "float", "time", "get_last_lr", "get_lr", "strftime",
+     "range", "sum", "max", "min", "numpy", "cpu", "tolist", "mean", "keys", "items", "values", "upper", "ljust",
+     "rjust", "perf_counter", "array", "asarray", "detach", "dirname", "basename", "Path", "dumps"}
+)  # fmt: skip
+
+# Copying or removing what rank 0 has saved: on another rank it may not be there, or gone already.
+_SAVES = (
+    "torch.save", "shutil.copyfile", "shutil.copy", "shutil.copy2", "shutil.move", "os.rename", "os.replace",
+    "os.remove", "os.unlink", "os.symlink", "shutil.rmtree",
+)  # fmt: skip
+_ARTIFACTS = (
+    "matplotlib.pyplot.savefig", "torchvision.utils.save_image", "numpy.save", "numpy.savez", "numpy.savez_compressed",
+    "numpy.savetxt", "tqdm.tqdm.write", "tqdm.auto.tqdm.write",
+)  # fmt: skip
+_SAVING_METHODS = frozenset({"savefig", "to_csv", "to_json", "to_pickle", "write_text", "write_bytes"})
+
+
+def guard_saves(decider: Decider, files: list[SourceFile], runtime: RuntimeNames, converted: Converted) -> None:
+    """Let rank 0 alone save in files that the program uses for it."""
+    for file in files:
+        if b"torch.save" in file.data or b"import save" in file.data:
+            _guard(decider, file, runtime, converted, prints=False)
+
+
+def guard_output(decider: Decider, files: list[SourceFile], runtime: RuntimeNames, converted: Converted) -> None:
+    """Let rank 0 alone print and save."""
+    for file in files:
+        _guard(decider, file, runtime, converted, prints=True)
+
+
+def _guard(decider: Decider, file: SourceFile, runtime: RuntimeNames, converted: Converted, prints: bool) -> None:
+    for call in file.nodes(cst.Call):
+        is_save = decider.flow.is_call_of(call, file, _SAVES)
+        is_print = prints and isinstance(call.func, cst.Name) and call.func.value == "print" and _is_harmless(call)
+        is_artifact = prints and _saves_artifact(call, file, decider) and _is_harmless(call)
+        if not (is_save or is_print or is_artifact) or is_guarded(call, file):
+            continue
+        if not isinstance(file.parent(call), cst.Expr):
+            continue
+        if is_save and any(node is state.call for state in decider.plan.state_calls for node in walk(call)):
+            file.replace(call.func, runtime.name(file, "save_on_main_rank"))
+            converted(Code.PLAIN_RANK_ZERO, file, call, "only rank 0 saves what all ranks have a share of")
+            continue
+        if guard_line(file, call, runtime):
+            converted(Code.PLAIN_RANK_ZERO, file, call, f"only rank 0 {'prints' if is_print else 'saves'}")
+
+
+def guard_line(file: SourceFile, call: cst.Call, runtime: RuntimeNames) -> bool:
+    """Put the line that a call is under the condition that holds on rank 0; return whether there is such a line."""
+    small = file.parent(call)
+    line = file.parent(small) if isinstance(small, cst.Expr) else None
+    if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
+        return False
+    file.change(line, _Guard(runtime.main_rank(file)))
+    return True
+
+
+def _saves_artifact(call: cst.Call, file: SourceFile, decider: Decider) -> bool:
+    """Return whether a call writes a file that the program makes beside its training."""
+    is_method = isinstance(call.func, cst.Attribute) and call.func.attr.value in _SAVING_METHODS
+    return bool(is_method and call.args) or decider.flow.is_call_of(call, file, _ARTIFACTS)
+
+
+class _Guard:
+    """Puts a line under a condition, and leaves the comments above it where they are."""
+
+    def __init__(self, condition: str) -> None:
+        self._test = cst.parse_expression(condition)
+
+    def __call__(self, updated: cst.CSTNode) -> cst.CSTNode:
+        assert isinstance(updated, cst.SimpleStatementLine)
+        body = cst.IndentedBlock([updated.with_changes(leading_lines=[])])
+        return cst.If(self._test, body, leading_lines=updated.leading_lines)
+
+
+def _is_harmless(call: cst.Call) -> bool:
+    """Return whether nothing is missed when the call's arguments are not evaluated."""
+    for node in walk(call):
+        if node is call:
+            continue
+        if isinstance(node, cst.Call):
+            name = node.func.attr.value if isinstance(node.func, cst.Attribute) else dotted(node.func)
+            if name not in _HARMLESS:
+                return False
+        if isinstance(node, (cst.NamedExpr, cst.Await, cst.Yield)):
+            return False
+    return True
+
+
+def is_guarded(call: cst.Call, file: SourceFile) -> bool:
+    """Return whether a condition around the call asks for a rank already."""
+    for outer in file.ancestors(call):
+        if isinstance(outer, cst.If):
+            words = {n.value.lower() for n in walk(outer.test) if isinstance(n, cst.Name)}
+            if any("rank" in word or "master" in word or "main_process" in word or word == "gpu" for word in words):
+                return True
+    return False

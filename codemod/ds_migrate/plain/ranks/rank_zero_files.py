@@ -1,0 +1,104 @@
+"""Files and folders that every rank would make: rank 0 writes, the others write nowhere."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.values import Kind
+from ds_migrate.plain.decisions.decider import Decider
+from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
+from ds_migrate.plain.ranks.rank_zero import guard_line, is_guarded
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import argument, dotted, walk
+from ds_migrate.syntax.one_line import expression_text
+from ds_migrate.syntax.source import SourceFile
+
+_WRITES = frozenset("".join(parts) for parts in (
+    (how, plus, kind) for how in "wa" for plus in ("", "+") for kind in ("", "b", "t")
+)) | {"wb+", "ab+"}  # fmt: skip
+_EXISTS = frozenset({"exists", "isdir", "is_dir", "isfile"})
+
+
+def write_once(decider: Decider, files: list[SourceFile], runtime: RuntimeNames, converted: Converted) -> None:
+    """Let rank 0 alone write files that the program opens, and make folders that may exist only once."""
+    read = {
+        expression_text(call.args[0].value)
+        for file in decider.flow.files.values() for call in file.nodes(cst.Call)
+        if dotted(call.func) == "open" and call.args and _mode(call) not in _WRITES
+    }  # fmt: skip
+    for file in files:
+        for call in file.nodes(cst.Call):
+            if is_guarded(call, file):
+                continue
+            if dotted(call.func) == "open" and call.args and _mode(call) in _WRITES:
+                if expression_text(call.args[0].value) not in read:
+                    _write_nowhere(file, call.args[0], runtime)
+                    converted(Code.PLAIN_RANK_ZERO, file, call, "only rank 0 writes this file")
+            elif (path := _log_file(call, file, decider)) is not None:
+                _write_nowhere(file, path, runtime)
+                converted(Code.PLAIN_RANK_ZERO, file, call, "only rank 0 writes this log")
+            elif _makes_folder(call, file, decider) and isinstance(file.parent(call), cst.Expr):
+                _make_once(file, call, runtime, converted)
+
+
+def _mode(call: cst.Call) -> str:
+    given = argument(call, 1, "mode")
+    return str(given.value.evaluated_value) if given is not None and isinstance(given.value, cst.SimpleString) else "r"
+
+
+def _log_file(call: cst.Call, file: SourceFile, decider: Decider) -> cst.Arg | None:
+    """Return the path of a log that the standard library writes."""
+    if decider.flow.is_call_of(call, file, ("logging.FileHandler",)):
+        return argument(call, 0, "filename")
+    is_config = decider.flow.is_call_of(call, file, ("logging.basicConfig",))
+    given = argument(call, None, "filename") if is_config else None
+    return given if given is not None and dotted(given.value) != "None" else None
+
+
+def _write_nowhere(file: SourceFile, path: cst.Arg, runtime: RuntimeNames) -> None:
+    condition = cst.parse_expression(runtime.main_rank(file))
+    nowhere = cst.parse_expression(f"{file.imports.module('os')}.devnull")
+
+    def change(updated: cst.CSTNode) -> cst.CSTNode:
+        assert isinstance(updated, cst.Arg)
+        return updated.with_changes(value=cst.IfExp(condition, updated.value, nowhere))
+
+    file.change(path, change)
+
+
+def _makes_folder(call: cst.Call, file: SourceFile, decider: Decider) -> bool:
+    given = argument(call, None, "exist_ok")
+    is_caught = any(isinstance(outer, cst.Try) for outer in file.ancestors(call))
+    if is_caught or (given is not None and dotted(given.value) != "False"):
+        return False
+    if decider.flow.is_call_of(call, file, ("os.makedirs", "os.mkdir")):
+        return True
+    is_method = isinstance(call.func, cst.Attribute) and call.func.attr.value == "mkdir"
+    return is_method and not any(v.kind is Kind.EXTERNAL for v in decider.flow.values(call.func, file))
+
+
+def _make_once(file: SourceFile, call: cst.Call, runtime: RuntimeNames, converted: Converted) -> None:
+    """Let a folder that the program looks for first be made by any rank, and another one by rank 0."""
+    is_checked = any(
+        isinstance(outer, cst.If) and any(
+            isinstance(n, cst.Attribute) and n.attr.value in _EXISTS for n in walk(outer.test)
+        )
+        for outer in file.ancestors(call)
+    )  # fmt: skip
+    if not is_checked:
+        if guard_line(file, call, runtime):
+            converted(Code.PLAIN_RANK_ZERO, file, call, "only rank 0 makes this folder")
+        return
+    exist_ok = cst.parse_expression("f(exist_ok=True)")
+    assert isinstance(exist_ok, cst.Call)
+    is_flat = (dotted(call.func) or "").endswith("os.mkdir")
+    kept = [a for a in call.args if a.keyword is None or a.keyword.value != "exist_ok"]
+
+    def change(updated: cst.CSTNode) -> cst.CSTNode:
+        assert isinstance(updated, cst.Call) and isinstance(updated.func, cst.Attribute)
+        func = updated.func.with_changes(attr=cst.Name("makedirs")) if is_flat else updated.func
+        return updated.with_changes(func=func, args=[*updated.args[: len(kept)], *exist_ok.args])
+
+    if len(kept) == len(call.args) and isinstance(call.func, cst.Attribute):
+        file.change(call, change)
+        converted(Code.PLAIN_RANK_ZERO, file, call, "another rank may have made this folder by then")

@@ -1,0 +1,122 @@
+"""Progress bars and experiment trackers: those of rank 0 show and record, the others do nothing."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from ds_migrate.plain.decisions.decider import Decider
+from ds_migrate.plain.decisions.plan import Note
+from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
+from ds_migrate.plain.ranks.rank_zero import is_guarded
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import argument, dotted, has_star
+from ds_migrate.syntax.source import SourceFile
+
+_BARS = frozenset(
+    f"tqdm.{module}{name}"
+    for module in ("", "auto.", "autonotebook.", "std.", "notebook.")
+    for name in ("tqdm", "trange")
+)
+_TRACKERS = frozenset({
+    "torch.utils.tensorboard.SummaryWriter", "torch.utils.tensorboard.writer.SummaryWriter",
+    "tensorboardX.SummaryWriter", "visdom.Visdom", "comet_ml.Experiment", "aim.Run",
+})  # fmt: skip
+_MLFLOW = frozenset({"mlflow.start_run", "mlflow.set_experiment", "mlflow.autolog"})
+# What a program reads of a bar or a tracker, which one that does nothing does not know.
+_BAR_STATE = frozenset({"n", "last_print_n", "format_dict"})
+_TRACKER_STATE = frozenset({"log_dir", "logdir", "get_logdir", "file_writer"})
+
+
+def quiet_loggers(decider: Decider, files: list[SourceFile], runtime: RuntimeNames, converted: Converted) -> list[Note]:
+    """Let rank 0 alone show bars and record; return the trackers for which that cannot be written."""
+    notes: list[Note] = []
+    for file in files:
+        for call in file.nodes(cst.Call):
+            if has_star(call) or is_guarded(call, file):
+                continue
+            if decider.flow.is_call_of(call, file, _BARS):
+                if argument(call, None, "disable") is None and not _reads(file, _BAR_STATE):
+                    _add(file, call, "disable", f"not {_negatable(runtime.main_rank(file))}")
+                    converted(Code.PLAIN_RANK_ZERO, file, call, "only rank 0 shows this progress bar")
+            elif decider.flow.is_call_of(call, file, _TRACKERS):
+                _track(decider, file, call, runtime, converted, notes)
+            elif decider.flow.is_call_of(call, file, {"wandb.init"}):
+                _init_wandb(decider, file, call, runtime, converted, notes)
+            elif decider.flow.is_call_of(call, file, _MLFLOW):
+                notes.append(_note(file, call, "MLflow"))
+    return notes
+
+
+def _note(file: SourceFile, call: cst.Call, tracker: str) -> Note:
+    message = f"every rank records to {tracker} here"
+    return Note(Code.PLAIN_RANK_ZERO, file, call, message, "record on rank 0 alone: if is_main_rank(): ...")
+
+
+def _track(
+    decider: Decider, file: SourceFile, call: cst.Call, runtime: RuntimeNames, converted: Converted, notes: list[Note]
+) -> None:
+    if not decider.options.runtime or any(_reads(f, _TRACKER_STATE) for f in decider.flow.files.values()):
+        notes.append(_note(file, call, dotted(call.func) or "a tracker"))
+        return
+    condition = cst.parse_expression(runtime.main_rank(file))
+    silent = cst.parse_expression(f"{runtime.name(file, 'NoTracker')}()")
+
+    def change(updated: cst.CSTNode) -> cst.CSTNode:
+        assert isinstance(updated, cst.Call)
+        return cst.IfExp(condition, updated, silent)
+
+    file.change(call, change)
+    converted(Code.PLAIN_RANK_ZERO, file, call, "only rank 0 records")
+
+
+def _init_wandb(
+    decider: Decider, file: SourceFile, call: cst.Call, runtime: RuntimeNames, converted: Converted, notes: list[Note]
+) -> None:
+    """Disable the runs of other ranks; not where the program takes its settings from wandb, as in a sweep."""
+    reads = any(
+        dotted(node) in ("wandb.config", "wandb.run") and not _is_written(node, f)
+        for f in decider.flow.files.values() for node in f.nodes(cst.Attribute)
+    )  # fmt: skip
+    given = argument(call, None, "mode")
+    if reads or not isinstance(file.parent(call), cst.Expr):
+        notes.append(_note(file, call, "wandb"))
+        return
+    condition = runtime.main_rank(file)
+    if given is None:
+        _add(file, call, "mode", f'None if {condition} else "disabled"')
+    else:
+        test = cst.parse_expression(condition)
+
+        def change(updated: cst.CSTNode) -> cst.CSTNode:
+            assert isinstance(updated, cst.Arg)
+            disabled = cst.SimpleString('"disabled"')
+            return updated.with_changes(value=cst.IfExp(test, updated.value, disabled))
+
+        file.change(given, change)
+    converted(Code.PLAIN_RANK_ZERO, file, call, "only rank 0 records")
+
+
+def _is_written(node: cst.Attribute, file: SourceFile) -> bool:
+    """Return whether settings are only given to wandb: ``wandb.config.update(args)``."""
+    around = file.parent(node)
+    return (isinstance(around, cst.Attribute) and around.attr.value == "update") or isinstance(around, cst.AssignTarget)
+
+
+def _reads(file: SourceFile, names: frozenset[str]) -> bool:
+    return any(node.attr.value in names for node in file.nodes(cst.Attribute))
+
+
+def _negatable(condition: str) -> str:
+    return condition if condition.endswith(")") else f"({condition})"
+
+
+def _add(file: SourceFile, call: cst.Call, keyword: str, value: str) -> None:
+    made = cst.parse_expression(f"f({keyword}={value})")
+    assert isinstance(made, cst.Call)
+
+    def change(updated: cst.CSTNode) -> cst.CSTNode:
+        assert isinstance(updated, cst.Call)
+        last = updated.args[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT) if updated.args else None
+        return updated.with_changes(args=[*updated.args[:-1], *([last] if last else []), *made.args])
+
+    file.change(call, change)

@@ -1,0 +1,73 @@
+"""Files that ranks load while rank 0 may still save them."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.rank_conditions import RankConditions
+from ds_migrate.plain.decisions.decider import Decider
+from ds_migrate.plain.decisions.plan import Note
+from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import dotted, targets, walk
+from ds_migrate.syntax.source import SourceFile
+
+
+def wait_for_saves(
+    decider: Decider, files: list[SourceFile], runtime: RuntimeNames, converted: Converted
+) -> list[Note]:
+    """Let ranks that load what rank 0 may just have saved wait for it. Return where not all of them would wait."""
+    notes: list[Note] = []
+    conditions = RankConditions(decider.flow, decider.callers)
+    if not any(decider.flow.is_call_of(c, f, ("torch.save",)) for f in files for c in f.nodes(cst.Call)):
+        return []
+    for file in files:
+        for call in file.nodes(cst.Call):
+            is_load = decider.flow.is_call_of(call, file, ("torch.load",)) and _gives_state(call, file)
+            if not is_load or not _may_follow_training(call, file, decider):
+                continue
+            if conditions.reach_all(call, file):
+                file.before(file.statement(call), runtime.wait(file))
+                converted(Code.PLAIN_RANK_ZERO, file, call, "ranks wait until rank 0 has saved what they load")
+            else:
+                message = "a rank may load this file before rank 0 has saved it"
+                advice = "keep the weights in memory, or let all ranks wait before they load"
+                notes.append(Note(Code.PLAIN_RANK_ZERO, file, call, message, advice))
+    return notes
+
+
+def _gives_state(call: cst.Call, file: SourceFile) -> bool:
+    """Return whether what is loaded is given to ``load_state_dict()``."""
+    names = {dotted(target) for a in file.ancestors(call) if isinstance(a, cst.Assign) for target in targets(a)}
+    for node in file.attributes_by_name.get("load_state_dict", ()):
+        taker = file.parent(node)
+        if isinstance(taker, cst.Call) and taker.func is node:
+            if any(part is call for part in walk(taker)):
+                return True
+            same = file.function(taker) is file.function(call)
+            if same and any(dotted(part) in names for arg in taker.args for part in walk(arg)):
+                return True
+    return False
+
+
+def _may_follow_training(call: cst.Call, file: SourceFile, decider: Decider, depth: int = 5) -> bool:
+    """Return whether steps may come before a call: in its function, in a loop around it, or where that is called."""
+    function = file.function(call)
+    steps = [step for step, _ in decider.plan.steps]
+    places = [s.node for s in steps if s.file is file and s.function is function]
+    for other in file.nodes(cst.Call, below=function or file.module):
+        if file.function(other) is function and any(
+            decider.callers.reaches(value.key, step.function)
+            for value in decider.flow.values(other.func, file)
+            for step in steps
+        ):
+            places.append(other)
+    if any(file.position(place) < file.position(call) for place in places):
+        return True
+    loops = [a for a in file.ancestors(call) if isinstance(a, (cst.For, cst.While)) and file.function(a) is function]
+    if any(node is place for loop in loops for node in walk(loop) for place in places):
+        return True
+    if function is None:
+        return False
+    calls = decider.callers.of(function)
+    return depth == 0 or not calls or any(_may_follow_training(c, f, decider, depth - 1) for f, c in calls)

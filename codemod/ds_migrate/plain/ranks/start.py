@@ -1,0 +1,207 @@
+"""How the ranks of a converted script start: by a launcher, one process for each."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.spawning import SPAWN, started
+from ds_migrate.plain.decisions.decider import Decider
+from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
+from ds_migrate.plain.recognition.facts import Site
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import argument, code, docstring, walk
+from ds_migrate.syntax.source import SourceFile
+
+INIT = ("torch.distributed.init_process_group", "torch.distributed.distributed_c10d.init_process_group")
+Entry = tuple[SourceFile, cst.BaseStatement]
+
+
+def start_ranks(
+    decider: Decider, files: list[SourceFile], done: list[SourceFile], runtime: RuntimeNames, converted: Converted
+) -> None:
+    """Start the ranks where the program starts them itself, else where it begins.
+
+    Where the program starts them under a condition alone, one rank starts after that.
+
+    Args:
+        files: those with the loop.
+        done: those of other loops.
+    """
+    spawns = [(f, call) for f in files for call in f.nodes(cst.Call) if decider.flow.is_call_of(call, f, SPAWN)]
+    workers = [(f, call) for f, call in spawns if has_worker(f, call, decider)]
+    for file, call in workers:
+        _run_worker(file, call, runtime, converted)
+    groups = [(f, call) for f in files for call in f.nodes(cst.Call) if decider.flow.is_call_of(call, f, INIT)]
+    for file, call in groups:
+        file.replace(call, runtime.start(file, _arguments(call), _counts(call)))
+        converted(Code.PLAIN_DISTRIBUTED, file, call, "init_distributed() starts the ranks, under any launcher or none")
+    entries: list[Entry] | None = []
+    for file, call in groups:
+        after = _after_condition(decider, file, call)
+        entries = None if after is None or entries is None else [*entries, *after]
+    if groups and entries is not None:
+        alone = "world_size=1" if workers else ""  # a program that has not started the ranks it was given by a flag
+        for file, statement in _once(entries):
+            file.after(statement, f"{runtime.name(file, 'init_distributed')}({alone})")
+        return
+    for file, statement in _once([e for site in decider.sites for e in _beginnings(decider, site)]):
+        if file in files or not (file in done and file.edits):  # or another loop of the program has started them there
+            file.before(statement, "\n".join([runtime.start(file), *runtime.device_choice(file)]))
+            converted(Code.PLAIN_DISTRIBUTED, file, statement, "init_distributed() starts the ranks")
+
+
+def has_worker(file: SourceFile, call: cst.Call, decider: Decider) -> bool:
+    """Return whether a call starts the functions that train in other processes."""
+    target = started(call, decider.flow.values(call.func, file))
+    values = decider.flow.values(target, file) if target is not None else frozenset()
+    return any(decider.callers.reaches(value.key, site.function) for value in values for site in decider.sites)
+
+
+def _run_worker(file: SourceFile, call: cst.Call, runtime: RuntimeNames, converted: Converted) -> None:
+    """Call the function of one rank once, in the process that the launcher has started for it."""
+    name = runtime.name(file, "run_worker")
+    kept = {id(arg) for arg in (argument(call, 0, "fn"), argument(call, 1, "args"), argument(call, 2, "nprocs"))}
+    dropped = [index for index, arg in enumerate(call.args) if id(arg) not in kept]
+
+    def change(updated: cst.CSTNode) -> cst.CSTNode:
+        assert isinstance(updated, cst.Call)
+        args = [arg for index, arg in enumerate(updated.args) if index not in dropped]
+        if dropped and args:
+            args[-1] = args[-1].with_changes(comma=call.args[-1].comma)
+        return updated.with_changes(func=cst.Name(name), args=args)
+
+    file.change(call, change)
+    converted(
+        Code.PLAIN_DISTRIBUTED, file, call,
+        f"{code(call.func)} becomes {name}(), once in each process that a launcher starts",
+    )  # fmt: skip
+
+
+def _arguments(call: cst.Call) -> str:
+    return ", ".join([*_counts(call), "share_random_state=False"])
+
+
+def _counts(call: cst.Call) -> list[str]:
+    """Return the world size and the rank that a program computes itself, to be compared with its launcher's."""
+    given = (("world_size", argument(call, 3, "world_size")), ("rank", argument(call, 4, "rank")))
+    return [f"{name}={code(arg.value)}" for name, arg in given if arg is not None]
+
+
+def _once(entries: list[Entry]) -> list[Entry]:
+    return list({id(statement): (file, statement) for file, statement in entries}.values())
+
+
+def _after_condition(decider: Decider, file: SourceFile, call: cst.Call) -> list[Entry] | None:
+    """Return the statements after which ranks may not have started; None where the condition holds what trains too."""
+    function = file.function(call)
+    around = [a for a in file.ancestors(call) if isinstance(a, (cst.If, cst.Try, cst.For, cst.While))]
+    around = [a for a in around if file.function(a) is function and not _asks_for_main(a)]
+    if around:
+        outer = _head(around[-1], file)
+        return None if _holds_training(outer, decider, file) else [(file, outer)]
+    covers = function is None or any(decider.callers.reaches(id(function), site.function) for site in decider.sites)
+    returns = [] if function is None else file.nodes(cst.Return, below=function)
+    is_left_early = any(file.function(r) is function and file.position(r) < file.position(call) for r in returns)
+    if covers or function is None:
+        return None if is_left_early else []
+    found: list[Entry] = []
+    for caller, at in decider.callers.of(function):
+        if is_left_early:
+            found.append((caller, caller.statement(at)))
+        above = _after_condition(decider, caller, at)
+        if above is None:
+            return None
+        found += above
+    return found
+
+
+def _head(node: cst.CSTNode, file: SourceFile) -> cst.BaseStatement:
+    """Return the ``if`` whose ``elif`` a node is, else the node."""
+    while isinstance(outer := file.parent(node), cst.If) and outer.orelse is node:
+        node = outer
+    assert isinstance(node, cst.BaseStatement)
+    return node
+
+
+def _holds_training(statement: cst.CSTNode, decider: Decider, file: SourceFile) -> bool:
+    if any(site.file is file and any(a is statement for a in file.ancestors(site.statement)) for site in decider.sites):
+        return True
+    return any(
+        decider.callers.reaches(value.key, site.function)
+        for call in file.nodes(cst.Call, below=statement)
+        for value in decider.flow.values(started(call, decider.flow.values(call.func, file)) or call.func, file)
+        for site in decider.sites
+    )
+
+
+def _asks_for_main(node: cst.CSTNode) -> bool:
+    return isinstance(node, cst.If) and "__name__" in {n.value for n in walk(node.test) if isinstance(n, cst.Name)}
+
+
+def _beginnings(decider: Decider, site: Site) -> list[Entry]:
+    """Return the first statements of the modules from which a site is reached, where they begin to work."""
+    seen: list[tuple[SourceFile, cst.FunctionDef | None, cst.CSTNode]] = [(site.file, site.function, site.statement)]
+    found: list[Entry] = []
+    for file, function, reached in seen:
+        if function is None:
+            first = _first_of_module(file, reached, is_call=reached is not site.statement)
+            if first is not None:
+                found.append((file, first))
+            continue
+        callers = decider.callers.of(function)
+        for caller, at in callers:
+            entry = (caller, caller.function(at), at)
+            if entry[1] is None or not any(f is caller and fn is entry[1] for f, fn, _ in seen):
+                seen.append(entry)
+        if not callers:
+            body = [s for s in function.body.body if s is not docstring(function)]
+            if body and isinstance(body[0], cst.BaseStatement):
+                found.append((file, body[0]))
+    return found
+
+
+def _first_of_module(file: SourceFile, reached: cst.CSTNode, is_call: bool) -> cst.BaseStatement | None:
+    """Return the first statement that works, behind all imports above what is reached.
+
+    Where that is a call in the block of ``__main__``, the first statement of the block.
+    """
+    above = [reached, *file.ancestors(reached)]
+    for outer in above if is_call else ():
+        if isinstance(outer, cst.If) and file.parent(outer) is file.module and _asks_for_main(outer):
+            first = outer.body.body[0]
+            return first if isinstance(first, cst.BaseStatement) else outer
+    body = file.module.body
+    end = next((i for i, statement in enumerate(body) if any(statement is outer for outer in above)), len(body))
+    imports = [i for i, statement in enumerate(body[:end]) if _is_import(statement)]
+    for statement in body[imports[-1] + 1 if imports else 0 :]:
+        if isinstance(statement, (cst.FunctionDef, cst.ClassDef)) or _is_preparation(statement):
+            continue
+        if isinstance(statement, cst.If) and "TYPE_CHECKING" in {
+            n.value for n in walk(statement.test) if isinstance(n, cst.Name)
+        }:
+            continue
+        if isinstance(statement, cst.Try) and all(_is_preparation(s) for s in statement.body.body):
+            continue
+        return statement if isinstance(statement, cst.BaseStatement) else None
+    return None
+
+
+def _is_import(statement: cst.CSTNode) -> bool:
+    return isinstance(statement, cst.SimpleStatementLine) and any(
+        isinstance(small, (cst.Import, cst.ImportFrom)) for small in statement.body
+    )
+
+
+def _is_preparation(statement: cst.CSTNode) -> bool:
+    """Return whether a statement imports, is a docstring, or sets a constant or a variable of the environment."""
+    if not isinstance(statement, cst.SimpleStatementLine):
+        return False
+    for small in statement.body:
+        if isinstance(small, (cst.Import, cst.ImportFrom)):
+            continue
+        if isinstance(small, cst.Expr) and isinstance(small.value, (cst.SimpleString, cst.ConcatenatedString)):
+            continue
+        if isinstance(small, cst.Assign) and not any(isinstance(n, cst.Call) for n in walk(small)):
+            continue
+        return False
+    return True

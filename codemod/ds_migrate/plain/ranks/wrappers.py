@@ -1,0 +1,152 @@
+"""DistributedDataParallel and DataParallel: they go, and what was saved and loaded through them stays as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.calls import given
+from ds_migrate.plain.dataflow.torch_names import FLUENT, WRAPPERS
+from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
+from ds_migrate.plain.decisions.plan import block_path
+from ds_migrate.syntax.nodes import argument, dotted, parameters, targets
+from ds_migrate.syntax.source import SourceFile
+
+if TYPE_CHECKING:
+    from ds_migrate.plain.decisions.decider import Decider
+
+_DEPTH = 5
+
+
+class Wrapped(Enum):
+    """Whether an expression is a module in its wrapper."""
+
+    NEVER = "never"
+    SOMETIMES = "sometimes"  # under a condition
+    ALWAYS = "always"
+
+    def or_else(self, other: Wrapped) -> Wrapped:
+        return self if self is other else Wrapped.SOMETIMES
+
+
+class Wrappers:
+    """The wrappers around the modules of engines."""
+
+    def __init__(self, decider: Decider) -> None:
+        self._flow = decider.flow
+        self._callers = decider.callers
+        self._modules: Values = frozenset(value for site in decider.sites for value in site.of)
+
+    def calls(self) -> Iterator[tuple[SourceFile, cst.Call, cst.Arg]]:
+        """Yield the calls that wrap, with the argument that is the module."""
+        for file in self._flow.files.values():
+            for call in file.nodes(cst.Call):
+                module = argument(call, 0, "module")
+                is_wrapper = module is not None and self._flow.is_call_of(call, file, WRAPPERS)
+                if is_wrapper and module is not None and self._flow.values(call, file) & self._modules:
+                    yield file, call, module
+
+    def inner_modules(self) -> Iterator[tuple[SourceFile, cst.Attribute]]:
+        """Yield ``model.module`` of modules that are wrapped somewhere."""
+        wrapped = {v for file, call, _ in self.calls() for v in self._flow.values(call, file)}
+        for file in self._flow.files.values():
+            for node in file.attributes_by_name.get("module", ()):
+                values = of_kind(self._flow.values(node.value, file), Kind.MODULE, Kind.OBJECT)
+                if not isinstance(file.parent(node), cst.Arg) and values <= self._modules and values & wrapped:
+                    yield file, node
+
+    def states(self) -> Iterator[tuple[SourceFile, cst.Call, Wrapped]]:
+        """Yield ``state_dict()`` and ``load_state_dict(state)`` of modules in their wrappers."""
+        if not any(True for _ in self.calls()):
+            return
+        for file in self._flow.files.values():
+            for name, count in (("state_dict", 0), ("load_state_dict", 1)):
+                for node in file.attributes_by_name.get(name, ()):
+                    call = file.parent(node)
+                    if not isinstance(call, cst.Call) or call.func is not node or len(call.args) < count:
+                        continue
+                    values = of_kind(self._flow.values(node.value, file), Kind.MODULE, Kind.OBJECT)
+                    wrapped = self.around(node.value, file) if values & self._modules else Wrapped.NEVER
+                    if wrapped is not Wrapped.NEVER:
+                        yield file, call, wrapped
+
+    def around(self, node: cst.BaseExpression, file: SourceFile, depth: int = _DEPTH) -> Wrapped:
+        """Return whether an expression is a module in its wrapper, where it stands."""
+        if depth == 0:
+            return Wrapped.SOMETIMES
+        if isinstance(node, cst.Call):
+            if self._flow.is_call_of(node, file, WRAPPERS):
+                return Wrapped.ALWAYS
+            if isinstance(node.func, cst.Attribute) and node.func.attr.value in FLUENT:
+                return self.around(node.func.value, file, depth)
+            return self._returned(node, file, depth - 1)
+        if isinstance(node, cst.IfExp):
+            return self.around(node.body, file, depth).or_else(self.around(node.orelse, file, depth))
+        if isinstance(node, cst.Name):
+            scope = self._flow.scopes(file).owner(node.value, node)
+            found = Wrapped.NEVER
+            if isinstance(scope, cst.FunctionDef) and any(p.name.value == node.value for p in parameters(scope)):
+                found = self._given(scope, node.value, depth - 1)
+            lines = [(file, line, value) for line, value in _assigned(node.value, file, scope)]
+            return self._last(lines, node, file, found, depth)
+        if isinstance(node, cst.Attribute) and node.attr.value != "module":
+            variable = self._flow.variable(node, file)
+            lines = [
+                (other, line, line.value)
+                for other in self._flow.files.values()
+                for line in other.nodes(cst.Assign, cst.AnnAssign)
+                for target in targets(line)
+                if isinstance(target, cst.Attribute)
+                and target.attr.value == node.attr.value
+                and line.value is not None
+                and self._flow.variable(target, other) == variable
+            ]
+            return self._last(lines, node, file, Wrapped.NEVER, depth)
+        return Wrapped.NEVER
+
+    def _last(
+        self,
+        lines: list[tuple[SourceFile, cst.CSTNode, cst.BaseExpression]],
+        node: cst.CSTNode,
+        file: SourceFile,
+        before: Wrapped,
+        depth: int,
+    ) -> Wrapped:
+        """Return what a variable holds at a node, after the assignments that come before it."""
+        found, function, own = before, file.function(node), block_path(node, file)
+        for other, line, value in lines:
+            is_here = other is file and file.function(line) is function
+            if is_here and file.position(line) >= file.position(node):
+                continue
+            new = self.around(value, other, depth - 1)
+            path = block_path(line, other)
+            found = new if path == (own[: len(path)] if is_here else ()) else found.or_else(new)
+        return found
+
+    def _given(self, function: cst.FunctionDef, parameter: str, depth: int) -> Wrapped:
+        found: Wrapped | None = None
+        for file, call in self._callers.of(function):
+            arg = given(call, function, parameter, self._flow, file)
+            if arg is None or arg.star:
+                continue
+            new = self.around(arg.value, file, depth)
+            found = new if found is None else found.or_else(new)
+        return found or Wrapped.NEVER
+
+    def _returned(self, call: cst.Call, file: SourceFile, depth: int) -> Wrapped:
+        found: Wrapped | None = None
+        for value in of_kind(self._flow.values(call.func, file), Kind.FUNCTION, Kind.METHOD):
+            other, function = self._flow.file(value), self._flow.node(value)
+            for node in other.nodes(cst.Return, below=function):
+                new = self.around(node.value, other, depth) if node.value is not None else Wrapped.NEVER
+                found = new if found is None else found.or_else(new)
+        return found or Wrapped.NEVER
+
+
+def _assigned(name: str, file: SourceFile, scope: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, cst.BaseExpression]]:
+    for line in file.nodes(cst.Assign, cst.AnnAssign, below=scope):
+        if line.value is not None and any(dotted(target) == name for target in targets(line)):
+            yield line, line.value

@@ -1,0 +1,123 @@
+"""What a training loop does, as found in its files: facts, frozen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.values import Value, Values, Variable
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.source import SourceFile
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """A node, and the file and function that it is in."""
+
+    file: SourceFile
+    node: cst.CSTNode
+
+    @property
+    def function(self) -> cst.FunctionDef | None:
+        return self.file.function(self.node)
+
+    @property
+    def position(self) -> tuple[int, int]:
+        return self.file.position(self.node)
+
+
+@dataclass(frozen=True, eq=False)
+class Refusal:
+    """A reason to leave a program as it is.
+
+    ``help``: the smallest change with which it converts.
+    """
+
+    code: Code
+    file: SourceFile
+    node: cst.CSTNode
+    message: str
+    help: str
+
+
+@dataclass(frozen=True, eq=False)
+class Step(Place):
+    """``optimizer.step()`` or ``scaler.step(optimizer)``. ``owner`` is the expression of the optimizer."""
+
+    call: cst.Call
+    owner: cst.BaseExpression
+    optimizers: Values
+    scaler: cst.BaseExpression | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Backward(Place):
+    """``loss.backward()``. ``gradient``: the gradient of the loss, where one is passed."""
+
+    call: cst.Call
+    loss: cst.BaseExpression
+    scaler: cst.BaseExpression | None = None
+    retains_graph: cst.BaseExpression | None = None
+    gradient: cst.BaseExpression | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ZeroGrad(Place):
+    """``optimizer.zero_grad()`` or ``model.zero_grad()``; ``owner`` is what it is called on."""
+
+    call: cst.Call
+    owner: cst.BaseExpression
+    values: Values
+
+
+@dataclass(frozen=True, eq=False)
+class Clip(Place):
+    """``clip_grad_norm_(parameters, norm)``. ``norm`` is None where a config cannot express the clipping."""
+
+    call: cst.Call
+    modules: Values
+    norm: cst.BaseExpression | None
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """The place where an optimizer is made and bound to a variable.
+
+    Attributes:
+        target: the name or attribute that holds it from then on.
+        statement: the statement after which the engine can be made.
+        makers: the calls that make it.
+        modules: the expressions of the modules whose parameters it holds, as they can be written at the site.
+        of: the values of these modules.
+        parts: where it holds just these parts of one of them: their expressions and values.
+    """
+
+    file: SourceFile
+    function: cst.FunctionDef | None
+    target: cst.Name | cst.Attribute
+    variable: Variable
+    statement: cst.BaseStatement
+    makers: Sequence[tuple[SourceFile, cst.Call]]
+    optimizers: Values
+    modules: Sequence[str]
+    of: Values
+    is_partial: bool = False
+    parts: Mapping[str, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Operations:
+    """Everything in a program that concerns its optimizers."""
+
+    steps: Sequence[Step]
+    backwards: Sequence[Backward]
+    zero_grads: Sequence[ZeroGrad]
+    clips: Sequence[Clip]
+    refusals: Sequence[Refusal]
+
+
+def optimizers_of(steps: Sequence[Step]) -> set[Value]:
+    """Return the optimizers that are stepped somewhere."""
+    return {value for step in steps for value in step.optimizers}

@@ -1,0 +1,116 @@
+"""The data loaders of training loops: the size of their batches, and whether each rank gets a share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.portable import at_statement
+from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
+from ds_migrate.plain.recognition.facts import Site, Step
+from ds_migrate.plain.recognition.sites import visible_name
+from ds_migrate.syntax.nodes import argument, dotted, targets, walk
+from ds_migrate.syntax.source import SourceFile
+
+if TYPE_CHECKING:
+    from ds_migrate.plain.decisions.decider import Decider
+
+_LOADER = "torch.utils.data.DataLoader"
+
+
+def training_loaders(steps: Sequence[Step], decider: Decider) -> list[tuple[SourceFile, cst.Call]]:
+    """Return the calls that make the loaders whose batches the steps are made of."""
+    found: dict[int, tuple[SourceFile, cst.Call]] = {}
+    for step in steps:
+        for file, node in _sources(step.file, step.node, decider, depth=3):
+            for value in loaders_of(node, file, decider.flow):
+                maker = decider.flow.node(value)
+                assert isinstance(maker, cst.Call)
+                found[id(maker)] = decider.flow.file(value), maker
+    return list(found.values())
+
+
+def _sources(
+    file: SourceFile, node: cst.CSTNode, decider: Decider, depth: int
+) -> Iterator[tuple[SourceFile, cst.BaseExpression]]:
+    """Yield what the loops around a node run over, those around the calls of its function too."""
+    function = file.function(node)
+    for outer in file.ancestors(node):
+        if isinstance(outer, cst.For):
+            yield file, outer.iter
+        elif isinstance(outer, cst.While):
+            for call in file.nodes(cst.Call, below=outer):
+                if dotted(call.func) == "next" and call.args:
+                    yield file, call.args[0].value
+        if outer is function:
+            break
+    if function is not None and depth:
+        for call in file.nodes(cst.Call, below=function):
+            if dotted(call.func) == "next" and call.args:
+                yield file, call.args[0].value
+        for caller, call in decider.callers.of(function):
+            yield from _sources(caller, call, decider, depth - 1)
+
+
+def loaders_of(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int = 4) -> Values:
+    """Return the loaders that an expression iterates over, through enumerate(), tqdm(), iter() and the like."""
+    held = of_kind(flow.values(node, file), Kind.LOADER)
+    if held or depth == 0:
+        return held
+    if isinstance(node, cst.Call):
+        return frozenset(v for arg in node.args for v in loaders_of(arg.value, file, flow, depth - 1))
+    if isinstance(node, (cst.Name, cst.Attribute)):
+        name = dotted(node)
+        scope = flow.scopes(file).owner(node.value, node) if isinstance(node, cst.Name) else file.module
+        assigned = [
+            n.value for n in file.nodes(cst.Assign, cst.AnnAssign, below=scope)
+            if n.value is not None and any(dotted(t) == name for t in targets(n))
+        ]  # fmt: skip
+        return frozenset(v for value in assigned for v in loaders_of(value, file, flow, depth - 1))
+    return held
+
+
+def can_be_sharded(maker: cst.Call, file: SourceFile, flow: Flow) -> bool:
+    """Return whether a loader gives all data to each rank, and can give each a share."""
+    for name in ("sampler", "batch_sampler"):
+        given = argument(maker, None, name)
+        if given is not None and dotted(given.value) != "None" and _is_distributed(given.value, file, flow):
+            return _may_be_none(given.value, file, flow)
+    return True
+
+
+def _may_be_none(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:
+    """Return whether a sampler is None on another path, where shard() divides the data."""
+    if not isinstance(node, cst.Name):
+        return False
+    scope = flow.scopes(file).owner(node.value, node)
+    return any(dotted(value) == "None" for value in file.values_of({node.value}, scope))
+
+
+def _is_distributed(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:
+    values = flow.values(node, file)
+    makers = [flow.node(v) for v in values if v.key and isinstance(flow.node(v), cst.Call)]
+    names = [
+        dotted(n) or "" for maker in (*makers, node) for n in walk(maker) if isinstance(n, (cst.Name, cst.Attribute))
+    ]
+    return any("Distributed" in name or "num_replicas" in name for name in names)
+
+
+def micro_batch(decider: Decider, site: Site) -> str:
+    """Return the batch size of one rank, as it can be written where the engine is made; "1" where it is unknown."""
+    steps = [s for s, _ in decider.plan.steps if s.optimizers <= site.optimizers]
+    for file, maker in training_loaders(steps, decider):
+        size = argument(maker, 1, "batch_size")
+        text = None
+        if size is not None:
+            text = at_statement(size.value, file, site.statement, site.file, decider.flow, decider.callers)
+        if text is None:
+            loaders = frozenset(v for v in decider.flow.values(maker, file) if v.kind is Kind.LOADER)
+            name = visible_name(loaders, site.statement, site.file, decider.flow)
+            text = f"{name}.batch_size" if name is not None else None
+        if text is not None:
+            return text
+    return "1"

@@ -1,0 +1,148 @@
+"""The operations of training loops: backward, step, zero_grad, clipping."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.calls import Callers
+from ds_migrate.plain.dataflow.dead_branches import is_dead
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.torch_names import CLIP_NORM, CLIP_VALUE
+from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
+from ds_migrate.plain.recognition.facts import Backward, Clip, Operations, Refusal, Step, ZeroGrad
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import argument, dotted, has_star, is_literal, walk
+from ds_migrate.syntax.source import SourceFile
+
+_OPTIMIZER_NAME = re.compile(r"(^|[._])(opt|optim|optimi[sz]er)(\d|s|[._]|$|_?[dgDG]\b)", re.IGNORECASE)
+_TWO_PHASES = frozenset({"first_step", "second_step", "ascent_step", "descent_step", "perturb_weights"})
+_OWN_BACKWARD = (Kind.METHOD, Kind.FUNCTION, Kind.INSTANCE)
+
+
+def find_operations(flow: Flow, callers: Callers) -> Operations:
+    """Return every operation on an optimizer in the files of a program that may run."""
+    steps: list[Step] = []
+    backwards: list[Backward] = []
+    zero_grads: list[ZeroGrad] = []
+    clips: list[Clip] = []
+    refusals: list[Refusal] = []
+    for file in flow.files.values():
+        for call in file.nodes(cst.Call):
+            name = call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
+            if name in ("step", "backward", "zero_grad") and is_dead(call, file, flow, callers):
+                continue
+            if name == "step":
+                found = list(_step(call, file, flow))
+                steps += [one for one in found if isinstance(one, Step)]
+                refusals += [one for one in found if isinstance(one, Refusal)]
+            elif name == "backward":
+                backward = _backward(call, file, flow)
+                if isinstance(backward, Backward):
+                    backwards.append(backward)
+                elif backward is not None:
+                    refusals.append(backward)
+            elif name == "zero_grad":
+                owner = call.func.value
+                zero_grads.append(ZeroGrad(file, call, call, owner, flow.values(owner, file)))
+            elif name in _TWO_PHASES and of_kind(flow.values(call.func.value, file), Kind.OPTIMIZER):
+                refusals.append(
+                    Refusal(
+                        Code.PLAIN_CLOSURE, file, call, f"{name}() steps in two phases, which engine.step() cannot do",
+                        "step once after the backward pass",
+                    )
+                )  # fmt: skip
+            for value in flow.values(call.func, file):
+                if value.kind is Kind.EXTERNAL and value.name in CLIP_NORM | CLIP_VALUE:
+                    clips.append(_clip(call, file, flow))
+    return Operations(steps, backwards, zero_grads, clips, refusals)
+
+
+def _step(call: cst.Call, file: SourceFile, flow: Flow) -> Iterator[Step | Refusal]:
+    assert isinstance(call.func, cst.Attribute)
+    owner = call.func.value
+    values = flow.values(owner, file)
+    scaler = None
+    if of_kind(values, Kind.SCALER) and call.args:
+        scaler, owner = owner, call.args[0].value
+        values = flow.values(owner, file)
+    optimizers = of_kind(values, Kind.OPTIMIZER)
+    if optimizers:
+        if scaler is None and call.args:
+            yield Refusal(
+                Code.PLAIN_CLOSURE, file, call, "step() is given a closure, which engine.step() does not take",
+                "compute loss and backward() before step(), and call step() without arguments",
+            )  # fmt: skip
+        yield Step(file, call, call, owner, optimizers, scaler)
+        return
+    name = dotted(owner) or ""
+    if not values - of_kind(values, Kind.OBJECT, Kind.PART) and _OPTIMIZER_NAME.search(name):
+        yield Refusal(
+            Code.PLAIN_UNTRACED, file, call, f"cannot determine which optimizer {name}.step() moves",
+            "make the optimizer in this program, and pass it on as an argument or an attribute",
+        )  # fmt: skip
+
+
+def _backward(call: cst.Call, file: SourceFile, flow: Flow) -> Backward | Refusal | None:
+    assert isinstance(call.func, cst.Attribute)
+    loss = call.func.value
+    values = flow.values(loss, file)
+    callees = flow.values(call.func, file)
+    if of_kind(callees, *_OWN_BACKWARD) or of_kind(values, Kind.INSTANCE, Kind.CLASS):
+        return None
+    if any(value.kind is Kind.EXTERNAL and value.name == "torch.autograd" for value in values):
+        return Refusal(
+            Code.PLAIN_UNTRACED, file, call, "torch.autograd.backward() takes several losses",
+            "add the losses and call backward() on the sum",
+        )  # fmt: skip
+    scaler = None
+    if isinstance(loss, cst.Call) and isinstance(loss.func, cst.Attribute) and loss.func.attr.value == "scale":
+        is_scaled = len(loss.args) == 1 and of_kind(flow.values(loss.func.value, file), Kind.SCALER)
+        scaler, loss = (loss.func.value, loss.args[0].value) if is_scaled else (None, loss)
+    gradient = argument(call, 0, "gradient")
+    gradient = None if gradient is not None and is_literal(gradient.value, "None") else gradient
+    unknown = [arg.keyword.value for arg in call.args if arg.keyword is not None and _matters(arg)]
+    unknown += ["retain_graph by position"] if len([arg for arg in call.args if arg.keyword is None]) > 1 else []
+    unknown += ["a gradient besides a GradScaler"] if gradient is not None and scaler is not None else []
+    if unknown or has_star(call):
+        return Refusal(
+            Code.PLAIN_BACKWARD, file, call,
+            f"backward() is given {', '.join(unknown) or '*arguments'}, which engine.backward() does not take",
+            "call backward() with gradient= and retain_graph= at most",
+        )  # fmt: skip
+    retains = argument(call, None, "retain_graph")
+    return Backward(
+        file, call, call, loss, scaler,
+        retains.value if retains is not None else None, gradient.value if gradient is not None else None,
+    )  # fmt: skip
+
+
+def _matters(arg: cst.Arg) -> bool:
+    """Return whether an argument of ``backward()`` asks for what an engine does not do."""
+    is_off = dotted(arg.value) in ("False", "None")
+    return arg.keyword is not None and arg.keyword.value in ("inputs", "create_graph") and not is_off
+
+
+def _clip(call: cst.Call, file: SourceFile, flow: Flow) -> Clip:
+    parameters, norm = argument(call, 0, "parameters"), argument(call, 1, "max_norm")
+    kind = argument(call, 2, "norm_type")
+    modules = frozenset(
+        value for node in (walk(parameters.value) if parameters is not None else ())
+        for value in parameter_owners(node, file, flow)
+    )  # fmt: skip
+    is_euclidean = kind is None or (
+        isinstance(kind.value, (cst.Integer, cst.Float)) and kind.value.evaluated_value == 2
+    )
+    is_statement = isinstance(file.parent(call), cst.Expr)
+    is_whole = parameters is not None and isinstance(parameters.value, cst.Call)
+    is_norm = not flow.is_call_of(call, file, CLIP_VALUE)
+    known = norm.value if norm is not None and is_norm and is_euclidean and is_statement and is_whole else None
+    return Clip(file, call, call, modules, known)
+
+
+def parameter_owners(node: cst.CSTNode, file: SourceFile, flow: Flow) -> Iterator[Value]:
+    """Yield the modules whose ``parameters()`` a node is."""
+    if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.func.attr.value == "parameters":
+        yield from of_kind(flow.values(node.func.value, file), Kind.MODULE, Kind.OBJECT, Kind.PART, Kind.INSTANCE)

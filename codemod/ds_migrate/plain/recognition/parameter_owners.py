@@ -1,0 +1,250 @@
+"""The modules whose parameters an optimizer is given."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.calls import given
+from ds_migrate.plain.dataflow.copies import Call
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.values import Kind, Value, Values, of_kind
+from ds_migrate.plain.recognition.parameter_filters import Filters
+from ds_migrate.syntax.nodes import argument, dotted, targets, walk
+from ds_migrate.syntax.one_line import expression_text
+from ds_migrate.syntax.source import SourceFile
+
+_MODULES = (Kind.MODULE, Kind.OBJECT, Kind.INSTANCE)
+_CONTAINERS = frozenset({"list", "tuple", "filter", "chain", "iter", "set", "from_iterable", "sorted", "reversed"})
+_FREEZES = re.compile(rb"requires_grad(_\s*\(|\s*=[^=])")
+_DEPTH = 24
+
+
+class UnknownOwnerError(Exception):
+    """A part of an optimizer's parameters belongs to no module that can be named."""
+
+
+@dataclass
+class Owners:
+    """Modules by the text of their expressions. ``is_partial``: the optimizer may hold a part of their parameters."""
+
+    values: dict[str, Values] = field(default_factory=dict)
+    is_partial: bool = False
+    filters: Filters = field(default_factory=Filters)
+    collected: list[cst.CSTNode] = field(default_factory=list)  # what names hold: one may be made of itself
+    parts: dict[str, tuple[str, Value]] = field(default_factory=dict)  # that are named exactly, with their wholes
+    has_wholes: bool = False
+    calls: Sequence[Call] = ()  # that the optimizer has come through, the innermost first
+
+    @property
+    def all_values(self) -> Values:
+        return frozenset(value for values in self.values.values() for value in values)
+
+
+def owners_of(maker: cst.Call, file: SourceFile, flow: Flow, calls: Sequence[Call] = ()) -> Owners:
+    """Return the modules whose parameters the call that makes an optimizer is given.
+
+    ``calls`` are those of the functions around it that return the optimizer, the innermost first.
+
+    Raises:
+        UnknownOwnerError: some of the parameters belong to none, or cannot be followed.
+    """
+    given = argument(maker, 0, "params") or argument(maker, None, "model") or argument(maker, None, "model_or_params")
+    if given is None or given.star:
+        raise UnknownOwnerError("it is given no parameters that can be followed")
+    owners = Owners(calls=calls)
+    owners.filters.is_frozen_fixed = not any(_FREEZES.search(other.data) for other in flow.files.values())
+    modules = [arg.value for arg in maker.args if of_kind(flow.values(arg.value, file), Kind.MODULE)]
+    if modules:  # as in create_optimizer(args, model)
+        given_nodes: list[cst.BaseExpression] = modules
+        owners.is_partial = True
+    else:
+        given_nodes = [given.value]
+    for node in given_nodes:
+        _collect(node, file, flow, owners, _DEPTH)
+    if not owners.values:
+        raise UnknownOwnerError("it is given parameters of no module that can be followed")
+    owners.is_partial |= owners.filters.is_partial
+    return owners
+
+
+def _collect(node: cst.CSTNode, file: SourceFile, flow: Flow, owners: Owners, depth: int) -> None:
+    if depth == 0:
+        raise UnknownOwnerError(f"{_shown(node)} cannot be followed to a module")
+    deeper = depth - 1
+    if isinstance(node, cst.Call):
+        _of_call(node, file, flow, owners, deeper)
+    elif isinstance(node, (cst.ListComp, cst.GeneratorExp, cst.SetComp, cst.DictComp)):
+        item = node.value if isinstance(node, cst.DictComp) else node.elt
+        if isinstance(item, cst.Subscript):  # of what holds them by name
+            owners.is_partial = True
+            _collect(item.value, file, flow, owners, deeper)
+        else:
+            owners.filters.add(node, block=id(file.parent(file.statement(node))))
+            _collect(node.for_in.iter, file, flow, owners, deeper)
+    elif isinstance(node, (cst.List, cst.Tuple)):
+        for element in node.elements:
+            _collect(element.value, file, flow, owners, deeper)
+    elif isinstance(node, cst.Dict):
+        params = [e.value for e in node.elements if isinstance(e, cst.DictElement) and _text_of(e.key) == "params"]
+        if not params:
+            raise UnknownOwnerError("a parameter group has no params")
+        _collect(params[0], file, flow, owners, deeper)
+    elif isinstance(node, cst.BinaryOperation):
+        _collect(node.left, file, flow, owners, deeper)
+        _collect(node.right, file, flow, owners, deeper)
+    elif isinstance(node, cst.IfExp):
+        owners.is_partial = True
+        _collect(node.body, file, flow, owners, deeper)
+        _collect(node.orelse, file, flow, owners, deeper)
+    elif isinstance(node, (cst.Name, cst.Attribute)):
+        _of_name(node, file, flow, owners, deeper)
+    else:
+        raise UnknownOwnerError(f"{_shown(node)} cannot be followed to a module")
+
+
+def _of_call(node: cst.Call, file: SourceFile, flow: Flow, owners: Owners, depth: int) -> None:
+    name = node.func.attr.value if isinstance(node.func, cst.Attribute) else dotted(node.func) or ""
+    if isinstance(node.func, cst.Attribute) and name in ("parameters", "named_parameters", "children", "modules"):
+        owners.is_partial |= name in ("children", "modules")
+        _add(node.func.value, file, flow, owners)
+    elif name in _CONTAINERS:
+        owners.is_partial |= name == "filter"
+        for arg in node.args[1:] if name == "filter" else node.args:
+            _collect(arg.value, file, flow, owners, depth)
+    elif isinstance(node.func, cst.Attribute) and name in ("values", "items", "keys"):
+        _collect(node.func.value, file, flow, owners, depth)
+    elif isinstance(node.func, cst.Attribute) and of_kind(flow.values(node.func.value, file), Kind.MODULE):
+        owners.is_partial = True  # a method of the module that selects its parameters
+        _add(node.func.value, file, flow, owners)
+    else:
+        modules = [arg.value for arg in node.args if of_kind(flow.values(arg.value, file), Kind.MODULE)]
+        if not modules:
+            modules = [
+                arg.value.func.value
+                for arg in node.args
+                if isinstance(arg.value, cst.Call)
+                and isinstance(arg.value.func, cst.Attribute)
+                and arg.value.func.attr.value in ("parameters", "named_parameters")
+            ]
+        if not modules:
+            raise UnknownOwnerError(f"{_shown(node)} cannot be followed to a module")
+        owners.is_partial = True
+        for module in modules:
+            _add(module, file, flow, owners)
+
+
+def _of_name(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow, owners: Owners, depth: int) -> None:
+    passed = _passed(node, file, flow, owners)
+    if passed is not None:
+        _collect(passed[1], passed[0], flow, owners, depth)
+        return
+    values = flow.values(node, file)
+    if of_kind(values, Kind.MODULE):
+        _add(node, file, flow, owners)
+        return
+    sources = list(_sources(node, file, flow))
+    if all(isinstance(source, cst.List) and not source.elements for source, _ in sources):
+        raise UnknownOwnerError(f"{_shown(node)} cannot be followed to a module")
+    owners.is_partial |= len([s for s, _ in sources if _replaces(s, node, file)]) > 1
+    for source, is_part in sources:
+        owners.is_partial |= is_part
+        if not any(source is known for known in owners.collected):
+            owners.collected.append(source)
+            _collect(source, file, flow, owners, depth)
+
+
+def _passed(
+    node: cst.BaseExpression, file: SourceFile, flow: Flow, owners: Owners
+) -> tuple[SourceFile, cst.BaseExpression] | None:
+    """Return what the call that the optimizer has come through gives for a parameter."""
+    scope = flow.scopes(file).owner(node.value, node) if isinstance(node, cst.Name) else None
+    if not isinstance(node, cst.Name) or not isinstance(scope, cst.FunctionDef):
+        return None
+    for caller, call in owners.calls:
+        if any(v.key == id(scope) for v in flow.values(call.func, caller)):
+            arg = given(call, scope, node.value, flow, caller)
+            is_assigned = any(dotted(t) == node.value for n in file.nodes(cst.Assign, below=scope) for t in targets(n))
+            if arg is not None and not arg.star and not is_assigned:
+                return caller, arg.value
+    return None
+
+
+def _replaces(source: cst.CSTNode, name: cst.Name | cst.Attribute, file: SourceFile) -> bool:
+    """Return whether a name that is assigned this loses what it held: one of several such is in force."""
+    is_assigned = isinstance(file.parent(source), (cst.Assign, cst.AnnAssign))
+    return is_assigned and not any(
+        dotted(n) == dotted(name) for n in walk(source) if isinstance(n, (cst.Name, cst.Attribute))
+    )
+
+
+def _sources(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow) -> Iterator[tuple[cst.CSTNode, bool]]:
+    """Yield what a list of parameters is made of, in the function that holds it."""
+    name = dotted(node)
+    scope: cst.CSTNode = file.module
+    if isinstance(node, cst.Name):
+        scope = flow.scopes(file).owner(node.value, node)
+        if isinstance(scope, cst.FunctionDef) and any(p.name.value == node.value for p in scope.params.params):
+            raise UnknownOwnerError(f"{name} is an argument of {scope.name.value}()")
+    for assign in file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign, below=scope):
+        if any(dotted(target) == name for target in targets(assign)):
+            assert assign.value is not None
+            yield assign.value, False
+    for loop in file.nodes(cst.For, below=scope):
+        if name in {dotted(e.value) for e in getattr(loop.target, "elements", ())} | {dotted(loop.target)}:
+            yield loop.iter, True
+    for call in file.nodes(cst.Call, below=scope):
+        func = call.func
+        is_added = isinstance(func, cst.Attribute) and func.attr.value in ("append", "extend")
+        if is_added and dotted(getattr(func, "value", None)) == name and call.args:
+            yield call.args[0].value, True
+
+
+def owner_at(module: cst.BaseExpression, file: SourceFile, flow: Flow) -> Owners:
+    """Return a module by the expression that it is written as.
+
+    Raises:
+        UnknownOwnerError: it has no name.
+    """
+    owners = Owners()
+    _add(module, file, flow, owners)
+    return owners
+
+
+def _add(module: cst.BaseExpression, file: SourceFile, flow: Flow, owners: Owners) -> None:
+    """Add a module; of a part, the whole that it belongs to."""
+    passed = _passed(module, file, flow, owners)
+    if passed is not None:
+        _add(passed[1], passed[0], flow, owners)
+        return
+    values = flow.values(module, file)
+    written, part = module, of_kind(values, Kind.PART)
+    while of_kind(values, Kind.PART) and isinstance(module, (cst.Attribute, cst.Subscript)):
+        owners.is_partial = True
+        module = module.value
+        values = flow.values(module, file)
+    held = of_kind(values, Kind.MODULE, Kind.OBJECT)
+    if isinstance(module, cst.Attribute) and module.attr.value == "module" and held:  # of a wrapper
+        module = module.value if flow.values(module.value, file) >= held else module
+    known = of_kind(values, *_MODULES)
+    for caller, call in owners.calls:
+        known = flow.copies.all_of(known, caller, call, flow)
+    if not known or dotted(module) is None:
+        raise UnknownOwnerError(f"{_shown(module)} cannot be followed to a module")
+    owners.values[expression_text(module)] = known
+    if len(part) != 1 or dotted(written) is None:
+        owners.has_wholes = True
+    else:
+        owners.parts[expression_text(written)] = expression_text(module), next(iter(part))
+
+
+def _text_of(node: cst.CSTNode) -> str:
+    return str(node.evaluated_value) if isinstance(node, cst.SimpleString) else ""
+
+
+def _shown(node: cst.CSTNode) -> str:
+    text = expression_text(node) if isinstance(node, cst.BaseExpression) else type(node).__name__
+    return text if len(text) < 60 else f"{text[:57]}..."

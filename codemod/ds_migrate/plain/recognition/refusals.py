@@ -1,0 +1,186 @@
+"""What keeps a program from being converted, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.calls import Callers
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.spawning import is_spawn, started, started_arguments
+from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
+from ds_migrate.plain.ranks.devices import several_devices
+from ds_migrate.plain.recognition.facts import Operations, Refusal, Step
+from ds_migrate.plain.recognition.frameworks import framework_of, message_of
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import dotted, has_star
+from ds_migrate.syntax.source import SourceFile
+
+_PARALLEL = {
+    "fairscale.": "fairscale",
+    "torch.distributed.fsdp": "FullyShardedDataParallel",
+    "torch.distributed.rpc": "RPC",
+    "torch.distributed.pipelin": "pipelining",
+    "torch.distributed.optim": "torch.distributed.optim",
+    "apex.parallel": "apex.parallel",
+    "apex.amp": "apex.amp",
+    "apex.fp16_utils": "apex.fp16_utils",
+    "horovod": "Horovod",
+    "torch_xla": "PyTorch/XLA",
+    "colossalai": "Colossal-AI",
+    "opacus": "Opacus",
+}
+
+
+def find_refusals(
+    files: Sequence[SourceFile], operations: Operations, flow: Flow, callers: Callers
+) -> Iterator[Refusal]:
+    """Yield why the files with these operations stay as they are."""
+    numbered = several_devices(files)
+    if numbered is not None:
+        yield numbered
+    for file in files:
+        yield from _foreign_engines(file)
+        yield from _sparse(file)
+    for step in operations.steps:
+        for value in step.optimizers:
+            if value.name.rpartition(".")[2] == "LBFGS":
+                yield Refusal(
+                    Code.PLAIN_CLOSURE, step.file, step.node, "LBFGS evaluates the loss several times in each step",
+                    "use an optimizer that steps once for each backward pass",
+                )  # fmt: skip
+            maker_file, maker = flow.file(value), flow.node(value)
+            owner = next((a for a in maker_file.ancestors(maker) if isinstance(a, cst.ClassDef)), None)
+            if owner is not None and flow.is_module_class(owner, maker_file) and _keeps(owner, value, step, flow):
+                yield Refusal(
+                    Code.PLAIN_IN_MODULE, maker_file, maker,
+                    f"the optimizer is made inside the module {owner.name.value}, which the engine would wrap with it",
+                    "make the optimizer outside of the module, in the function that trains",
+                )  # fmt: skip
+    for file in files:
+        for call in file.nodes(cst.Call):
+            yield from _started(call, file, operations, flow, callers)
+    for file in {step.file: None for step in operations.steps}:
+        yield from _changed_gradients(file)
+
+
+def _keeps(owner: cst.ClassDef, value: Value, step: Step, flow: Flow) -> bool:
+    """Return whether a module steps an optimizer itself, or has a reference to it when its method has returned."""
+    file = flow.file(value)
+    if any(around is owner for around in step.file.ancestors(step.node)):
+        return True
+    method = file.function(flow.node(value))
+    if method is None or value not in flow.held((id(method), "return")):
+        return True
+    for node in (flow.node(value), *file.nodes(cst.Name, cst.Attribute, below=method)):
+        if node is flow.node(value) or value in flow.values(node, file):
+            around = file.parent(node)
+            if isinstance(node, cst.Attribute) or not isinstance(
+                around, (cst.Assign, cst.AssignTarget, cst.Return, cst.Attribute)
+            ):
+                return True
+            if isinstance(around, cst.Assign) and not all(isinstance(t.target, cst.Name) for t in around.targets):
+                return True
+    return False
+
+
+def _foreign_engines(file: SourceFile) -> Iterator[Refusal]:
+    for node in file.names.import_nodes:
+        names = _imported(node)
+        for name in names:
+            framework = framework_of(name)
+            if framework is not None and framework.owns_loops:
+                yield Refusal(Code.PLAIN_FRAMEWORK, file, node, message_of(framework), framework.way_out)
+                return
+            for prefix, what in _PARALLEL.items():
+                if name.startswith(prefix):
+                    yield Refusal(
+                        Code.PLAIN_FRAMEWORK, file, node,
+                        f"{what} owns parameters, gradients or their precision, as an engine does",
+                        f"train without {what} first",
+                    )  # fmt: skip
+                    return
+            if name == "deepspeed" or name.startswith("deepspeed."):
+                yield Refusal(
+                    Code.PLAIN_ON_DEEPSPEED, file, node, "the file uses DeepSpeed already, beside a plain loop",
+                    "convert the rest by hand, or move the plain loop to another file",
+                )  # fmt: skip
+                return
+
+
+def _imported(node: cst.Import | cst.ImportFrom) -> list[str]:
+    if isinstance(node, cst.Import):
+        return [dotted(alias.name) or "" for alias in node.names]
+    module = dotted(node.module) or ""
+    if node.relative or isinstance(node.names, cst.ImportStar):
+        return [] if node.relative else [module]
+    return [f"{module}.{dotted(alias.name)}" for alias in node.names]
+
+
+def _sparse(file: SourceFile) -> Iterator[Refusal]:
+    for arg in file.nodes(cst.Arg):
+        if arg.keyword is not None and arg.keyword.value == "sparse" and dotted(arg.value) == "True":
+            call = file.parent(arg)
+            name = dotted(call.func) if isinstance(call, cst.Call) else None
+            if name is not None and name.rpartition(".")[2].startswith("Embedding"):
+                yield Refusal(
+                    Code.PLAIN_GRADIENTS, file, arg, "sparse gradients have no counterpart in DeepSpeed 0.19",
+                    "use dense gradients: sparse=False, and an optimizer for them",
+                )  # fmt: skip
+
+
+def _changed_gradients(file: SourceFile) -> Iterator[Refusal]:
+    """Yield writes to gradients, which are averaged over ranks before them or after, never as the program meant it."""
+    for node in file.nodes(cst.Attribute):
+        if node.attr.value != "grad":
+            continue
+        parent = file.parent(node)
+        chain: cst.CSTNode = node
+        while isinstance(parent, (cst.Attribute, cst.Subscript)) and parent.value is chain:
+            chain, parent = parent, file.parent(parent)
+        is_written = isinstance(parent, cst.AugAssign) and parent.target is chain
+        is_assigned = isinstance(parent, cst.AssignTarget) and not _is_none(file.parent(parent))
+        is_changed = (
+            isinstance(parent, cst.Call) and parent.func is chain and isinstance(chain, cst.Attribute)
+            and chain.attr.value.endswith("_")
+            and not chain.attr.value.endswith(("__", "zero_", "detach_", "requires_grad_"))
+        )  # fmt: skip
+        if is_written or is_assigned or is_changed:
+            yield Refusal(
+                Code.PLAIN_GRADIENTS, file, node, "gradients are changed between backward() and step()",
+                "express the change as a term of the loss, or as a hook on the parameters",
+            )  # fmt: skip
+            return
+
+
+def _started(
+    call: cst.Call, file: SourceFile, operations: Operations, flow: Flow, callers: Callers
+) -> Iterator[Refusal]:
+    """Yield why processes that train cannot be left to a launcher."""
+    callees = flow.values(call.func, file)
+    target = started(call, callees)
+    if target is None:
+        return
+    workers = of_kind(flow.values(target, file), Kind.FUNCTION, Kind.METHOD)
+    trains = any(callers.reaches(worker.key, step.function) for worker in workers for step in operations.steps)
+    is_known = all(not arg.star for arg in started_arguments(call, callees)) and not has_star(call)
+    is_plain = is_known and isinstance(file.parent(call), cst.Expr)
+    message = (
+        "the program makes a process for each of its ranks, which a launcher starts for DeepSpeed"
+        if not is_spawn(callees)
+        else "cannot determine which function is started in each process, which a launcher starts for DeepSpeed"
+        if not workers
+        else "the program keeps the processes of its ranks, or hides what it gives them, which a launcher starts for "
+        "DeepSpeed"
+    )
+    if (trains and not (is_spawn(callees) and is_plain)) or (is_spawn(callees) and not workers):
+        yield Refusal(
+            Code.PLAIN_DISTRIBUTED, file, call, message,
+            "start them by torch.multiprocessing.spawn(function, args=(...), nprocs=n), or call the function once with "
+            "LOCAL_RANK from the environment as its rank",
+        )  # fmt: skip
+
+
+def _is_none(node: cst.CSTNode | None) -> bool:
+    return isinstance(node, cst.Assign) and dotted(node.value) == "None"

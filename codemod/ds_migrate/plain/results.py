@@ -1,0 +1,81 @@
+"""The results of converting a part of a program, file by file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from ds_migrate.findings import FileKind, FileResult, FileStatus, Finding, Severity, TrialResult, TrialStatus
+from ds_migrate.plain.decisions.plan import Note, PlannedEngine
+from ds_migrate.plain.edits.engine_config import divide
+from ds_migrate.plain.parts import Part
+from ds_migrate.plain.recognition.facts import Refusal, Step
+from ds_migrate.rules.codes import Code
+
+
+def part_results(part: Part, outputs: Mapping[Path, bytes], status: TrialStatus) -> Iterator[FileResult]:
+    name = ":".join(str(file.path) for file in part.files)
+    blocked = bool(part.refusals)
+    own = {file: [r for r in part.refusals if r.file is file] for file in part.files}
+    own |= {r.file: [x for x in part.refusals if x.file is r.file] for r in part.refusals}
+    for file, refusals in own.items():
+        result = FileResult(file.path, units=frozenset({name}))
+        loops = {loop_name(step): step for step in reversed(part.steps) if step.file is file}
+        result.trials = [TrialResult(loop, step.position[0], status, is_loop=True) for loop, step in loops.items()]
+        if not part.steps and refusals:
+            result.trials = [
+                TrialResult(f"the loop of {file.path.stem}", file.position(refusals[0].node)[0], status, True)
+            ]
+        first = next(iter(loops), None)
+        if blocked:
+            result.findings = [_finding(r, _severity(r.code), first) for r in refusals]
+            result.status = FileStatus.BLOCKED
+        else:
+            notes = [(s, n) for s, n in part.notes if n.file is file]
+            result.findings = [_finding(n, s, first) for s, n in notes]
+            result.findings.sort(key=lambda f: (f.line, f.column, f.code))
+            result.after = outputs.get(file.path)
+            result.status = FileStatus.CHANGED if result.after is not None else FileStatus.UNCHANGED
+        yield result
+    for path, text in {} if blocked else part.configs.items():
+        yield FileResult(path, FileKind.DS_CONFIG, FileStatus.CREATED, after=text, units=frozenset({name}))
+
+
+def _finding(of: Note | Refusal, severity: Severity, loop: str | None) -> Finding:
+    line, column = of.file.position(of.node)
+    return Finding(of.code, severity, line, of.message, column, trial=loop, help=of.help)
+
+
+def _severity(code: Code) -> Severity:
+    return Severity.ERROR if code in (Code.FAILED_CHECK, Code.UNREADABLE_SOURCE) else Severity.BLOCKED
+
+
+def loop_name(step: Step) -> str:
+    function = step.function
+    if function is None:
+        return f"the loop of {step.file.path.stem}"
+    return f"{function.name.value}()"
+
+
+def written_configs(engines: Sequence[PlannedEngine]) -> tuple[dict[Path, bytes], list[Refusal]]:
+    """Return the configs to write as files, and why some cannot be: a file with other content is there."""
+    texts: dict[Path, bytes] = {}
+    refusals: list[Refusal] = []
+    for engine in engines:
+        if engine.json is None:
+            continue
+        text = divide(engine.config)[0].encode()
+        try:
+            existing = engine.json.read_bytes()
+        except FileNotFoundError:
+            texts[engine.json] = text
+            continue
+        if existing != text:
+            refusals.append(
+                Refusal(
+                    Code.PLAIN_ENGINE, engine.site.file, engine.site.target,
+                    f"{engine.json.name} exists with other content than this engine needs",
+                    "move it, or leave out --config-style",
+                )
+            )  # fmt: skip
+    return texts, refusals
