@@ -171,23 +171,10 @@ class DeepSpeedStrategy(Strategy):
         logger.info(f"Started with the weights of the PyTorchTrial checkpoint {path.name}; optimizers start fresh.")
 
     def rank_state(self) -> dict[str, Any]:
-        """Return gradients left for a later step (a loss reached another engine), and buffers that differ."""
-        engines = self.context.models
-        return {
-            "gradients": [gradients(engine.module) for engine in engines],
-            "buffers": [
-                {name: buffer.detach().cpu() for name, buffer in engine.module.named_buffers()}
-                if self.context.distributed.rank > 0
-                else {}
-                for engine in engines
-            ],
-        }
+        """Return gradients left for a later step (a loss reached another engine). Buffers are rank 0's after a restart,
+        as Determined and DeepSpeed's checkpoints have them."""
+        return {"gradients": [gradients(engine.module) for engine in self.context.models]}
 
     def load_rank_state(self, state: dict[str, Any]) -> None:
-        for engine, saved, buffers in zip(
-            self.context.models, state.get("gradients", ()), state.get("buffers", ()), strict=False
-        ):
+        for engine, saved in zip(self.context.models, state.get("gradients", ()), strict=False):
             restore_gradients(engine.module, saved)
-            own = dict(engine.module.named_buffers())
-            for name in own.keys() & buffers.keys():
-                own[name].detach().copy_(buffers[name])
