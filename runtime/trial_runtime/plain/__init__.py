@@ -6,8 +6,10 @@ from trial_runtime.plain._distributed import init_distributed, is_main_rank, loc
 from trial_runtime.plain._engine import match_torch, use_scaler
 from trial_runtime.plain._loader import shard
 from trial_runtime.plain._rank_zero import NoTracker, wait_for_all_ranks
+from trial_runtime.pytorch.deepspeed import EngineModule
 
 __all__ = [
+    "EngineModule",
     "NoTracker",
     "init_distributed",
     "is_main_rank",

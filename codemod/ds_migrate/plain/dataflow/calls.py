@@ -66,7 +66,10 @@ class Callers:
 
 def is_repeated(file: SourceFile, node: cst.CSTNode) -> bool:
     """Return whether a node is in a loop, or in something else that may run several times."""
-    return any(isinstance(outer, _REPEATS) for outer in file.ancestors(node))
+    return any(
+        isinstance(outer, _REPEATS) and not (isinstance(outer, cst.For) and inner is outer.iter)
+        for inner, outer in _upwards(file, node)
+    )
 
 
 def _are_exclusive(file: SourceFile, one: cst.CSTNode, other: cst.CSTNode) -> bool:

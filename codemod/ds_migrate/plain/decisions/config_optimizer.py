@@ -36,6 +36,8 @@ def config_optimizer(decider: Decider, site: Site, stage: int) -> ConfigOptimize
     statement = file.parent(call)
     if not isinstance(statement, cst.Assign) or len(statement.targets) != 1 or file is not site.file:
         return "it is not made by a separate assignment"
+    if site.statement is not file.statement(call):
+        return "groups of parameters are added to it"
     if statement.targets[0].target is not site.target:
         return "it is made in another function than the engine"
     names = {v.name.rpartition(".") for v in decider.flow.values(call.func, file) if v.kind is Kind.EXTERNAL}

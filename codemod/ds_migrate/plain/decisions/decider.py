@@ -302,7 +302,7 @@ class Decider:
         if len(self.sites) != 1 or len(self.sites[0].modules) != 1 or not self.is_managed:
             return
         site = self.sites[0]
-        if self.plan.attachments or any(map(_names_autocast, self.flow.files.values())):
+        if site.tensors or self.plan.attachments or any(map(_names_autocast, self.flow.files.values())):
             return  # an engine's forward switches autocast off, and the module is right under autocast
         if any(self._may_be_several(value) for value in site.of):
             return  # cannot determine which of them is called, and the module is right for each

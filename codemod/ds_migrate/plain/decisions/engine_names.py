@@ -61,7 +61,11 @@ class EngineNames:
         self.arguments: dict[int, tuple[SourceFile, cst.Arg, str]] = {}  # by identity: call, argument, engine
         self._at: dict[Variable, str] = {}
         for site in sites:
-            wish = "engine" if len(sites) == 1 else f"{_last(next(iter((*site.parts, *site.modules)), 'model'))}_engine"
+            wish = (
+                "engine"
+                if len(sites) == 1
+                else f"{_last(next(iter((*site.parts, *site.modules, *site.tensors)), 'model'))}_engine"
+            )
             name = site.file.names.fresh(wish, f"ds_{wish}")
             if isinstance(site.target, cst.Attribute):
                 name = f"{dotted(site.target.value)}.{name}"

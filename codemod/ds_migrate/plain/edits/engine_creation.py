@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import libcst as cst
 
 from ds_migrate.plain.decisions.decider import Decider
@@ -44,10 +46,7 @@ class EngineWriter:
     def _initialization(self, engine: PlannedEngine) -> list[str]:
         site, file = engine.site, engine.site.file
         deepspeed = file.imports.module("deepspeed")
-        modules = list(site.parts) if site in self._decider.plan.parted else list(site.modules)
-        module = modules[0]
-        if len(modules) > 1:
-            module = f"{file.imports.name('torch.nn', 'ModuleList')}([{', '.join(modules)}])"
+        module = self._module(site)
         results, optimizer = f"{engine.name}, *_", f"    optimizer={dotted(site.target)},"
         if engine.optimizer is not None:
             results, optimizer = (
@@ -59,6 +58,16 @@ class EngineWriter:
             *lines, f"{results} = {deepspeed}.initialize(", f"    model={module},", optimizer,
             *f"    config={config},".splitlines(), ")",
         ]  # fmt: skip
+
+    def _module(self, site: Site) -> str:
+        """Return the expression of the module that the engine holds."""
+        modules = list(site.parts) if site in self._decider.plan.parted else list(site.modules)
+        if site.tensors:
+            named = [f", {name}={module}" for name, module in _keywords(modules)]
+            return f"{self._runtime.name(site.file, 'EngineModule')}({dotted(site.target)}{''.join(named)})"
+        if len(modules) > 1:
+            return f"{site.file.imports.name('torch.nn', 'ModuleList')}([{', '.join(modules)}])"
+        return modules[0]
 
     def _config(self, engine: PlannedEngine, file: SourceFile) -> tuple[list[str], str]:
         """Return the lines that read the config, and the expression of it."""
@@ -90,3 +99,11 @@ class EngineWriter:
         for node in site.file.nodes(cst.Global, below=site.function):
             if any(item.name.value == site.target.value for item in node.names):
                 site.file.after(site.file.statement(node), f"global {engine.name}")
+
+
+def _keywords(modules: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield a name for each module, and its expression."""
+    names = [module.rpartition(".")[2] for module in modules]
+    for index, (name, module) in enumerate(zip(names, modules, strict=True)):
+        is_free = name.isidentifier() and names.count(name) == 1 and name not in ("self", "optimizer")
+        yield name if is_free else f"model_{index}", module

@@ -92,6 +92,7 @@ class Site:
         modules: the expressions of the modules whose parameters it holds, as they can be written at the site.
         of: the values of these modules.
         parts: where it holds just these parts of one of them: their expressions and values.
+        tensors: the expressions of tensors beside modules that it holds; their values are in ``of``.
     """
 
     file: SourceFile
@@ -105,6 +106,7 @@ class Site:
     of: Values
     is_partial: bool = False
     parts: Mapping[str, Value] = field(default_factory=dict)
+    tensors: Sequence[str] = ()
 
 
 @dataclass(frozen=True, eq=False)

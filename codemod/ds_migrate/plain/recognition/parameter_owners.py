@@ -13,6 +13,7 @@ from ds_migrate.plain.dataflow.copies import Call
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Value, Values, of_kind
 from ds_migrate.plain.recognition.parameter_filters import Filters
+from ds_migrate.plain.recognition.standalone_tensors import are_standalone
 from ds_migrate.syntax.nodes import argument, dotted, targets, walk
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
@@ -29,19 +30,19 @@ class UnknownOwnerError(Exception):
 
 @dataclass
 class Owners:
-    """Modules by the text of their expressions. ``is_partial``: the optimizer may hold a part of their parameters."""
+    """Modules by the text of their expressions. ``is_partial``: the optimizer may hold a part of their parameters.
+
+    ``tensors`` are in no module.
+    """
 
     values: dict[str, Values] = field(default_factory=dict)
+    tensors: dict[str, Values] = field(default_factory=dict)
     is_partial: bool = False
     filters: Filters = field(default_factory=Filters)
     collected: list[cst.CSTNode] = field(default_factory=list)  # what names hold: one may be made of itself
     parts: dict[str, tuple[str, Value]] = field(default_factory=dict)  # that are named exactly, with their wholes
     has_wholes: bool = False
     calls: Sequence[Call] = ()  # that the optimizer has come through, the innermost first
-
-    @property
-    def all_values(self) -> Values:
-        return frozenset(value for values in self.values.values() for value in values)
 
 
 def owners_of(maker: cst.Call, file: SourceFile, flow: Flow, calls: Sequence[Call] = ()) -> Owners:
@@ -65,9 +66,22 @@ def owners_of(maker: cst.Call, file: SourceFile, flow: Flow, calls: Sequence[Cal
         given_nodes = [given.value]
     for node in given_nodes:
         _collect(node, file, flow, owners, _DEPTH)
-    if not owners.values:
+    if not owners.values and not owners.tensors:
         raise UnknownOwnerError("it is given parameters of no module that can be followed")
     owners.is_partial |= owners.filters.is_partial
+    return owners
+
+
+def owners_of_group(call: cst.Call, file: SourceFile, flow: Flow) -> Owners:
+    """Return the modules whose parameters ``add_param_group()`` is given.
+
+    Raises:
+        UnknownOwnerError: some of the parameters belong to none, or cannot be followed.
+    """
+    owners, group = Owners(), argument(call, 0, "param_group")
+    if group is None or group.star:
+        raise UnknownOwnerError("add_param_group() is given no parameters that can be followed")
+    _collect(group.value, file, flow, owners, _DEPTH)
     return owners
 
 
@@ -145,6 +159,9 @@ def _of_name(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow, owner
     values = flow.values(node, file)
     if of_kind(values, Kind.MODULE):
         _add(node, file, flow, owners)
+        return
+    if are_standalone(values, flow):
+        owners.tensors[expression_text(node)] = values
         return
     sources = list(_sources(node, file, flow))
     if all(isinstance(source, cst.List) and not source.elements for source, _ in sources):

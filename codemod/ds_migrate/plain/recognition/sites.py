@@ -11,9 +11,15 @@ from ds_migrate.plain.dataflow.calls import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Value, Values, of_kind
 from ds_migrate.plain.recognition.facts import Refusal, Site, Step
-from ds_migrate.plain.recognition.parameter_owners import Owners, UnknownOwnerError, owner_at, owners_of
+from ds_migrate.plain.recognition.parameter_owners import (
+    Owners,
+    UnknownOwnerError,
+    owner_at,
+    owners_of,
+    owners_of_group,
+)
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import dotted, targets
+from ds_migrate.syntax.nodes import dotted, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 
@@ -170,13 +176,18 @@ def _site(variable: tuple[int, str], members: list[_Bound], flow: Flow) -> Site 
             "the optimizer is made anew during training, and an engine keeps its own",
             "make one optimizer, and change its param_groups",
         )  # fmt: skip
+    added = _added_groups(first, members, statement, flow)
+    if isinstance(added, Refusal):
+        return added
     texts: dict[str, Values] = {}
+    tensors: dict[str, Values] = {}
     is_partial = False
     parts: dict[str, Value] = {}
     for member in members:
         maker_file, maker = member.maker
         try:
             owners = owners_of(maker, maker_file, flow, flow.copies.calls(member.optimizer))
+            groups = [owners_of_group(call, file, flow) for call in added]
         except UnknownOwnerError as error:
             return Refusal(
                 Code.PLAIN_ENGINE, maker_file, maker,
@@ -184,19 +195,65 @@ def _site(variable: tuple[int, str], members: list[_Bound], flow: Flow) -> Site 
                 "give it module.parameters(), or groups of these",
             )  # fmt: skip
         is_partial |= owners.is_partial
+        tensors |= owners.tensors
         is_here = maker_file is file and maker_file.function(maker) is function
-        if is_here and len(members) == 1 and not owners.has_wholes:
+        if is_here and len(members) == 1 and not (owners.has_wholes or tensors or added):
             parts = {text: part for text, (_, part) in owners.parts.items()}
         named = _named_at(owners, member, maker_file, flow)
         if isinstance(named, Refusal):
             return named
         texts |= named
-    values = frozenset(v for held in texts.values() for v in held)
+        for group in groups:
+            texts |= group.values
+            tensors |= group.tensors
+            is_partial |= group.is_partial
+    values = frozenset(v for held in (*texts.values(), *tensors.values()) for v in held)
+    last = max([statement, *(file.statement(call) for call in added)], key=file.position)
     calls = [member.maker for member in members]
     optimizers = frozenset(member.optimizer for member in members)
     return Site(
-        file, function, first.target, variable, statement, calls, optimizers, tuple(texts), values, is_partial, parts
+        file, function, first.target, variable, last, calls, optimizers, tuple(texts), values, is_partial, parts,
+        tuple(tensors),
     )  # fmt: skip
+
+
+def _added_groups(
+    first: _Bound, members: list[_Bound], statement: cst.BaseStatement, flow: Flow
+) -> list[cst.Call] | Refusal:
+    """Return the calls of ``add_param_group()`` behind which the engine can be made."""
+    optimizers, found = {member.optimizer for member in members}, []
+    for file in flow.files.values():
+        for node in file.attributes_by_name.get("add_param_group", ()):
+            call = file.parent(node)
+            if not flow.values(node.value, file) & optimizers:
+                continue
+            line = file.statement(node)
+            is_next = file is first.file and _follows(line, statement, file, frozenset(optimizers), flow)
+            if not is_next or not isinstance(call, cst.Call):
+                return Refusal(
+                    Code.PLAIN_ENGINE, file, node,
+                    "a group of parameters is added to the optimizer later, and an engine keeps those that it has",
+                    "give the optimizer all groups where it is made, with a learning rate of 0 at first",
+                )  # fmt: skip
+            found.append(call)
+    return found
+
+
+def _follows(
+    line: cst.BaseStatement, made: cst.BaseStatement, file: SourceFile, optimizers: Values, flow: Flow
+) -> bool:
+    """Return whether a line is in the block where an optimizer is made, with no loop or use of it between."""
+    block = file.parent(made)
+    lines = getattr(block, "body", ())
+    if file.parent(line) is not block or not isinstance(lines, (list, tuple)):
+        return False
+    first, last = (next(i for i, each in enumerate(lines) if each is one) for one in (made, line))
+    between = [node for each in lines[first + 1 : last] for node in walk(each)]
+    return first < last and not any(
+        isinstance(node, (cst.For, cst.While))
+        or (isinstance(node, cst.Arg) and flow.values(node.value, file) & optimizers)
+        for node in between
+    )
 
 
 def _named_at(owners: Owners, member: _Bound, maker_file: SourceFile, flow: Flow) -> dict[str, Values] | Refusal:

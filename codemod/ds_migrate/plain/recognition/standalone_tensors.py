@@ -1,0 +1,73 @@
+"""Tensors that an optimizer holds beside modules: a learned temperature, prompt, image or weight of a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.values import Kind, Value, Values, of_kind
+from ds_migrate.syntax.nodes import dotted, targets, walk
+from ds_migrate.syntax.source import SourceFile
+
+_FACTORIES = frozenset(
+    {"torch.nn.Parameter", "torch.nn.parameter.Parameter", "torch.autograd.Variable", "torch.from_numpy"}
+    | {f"torch.{name}" for name in ("tensor", "zeros", "ones", "rand", "randn", "full", "empty", "linspace", "eye")}
+    | {f"torch.{name}_like" for name in ("zeros", "ones", "rand", "randn", "full", "empty")}
+    | {"torch.FloatTensor", "torch.Tensor"}
+)  # fmt: skip
+_REGISTER = frozenset({"register_parameter", "ParameterList", "ParameterDict", "setattr", "append", "extend", "insert"})
+
+
+def are_standalone(values: Values, flow: Flow) -> bool:
+    """Return whether values are tensors that the program makes, and that become parameters of no module."""
+    return bool(values) and all(_is_made_by_torch(v, flow) and not _may_be_in_module(v, flow) for v in values)
+
+
+def _is_made_by_torch(value: Value, flow: Flow) -> bool:
+    """Return whether a call makes a tensor with separate memory: not one that is a view of a module's parameter."""
+    if value.kind is not Kind.OBJECT:
+        return False
+    file, call = flow.file(value), flow.node(value)
+    if not isinstance(call, cst.Call):
+        return False
+    if isinstance(call.func, cst.Attribute) and call.func.attr.value == "clone" and not call.args:
+        return True
+    makers = flow.values(call.func, file)
+    is_factory = bool(makers) and all(v.kind is Kind.EXTERNAL and v.name in _FACTORIES for v in makers)
+    return is_factory and not any(
+        of_kind(flow.values(n, file), Kind.PART) for arg in call.args for n in walk(arg.value)
+    )
+
+
+def _may_be_in_module(value: Value, flow: Flow) -> bool:
+    """Return whether a tensor is kept by a module, or by what may be one, which makes it a parameter of that."""
+    for file in flow.files.values():
+        for node in file.nodes(cst.Assign, cst.AnnAssign):
+            if node.value is not None and value in flow.values(node.value, file):
+                owners = (v for t in targets(node) if isinstance(t, cst.Attribute) for v in flow.values(t.value, file))
+                if any(_may_be_module(owner, flow) for owner in owners):
+                    return True
+        for call in file.nodes(cst.Call):
+            if (dotted(call.func) or "").rpartition(".")[2] in _REGISTER and value in _given(call, file, flow):
+                return True
+    return False
+
+
+def _may_be_module(owner: Value, flow: Flow) -> bool:
+    if owner.kind in (Kind.INSTANCE, Kind.CLASS):
+        node = flow.node(owner)
+        return isinstance(node, cst.ClassDef) and flow.is_module_class(node, flow.file(owner))
+    return owner.kind in (Kind.MODULE, Kind.OBJECT, Kind.PART)
+
+
+def _given(call: cst.Call, file: SourceFile, flow: Flow) -> Iterator[Value]:
+    """Yield what a call of a method that registers parameters is given; a list that an optimizer gets is none."""
+    owner = call.func.value if isinstance(call.func, cst.Attribute) else None
+    if owner is not None and of_kind(flow.values(owner, file), Kind.SEQUENCE):
+        return
+    for arg in call.args:
+        for node in walk(arg.value):
+            if isinstance(node, (cst.Name, cst.Attribute)):
+                yield from flow.values(node, file)

@@ -1,0 +1,102 @@
+"""Tensors beside modules, and groups of parameters that are added, in the optimizers of plain training loops."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ds_migrate.rules.codes import Code
+from plain_loops import blocked, body, convert
+
+BESIDE = """
+    model = Net()
+    log_var = torch.zeros((), requires_grad=True)
+    optimizer = torch.optim.Adam([{"params": model.parameters()}, {"params": [log_var], "lr": 0.1}])
+    for x, y in DataLoader(data, batch_size=4):
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), y) * torch.exp(-log_var) + log_var
+        loss.backward()
+        optimizer.step()
+    """
+AGENT = """
+    class Agent:
+        def __init__(self):
+            self.actor = Net()
+            self.log_alpha = torch.tensor(0.0).to("cpu")
+            self.log_alpha.requires_grad = True
+            self.actor_optim = torch.optim.Adam(self.actor.parameters())
+            self.alpha_optim = torch.optim.Adam([self.log_alpha], lr=0.1)
+
+        def update(self, x, y):
+            loss = F.mse_loss(self.actor(x), y) * self.log_alpha.exp().detach()
+            self.actor_optim.zero_grad()
+            loss.backward()
+            self.actor_optim.step()
+            alpha_loss = -(self.log_alpha * (loss + 1).detach()).mean()
+            self.alpha_optim.zero_grad()
+            alpha_loss.backward()
+            self.alpha_optim.step()
+
+
+    agent = Agent()
+    for x, y in DataLoader(data, batch_size=4):
+        agent.update(x, y)
+    """
+ADDED = """
+    first, second = Net(), nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(first.parameters(), lr=0.1)
+    optimizer.add_param_group({"params": second.parameters(), "lr": 0.2})
+    for x, y in DataLoader(data, batch_size=4):
+        optimizer.zero_grad()
+        F.mse_loss(second(first(x)), y).backward()
+        optimizer.step()
+    """
+
+
+def test_an_engine_holds_a_tensor_beside_a_module_and_is_not_called(tmp_path: Path) -> None:
+    after = convert(tmp_path, body(BESIDE))
+    assert "engine, *_ = deepspeed.initialize(\n    model=EngineModule(optimizer, model=model),\n" in after
+    assert '"zero_optimization": {"stage": 0},' in after
+    assert "loss = F.mse_loss(model(x), y) * torch.exp(-log_var) + log_var\n    engine.backward(loss)\n" in after
+
+
+def test_an_optimizer_of_a_tensor_alone_has_an_engine(tmp_path: Path) -> None:
+    after = convert(tmp_path, body(AGENT))
+    assert (
+        "self.log_alpha_engine, *_ = deepspeed.initialize(\n            model=EngineModule(self.alpha_optim)," in after
+    )
+    assert (
+        "self.log_alpha_engine.backward(alpha_loss, scale_wrt_gas=False)\n        self.log_alpha_engine.step()" in after
+    )
+
+
+@pytest.mark.parametrize(
+    "kept",
+    ["model.log_var = log_var", "model.register_parameter('log_var', log_var)", "all_of = nn.ParameterList([log_var])"],
+)
+def test_a_tensor_that_a_module_keeps_too_is_refused(kept: str, tmp_path: Path) -> None:
+    text = body(BESIDE).replace("torch.zeros((), requires_grad=True)\n", f"nn.Parameter(torch.zeros(()))\n{kept}\n")
+    ((code, message),) = blocked(tmp_path, text)
+    assert code == Code.PLAIN_ENGINE and message.startswith("cannot determine the modules whose parameters")
+
+
+def test_a_tensor_that_may_be_a_parameter_of_a_module_is_refused(tmp_path: Path) -> None:
+    ((code, _),) = blocked(tmp_path, body(BESIDE).replace("torch.zeros((), requires_grad=True)", "model.fc.bias"))
+    assert code == Code.PLAIN_ENGINE
+
+
+def test_the_engine_is_made_behind_a_group_that_is_added(tmp_path: Path) -> None:
+    after = convert(tmp_path, body(ADDED))
+    assert '"lr": 0.2})\nengine, *_ = deepspeed.initialize(\n    model=nn.ModuleList([first, second]),\n' in after
+
+
+def test_a_group_that_is_added_during_training_is_refused(tmp_path: Path) -> None:
+    line = 'optimizer.add_param_group({"params": second.parameters(), "lr": 0.2})\n'
+    text = body(ADDED).replace(line, "").replace("batch_size=4):\n", f"batch_size=4):\n    {line}")
+    ((code, message),) = blocked(tmp_path, text)
+    assert code == Code.PLAIN_ENGINE
+    assert message == "a group of parameters is added to the optimizer later, and an engine keeps those that it has"
+
+
+def test_a_loader_that_a_loop_makes_once_needs_no_review(tmp_path: Path) -> None:
+    assert "for x, y in shard(DataLoader(data, batch_size=4)):" in convert(tmp_path, body(BESIDE))
