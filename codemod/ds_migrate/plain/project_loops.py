@@ -14,6 +14,7 @@ from ds_migrate.findings import FileKind, FileResult
 from ds_migrate.options import Options
 from ds_migrate.plain.program import find_programs
 from ds_migrate.plain.recognition.frameworks import framework_script
+from ds_migrate.plain.recognition.manual_updates import manual_update_script
 from ds_migrate.project.control_comments import CommentReader
 from ds_migrate.project.recognition import unreadable
 
@@ -61,6 +62,7 @@ def convert_loops(
         known = {result.path for result in results if result.trials}
         for source in named:
             data = files.read(source.real) if source.real.suffix == ".py" and source.real not in known else None
-            found_framework = framework_script(source.real, data) if data is not None else None
-            results += [found_framework] if found_framework is not None else []
+            if data is not None:
+                left = framework_script(source.real, data) or manual_update_script(source.real, data)
+                results += [left] if left is not None else []
     return results, skips

@@ -1,0 +1,132 @@
+"""Training loops that step no optimizer after a backward pass: they update weights, or set gradients, by hand."""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+from ds_migrate.findings import FileResult, FileStatus, Finding, Severity, TrialResult, TrialStatus
+from ds_migrate.rules.codes import Code
+
+_MAY_UPDATE = re.compile(rb"\btorch\b")
+_GRADIENTS = re.compile(rb"\.grad\b|\bautograd\b")
+_PARAMETERS = frozenset({"parameters", "named_parameters"})
+_WRITES = frozenset({"sub_", "add_", "copy_"})
+
+
+def manual_update_script(path: Path, data: bytes) -> FileResult | None:
+    """Return that a file trains without the ``backward()`` and ``step()`` that an engine takes over; None otherwise."""
+    if _MAY_UPDATE.search(data) is None or _GRADIENTS.search(data) is None:
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(data)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    loop = f"the loop of {path.stem}"
+    updated, given = next(_updates(tree), None), next(_set_gradients(tree), None)
+    called = {n.func.attr for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)}
+    if updated is not None:
+        finding = Finding(
+            Code.PLAIN_GRADIENTS, Severity.BLOCKED, updated.lineno,
+            "weights are updated from gradients by hand, without an optimizer", updated.col_offset + 1, trial=loop,
+            help="step an optimizer of torch.optim: SGD(model.parameters(), lr) does p -= lr * p.grad",
+        )  # fmt: skip
+    elif given is not None and "step" in called and "backward" not in called:
+        finding = Finding(
+            Code.PLAIN_GRADIENTS, Severity.BLOCKED, given.lineno,
+            "step() uses gradients that are set by hand, without backward()", given.col_offset + 1, trial=loop,
+            help="call backward() on the loss in the place of torch.autograd.grad()",
+        )  # fmt: skip
+    else:
+        return None
+    trial = TrialResult(loop, finding.line, TrialStatus.BLOCKED, is_loop=True)
+    return FileResult(path, status=FileStatus.BLOCKED, trials=[trial], findings=[finding])
+
+
+def _updates(tree: ast.Module) -> Iterator[ast.stmt]:
+    """Yield the statements that move weights by their gradients."""
+    for loop in ast.walk(tree):
+        if isinstance(loop, ast.For) and _names(loop.iter) & _PARAMETERS:
+            gradients = _gradients(loop)
+            own = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)} - gradients
+            yield from (
+                s for line in loop.body for s in ast.walk(line) if isinstance(s, ast.stmt) and _moves(s, own, gradients)
+            )
+    for block in ast.walk(tree):
+        if isinstance(block, ast.With) and any("no_grad" in _names(item.context_expr) for item in block.items):
+            yield from (s for s in block.body if isinstance(s, ast.AugAssign) and _descends(s))
+
+
+def _gradients(loop: ast.For) -> set[str]:
+    """Return the names that a loop over parameters binds to gradients: ``g`` of ``p, g in zip(parameters, grads)``."""
+    if (
+        not isinstance(loop.iter, ast.Call)
+        or not isinstance(loop.target, ast.Tuple)
+        or _names(loop.iter.func) != {"zip"}
+    ):
+        return set()
+    pairs = zip(loop.target.elts, loop.iter.args, strict=False)
+    named = {target: _names(given) for target, given in pairs}
+    return {t.id for t, names in named.items() if isinstance(t, ast.Name) and any("grad" in n.lower() for n in names)}
+
+
+def _moves(statement: ast.stmt, own: set[str], gradients: set[str]) -> bool:
+    """Return whether a statement in a loop over parameters changes one by a gradient."""
+    if isinstance(statement, ast.AugAssign):
+        return _is_of(statement.target, own) and _uses_gradient(statement.value, gradients)
+    if isinstance(statement, ast.Assign):
+        target = statement.targets[0]
+        is_data = isinstance(target, ast.Attribute) and target.attr == "data" and _is_of(target, own)
+        return is_data and _uses_gradient(statement.value, gradients)
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        func = statement.value.func
+        if isinstance(func, ast.Attribute) and func.attr in _WRITES and _is_of(func.value, own):
+            return any(_uses_gradient(arg, gradients) for arg in statement.value.args)
+    return False
+
+
+def _is_of(node: ast.expr, own: set[str]) -> bool:
+    """Return whether an expression is a name, or its ``data``."""
+    inner = node.value if isinstance(node, ast.Attribute) and node.attr == "data" else node
+    return isinstance(inner, ast.Name) and inner.id in own
+
+
+def _uses_gradient(node: ast.expr, gradients: set[str]) -> bool:
+    """Return whether an expression has a gradient, and not just its sign, as attacks on inputs use it."""
+    names = _names(node)
+    return "sign" not in names and bool(names & {"grad", *gradients})
+
+
+def _descends(statement: ast.AugAssign) -> bool:
+    """Return whether a statement is ``w -= lr * w.grad``."""
+    owners = (n.value for n in ast.walk(statement.value) if isinstance(n, ast.Attribute) and n.attr == "grad")
+    is_down = isinstance(statement.op, ast.Sub) and "sign" not in _names(statement.value)
+    return is_down and any(ast.dump(owner) == _bare(statement.target) for owner in owners)
+
+
+def _bare(target: ast.expr) -> str:
+    return ast.dump(target).replace("ctx=Store()", "ctx=Load()")
+
+
+def _set_gradients(tree: ast.Module) -> Iterator[ast.stmt]:
+    """Yield the statements that set a gradient to something."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Assign) or _is_none(node.value):
+            continue
+        if any(isinstance(target, ast.Attribute) and target.attr == "grad" for target in node.targets):
+            yield node
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def _names(node: ast.AST) -> set[str]:
+    """Return the names and attributes in an expression."""
+    found = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    return found | {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)}

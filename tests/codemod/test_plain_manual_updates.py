@@ -1,0 +1,64 @@
+"""Loops that update weights, or set gradients, by hand: named, as an engine has nothing to take over."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+from ds_migrate.rules.codes import Code
+from plain_loops import HEADER, LOOP, blocked, convert, run
+
+BY_HAND = "weights are updated from gradients by hand, without an optimizer"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        (
+            """
+            grads = torch.autograd.grad(loss, model.parameters())
+            for p, g in zip(model.parameters(), grads):
+                p -= 0.1 * g
+            """,
+            5, BY_HAND,
+        ),
+        ("for p in model.parameters():\n    p.data.sub_(p.grad.data * lr)\n", 3, BY_HAND),
+        ("for name, p in model.named_parameters():\n    p.data.add_(p.grad, alpha=-0.1)\n", 3, BY_HAND),
+        ("for p in model.parameters():\n    p.data = p.data - lr * p.grad\n", 3, BY_HAND),
+        ("with torch.no_grad():\n    w -= lr * w.grad\n", 3, BY_HAND),
+        (
+            """
+            grads = torch.autograd.grad(loss, list(model.parameters()))
+            for p, g in zip(model.parameters(), grads):
+                p.grad = g
+            optimizer.step()
+            """,
+            5, "step() uses gradients that are set by hand, without backward()",
+        ),
+    ],
+)  # fmt: skip
+def test_a_loop_without_backward_and_step_is_named(text: str, line: int, message: str, tmp_path: Path) -> None:
+    text = "import torch\n" + textwrap.dedent(text)
+    assert blocked(tmp_path, text) == [(Code.PLAIN_GRADIENTS, message)]
+    ((_, finding),) = run(tmp_path, train=text).findings()
+    assert finding.line == line
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "for g, d in zip(model.parameters(), ema.parameters()):\n    d.data.copy_(g.data)\nx.grad\n",
+        "loss.backward()\nwith torch.no_grad():\n    x -= eps * x.grad.sign()\n",
+        "for p in model.parameters():\n    total += p.grad.norm()\n",
+        "class Own(torch.optim.Optimizer):\n    def step(self):\n        for p in self.all: p.data -= p.grad\n",
+    ],
+)
+def test_averages_attacks_and_optimizers_are_no_training_loops(text: str, tmp_path: Path) -> None:
+    assert not run(tmp_path, train=f"import torch\n{text}").files
+
+
+def test_a_step_by_hand_inside_of_a_loop_that_converts_stays(tmp_path: Path) -> None:
+    inner = "fast = [p - 0.1 * g for p, g in zip(model.parameters(), torch.autograd.grad(loss, model.parameters()))]"
+    after = convert(tmp_path, HEADER + LOOP.replace("    loss.backward()", f"    {inner}\n    loss.backward()"))
+    assert f"    {inner}\n    engine.backward(loss)\n" in after
