@@ -48,9 +48,10 @@ def test_a_condition_that_is_the_same_on_all_ranks_keeps_stage_1(condition: str,
 @pytest.mark.parametrize(
     "save",
     [
-        f"if loss.item() < 1: {SAVE}",
         f"if rank == 0: {SAVE}",
-        f"if loss > 1: continue\n  {SAVE}",
+        f"if rank == 0 and loss.item() < 1: {SAVE}",
+        f"torch.distributed.init_process_group('gloo')\n  if loss.item() < 1: {SAVE}",
+        f"loss.item() < 1 and {SAVE}",
         f"try: pass\n  except KeyboardInterrupt: {SAVE}",
         "saved = [o.state_dict() for o in (model, optimizer)]\n",
         "state = optimizer.state_dict\n",
@@ -64,11 +65,29 @@ def test_what_other_ranks_may_not_reach_or_shares_cannot_give_keeps_stage_0(save
     assert STAGE_0 in after and "optimizer_state" not in after
 
 
+@pytest.mark.parametrize(
+    ("save", "agreed"),
+    [
+        (f"if loss.item() < 1: {SAVE}", "if rank_0_decides(loss.item() < 1): save_on_main_rank("),
+        (f"if loss > 1: continue\n  {SAVE}", "if rank_0_decides(loss > 1): continue\n  save_on_main_rank("),
+        (
+            f"if epoch > 1:\n    if loss < 1: {SAVE}",
+            "if epoch > 1:\n    if rank_0_decides(loss < 1): save_on_main_rank(",
+        ),
+    ],
+)
+def test_rank_0_decides_where_all_ranks_save_their_shares(save: str, agreed: str, tmp_path: Path) -> None:
+    after = convert(tmp_path, HEADER + EPOCHS + save)
+    assert STAGE_1 in after and agreed in after
+
+
 def test_a_condition_of_a_caller_counts(tmp_path: Path) -> None:
     function = f"def save():\n    {SAVE}\n\n"
     unconditional = HEADER + function + EPOCHS + "save()\n"
     assert STAGE_1 in convert(tmp_path, unconditional)
-    assert STAGE_0 in convert(tmp_path, unconditional.replace("  save()", "  if loss < 1: save()"))
+    assert STAGE_0 in convert(tmp_path, unconditional.replace("  save()", "  if rank < 1: save()"))
+    after = convert(tmp_path, unconditional.replace("  save()", "  if loss < 1: save()"))
+    assert STAGE_1 in after and "  if rank_0_decides(loss < 1): save()" in after
 
 
 def test_the_names_of_weights_stay_those_of_the_wrapper(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import combinations, pairwise
 
 import libcst as cst
@@ -62,6 +62,11 @@ class Callers:
             not (one_file is other_file and _are_exclusive(one_file, one, other))
             for (one_file, one), (other_file, other) in combinations(self.of(function), 2)
         )
+
+
+def is_called(names: Collection[str], flow: Flow) -> bool:
+    """Return whether a program calls one of these functions of a library, by their dotted names."""
+    return any(flow.is_call_of(call, file, names) for file in flow.files.values() for call in file.nodes(cst.Call))
 
 
 def is_repeated(file: SourceFile, node: cst.CSTNode) -> bool:

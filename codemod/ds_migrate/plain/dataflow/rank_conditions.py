@@ -11,7 +11,7 @@ from ds_migrate.plain.dataflow.calls import Callers, given
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import Kind, of_kind
-from ds_migrate.syntax.nodes import dotted, parameters, targets
+from ds_migrate.syntax.nodes import dotted, parameters, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _LITERALS = (cst.Integer, cst.Float, cst.SimpleString, cst.ConcatenatedString)
@@ -22,6 +22,7 @@ _PURE = frozenset({
 })  # fmt: skip
 _PARSERS = frozenset({"parse_args", "parse_known_args"})
 _RANK = re.compile("rank|gpu|device|node|master|main", re.IGNORECASE)
+Branch = tuple[SourceFile, cst.If | cst.While]
 
 
 class RankConditions:
@@ -32,22 +33,36 @@ class RankConditions:
         self._callers = callers
         self._open: set[object] = set()  # what is being looked into, and may depend on itself
 
-    def reach_all(self, node: cst.CSTNode, file: SourceFile) -> bool:
-        """Return whether all ranks reach a node as often: no condition around it, or its callers, may differ."""
+    def reach_all(self, node: cst.CSTNode, file: SourceFile, undecided: list[Branch] | None = None) -> bool:
+        """Return whether all ranks reach a node as often: no condition around it, or its callers, may differ.
+
+        ``undecided`` takes the statements whose conditions may differ, and which are then assumed to be agreed on.
+        """
         function = file.function(node)
         jumps = file.nodes(cst.Return, cst.Break, cst.Continue, cst.Raise, below=function or file.module)
         before = [j for j in jumps if file.function(j) is function and file.position(j) < file.position(node)]
-        if not all(self._is_under_shared_conditions(place, file) for place in (node, *before)):
+        if not all(self._is_under_shared_conditions(place, file, undecided) for place in (node, *before)):
             return False
         if function is None or id(function) in self._open:
             return True
         self._open.add(id(function))
         calls = self._callers.of(function)
-        result = bool(calls) and all(self.reach_all(call, caller) for caller, call in calls)
+        result = bool(calls) and all(self.reach_all(call, caller, undecided) for caller, call in calls)
         self._open.discard(id(function))
         return result
 
-    def _is_under_shared_conditions(self, node: cst.CSTNode, file: SourceFile) -> bool:
+    def undecided(self, node: cst.CSTNode, file: SourceFile) -> list[Branch] | None:
+        """Return the statements whose conditions rank 0 must decide, for all ranks to reach a node as often.
+
+        None where that is not enough: a condition asks for a rank, or is not that of an ``if`` or ``while``.
+        """
+        found: list[Branch] = []
+        reaches = self.reach_all(node, file, found)
+        return found if reaches and not any(_asks_for_rank(statement.test) for _, statement in found) else None
+
+    def _is_under_shared_conditions(
+        self, node: cst.CSTNode, file: SourceFile, undecided: list[Branch] | None = None
+    ) -> bool:
         """Return whether the conditions around a node, in its function, hold on all ranks or on none."""
         inner: cst.CSTNode = node
         for outer in file.ancestors(node):
@@ -56,7 +71,9 @@ class RankConditions:
             if isinstance(outer, (cst.If, cst.While, cst.IfExp)) and inner is not outer.test:
                 is_entry = isinstance(outer, cst.If) and _asks_for_name(outer.test)
                 if not is_entry and not self._is_shared(outer.test, file):
-                    return False
+                    if undecided is None or isinstance(outer, cst.IfExp):
+                        return False
+                    undecided.append((file, outer))
             if isinstance(outer, (cst.ExceptHandler, cst.Lambda, cst.BooleanOperation, cst.BaseComp)):
                 return False
             inner = outer
@@ -175,3 +192,7 @@ def _bindings(file: SourceFile, scope: cst.CSTNode) -> Iterator[tuple[cst.CSTNod
 def _asks_for_name(test: cst.BaseExpression) -> bool:
     """Return whether a test is the one of ``if __name__ == "__main__"``."""
     return isinstance(test, cst.Comparison) and dotted(test.left) == "__name__"
+
+
+def _asks_for_rank(test: cst.BaseExpression) -> bool:
+    return any(isinstance(n, cst.Name) and _RANK.search(n.value) is not None for n in walk(test))

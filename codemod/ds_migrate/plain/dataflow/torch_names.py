@@ -9,6 +9,7 @@ from ds_migrate.plain.dataflow.values import Kind
 DISTRIBUTED = frozenset(
     {"torch.nn.parallel.DistributedDataParallel", "torch.nn.parallel.distributed.DistributedDataParallel"}
 )
+INIT = ("torch.distributed.init_process_group", "torch.distributed.distributed_c10d.init_process_group")
 WRAPPERS = DISTRIBUTED | {
     "torch.nn.DataParallel",
     "torch.nn.parallel.DataParallel",

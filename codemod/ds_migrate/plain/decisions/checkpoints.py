@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.rank_conditions import RankConditions
+from ds_migrate.plain.dataflow.calls import is_called
+from ds_migrate.plain.dataflow.rank_conditions import Branch, RankConditions
+from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
 from ds_migrate.plain.recognition.facts import Place, Site
 from ds_migrate.syntax.nodes import dotted
@@ -38,6 +40,20 @@ def state_calls(decider: Decider, site: Site) -> list[StateCall]:
         for node, call in _methods(file)
         if call is not None and decider.flow.values(node.value, file) & site.optimizers
     ]
+
+
+def undecided_conditions(decider: Decider, site: Site) -> list[Branch]:
+    """Return the conditions that rank 0 must decide, as all ranks save the state of a site's optimizers under them."""
+    saves = [call for call in state_calls(decider, site) if call.name == "state_dict"]
+    found = [branch for save in saves for branch in _undecided(save.call, save.file, decider) or ()]
+    return list({id(statement): (file, statement) for file, statement in found}.values())
+
+
+def _undecided(call: cst.Call, file: SourceFile, decider: Decider) -> list[Branch] | None:
+    """Return the conditions around a call that may differ by rank; None where rank 0 cannot decide them for all."""
+    found = RankConditions(decider.flow, decider.callers).undecided(call, file)
+    can_decide = decider.options.runtime and not is_called(INIT, decider.flow)
+    return found if can_decide or not found else None
 
 
 def handles_state(decider: Decider, site: Site) -> bool:
@@ -77,7 +93,7 @@ def _hazard_of(node: cst.Attribute, call: cst.Call | None, file: SourceFile, dec
     if values & site.optimizers:
         if not values <= site.optimizers or call is None or len(call.args) != int(is_load):
             return "the program uses the optimizer's state in a way that cannot be followed"
-        if not is_load and not RankConditions(decider.flow, decider.callers).reach_all(call, file):
+        if not is_load and _undecided(call, file, decider) is None:
             return "the optimizer's state is saved under a condition that may differ by rank"
         return ""
     if "opt" in (dotted(node.value) or "").lower() or not values:

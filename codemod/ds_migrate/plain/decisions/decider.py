@@ -13,7 +13,7 @@ from ds_migrate.plain.dataflow.calls import Callers, is_repeated
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.torch_names import DISTRIBUTED, NO_GRAD
 from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
-from ds_migrate.plain.decisions.checkpoints import state_calls
+from ds_migrate.plain.decisions.checkpoints import state_calls, undecided_conditions
 from ds_migrate.plain.decisions.clipping import decide_clipping
 from ds_migrate.plain.decisions.engine_names import EngineNames, UntracedError
 from ds_migrate.plain.decisions.engine_options import plan_engine
@@ -383,6 +383,7 @@ class Decider:
             config["zero_optimization"] = f'{{"stage": {stage}}}'
             if stage:
                 self.plan.state_calls += state_calls(self, site)
+                self.plan.undecided += undecided_conditions(self, site)
                 config["zero_allow_untested_optimizer"] = "True"
             self.plan.engines.append(plan_engine(self, site, config, stage))
             message = f"deepspeed.initialize makes {self.names.at_site[site]}, ZeRO stage {stage}"

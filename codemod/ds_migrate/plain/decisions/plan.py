@@ -8,6 +8,7 @@ from pathlib import Path
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.rank_conditions import Branch
 from ds_migrate.plain.decisions.checkpoints import StateCall
 from ds_migrate.plain.decisions.config_optimizer import ConfigOptimizer
 from ds_migrate.plain.recognition.facts import Backward, Clip, Place, Refusal, Site, Step, ZeroGrad
@@ -61,7 +62,8 @@ class ProgramPlan:
 
     ``scaler_calls`` are those that the engine does; ``attachments`` give it the scaler.
 
-    ``state_calls`` save or load the state of an optimizer of which each rank has a share.
+    ``state_calls`` save or load the state of an optimizer of which each rank has a share; all ranks save it under
+    ``undecided`` conditions.
 
     ``backwards`` and ``steps`` come with the expression of their engine. ``forwards`` are the modules, as called, that
     become engines.
@@ -77,6 +79,7 @@ class ProgramPlan:
     no_syncs: list[tuple[SourceFile, cst.Attribute]] = field(default_factory=list)
     forwards: list[tuple[SourceFile, cst.BaseExpression, str]] = field(default_factory=list)
     state_calls: list[StateCall] = field(default_factory=list)
+    undecided: list[Branch] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
     scales_loss: bool = True

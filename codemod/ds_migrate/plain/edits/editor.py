@@ -7,7 +7,9 @@ from collections.abc import Callable
 import libcst as cst
 
 from ds_migrate.findings import Severity
+from ds_migrate.plain.dataflow.calls import is_called
 from ds_migrate.plain.dataflow.files_beside import files_beside
+from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.decisions.checkpoints import HELPERS, StateCall
 from ds_migrate.plain.decisions.decider import Decider
 from ds_migrate.plain.decisions.plan import Note
@@ -22,7 +24,7 @@ from ds_migrate.plain.ranks.rank_zero_files import write_once
 from ds_migrate.plain.ranks.rank_zero_loggers import quiet_loggers
 from ds_migrate.plain.ranks.rank_zero_waits import wait_for_saves
 from ds_migrate.plain.ranks.set_order import numbered_sets
-from ds_migrate.plain.ranks.start import INIT, start_ranks
+from ds_migrate.plain.ranks.start import start_ranks
 from ds_migrate.plain.ranks.wrappers import Wrapped, Wrappers
 from ds_migrate.plain.recognition.facts import Backward, Clip, Step
 from ds_migrate.plain.recognition.loaders import can_be_sharded, training_loaders
@@ -93,9 +95,7 @@ class Editor:
 
     def _starts_alone(self) -> bool:
         """Return whether the program was written for one process, and knows nothing of waiting for others."""
-        return not any(
-            self.flow.is_call_of(call, file, INIT) for file in self.flow.files.values() for call in file.nodes(cst.Call)
-        )
+        return not is_called(INIT, self.flow)
 
     @property
     def missing(self) -> list[str]:

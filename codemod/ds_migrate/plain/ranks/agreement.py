@@ -29,6 +29,12 @@ _EXITS = frozenset({"sys.exit", "exit", "quit", "os._exit"})
 def agree(decider: Decider, files: list[SourceFile], runtime: RuntimeNames, converted: Converted) -> None:
     """Have all ranks of a program take the same decisions."""
     flow = decider.flow
+    for file, branch in decider.plan.undecided:
+        _wrap(branch.test, file, runtime.name(file, _DECIDES))
+        converted(
+            Code.PLAIN_AGREEMENT, file, branch.test, "rank 0 decides for all ranks: each saves its share under this"
+        )
+    decided = {id(branch) for _, branch in decider.plan.undecided}
     makers = training_loaders([step for step, _ in decider.plan.steps], decider)
     shares = [(file, maker) for file, maker in makers if can_be_sharded(maker, file, flow)]
     if not shares:
@@ -39,6 +45,8 @@ def agree(decider: Decider, files: list[SourceFile], runtime: RuntimeNames, conv
     common = _Common(decider, values)
     for file in files:
         for node in file.nodes(cst.If, cst.While):
+            if id(node) in decided:
+                continue
             if values.differs(node.test, file) and not is_guarded(node.test, file) and common.is_led_by(node, file):
                 _agree_on_test(node, file, values, runtime, converted)
         for call in file.nodes(cst.Call):

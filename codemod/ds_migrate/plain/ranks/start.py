@@ -5,6 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from ds_migrate.plain.dataflow.spawning import SPAWN, started
+from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.decisions.decider import Decider
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.recognition.facts import Site
@@ -12,7 +13,6 @@ from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, code, docstring, walk
 from ds_migrate.syntax.source import SourceFile
 
-INIT = ("torch.distributed.init_process_group", "torch.distributed.distributed_c10d.init_process_group")
 Entry = tuple[SourceFile, cst.BaseStatement]
 
 
