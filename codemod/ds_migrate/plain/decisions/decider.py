@@ -17,6 +17,7 @@ from ds_migrate.plain.decisions.checkpoints import state_calls, undecided_condit
 from ds_migrate.plain.decisions.clipping import decide_clipping
 from ds_migrate.plain.decisions.engine_names import EngineNames, UntracedError
 from ds_migrate.plain.decisions.engine_options import plan_engine
+from ds_migrate.plain.decisions.gradient_paths import GradientPaths, follow_gradients
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan, block_path
 from ds_migrate.plain.decisions.scaling import decide_scaling
 from ds_migrate.plain.decisions.without_runtime import refuse_inexact
@@ -60,11 +61,12 @@ class Decider:
         self._check_engines_overlap()
         if self.plan.refusals:
             return self.plan
-        self.is_managed = len(self.sites) == 1 and all(map(self._is_plain, self._functions()))
+        paths = [self._gradient_paths(site) for site in self.sites]
+        self.is_managed = len(self.sites) == 1 and not paths[0].unused and all(map(self._is_plain, self._functions()))
         self._decide_no_sync()
         decide_clipping(self)
         decide_scaling(self)
-        self._decide_zero_grads()
+        self._decide_zero_grads([step for path in paths for step in path.added_to])
         self._decide_forwards()
         self._make_engines()
         if not self.options.runtime:
@@ -212,36 +214,37 @@ class Decider:
 
     # -- zero_grad -------------------------------------------------------------------------------------------------
 
-    def _decide_zero_grads(self) -> None:
-        reading = next(self._gradients_read_late(), None)
-        self.keeps_gradients = reading is not None
-        if reading is not None and not self.options.runtime:
-            self.plan.refuse(
-                Code.PLAIN_ZERO_GRAD, reading[0], reading[1],
-                "engine.step() clears the gradients that are read here, and only match_torch() lets it keep them",
-                "read them before step(), or leave out --no-runtime",
+    def _gradient_paths(self, site: Site) -> GradientPaths:
+        steps = [step for step in self.operations.steps if step.optimizers & site.optimizers]
+        fed = [b for b, used in self._fed.items() if any(step in steps for step in used)]
+        functions = {id(step.function) for step in steps}
+        # One loss may be stepped by several optimizers, and only the first one is known as its.
+        backwards = fed or [b for b in self._fed if id(b.function) in functions]
+        zeros = [zero for zero in self.operations.zero_grads if self._clears(zero, site)]
+        return follow_gradients([*steps, *backwards, *zeros], self.flow.files.values(), self.callers)
+
+    def _decide_zero_grads(self, added_to: Sequence[Step]) -> None:
+        for step in added_to:
+            self.plan.notes.append(
+                Note(
+                    Code.PLAIN_ZERO_GRAD, step.file, step.node,
+                    "no zero_grad() stands between this step() and the next backward(), so gradients add up over "
+                    "steps; they still do",
+                    "call zero_grad() once for each step(), if that is not meant",
+                )
             )  # fmt: skip
-        relevant = [z for z in self.operations.zero_grads if self._concerns(z)]
-        for file, function in self._functions():
-            own = [z for z in relevant if z.file is file and z.function is function]
-            if not own and not self._cleared_elsewhere(relevant, function):
-                node = next(s for s in self.operations.steps if s.function is function).node
-                self.plan.refuse(
-                    Code.PLAIN_ZERO_GRAD, file, node, "nothing clears the gradients here: they add up over all steps",
-                    "call zero_grad() once for each step()",
-                )  # fmt: skip
-        for zero in relevant:
-            if self.is_managed:
-                if self._is_between(zero):
-                    self.plan.refuse(
-                        Code.PLAIN_ZERO_GRAD, zero.file, zero.node,
-                        "gradients are cleared between backward() and step()",
-                        "remove this zero_grad(): the model learns nothing",
-                    )  # fmt: skip
-                elif not self.keeps_gradients:
-                    self.plan.removed.append(zero)
-            elif self._follows_step(zero) and not self.keeps_gradients:
-                self.plan.removed.append(zero)
+        used_again = [*self._gradients_read_late(), *((step.file, step.node) for step in added_to)]
+        self.keeps_gradients = bool(used_again)
+        if used_again and not self.options.runtime:
+            file, node = used_again[0]
+            self.plan.refuse(
+                Code.PLAIN_ZERO_GRAD, file, node,
+                "engine.step() clears the gradients that are used again here, and only match_torch() lets it keep them",
+                "read them before step(), and call zero_grad() once for each step(), or leave out --no-runtime",
+            )  # fmt: skip
+        relevant = [zero for zero in self.operations.zero_grads if any(self._clears(zero, s) for s in self.sites)]
+        if not self.keeps_gradients:
+            self.plan.removed += [zero for zero in relevant if self.is_managed or self._follows_step(zero)]
 
     def _gradients_read_late(self) -> Iterator[tuple[SourceFile, cst.Attribute]]:
         """Yield where the program reads gradients, or changes them, other than between backward() and step()."""
@@ -251,24 +254,8 @@ class Decider:
                 if not is_function and not self._is_between(Place(file, node)):
                     yield file, node
 
-    def _concerns(self, zero: ZeroGrad) -> bool:
-        if any(zero.values & site.optimizers for site in self.sites):
-            return True
-        modules = of_kind(zero.values, Kind.MODULE, Kind.OBJECT)
-        return any(modules & site.of for site in self.sites)
-
-    def _cleared_elsewhere(self, relevant: Sequence[ZeroGrad], function: Function) -> bool:
-        """Return whether a function that calls this one, or that this one calls, clears gradients."""
-        for zero in relevant:
-            if zero.function is None:
-                continue
-            if any(file.function(call) is function for file, call in self.callers.of(zero.function)):
-                return True
-            if function is not None and any(
-                file.function(call) is zero.function for file, call in self.callers.of(function)
-            ):
-                return True
-        return False
+    def _clears(self, zero: ZeroGrad, site: Site) -> bool:
+        return bool(zero.values & site.optimizers or of_kind(zero.values, Kind.MODULE, Kind.OBJECT) & site.of)
 
     def _is_between(self, place: Place) -> bool:
         """Return whether a place is behind a backward() and before the step() that uses its gradients."""

@@ -40,6 +40,8 @@ def _hazard(decider: Decider, site: Site) -> str:
         return "a GradScaler scales the loss"
     if not decider.is_managed:
         return "not every step() follows one backward()"
+    if decider.keeps_gradients:
+        return "gradients are used again after step()"
     if len(site.modules) != 1 or site.is_partial or site.tensors:
         return "the optimizer holds tensors beside modules, parts of modules, or several"
     for file, maker in site.makers:

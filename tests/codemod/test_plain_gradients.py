@@ -1,0 +1,190 @@
+"""Gradients that a loop does not clear in each step, or clears without a step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ds_migrate.findings import Severity
+from ds_migrate.options import Options
+from plain_loops import HEADER, LOOP, blocked, convert, run
+
+MADE = """
+loader = DataLoader(data, batch_size=4, shuffle=True)
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+ADDING_UP = {
+    "nothing clears": LOOP.replace("    optimizer.zero_grad()\n", ""),
+    "once an epoch": MADE
+    + """
+for epoch in range(2):
+    optimizer.zero_grad()
+    for x, y in loader:
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+""",
+    "every second batch, and a step in each": MADE
+    + """
+def main(args):
+    if args.train:
+        for i, (x, y) in enumerate(loader):
+            if i % 2 == 0:
+                optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+""",
+    "by the caller, before several steps": MADE
+    + """
+def epoch():
+    for x, y in loader:
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+for _ in range(2):
+    model.zero_grad()
+    epoch()
+""",
+}
+SKIPPING = {
+    "continue": MADE
+    + """
+for x, y in loader:
+    optimizer.zero_grad()
+    loss = F.mse_loss(model(x), y)
+    loss.backward()
+    if loss > 3:
+        continue
+    optimizer.step()
+""",
+    "return": MADE
+    + """
+def train_step(x, y):
+    optimizer.zero_grad()
+    loss = F.mse_loss(model(x), y)
+    loss.backward()
+    if loss > 3:
+        return
+    optimizer.step()
+
+for x, y in loader:
+    train_step(x, y)
+""",
+    "a loss that is not finite": MADE
+    + """
+for x, y in loader:
+    loss = F.mse_loss(model(x), y)
+    loss.backward()
+    if torch.isnan(loss):
+        optimizer.zero_grad()
+        continue
+    optimizer.step()
+    optimizer.zero_grad()
+""",
+    "an error that is caught": MADE
+    + """
+def train_step(x, y):
+    optimizer.zero_grad()
+    loss = F.mse_loss(model(x), y)
+    loss.backward()
+    optimizer.step()
+
+for x, y in loader:
+    try:
+        train_step(x, y)
+    except RuntimeError:
+        print("out of memory, batch skipped")
+""",
+}
+PAIRED = {
+    "cleared by the caller": MADE
+    + """
+def train_step(x, y):
+    F.mse_loss(model(x), y).backward()
+    optimizer.step()
+
+for x, y in loader:
+    optimizer.zero_grad()
+    train_step(x, y)
+""",
+    "cleared behind the step, by a method": MADE
+    + """
+class Trainer:
+    def clear(self):
+        optimizer.zero_grad()
+
+    def fit(self):
+        for x, y in loader:
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+            self.clear()
+
+Trainer().fit()
+""",
+    "the process ends": MADE
+    + """
+import sys
+
+for x, y in loader:
+    optimizer.zero_grad()
+    loss = F.mse_loss(model(x), y)
+    try:
+        loss.backward()
+    except RuntimeError:
+        sys.exit(1)
+    if not loss < 1e9:
+        raise ValueError("diverged")
+    optimizer.step()
+""",
+}
+
+
+@pytest.mark.parametrize("loop", ADDING_UP.values(), ids=ADDING_UP.keys())
+def test_gradients_that_add_up_over_steps_still_do(loop: str, tmp_path: Path) -> None:
+    report = run(tmp_path, train=HEADER + loop)
+    (result,) = report.files
+    assert result.after is not None
+    text = result.after.decode()
+    assert "match_torch(engine, keep_gradients=True)" in text
+    assert '"zero_optimization": {"stage": 0}' in text
+    assert text.count("zero_grad()") == loop.count("zero_grad()")
+    assert [f.code for _, f in report.findings(Severity.REVIEW)] == ["DSM604"]
+
+
+@pytest.mark.parametrize("loop", SKIPPING.values(), ids=SKIPPING.keys())
+def test_a_backward_that_no_step_uses_is_cleared_as_before(loop: str, tmp_path: Path) -> None:
+    text = convert(tmp_path, HEADER + loop)
+    assert '"managed_gradient_accumulation": False' in text
+    assert "    optimizer.zero_grad()\n" in text
+    assert "engine.backward(loss, scale_wrt_gas=False)" in text
+
+
+@pytest.mark.parametrize("loop", PAIRED.values(), ids=PAIRED.keys())
+def test_each_step_with_its_backward_and_zero_grad_is_the_engines(loop: str, tmp_path: Path) -> None:
+    text = convert(tmp_path, HEADER + loop)
+    assert '"zero_optimization": {"stage": 1}' in text
+    assert "zero_grad" not in text
+
+
+def test_an_accumulation_that_clears_before_its_first_micro_batch_is_none(tmp_path: Path) -> None:
+    text = convert(
+        tmp_path,
+        HEADER
+        + MADE
+        + """
+for i, (x, y) in enumerate(loader):
+    if i % 2 == 0:
+        optimizer.zero_grad()
+    F.mse_loss(model(x), y).backward()
+    if i % 2 == 1:
+        optimizer.step()
+""",
+    )
+    assert "keep_gradients" not in text
+    assert '"managed_gradient_accumulation": False' in text
+
+
+def test_adding_up_is_refused_without_the_runtime(tmp_path: Path) -> None:
+    loop = ADDING_UP["nothing clears"]
+    message = "engine.step() clears the gradients that are used again here, and only match_torch() lets it keep them"
+    assert ("DSM604", message) in blocked(tmp_path, HEADER + loop, Options(plain=True, runtime=False))
