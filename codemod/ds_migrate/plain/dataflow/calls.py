@@ -1,4 +1,4 @@
-"""The calls of a program's functions, and what they give for each parameter."""
+"""The calls of a program's functions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import combinations, pairwise
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.spawning import is_spawn, started, started_arguments
+from ds_migrate.plain.dataflow.spawning import started
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.syntax.source import SourceFile
 
@@ -29,7 +29,7 @@ class Callers:
                 for value in of_kind(callees, Kind.FUNCTION, Kind.METHOD):
                     self._calls.setdefault(value.key, []).append((file, call))
                 for value in of_kind(callees, Kind.CLASS):
-                    init = flow.method(value.key, "__init__")
+                    init = flow.classes.method(value.key, "__init__")
                     if init is not None:
                         self._calls.setdefault(init.key, []).append((file, call))
 
@@ -90,28 +90,3 @@ def _are_exclusive(file: SourceFile, one: cst.CSTNode, other: cst.CSTNode) -> bo
 def _upwards(file: SourceFile, node: cst.CSTNode) -> list[tuple[cst.CSTNode, cst.CSTNode]]:
     chain = [node, *file.ancestors(node)]
     return list(pairwise(chain))
-
-
-def given(call: cst.Call, function: cst.FunctionDef, parameter: str, flow: Flow, file: SourceFile) -> cst.Arg | None:
-    """Return the argument that a call gives for a parameter; None where it gives none.
-
-    ``syntax.nodes.argument`` does the same for a call whose parameters are known by position and name.
-    """
-    names = [p.name.value for p in (*function.params.posonly_params, *function.params.params)]
-    callees = flow.values(call.func, file)
-    args: Sequence[cst.Arg] = call.args
-    if started(call, callees) is not None:
-        args, names = started_arguments(call, callees), names[1:] if is_spawn(callees) else names
-    else:
-        kinds = {value.kind for value in callees if value.key == id(function)}
-        if not kinds or kinds == {Kind.METHOD}:  # a method, or the class whose __init__ it is
-            names = names[1:]
-    for index, arg in enumerate(args):
-        if arg.star:
-            return arg
-        if arg.keyword is not None:
-            if arg.keyword.value == parameter:
-                return arg
-        elif index < len(names) and names[index] == parameter:
-            return arg
-    return None

@@ -6,21 +6,18 @@ the calls that return them, where nothing but these calls can reach them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
 from ds_migrate.plain.dataflow.values import Kind, Value, Values
-from ds_migrate.syntax.nodes import targets
+from ds_migrate.plain.dataflow.variables import Variables
 from ds_migrate.syntax.source import SourceFile
-
-if TYPE_CHECKING:
-    from ds_migrate.plain.dataflow.flow import Flow
 
 Call = tuple[SourceFile, cst.Call]
 
-_SEPARATED = (
+SEPARATED = (
     Kind.MODULE, Kind.OBJECT, Kind.OPTIMIZER, Kind.SCHEDULE, Kind.LOADER, Kind.SEQUENCE, Kind.MAPPING, Kind.PART,
 )  # fmt: skip
 _DEPTH = 3  # calls of calls of calls: values of more are one value
@@ -30,19 +27,17 @@ _MOST = 500
 class Copies:
     """The copies of values, one for each call of the functions that are separated."""
 
-    def __init__(self) -> None:
+    def __init__(self, variables: Variables, evaluate: Callable[[cst.CSTNode, SourceFile], Values]) -> None:
+        self._variables = variables
+        self._evaluate = evaluate
         self.functions: frozenset[int] = frozenset()
         self._keys: dict[tuple[int, int], int] = {}
         self._origins: dict[int, tuple[int, SourceFile, cst.Call]] = {}
         self._alive: list[object] = []  # whose identities are keys of copies
 
-    def of(self, value: Value, function: int, file: SourceFile, call: cst.Call, flow: Flow) -> Value:
+    def of(self, value: Value, function: int, file: SourceFile, call: cst.Call) -> Value:
         """Return the copy of a value that a call of a function returns; the value itself where it is not made there."""
-        if (
-            function not in self.functions
-            or value.kind not in _SEPARATED
-            or not self._is_made_in(value, function, flow)
-        ):
+        if function not in self.functions or value.kind not in SEPARATED or not self.is_made_in(value, function):
             return value
         at = id(call), value.key
         if at not in self._keys:
@@ -51,14 +46,14 @@ class Copies:
             self._alive.append(object())
             key = self._keys[at] = id(self._alive[-1])
             self._origins[key] = value.key, file, call
-            flow.add_node(key, flow.file(value), flow.node(value))
+            self._variables.add_node(key, self._variables.file(value), self._variables.node(value))
         return replace(value, key=self._keys[at])
 
-    def all_of(self, values: Values, file: SourceFile, call: cst.Call, flow: Flow) -> Values:
+    def all_of(self, values: Values, file: SourceFile, call: cst.Call) -> Values:
         """Return values of a function as they are where a call returns them."""
-        functions = [v.key for v in flow.values(call.func, file) if v.kind is Kind.FUNCTION]
+        functions = [v.key for v in self._evaluate(call.func, file) if v.kind is Kind.FUNCTION]
         for function in functions:
-            values = frozenset(self.of(value, function, file, call, flow) for value in values)
+            values = frozenset(self.of(value, function, file, call) for value in values)
         return values
 
     def origin(self, value: Value) -> tuple[Value, SourceFile, cst.Call] | None:
@@ -88,66 +83,8 @@ class Copies:
             value = origin[0]
         return value
 
-    def _is_made_in(self, value: Value, function: int, flow: Flow) -> bool:
+    def is_made_in(self, value: Value, function: int) -> bool:
+        """Return whether a function, by identity, makes a value, or the copy of one."""
         calls = self.calls(value)
-        file, node = calls[-1] if calls else (flow.file(value), flow.node(value))
+        file, node = calls[-1] if calls else (self._variables.file(value), self._variables.node(value))
         return any(id(outer) == function for outer in file.ancestors(node))
-
-
-def separable_functions(flow: Flow) -> frozenset[int]:
-    """Return the functions, by identity, that are called several times and hand on what they make by return alone."""
-    calls: dict[int, int] = {}
-    for file in flow.files.values():
-        for call in file.nodes(cst.Call):
-            for value in flow.values(call.func, file):
-                if value.kind is Kind.FUNCTION:
-                    calls[value.key] = calls.get(value.key, 0) + 1
-    return frozenset(key for key, count in calls.items() if count > 1 and _hands_on(key, flow))
-
-
-def _hands_on(key: int, flow: Flow) -> bool:
-    known = flow.node_of(key)
-    if known is None:
-        return False
-    file, function = known
-    if not isinstance(function, cst.FunctionDef) or file.nodes(cst.Yield, cst.Global, cst.Nonlocal, below=function):
-        return False
-    returned = _with_items(flow.held((key, "return")), flow)
-    made = frozenset(
-        v for v in returned
-        if v.kind in _SEPARATED and any(outer is function for outer in flow.file(v).ancestors(flow.node(v)))
-    )  # fmt: skip
-    return bool(made) and not any(
-        _is_kept(node, file, flow)
-        for node in file.nodes(cst.Name, cst.Call, cst.Tuple, cst.List, cst.Dict, below=function.body)
-        if flow.values(node, file) & made
-    )
-
-
-def _with_items(values: Values, flow: Flow) -> Values:
-    found, todo = set(values), list(values)
-    while todo:
-        for item in flow.items_of(todo.pop()) - found:
-            found.add(item)
-            todo.append(item)
-    return frozenset(found)
-
-
-def _is_kept(node: cst.CSTNode, file: SourceFile, flow: Flow) -> bool:
-    """Return whether something beside the function may have a reference to what a node in it is."""
-    around = file.parent(node)
-    if isinstance(around, (cst.Assign, cst.AnnAssign)):
-        return around.value is node and not all(_is_local(target) for target in targets(around))
-    if isinstance(around, cst.Arg):
-        call = file.parent(around)
-        kinds = {v.kind for v in flow.values(call.func, file)} if isinstance(call, cst.Call) else set()
-        return bool(kinds & {Kind.CLASS, Kind.METHOD, Kind.FUNCTION, Kind.INSTANCE})
-    return False
-
-
-def _is_local(target: cst.BaseExpression) -> bool:
-    if isinstance(target, (cst.Tuple, cst.List)):
-        return all(_is_local(element.value) for element in target.elements)
-    if isinstance(target, cst.Subscript):  # an item of what the function makes
-        return isinstance(target.value, cst.Name)
-    return isinstance(target, cst.Name)

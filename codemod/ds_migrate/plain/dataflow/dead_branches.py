@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls import Callers, given
+from ds_migrate.plain.dataflow.calls import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.syntax.nodes import dotted, parameters, targets
 from ds_migrate.syntax.source import SourceFile
@@ -42,7 +42,7 @@ def _is_always_none(name: cst.Name, file: SourceFile, flow: Flow, callers: Calle
     if any(dotted(t) == name.value for n in bound for t in (*targets(n), getattr(n, "target", None))):
         return False
     calls = callers.of(function)
-    return bool(calls) and all(_gives_none(given(call, function, name.value, flow, at)) for at, call in calls)
+    return bool(calls) and all(_gives_none(flow.given(call, function, name.value, at)) for at, call in calls)
 
 
 def _gives_none(arg: cst.Arg | None) -> bool:

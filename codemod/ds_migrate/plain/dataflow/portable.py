@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls import Callers, given
+from ds_migrate.plain.dataflow.calls import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.syntax.nodes import dotted, parameters, targets, walk
 from ds_migrate.syntax.one_line import expression_text
@@ -83,7 +83,7 @@ def _followed(
         calls = callers.of(scope)
         texts = set()
         for caller, call in calls if parameter is not None else ():
-            arg = given(call, scope, node.value, flow, caller)
+            arg = flow.given(call, scope, node.value, caller)
             value = arg.value if arg is not None else parameter.default if parameter is not None else None
             if value is None or (arg is not None and arg.star):
                 return None

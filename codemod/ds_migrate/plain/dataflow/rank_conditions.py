@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls import Callers, given
+from ds_migrate.plain.dataflow.calls import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import Kind, of_kind
@@ -128,7 +128,7 @@ class RankConditions:
     def _is_shared_parameter(self, function: cst.FunctionDef, param: cst.Param, file: SourceFile) -> bool:
         calls = self._callers.of(function)
         for caller, call in calls:
-            arg = given(call, function, param.name.value, self._flow, caller)
+            arg = self._flow.given(call, function, param.name.value, caller)
             value = arg.value if arg is not None else param.default
             if value is None or (arg is not None and arg.star):
                 return False

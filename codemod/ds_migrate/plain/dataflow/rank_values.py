@@ -82,7 +82,7 @@ class RankValues:
             yield key
         owner, name = (key, "__call__") if kind is Kind.INSTANCE else (of, "forward")
         if kind is Kind.INSTANCE or (kind is Kind.MODULE and of):
-            method = self._flow.method(owner, name)
+            method = self._flow.classes.method(owner, name)
             if method is not None:
                 yield method.key
 

@@ -57,3 +57,10 @@ NOTHING: Values = frozenset()
 def of_kind(values: Values, *kinds: Kind) -> Values:
     """Return the values of these kinds."""
     return frozenset(value for value in values if value.kind in kinds)
+
+
+def attribute_owner(value: Value) -> int | None:
+    """Return whose variables the attributes of a value are; None where it has none that are followed."""
+    if value.kind is Kind.MODULE:
+        return value.of or value.key
+    return value.key if value.kind in (Kind.INSTANCE, Kind.CLASS, Kind.OBJECT) else None

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls import given
 from ds_migrate.plain.dataflow.portable import at_statement
 from ds_migrate.plain.decisions.clip_guards import guard_of, has_optional_norm
 from ds_migrate.plain.decisions.plan import block_path
@@ -76,8 +75,8 @@ def _is_given_together(decider: Decider, clip: Clip, step: Step) -> bool:
         return False
     calls = decider.callers.of(function)
     for file, call in calls:
-        optimizer = given(call, function, step.owner.value, decider.flow, file)
-        module = given(call, function, modules[0].value, decider.flow, file)
+        optimizer = decider.flow.given(call, function, step.owner.value, file)
+        module = decider.flow.given(call, function, modules[0].value, file)
         if optimizer is None or module is None or optimizer.star or module.star:
             return False
         held = decider.flow.values(optimizer.value, file)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls import Callers, given
+from ds_migrate.plain.dataflow.calls import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Values, Variable
 from ds_migrate.plain.recognition.facts import Site
@@ -102,7 +102,7 @@ class EngineNames:
             raise UntracedError(f"no call of {function.name.value}() is in this program", file, function)
         self.passed[variable] = Passed(file, function, parameter, name)
         for caller, call in calls:
-            arg = given(call, function, parameter, self._flow, caller)
+            arg = self._flow.given(call, function, parameter, caller)
             if arg is None or dotted(arg.value) == "None":
                 continue
             if arg.star:
@@ -153,7 +153,7 @@ class EngineNames:
         if first:
             for value in self._flow.held((id(function), first[0].name.value)):
                 for variable, name in self._at.items():
-                    if variable == self._flow.attribute(value.key, variable[1].removeprefix(".")):
+                    if variable == self._flow.classes.attribute(value.key, variable[1].removeprefix(".")):
                         return f"{first[0].name.value}.{_last(name)}"
         for variable, name in self._at.items():
             if variable[0] == id(file.module):

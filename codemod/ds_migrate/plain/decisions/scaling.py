@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls import given
 from ds_migrate.plain.dataflow.dead_branches import is_dead
 from ds_migrate.plain.dataflow.torch_names import SCALERS
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
@@ -162,7 +161,7 @@ def _is_given(decider: Decider, parameter: str, place: Place, makes: cst.Functio
     calls = decider.callers.of(place.function) if place.function is not None else ()
     for file, call in calls:
         assert place.function is not None
-        arg = given(call, place.function, parameter, decider.flow, file)
+        arg = decider.flow.given(call, place.function, parameter, file)
         if arg is None or not of_kind(decider.flow.values(arg.value, file), Kind.SCALER):
             return False
         if file.function(call) is not makes:

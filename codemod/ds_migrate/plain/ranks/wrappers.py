@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls import given
 from ds_migrate.plain.dataflow.torch_names import FLUENT, WRAPPERS
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
 from ds_migrate.plain.decisions.plan import block_path
@@ -129,7 +128,7 @@ class Wrappers:
     def _given(self, function: cst.FunctionDef, parameter: str, depth: int) -> Wrapped:
         found: Wrapped | None = None
         for file, call in self._callers.of(function):
-            arg = given(call, function, parameter, self._flow, file)
+            arg = self._flow.given(call, function, parameter, file)
             if arg is None or arg.star:
                 continue
             new = self.around(arg.value, file, depth)

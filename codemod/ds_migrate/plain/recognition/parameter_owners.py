@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls import given
 from ds_migrate.plain.dataflow.copies import Call
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Value, Values, of_kind
@@ -183,7 +182,7 @@ def _passed(
         return None
     for caller, call in owners.calls:
         if any(v.key == id(scope) for v in flow.values(call.func, caller)):
-            arg = given(call, scope, node.value, flow, caller)
+            arg = flow.given(call, scope, node.value, caller)
             is_assigned = any(dotted(t) == node.value for n in file.nodes(cst.Assign, below=scope) for t in targets(n))
             if arg is not None and not arg.star and not is_assigned:
                 return caller, arg.value
@@ -248,7 +247,7 @@ def _add(module: cst.BaseExpression, file: SourceFile, flow: Flow, owners: Owner
         module = module.value if flow.values(module.value, file) >= held else module
     known = of_kind(values, *_MODULES)
     for caller, call in owners.calls:
-        known = flow.copies.all_of(known, caller, call, flow)
+        known = flow.copies.all_of(known, caller, call)
     if not known or dotted(module) is None:
         raise UnknownOwnerError(f"{_shown(module)} cannot be followed to a module")
     owners.values[expression_text(module)] = known

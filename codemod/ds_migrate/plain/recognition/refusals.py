@@ -52,7 +52,7 @@ def find_refusals(
                 )  # fmt: skip
             maker_file, maker = flow.file(value), flow.node(value)
             owner = next((a for a in maker_file.ancestors(maker) if isinstance(a, cst.ClassDef)), None)
-            if owner is not None and flow.is_module_class(owner, maker_file) and _keeps(owner, value, step, flow):
+            if owner is not None and flow.classes.is_module(owner, maker_file) and _keeps(owner, value, step, flow):
                 yield Refusal(
                     Code.PLAIN_IN_MODULE, maker_file, maker,
                     f"the optimizer is made inside the module {owner.name.value}, which the engine would wrap with it",

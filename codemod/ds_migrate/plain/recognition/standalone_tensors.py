@@ -58,7 +58,7 @@ def _may_be_in_module(value: Value, flow: Flow) -> bool:
 def _may_be_module(owner: Value, flow: Flow) -> bool:
     if owner.kind in (Kind.INSTANCE, Kind.CLASS):
         node = flow.node(owner)
-        return isinstance(node, cst.ClassDef) and flow.is_module_class(node, flow.file(owner))
+        return isinstance(node, cst.ClassDef) and flow.classes.is_module(node, flow.file(owner))
     return owner.kind in (Kind.MODULE, Kind.OBJECT, Kind.PART)
 
 

@@ -1,0 +1,74 @@
+"""What calls give to the parameters of a program's functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.expressions import Expressions
+from ds_migrate.plain.dataflow.spawning import is_spawn, started, started_arguments
+from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Variable, of_kind
+from ds_migrate.syntax.source import SourceFile
+
+_Given = tuple[int, str | None, cst.Arg]  # function, parameter (None behind a star), argument
+
+
+class Arguments:
+    """The arguments of calls, by the parameters that they are for."""
+
+    def __init__(self, expressions: Expressions) -> None:
+        self._expressions = expressions
+
+    def passed(self, call: cst.Call, file: SourceFile) -> Iterator[tuple[Variable, cst.BaseExpression]]:
+        """Yield the parameters that a call of the program's functions gives values to, and the expressions of these."""
+        for function, parameter, arg in self._all(call, file):
+            if parameter is not None:
+                yield (function, parameter), arg.value
+
+    def given(self, call: cst.Call, function: cst.FunctionDef, parameter: str, file: SourceFile) -> cst.Arg | None:
+        """Return the argument that a call gives for a parameter, or the star that may; None where it gives none."""
+        for key, name, arg in self._all(call, file):
+            if key == id(function) and name in (parameter, None):
+                return arg
+        return None
+
+    def _all(self, call: cst.Call, file: SourceFile) -> Iterator[_Given]:
+        callees = self._expressions.values(call.func, file)
+        target = started(call, callees)
+        workers = self._expressions.values(target, file) if target is not None else NOTHING
+        for worker in of_kind(workers, Kind.FUNCTION, Kind.METHOD):
+            skipped = int(is_spawn(callees)) + int(worker.kind is Kind.METHOD)
+            yield from self._bound(worker.key, started_arguments(call, callees), skipped)
+        for callee in callees:
+            if callee.kind is Kind.FUNCTION:
+                yield from self._bound(callee.key, call.args, 0)
+            elif (method := self._method(callee)) is not None:
+                yield from self._bound(method.key, call.args, 1)
+
+    def _method(self, callee: Value) -> Value | None:
+        """Return the method that a call of a value runs."""
+        method = self._expressions.classes.method
+        if callee.kind is Kind.METHOD:
+            return callee
+        if callee.kind is Kind.CLASS:
+            return method(callee.key, "__init__")
+        if callee.kind is Kind.INSTANCE:
+            return method(callee.key, "__call__")
+        return method(callee.of, "forward") if callee.kind is Kind.MODULE and callee.of else None
+
+    def _bound(self, key: int, args: Sequence[cst.Arg], skipped: int) -> Iterator[_Given]:
+        found = self._expressions.variables.node_of(key)
+        assert found is not None and isinstance(found[1], cst.FunctionDef)
+        params = found[1].params
+        positional = [p.name.value for p in (*params.posonly_params, *params.params)][skipped:]
+        named = {p.name.value for p in (*params.params, *params.kwonly_params)}
+        for index, arg in enumerate(args):
+            if arg.star:
+                yield key, None, arg
+                return
+            if arg.keyword is not None:
+                if arg.keyword.value in named:
+                    yield key, arg.keyword.value, arg
+            elif index < len(positional):
+                yield key, positional[index], arg

@@ -1,0 +1,113 @@
+"""The classes of a program: what they are built on, their attributes and methods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.values import Kind, Value, Values, Variable, of_kind
+from ds_migrate.plain.dataflow.variables import Variables
+from ds_migrate.syntax.source import SourceFile
+
+Evaluate = Callable[[cst.CSTNode, SourceFile], Values]  # expression, file -> what it may be
+_DEPTH = 8
+
+
+class Classes:
+    """The hierarchy of classes, as far as it is known.
+
+    Args:
+        variables: of the program.
+        evaluate: returns what the expression of a base class may be.
+    """
+
+    def __init__(self, variables: Variables, evaluate: Evaluate) -> None:
+        self._variables = variables
+        self._evaluate = evaluate
+        self._own_methods: dict[tuple[int, str], Value] = {}  # by class and name
+        self._roots: dict[int, int] = {}  # of this round, as are the methods
+        self._methods: dict[tuple[int, str], tuple[Value, ...]] = {}
+
+    def start_round(self) -> None:
+        """Forget what was derived from bases that may be better known now."""
+        self._roots.clear()
+        self._methods.clear()
+
+    def add_method(self, owner: int, name: str, method: Value) -> None:
+        self._own_methods.setdefault((owner, name), method)
+
+    def is_module(self, node: cst.ClassDef, file: SourceFile) -> bool:
+        """Return whether a class is built on ``torch.nn.Module``, as far as the program shows."""
+        return any(
+            name.rpartition(".")[2] in ("Module", "Sequential", "ModuleList") or name.startswith("torch.nn.")
+            for name in self._base_names(node, file)
+        )
+
+    def is_optimizer(self, node: cst.ClassDef, file: SourceFile) -> bool:
+        """Return whether a class is built on ``torch.optim.Optimizer``."""
+        return any(
+            name == "torch.optim.Optimizer" or name.startswith("torch.optim.") for name in self._base_names(node, file)
+        )
+
+    def is_loader(self, node: cst.ClassDef, file: SourceFile) -> bool:
+        """Return whether a class is built on a ``DataLoader``."""
+        return any(name.rpartition(".")[2] == "DataLoader" for name in self._base_names(node, file))
+
+    def bases(self, key: int) -> list[int]:
+        """Return the classes of the program that a class is built on directly."""
+        file, node = self._definition(key)
+        return [
+            v.key for base in node.bases for v in of_kind(self._evaluate(base.value, file), Kind.CLASS) if v.key != key
+        ]
+
+    def root(self, key: int) -> int:
+        """Return the outermost class of the program that a class is built on: all below it share attributes."""
+        if key in self._roots:
+            return self._roots[key]
+        seen = [key]
+        while bases := [base for base in self.bases(seen[-1]) if base not in seen]:
+            seen.append(bases[0])
+        self._roots[key] = seen[-1]
+        return seen[-1]
+
+    def attribute(self, owner: int, name: str) -> Variable:
+        """Return the variable that an attribute of a class or object is."""
+        found = self._variables.node_of(owner)
+        is_class = found is not None and isinstance(found[1], cst.ClassDef)
+        return (self.root(owner) if is_class else owner), f".{name}"
+
+    def method(self, key: int, name: str) -> Value | None:
+        """Return the method of a class, of one that it is built on, or of one that is built on it."""
+        known = self._methods.get((key, name))
+        if known is None:
+            known = self._methods[key, name] = self._find_method(key, name)
+        return known[0] if known else None
+
+    def _find_method(self, key: int, name: str) -> tuple[Value, ...]:
+        family = [key]
+        for known in family:
+            family += [base for base in self.bases(known) if base not in family]
+        found = next(filter(None, (self._own_methods.get((known, name)) for known in family)), None)
+        if found is None:
+            root = self.root(key)
+            with_it = (cls for cls, method in self._own_methods if method == name and cls not in family)
+            found = next((self._own_methods[cls, name] for cls in with_it if self.root(cls) == root), None)
+        return (found,) if found is not None else ()
+
+    def _base_names(self, node: cst.ClassDef, file: SourceFile, depth: int = 0) -> list[str]:
+        """Return the external names that a class is built on, however indirectly."""
+        found: list[str] = []
+        for base in node.bases:
+            for value in self._evaluate(base.value, file):
+                if value.kind is Kind.EXTERNAL:
+                    found.append(value.name)
+                elif value.kind is Kind.CLASS and depth < _DEPTH:
+                    owner, inner = self._definition(value.key)
+                    found += self._base_names(inner, owner, depth + 1)
+        return found
+
+    def _definition(self, key: int) -> tuple[SourceFile, cst.ClassDef]:
+        found = self._variables.node_of(key)
+        assert found is not None and isinstance(found[1], cst.ClassDef)
+        return found[0], found[1]

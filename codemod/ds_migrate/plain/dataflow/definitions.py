@@ -1,0 +1,120 @@
+"""The names that definitions and imports bind in the files of a program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.classes import Classes
+from ds_migrate.plain.dataflow.scopes import Scopes
+from ds_migrate.plain.dataflow.values import Kind, Value, Variable
+from ds_migrate.plain.dataflow.variables import Variables
+from ds_migrate.syntax.nodes import dotted
+from ds_migrate.syntax.source import SourceFile
+
+Resolve = Callable[[Path, str, str, int], Path | None]  # file, module, name, leading dots -> file
+
+
+class Definitions:
+    """Functions, classes and imported names, as values of variables."""
+
+    def __init__(
+        self,
+        files: Mapping[Path, SourceFile],
+        resolve: Resolve,
+        scopes: Mapping[int, Scopes],
+        variables: Variables,
+        classes: Classes,
+    ) -> None:
+        self._files = files
+        self._resolve = resolve
+        self._scopes = scopes
+        self._variables = variables
+        self._classes = classes
+        self._links: list[tuple[Variable, Variable]] = []  # names imported from files of the program
+        self._stars: list[tuple[int, int]] = []  # scopes with all names of another
+
+    def bind(self) -> None:
+        """Bind the names of all files."""
+        self._links.clear()
+        self._stars.clear()
+        for path, file in self._files.items():
+            self._variables.add_node(id(file.module), file, file.module)
+            for node in file.nodes(cst.FunctionDef, cst.ClassDef):
+                self._bind_definition(node, file)
+            self._bind_imports(path, file)
+
+    def pass_on(self) -> None:
+        """Give names that are imported from files of the program what they hold there by now."""
+        for variable, other in self._links:
+            self._variables.add(variable, self._variables.held(other))
+        for scope, other_scope in self._stars:
+            for name in self._variables.names(other_scope):
+                self._variables.add((scope, name), self._variables.held((other_scope, name)))
+
+    def module_file(self, importer: Path, module: str, level: int) -> SourceFile | None:
+        """Return the file of the program that a module is."""
+        found = self._resolve(importer, module, "", level)
+        return None if found is None else self._files.get(found)
+
+    def _bind_definition(self, node: cst.FunctionDef | cst.ClassDef, file: SourceFile) -> None:
+        self._variables.add_node(id(node), file, node)
+        kind = Kind.CLASS if isinstance(node, cst.ClassDef) else Kind.FUNCTION
+        owner = next((a for a in file.ancestors(node) if isinstance(a, (cst.ClassDef, cst.FunctionDef))), None)
+        if isinstance(owner, cst.ClassDef) and isinstance(node, cst.FunctionDef):
+            method = Value(Kind.METHOD, id(node), node.name.value, id(owner))
+            self._classes.add_method(id(owner), node.name.value, method)
+            self._bind_receiver(node, owner)
+            return
+        scope = self._scopes[id(file)].function_of(node) or file.module
+        self._variables.add((id(scope), node.name.value), frozenset({Value(kind, id(node))}))
+
+    def _bind_receiver(self, function: cst.FunctionDef, owner: cst.ClassDef) -> None:
+        decorators = {dotted(d.decorator) for d in function.decorators}
+        first = [*function.params.posonly_params, *function.params.params][:1]
+        if first and not decorators & {"staticmethod", "classmethod"}:
+            instance = Value(Kind.INSTANCE, id(owner), owner.name.value)
+            self._variables.add((id(function), first[0].name.value), frozenset({instance}))
+
+    def _bind_imports(self, path: Path, file: SourceFile) -> None:
+        for node in file.names.import_nodes:
+            scope = self._scopes[id(file)].function_of(node) or file.module
+            if isinstance(node, cst.Import):
+                for alias in node.names:
+                    self._bind_module(path, alias, id(scope))
+            else:
+                self._bind_from(path, node, id(scope))
+        for name in ("getattr", "print"):
+            self._variables.add((id(file.module), name), frozenset({Value(Kind.EXTERNAL, 0, name)}))
+
+    def _bind_module(self, path: Path, alias: cst.ImportAlias, scope: int) -> None:
+        name = dotted(alias.name) or ""
+        bound = alias.evaluated_alias or name.split(".")[0]
+        found = self.module_file(path, name, 0)
+        if found is not None and (alias.evaluated_alias or "." not in name):
+            value = Value(Kind.FILE, id(found.module))
+        else:
+            value = Value(Kind.EXTERNAL, 0, name if alias.evaluated_alias else bound)
+        self._variables.add((scope, bound), frozenset({value}))
+
+    def _bind_from(self, path: Path, node: cst.ImportFrom, scope: int) -> None:
+        module, level = dotted(node.module) or "", len(node.relative)
+        home = self.module_file(path, module, level)
+        if isinstance(node.names, cst.ImportStar):
+            if home is not None:
+                self._stars.append((scope, id(home.module)))
+            return
+        for alias in node.names:
+            name = dotted(alias.name) or ""
+            bound = alias.evaluated_alias or name
+            submodule = self.module_file(path, f"{module}.{name}" if module else name, level)
+            if submodule is not None:
+                self._variables.add((scope, bound), frozenset({Value(Kind.FILE, id(submodule.module))}))
+            if home is not None:  # a function may be named like its module
+                self._links.append(((scope, bound), (id(home.module), name)))
+            elif submodule is None:
+                prefix = "." * level + module
+                qualified = f"{prefix}.{name}" if module else f"{prefix}{name}"
+                self._variables.add((scope, bound), frozenset({Value(Kind.EXTERNAL, 0, qualified)}))

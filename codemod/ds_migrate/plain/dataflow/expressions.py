@@ -1,0 +1,175 @@
+"""The values that expressions may have, given what the variables of the program hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.classes import Classes
+from ds_migrate.plain.dataflow.copies import Copies
+from ds_migrate.plain.dataflow.scopes import Scopes
+from ds_migrate.plain.dataflow.torch_names import FLUENT, SAME_MODULE, WRAPPERS, is_optimizer_name, kind_made_by
+from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, of_kind
+from ds_migrate.plain.dataflow.variables import Variables
+from ds_migrate.syntax.nodes import argument
+from ds_migrate.syntax.source import SourceFile
+
+
+class Expressions:
+    """Expressions of a program.
+
+    Attributes:
+        skips_unknown_calls: whether a call of what is not known yet has no value, instead of one of its own.
+    """
+
+    def __init__(self, scopes: Mapping[int, Scopes], variables: Variables) -> None:
+        self.variables = variables
+        self.classes = Classes(variables, self.values)
+        self.copies = Copies(variables, self.values)
+        self.skips_unknown_calls = False
+        self._scopes = scopes
+
+    def values(self, node: cst.CSTNode, file: SourceFile) -> Values:
+        """Return what an expression may be."""
+        if isinstance(node, cst.Name):
+            return self.variables.held(self._scopes[id(file)].variable(node.value, node))
+        if isinstance(node, cst.Attribute):
+            return frozenset(v for base in self.values(node.value, file) for v in self._member(base, node.attr.value))
+        if isinstance(node, cst.Call):
+            return self._result(node, file)
+        if isinstance(node, (cst.Tuple, cst.List)):
+            return frozenset({self.variables.make(Kind.SEQUENCE, node, file)})
+        if isinstance(node, cst.Dict):
+            return frozenset({self.variables.make(Kind.MAPPING, node, file)})
+        if isinstance(node, cst.Subscript):
+            index = node.slice[0].slice if len(node.slice) == 1 else None
+            return self._items(node.value, index.value, file) if isinstance(index, cst.Index) else NOTHING
+        if isinstance(node, cst.IfExp):
+            return self.values(node.body, file) | self.values(node.orelse, file)
+        if isinstance(node, cst.BooleanOperation):
+            return self.values(node.left, file) | self.values(node.right, file)
+        if isinstance(node, cst.NamedExpr):
+            return self.values(node.value, file)
+        return NOTHING
+
+    # -- parts of values -------------------------------------------------------------------------------------------
+
+    def items_of(self, value: Value) -> Values:
+        """Return everything that a sequence or mapping may hold."""
+        names = [name for name in self.variables.names(value.key) if name[:1] == "["]
+        held = frozenset(v for name in names for v in self.variables.held((value.key, name)))
+        origin = self.copies.origin(value)
+        if origin is None:
+            return held
+        whole, file, call = origin
+        return held | self.copies.all_of(self.items_of(whole), file, call)
+
+    def item_of(self, value: Value, name: str) -> Values:
+        """Return one item of a sequence or mapping, or an attribute, by its variable's name."""
+        held = self.variables.held((value.key, name))
+        origin = self.copies.origin(value)
+        if origin is None:
+            return held
+        whole, file, call = origin
+        return held | self.copies.all_of(self.item_of(whole, name), file, call)
+
+    def _items(self, container: cst.BaseExpression, index: cst.BaseExpression, file: SourceFile) -> Values:
+        found: set[Value] = set()
+        for value in self.values(container, file):
+            if value.kind in (Kind.MAPPING, Kind.SEQUENCE):
+                if isinstance(index, (cst.SimpleString, cst.Integer)):
+                    found |= self.item_of(value, item_name(index))
+                else:
+                    found |= self.items_of(value)
+            elif value.kind is Kind.EXTERNAL:
+                found.add(Value(Kind.EXTERNAL, 0, f"{value.name.removesuffix('.__dict__')}.?"))
+            elif value.kind in (Kind.MODULE, Kind.PART):
+                found.add(Value(Kind.PART, value.key, f"{value.name}[]"))
+        return frozenset(found)
+
+    def _member(self, base: Value, name: str) -> Values:
+        if base.kind is Kind.EXTERNAL:
+            return frozenset({Value(Kind.EXTERNAL, 0, f"{base.name}.{name}")})
+        if base.kind is Kind.FILE:
+            return self.variables.held((base.key, name))
+        if base.kind is Kind.PART:
+            return frozenset({Value(Kind.PART, base.key, f"{base.name}.{name}")})
+        if base.kind in (Kind.INSTANCE, Kind.CLASS):
+            held = self.variables.held(self.classes.attribute(base.key, name))
+            method = self.classes.method(base.key, name)
+            return held | {method} if method is not None else held
+        if base.kind not in (Kind.MODULE, Kind.OBJECT):
+            return NOTHING
+        held = self.variables.held(self.classes.attribute(base.key, name))
+        if self.copies.origin(base) is not None:
+            held |= self.item_of(base, f".{name}")
+        method = self.classes.method(base.of, name) if base.of and base.kind is Kind.MODULE else None
+        if method is not None:
+            return held | {method}
+        return held | {base if name == "module" else Value(Kind.PART, base.key, name)}
+
+    # -- results of calls ------------------------------------------------------------------------------------------
+
+    def _result(self, call: cst.Call, file: SourceFile) -> Values:
+        if isinstance(call.func, cst.Name) and call.func.value == "super":
+            around = next((a for a in file.ancestors(call) if isinstance(a, cst.ClassDef)), None)
+            bases = self.classes.bases(id(around)) if around is not None else ()
+            return frozenset(Value(Kind.INSTANCE, base) for base in bases)
+        found: set[Value] = set()
+        callees = self.values(call.func, file)
+        for callee in callees:
+            if callee.kind is Kind.EXTERNAL:
+                found |= self._made_by_library(callee.name, call, file)
+            elif callee.kind in (Kind.FUNCTION, Kind.METHOD):
+                returned = self.variables.held((callee.key, "return"))
+                found |= {self.copies.of(value, callee.key, file, call) for value in returned}
+            elif callee.kind is Kind.CLASS:
+                found.add(self._instance(callee, call, file))
+        if isinstance(call.func, cst.Attribute):
+            name = call.func.attr.value
+            if name in FLUENT:
+                found |= of_kind(self.values(call.func.value, file), Kind.MODULE, Kind.OBJECT)
+                found -= of_kind(frozenset(found), Kind.PART)
+            if name == "get" and call.args:
+                found |= self._items(call.func.value, call.args[0].value, file)
+        if not found and self._makes_object(callees):
+            found.add(self.variables.make(Kind.OBJECT, call, file))
+        return frozenset(found)
+
+    def _makes_object(self, callees: Values) -> bool:
+        """Return whether a call of these makes a value that only this call is known by."""
+        return bool(of_kind(callees, Kind.PART)) or not (callees or self.skips_unknown_calls)
+
+    def _made_by_library(self, name: str, call: cst.Call, file: SourceFile) -> Values:
+        first = call.args[0].value if call.args else None
+        if name in ("getattr", "builtins.getattr") and first is not None:
+            owners = of_kind(self.values(first, file), Kind.EXTERNAL)
+            return frozenset(Value(Kind.EXTERNAL, 0, f"{owner.name}.?") for owner in owners)
+        if (name in WRAPPERS or name in SAME_MODULE) and call.args:
+            module = argument(call, 0, "module") or argument(call, 0, "model")
+            return self.values(module.value, file) if module is not None else NOTHING
+        is_given_parameters = (
+            isinstance(first, cst.Call)
+            and isinstance(first.func, cst.Attribute)
+            and first.func.attr.value == "parameters"
+        )
+        kind = Kind.OPTIMIZER if is_given_parameters and is_optimizer_name(name) else kind_made_by(name)
+        return frozenset({self.variables.make(kind, call, file, name)})
+
+    def _instance(self, callee: Value, call: cst.Call, file: SourceFile) -> Value:
+        owner, node = self.variables.file(callee), self.variables.node(callee)
+        assert isinstance(node, cst.ClassDef)
+        make, name = self.variables.make, node.name.value
+        if self.classes.is_module(node, owner):
+            return make(Kind.MODULE, call, file, name, callee.key)
+        if self.classes.is_optimizer(node, owner):
+            return make(Kind.OPTIMIZER, call, file, name)
+        if self.classes.is_loader(node, owner):
+            return make(Kind.LOADER, call, file, name)
+        return Value(Kind.INSTANCE, self.classes.root(callee.key), name)
+
+
+def item_name(index: cst.SimpleString | cst.Integer) -> str:
+    """Return the name of the variable that an item of a container is."""
+    return f"[{index.evaluated_value!r}]"

@@ -1,0 +1,69 @@
+"""Functions whose calls make separate values: what they make is handed on by return alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.copies import SEPARATED
+from ds_migrate.plain.dataflow.expressions import Expressions
+from ds_migrate.plain.dataflow.values import Kind, Values
+from ds_migrate.syntax.nodes import targets
+from ds_migrate.syntax.source import SourceFile
+
+
+def separable_functions(files: Iterable[SourceFile], expressions: Expressions) -> frozenset[int]:
+    """Return the functions, by identity, that are called several times and hand on what they make by return alone."""
+    calls: dict[int, int] = {}
+    for file in files:
+        for call in file.nodes(cst.Call):
+            for value in expressions.values(call.func, file):
+                if value.kind is Kind.FUNCTION:
+                    calls[value.key] = calls.get(value.key, 0) + 1
+    return frozenset(key for key, count in calls.items() if count > 1 and _hands_on(key, expressions))
+
+
+def _hands_on(key: int, expressions: Expressions) -> bool:
+    known = expressions.variables.node_of(key)
+    if known is None:
+        return False
+    file, function = known
+    if not isinstance(function, cst.FunctionDef) or file.nodes(cst.Yield, cst.Global, cst.Nonlocal, below=function):
+        return False
+    returned = _with_items(expressions.variables.held((key, "return")), expressions)
+    made = frozenset(v for v in returned if v.kind in SEPARATED and expressions.copies.is_made_in(v, key))
+    return bool(made) and not any(
+        _is_kept(node, file, expressions)
+        for node in file.nodes(cst.Name, cst.Call, cst.Tuple, cst.List, cst.Dict, below=function.body)
+        if expressions.values(node, file) & made
+    )
+
+
+def _with_items(values: Values, expressions: Expressions) -> Values:
+    found, todo = set(values), list(values)
+    while todo:
+        for item in expressions.items_of(todo.pop()) - found:
+            found.add(item)
+            todo.append(item)
+    return frozenset(found)
+
+
+def _is_kept(node: cst.CSTNode, file: SourceFile, expressions: Expressions) -> bool:
+    """Return whether something beside the function may have a reference to what a node in it is."""
+    around = file.parent(node)
+    if isinstance(around, (cst.Assign, cst.AnnAssign)):
+        return around.value is node and not all(_is_local(target) for target in targets(around))
+    if isinstance(around, cst.Arg):
+        call = file.parent(around)
+        kinds = {v.kind for v in expressions.values(call.func, file)} if isinstance(call, cst.Call) else set()
+        return bool(kinds & {Kind.CLASS, Kind.METHOD, Kind.FUNCTION, Kind.INSTANCE})
+    return False
+
+
+def _is_local(target: cst.BaseExpression) -> bool:
+    if isinstance(target, (cst.Tuple, cst.List)):
+        return all(_is_local(element.value) for element in target.elements)
+    if isinstance(target, cst.Subscript):  # an item of what the function makes
+        return isinstance(target.value, cst.Name)
+    return isinstance(target, cst.Name)
