@@ -73,6 +73,26 @@ def test_a_line_of_a_file_with_longer_ones_stays_a_line(tmp_path: Path) -> None:
     assert FOLDED.format(more="") not in (examples.convert(tmp_path, text).after or b"").decode()
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("DataLoader(\n    make(1, 2), batch_size=SIZE, shuffle=True, collate_fn=functools.partial(collate, 1)\n)",
+         "DataLoader(\n    make(1, 2),\n    batch_size=NEW,\n    shuffle=True,\n"
+         "    collate_fn=functools.partial(collate, 1),\n)"),
+        ("DataLoader(make(1, 2),\n           batch_size=SIZE, shuffle=True, drop_last=True, pin_memory=False)",
+         "DataLoader(make(1, 2),\n           batch_size=NEW, shuffle=True, drop_last=True,\n"
+         "           pin_memory=False)"),
+    ],
+    ids=["one element a line", "as many as fit"],
+)  # fmt: skip
+def test_a_line_inside_brackets_is_divided_at_its_own_commas(before: str, after: str, tmp_path: Path) -> None:
+    sizes = ("self.context.get_per_slot_batch_size()", "self.context.get_train_micro_batch_size_per_gpu()")
+    method = f"def build_training_data_loader(self):\n    return {before.replace(chr(10), chr(10) + '    ')}\n"
+    result = (examples.convert(tmp_path, examples.module(method.replace("SIZE", sizes[0]))).after or b"").decode()
+    assert max(map(len, result.splitlines())) <= 120
+    assert textwrap.indent(f"return {after.replace('NEW', sizes[1])}", " " * 8) in result
+
+
 HEAD = """\
 def train_batch(
     self, batch: TorchData, epoch_idx: int, batch_idx: int
@@ -87,23 +107,45 @@ def evaluate_batch(self, batch: TorchData, batch_idx: int) -> Dict[str, Any]:
     inputs, targets = batch
     return {"loss": self.criterion(self.model(inputs), targets)}
 """
+# Lines of at most 88 columns.
+SHORT_HEADER = examples.HEADER.replace(
+    "from determined.pytorch import DataLoader, LRScheduler, PyTorchTrial, PyTorchTrialContext, TorchData",
+    "from determined.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext, TorchData",
+)
+SHORT_INIT = examples.METHODS["__init__"].replace(
+    "    self.optimizer = self.context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=0.1))",
+    "    sgd = torch.optim.SGD(self.model.parameters(), lr=0.1)\n    self.optimizer = self.context.wrap_optimizer(sgd)",
+)
+
+
+def test_generated_lines_keep_the_width_at_which_the_file_wraps_its_own(tmp_path: Path) -> None:
+    wrapped = """\
+def build_training_data_loader(self):
+    return DataLoader(
+        make_data(), self.context.get_per_slot_batch_size(), num_workers=20
+    )
+
+def build_validation_data_loader(self):
+    size = self.context.get_per_slot_batch_size()
+    return DataLoader(make_data(), batch_size=size)
+"""
+    batches = HEAD.replace(
+        "(\n    self, batch: TorchData, epoch_idx: int, batch_idx: int\n)", "(self, batch, epoch_idx, batch_idx)"
+    )
+    batches = batches.replace("batch: TorchData, batch_idx: int", "batch")
+    text = examples.module(wrapped + SHORT_INIT + batches, header=SHORT_HEADER)
+    assert max(map(len, text.splitlines())) <= 88
+    after = (examples.convert(tmp_path, text).after or b"").decode()
+    [undivided] = [line for line in after.splitlines() if len(line) > 88]
+    assert undivided.strip() == '"train_micro_batch_size_per_gpu": self.context.get_per_slot_batch_size(),'
 
 
 def test_heads_of_functions_are_wrapped_where_the_file_wraps_them(tmp_path: Path) -> None:
-    header = examples.HEADER.replace(
-        "from determined.pytorch import DataLoader, LRScheduler, PyTorchTrial, PyTorchTrialContext, TorchData",
-        "from determined.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext, TorchData",
-    )
-    init = examples.METHODS["__init__"].replace(
-        "    self.optimizer = self.context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=0.1))",
-        "    sgd = torch.optim.SGD(self.model.parameters(), lr=0.1)\n"
-        "    self.optimizer = self.context.wrap_optimizer(sgd)",
-    )
     loaders = "".join(
         examples.METHODS[name].replace("self.context.get_per_slot_batch_size()", "4")
         for name in ("build_training_data_loader", "build_validation_data_loader")
     )
-    text = examples.module(init + HEAD + loaders, header=header)
+    text = examples.module(SHORT_INIT + HEAD + loaders, header=SHORT_HEADER)
     assert max(map(len, text.splitlines())) <= 88
     after = (examples.convert(tmp_path, text).after or b"").decode()
     wrapped = (

@@ -210,7 +210,7 @@ class Conversion:
             before, after = file.data, file.render()
             problem = check(before, after, unused | names_left(file))
             if problem is None and path.suffix != ".ipynb":  # a block of imports may span two cells
-                after = fold_new(before, sort_like(before, after), file.module.default_indent)
+                after = fold_new(before, sort_like(before, after), file.module.default_indent, file.width)
             if problem is not None and problem.code is Code.CONTEXT_API:
                 help_text = "call it on the context itself, where the context is in sight"
                 self.problems.append(

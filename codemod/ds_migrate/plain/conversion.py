@@ -179,7 +179,7 @@ def _rendered(files: Iterable[SourceFile]) -> tuple[dict[Path, bytes], list[Refu
     for file in files:
         if not file.edits:
             continue
-        after = fold_new(file.data, sort_like(file.data, file.render()), file.module.default_indent)
+        after = fold_new(file.data, sort_like(file.data, file.render()), file.module.default_indent, file.width)
         problem = check(file.data, after)
         if problem is not None:
             problems.append(Refusal(problem.code, file, file.module, problem.message, "please report this file"))

@@ -234,7 +234,7 @@ def _deepspeed_import(ctx: RuleContext, file: SourceFile) -> None:
     names = ", ".join(n if n == b else f"{n} as {b}" for n, b in sorted(wanted.items()) if n)
     alias = wanted.get("")
     text = f"from {module} import {names}" if names else ""
-    if len(text) > 100:
+    if len(text) > min(100, file.width):
         rows = ",\n    ".join(names.split(", "))
         text = f"from {module} import (\n    {rows},\n)"
     if alias:

@@ -86,7 +86,7 @@ class _Names:
         self.hparams = file.names.free("hparams", "ds_hparams")
         self.config = file.names.free("ds_config")
         self.engine = file.names.free("engine", "ds_engine")
-        self.width = _WIDTH
+        self.width = min(_WIDTH, file.width)
         self.unpacks = unpacked_hyperparameters(ctx.trial)
 
     def config_lines(self) -> list[str]:
@@ -155,7 +155,7 @@ class _Names:
         depth = 8
         if depth + len(head) + len(arguments) + 1 <= self.width:
             return [f"{head}{arguments})"]
-        if depth + 4 + len(arguments) <= 120:
+        if depth + 4 + len(arguments) <= self.file.width:
             return [head, f"    {arguments}", ")"]
         return [head, *(f"    {part}," for part in (*parts, f"config={config}")), ")"]
 

@@ -16,7 +16,6 @@ from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
 CODE = Code.LAUNCH
-_WIDTH = 120
 
 _STEPS = "gradient_accumulation_steps of the hyperparameters"
 _OTHER_UNITS = ("determined.pytorch.Epoch", "determined.pytorch.Record")
@@ -97,7 +96,7 @@ def _init(ctx: RuleContext, file: SourceFile, call: cst.Call) -> cst.BaseExpress
                 f"divide them by {expression_text(steps)}",
             )  # fmt: skip
     if literal is not None and pairs and file.edits.once(literal, CODE):
-        file.change(literal, partial(add_pairs, pairs=pairs, room=_WIDTH - _line_length(file, literal)))
+        file.change(literal, partial(add_pairs, pairs=pairs, room=file.width - _line_length(file, literal)))
     return steps
 
 

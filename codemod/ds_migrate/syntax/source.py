@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Collection, Iterator
 from functools import cached_property
@@ -21,6 +22,9 @@ from ds_migrate.syntax.nodes import NodeIndex, code, comments, dotted, targets
 
 # libcst recurses once per nesting level; a 500-term sum needs more than Python's default.
 _RECURSION_LIMIT = 20_000
+
+# A bracket whose content stands on a separate line, without a comma behind it: wrapped because it was too long.
+_WRAPPED = re.compile(r"^( *)(\S.*[(\[{])\r?\n +(\S.*[^,\s])\r?\n\1([)\]}].*?)\r?$", re.MULTILINE)
 
 
 class SourceError(Exception):
@@ -122,14 +126,17 @@ class SourceFile:
 
     @cached_property
     def width(self) -> int:
-        """The columns that a line may have: those at which the file itself wraps a function's head, else 120."""
-        lines = self._text.text.splitlines()
-        longest = max(map(len, lines), default=0)
+        """The columns that a line may have: those at which the file itself wraps heads and statements, else 120."""
+        text = self._text.text
+        longest = max(map(len, text.splitlines()), default=0)
         width = next((w for w in (79, 88, 100) if longest <= w), WIDTH)
         bare = {"body": cst.SimpleStatementSuite([]), "leading_lines": [], "decorators": []}
         heads = [code(function.with_changes(**bare)).strip() for function in self.nodes(cst.FunctionDef)]
-        wrapped = (" ".join(head.split()).replace("( ", "(").replace(", )", ")") for head in heads if "\n" in head)
-        return width if any(longest < len(head) + 4 for head in wrapped) else WIDTH
+        joined = [
+            len(" ".join(head.split()).replace("( ", "(").replace(", )", ")")) + 4 for head in heads if "\n" in head
+        ]
+        joined += [sum(map(len, found)) for found in _WRAPPED.findall(text)]
+        return width if any(longest < length for length in joined) else WIDTH
 
     def spelled(self, *names: str, below: cst.CSTNode | None = None) -> list[Any]:
         """Return every name and attribute that is one of the dotted names, in source order, in the file or below."""
@@ -236,4 +243,4 @@ class SourceFile:
             self.edits.expand(line, small, lambda updated: self._folded(line, code(updated)))
 
     def _folded(self, beside: cst.CSTNode, code: str) -> str:
-        return fold(code, self.position(beside)[1] - 1)
+        return fold(code, self.position(beside)[1] - 1, self.width)
