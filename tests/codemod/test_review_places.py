@@ -88,6 +88,30 @@ CASES: dict[str, tuple[dict[str, str], str]] = {
                  "class Own(PyTorchCallback):\n    def load_state_dict(self, state):\n        self.best = state\n\n\n"
                  "class Whole(Own):\n    def load_state_dict(self, state):  # DSM350\n"
                  "        self.net.load_state_dict(state)\n        self.ema.load_state_dict(state)\n"}, ""),
+    "state of a buffer that the trial fills": (
+        {"start": "self.replay.append(x)",
+         "tail": "class Own(PyTorchCallback):\n    def load_state_dict(self, state):\n"
+                 "        super().load_state_dict(state)\n"
+                 "        self.best, self.bad = state['best'], state['bad']\n"
+                 "        self.history.extend(state['all'])\n"
+                 "        print('restored', state)\n\n\n"
+                 "class Replay(PyTorchCallback):\n    def load_state_dict(self, state):  # DSM350\n"
+                 "        self.trial.replay.extend(state['replay'])\n\n\n"
+                 "class Generator(PyTorchCallback):\n    def load_state_dict(self, state):  # DSM350\n"
+                 "        random.setstate(state)\n\n\n"
+                 "class Steps(PyTorchCallback):\n    def load_state_dict(self, state):  # DSM350\n"
+                 "        self.trial.steps = state['steps']\n"}, ""),
+    "state that the trial writes into a callback": (
+        {"init": "self.meter = Meter()\nself.sums = Sums()\nself.best = Best()",
+         "start": "self.meter.add(x.sum())\nself.sums.total = x.sum()\nprint(self.best.value())",
+         "tail": "class Meter(PyTorchCallback):\n    def add(self, value):\n        self.seen.append(value)\n\n"
+                 "    def load_state_dict(self, state):  # DSM350\n        self.seen = state['seen']\n\n\n"
+                 "class Sums(PyTorchCallback):\n    def load_state_dict(self, state):  # DSM350\n"
+                 "        self.total = state['total']\n\n\n"
+                 "class Best(PyTorchCallback):\n    def on_validation_end(self, metrics):\n"
+                 "        self.lowest = metrics\n\n"
+                 "    def value(self):\n        return self.lowest\n\n"
+                 "    def load_state_dict(self, state):\n        self.lowest = state['lowest']\n"}, ""),
     "a name that the runtime lacks, used twice": (
         {"before": "import determined.keras\nprint(determined.keras)  # DSM101",
          "start": "print(determined.keras)"}, ""),

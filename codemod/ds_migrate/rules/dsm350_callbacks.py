@@ -8,17 +8,17 @@ import libcst as cst
 
 from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import code, dotted, parameters, walk
+from ds_migrate.syntax.nodes import dotted, parameters, walk
 from ds_migrate.syntax.source import SourceFile
+from ds_migrate.trial.callback_state import restored_by_rank
 
 CODE = Code.CALLBACKS
 
 _EVERYWHERE = "this hook now runs on every rank; before, it ran on rank 0 only"
 _RESTORED = (
-    "after a restart each rank restores what it saved itself; before, every rank got what rank 0 saved (batch norm "
-    "statistics in a copy of the model may differ)"
+    "after a restart each rank restores what it saved itself; before, every rank got what rank 0 saved (a replay "
+    "buffer, a generator, batch norm statistics in a copy of the model differ by rank)"
 )
-_RESTORING = ("load_state_dict", "on_checkpoint_load_start")
 _STATE = frozenset(
     ["models_state_dict", "optimizers_state_dict", "lr_schedulers_state_dict", "scaler_state_dict", "amp_state"]
 )
@@ -50,29 +50,8 @@ def apply_file(file: SourceFile, context_names: Sequence[RuleContext]) -> None:
                     "where once is enough, give the callback the trial's context in its constructor and begin the hook "
                     "with `if self.context.distributed.get_rank() != 0: return`",
                 )  # fmt: skip
-        if node.name.value in _RESTORING and _is_callback(file, node) and _restores_an_object(node):
+        if restored_by_rank(file, node):
             ctx.review(CODE, file, node.name, _RESTORED)
-
-
-def _is_callback(file: SourceFile, hook: cst.FunctionDef) -> bool:
-    """Return whether the function is a method of a class that is built on a callback, directly or through others."""
-    classes = {node.name.value: node for node in file.nodes(cst.ClassDef)}
-    queue = [a for a in file.ancestors(hook) if isinstance(a, cst.ClassDef)][:1]
-    bases: dict[str, None] = {}
-    while queue:
-        names = [dotted(base.value) or "" for base in queue.pop().bases]
-        queue += [classes[name] for name in names if name in classes and name not in bases]
-        bases |= dict.fromkeys(names)
-    return any(name.endswith("Callback") for name in bases)
-
-
-def _restores_an_object(hook: cst.FunctionDef) -> bool:
-    """Return whether the hook gives some object its state: of numbers, the callback's own are the same on all ranks."""
-    calls = (node.func for node in walk(hook) if isinstance(node, cst.Call))
-    return any(
-        isinstance(func, cst.Attribute) and func.attr.value == "load_state_dict" and code(func.value) != "super()"
-        for func in calls
-    )
 
 
 def _change(hook: cst.FunctionDef) -> str:
