@@ -121,3 +121,53 @@ def test_training_past_the_wrapper_names_gradients_and_buffers(tmp_path: Path) -
     (message,) = [f.message for f in result.findings if f.code == "DSM301" and f.severity is Severity.REVIEW]
     assert "left each its own gradients and buffers" in message
     assert "the buffers stay each rank's own" in message
+
+
+STRUCTURE = """
+
+def layers(net):
+    return list(net.named_children())
+
+
+def groups(net):
+    return [p for name, p in net.named_parameters() if name.startswith("fc")]
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        ("parts = list(self.model.children())", "self.model.children()"),
+        ("parts = layers(self.model)", "net.named_children()"),
+        ("chosen = groups(self.model)", 'name.startswith("fc")'),
+        ("chosen = [p for n, p in self.model.named_parameters() if n == 'fc.weight']", "n == 'fc.weight'"),
+        ("chosen = [p for n, p in list(self.model.named_parameters()) if n.split('.')[0] in 'ab']", "n.split('.')"),
+        ("chosen = {n for n, m in self.model.named_modules() if n in ('fc', 'head')}", "n in ('fc', 'head')"),
+        ("chosen = [p for n, p in self.model.named_parameters() if re.match('fc', n)]", "re.match('fc', n)"),
+    ],
+    ids=lambda value: value,
+)
+def test_what_the_wrapper_changed_in_names_and_children_is_reported(line: str, place: str, tmp_path: Path) -> None:
+    text = examples.module(INIT.format(above="pass", below=line)) + STRUCTURE
+    result = examples.convert(tmp_path, text)
+    assert examples.problems(result) == []
+    [found] = [f for f in result.findings if f.code == "DSM352"]
+    assert found.severity is Severity.REVIEW
+    assert place in found.message
+    assert place in text.splitlines()[found.line - 1]
+
+
+@pytest.mark.parametrize(
+    ("above", "below"),
+    [
+        ("parts = layers(net)", "pass"),
+        ("pass", "decay = [p for n, p in self.model.named_parameters() if 'bias' in n]"),
+        ("pass", "decay = [p for n, p in self.model.named_parameters() if n.endswith('.bias')]"),
+        ("pass", "self.shadow = {n: p.clone() for n, p in self.model.named_parameters() if n not in self.skipped}"),
+        ("pass", "count = sum(p.numel() for p in self.model.parameters())"),
+        ("pass", "kinds = [m for m in self.model.modules() if isinstance(m, nn.Linear)]"),
+    ],
+)
+def test_names_and_children_that_the_wrapper_left_alone_are_not(above: str, below: str, tmp_path: Path) -> None:
+    text = examples.module(INIT.format(above=above, below=below)) + STRUCTURE
+    assert [f for f in examples.convert(tmp_path, text).findings if f.code == "DSM352"] == []

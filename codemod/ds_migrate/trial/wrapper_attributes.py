@@ -28,14 +28,20 @@ _WRAPPERS_OWN = frozenset(
 def attributes_on_wrapper(trial: Trial) -> Iterator[Found]:
     """Yield each place that sets an attribute of a wrapped model: its file, the node and ``self.model.p``."""
     seen: set[cst.CSTNode] = set()
+    for file, node in wrapped_uses(trial):
+        for place in _set_on(file, node, code(node)):
+            if place[1] not in seen:
+                seen.add(place[1])
+                yield place
+
+
+def wrapped_uses(trial: Trial) -> Iterator[tuple[SourceFile, cst.BaseExpression]]:
+    """Yield each expression that is a wrapped model, in the trial and in functions of the project that are given it."""
     for model in trial.models:
         for file, node, function in _uses(trial, model):
-            if _is_raw(trial, model, file, node, function):
-                continue
-            for place in (*_set_on(file, node, code(node)), *_set_by_callee(trial, file, node)):
-                if place[1] not in seen:
-                    seen.add(place[1])
-                    yield place
+            if not _is_raw(trial, model, file, node, function):
+                yield file, node
+                yield from _given_to(trial, file, node)
 
 
 def _uses(trial: Trial, model: Model) -> Iterator[tuple[SourceFile, cst.BaseExpression, cst.FunctionDef]]:
@@ -65,8 +71,8 @@ def _set_on(file: SourceFile, node: cst.BaseExpression, name: str) -> Iterator[F
             yield file, call, f"{name}.{shown}" if shown else f"an attribute of {name}"
 
 
-def _set_by_callee(trial: Trial, file: SourceFile, node: cst.BaseExpression) -> Iterator[Found]:
-    """Yield where a function of the project, which is given the model, sets an attribute of it."""
+def _given_to(trial: Trial, file: SourceFile, node: cst.BaseExpression) -> Iterator[tuple[SourceFile, cst.Name]]:
+    """Yield the uses of the parameter as which a function of the project is given the model."""
     arg = file.parent(node)
     call = file.parent(arg) if isinstance(arg, cst.Arg) else None
     if not isinstance(call, cst.Call):
@@ -82,7 +88,7 @@ def _set_by_callee(trial: Trial, file: SourceFile, node: cst.BaseExpression) -> 
                 if argument(call, index, parameter.name.value) is arg:
                     for inner in other.nodes(cst.Name, below=function.body):
                         if inner.value == parameter.name.value:
-                            yield from _set_on(other, inner, inner.value)
+                            yield other, inner
 
 
 def _elements(target: cst.BaseExpression) -> list[cst.BaseExpression]:
