@@ -135,7 +135,7 @@ class SourceFile:
         joined = [
             len(" ".join(head.split()).replace("( ", "(").replace(", )", ")")) + 4 for head in heads if "\n" in head
         ]
-        joined += [sum(map(len, found)) for found in _WRAPPED.findall(text)]
+        joined += [length for found in _WRAPPED.findall(text) if (length := sum(map(len, found))) <= WIDTH]
         return width if any(longest < length for length in joined) else WIDTH
 
     def spelled(self, *names: str, below: cst.CSTNode | None = None) -> list[Any]:
