@@ -115,7 +115,7 @@ class _Conversion:
         if self._is_skipped(part):
             yield from part_results(part, {}, TrialStatus.SKIPPED)
             return
-        operations = operations_of(part, everything)
+        operations = operations_of(part, everything, callers)
         part.refusals += operations.refusals
         named = list(find_refusals(part.files, operations, flow, callers))
         if any(refusal.code is Code.PLAIN_FRAMEWORK for refusal in named):

@@ -56,12 +56,20 @@ def find_parts(operations: Operations, flow: Flow, callers: Callers) -> list[Par
     ]
 
 
-def operations_of(part: Part, operations: Operations) -> Operations:
-    """Return the operations of a part; clips and backward passes of other parts stay out."""
+def operations_of(part: Part, operations: Operations, callers: Callers) -> Operations:
+    """Return the operations of a part; clips and backward passes of other parts stay out.
+
+    Backward passes of files that step nothing are of each part that calls them.
+    """
     files = {id(file) for file in part.files}
+    stepping = {id(step.file) for step in operations.steps}
     return Operations(
         part.steps,
-        [b for b in operations.backwards if id(b.file) in files],
+        [
+            b
+            for b in operations.backwards
+            if id(b.file) in files or (id(b.file) not in stepping and files & callers.files_of(b.function))
+        ],
         [z for z in operations.zero_grads if id(z.file) in files],
         [c for c in operations.clips if id(c.file) in files],
         [],

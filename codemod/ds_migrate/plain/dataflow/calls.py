@@ -40,6 +40,11 @@ class Callers:
         """Return whether a function, by its identity, is another one or calls it, also through others."""
         return function is not None and key in self._callers_of(id(function))
 
+    def files_of(self, function: cst.FunctionDef | None) -> set[int]:
+        """Return the files, by identity, from which a function is called, also through others."""
+        keys = self._callers_of(id(function)) if function is not None else set()
+        return {id(file) for key in keys for file, _ in self._calls.get(key, ())}
+
     def _callers_of(self, key: int) -> set[int]:
         """Return a function and all that call it, however indirectly, by identity."""
         found, todo = {key}, [key]

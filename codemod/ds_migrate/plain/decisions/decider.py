@@ -62,7 +62,11 @@ class Decider:
         if self.plan.refusals:
             return self.plan
         paths = [self._gradient_paths(site) for site in self.sites]
-        self.is_managed = len(self.sites) == 1 and not paths[0].unused and all(map(self._is_plain, self._functions()))
+        self.is_managed = (
+            len(self.sites) == 1
+            and not (paths[0].unused or self.plan.left)
+            and all(map(self._is_plain, self._functions()))
+        )
         self._decide_no_sync()
         decide_clipping(self)
         decide_scaling(self)
@@ -114,7 +118,7 @@ class Decider:
                 self._feed_from_afar(backward)
         fed = {id(step.function) for steps in self._fed.values() for step in steps}
         for step, _ in self.plan.steps:
-            if id(step.function) not in fed and not self._is_fed_from_afar(step):
+            if id(step.function) not in fed and not (self.plan.left or self._is_fed_from_afar(step)):
                 self.plan.refuse(
                     Code.PLAIN_BACKWARD, step.file, step.node, "cannot determine which backward() this step() uses",
                     "call backward() and step() in the same function",
@@ -127,30 +131,24 @@ class Decider:
         return near if len({name for s, name in self.plan.steps if s in near}) == 1 else []
 
     def _feed_from_afar(self, backward: Backward) -> None:
-        """Handle a backward pass in a function that steps nothing."""
+        """Handle a backward pass in a function that steps nothing, such as one that attacks inputs.
+
+        Where its step cannot be determined, it stays torch's own, which stage 0 allows: the engine averages what
+        gradients hold at the step.
+        """
         function = backward.function
-        if function is None:
-            return
-        calls = self.callers.of(function)
+        calls = self.callers.of(function) if function is not None else ()
         stepping = {id(s.function) for s in self.operations.steps}
-        near = [call for file, call in calls if id(file.function(call)) in stepping]
         own = {id(b.function) for b in self.operations.backwards}
-        if (
-            len(self.sites) == 1
-            and near
-            and all(id(file.function(call)) not in own for file, call in calls if call in near)
-        ):
+        near = [id(file.function(call)) for file, call in calls if id(file.function(call)) in stepping]
+        name = None
+        if len(self.sites) == 1 and near and not any(caller in own for caller in near):
             name = self.names.visible(function, backward.node, backward.file, self.sites[0].optimizers)
-            if name is not None:
-                self._fed[backward] = [s for s in self.operations.steps if id(s.function) in stepping]
-                self.plan.backwards.append((backward, name))
-                return
-        if near:
-            self.plan.refuse(
-                Code.PLAIN_BACKWARD, backward.file, backward.node,
-                "cannot determine which step() uses the gradients of this backward()",
-                "call backward() and step() in the same function",
-            )  # fmt: skip
+        if name is None:
+            self.plan.left.append(backward)
+        else:
+            self._fed[backward] = [s for s in self.operations.steps if id(s.function) in stepping]
+            self.plan.backwards.append((backward, name))
 
     def _is_fed_from_afar(self, step: Step) -> bool:
         return any(step in steps for steps in self._fed.values())
@@ -220,6 +218,7 @@ class Decider:
         functions = {id(step.function) for step in steps}
         # One loss may be stepped by several optimizers, and only the first one is known as its.
         backwards = fed or [b for b in self._fed if id(b.function) in functions]
+        backwards += self.plan.left
         zeros = [zero for zero in self.operations.zero_grads if self._clears(zero, site)]
         return follow_gradients([*steps, *backwards, *zeros], self.flow.files.values(), self.callers)
 
@@ -243,7 +242,7 @@ class Decider:
                 "read them before step(), and call zero_grad() once for each step(), or leave out --no-runtime",
             )  # fmt: skip
         relevant = [zero for zero in self.operations.zero_grads if any(self._clears(zero, s) for s in self.sites)]
-        if not self.keeps_gradients:
+        if not (self.keeps_gradients or self.plan.left):
             self.plan.removed += [zero for zero in relevant if self.is_managed or self._follows_step(zero)]
 
     def _gradients_read_late(self) -> Iterator[tuple[SourceFile, cst.Attribute]]:

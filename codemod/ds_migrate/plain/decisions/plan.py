@@ -65,12 +65,14 @@ class ProgramPlan:
     ``state_calls`` save or load the state of an optimizer of which each rank has a share; all ranks save it under
     ``undecided`` conditions.
 
-    ``backwards`` and ``steps`` come with the expression of their engine. ``forwards`` are the modules, as called, that
+    ``backwards`` and ``steps`` come with the expression of their engine. ``left`` are backward passes that stay as they
+    are. ``forwards`` are the modules, as called, that
     become engines.
     """
 
     engines: list[PlannedEngine] = field(default_factory=list)
     backwards: list[tuple[Backward, str]] = field(default_factory=list)
+    left: list[Backward] = field(default_factory=list)
     steps: list[tuple[Step, str]] = field(default_factory=list)
     removed: list[ZeroGrad | Clip] = field(default_factory=list)
     scaler_calls: list[Place] = field(default_factory=list)

@@ -53,6 +53,9 @@ class Editor:
             self._step(step, name)
         for backward, name in self.plan.backwards:
             self._backward(backward, name)
+        for backward in self.plan.left:
+            message = "backward() stays: the engine averages what gradients hold at the step"
+            self._converted(Code.PLAIN_BACKWARD, backward.file, backward.node, message)
         for place in self.plan.removed:
             code_ = Code.PLAIN_CLIPPING if isinstance(place, Clip) else Code.PLAIN_ZERO_GRAD
             self._converted(code_, place.file, place.node, "removed: engine.step() does it")
