@@ -108,6 +108,17 @@ class TestTrainingLoaders:
         sites = [site for site, _ in loaders.training()]
         assert all(site.startswith("test_plain_parts.py:") for site in sites)
 
+    def test_a_loader_whose_first_batch_ends_the_run_trains_like_the_others_of_its_site(self) -> None:
+        loaders = Loaders(str(Path(__file__).parent))
+        with loaders.watched():
+            for last in (False, True):  # as the clients of a federated training
+                for _ in DataLoader(NUMBERS, batch_size=2):
+                    if last:
+                        break
+                    loaders.trained()
+            next(iter(DataLoader(NUMBERS, batch_size=2)))
+        assert [trained for _, trained in loaders.training()] == [True, True, False]
+
     def test_a_later_loader_is_known_by_where_it_is_made(self) -> None:
         known = [("train.py:3", True), ("train.py:9", False), ("train.py:3", True)]
         assert trains(0, "train.py:3", known) and not trains(1, "train.py:9", known)

@@ -53,9 +53,20 @@ class Loaders:
         self._read.clear()
 
     def training(self) -> list[tuple[str, bool]]:
-        """Return the site of each loader, and whether it trains."""
-        most = max((use.batches for use in self.used), default=0)
-        return [(use.site, use.batches * _RARE > most // 2 and use.trained * 2 >= use.batches > 0) for use in self.used]
+        """Return the site of each loader, and whether it trains.
+
+        The run may end behind a batch. A loader of which it was the first one is like the others of its site.
+        """
+        finished = {number: use.batches - (number in self._read) for number, use in enumerate(self.used)}
+        most = max(finished.values(), default=0)
+        trains = {
+            number: batches * _RARE > most // 2 and self.used[number].trained * 2 >= batches
+            for number, batches in finished.items() if batches
+        }  # fmt: skip
+        sites: dict[str, bool] = {}
+        for number, known in trains.items():
+            sites[self.used[number].site] = known and sites.get(self.used[number].site, True)
+        return [(use.site, trains.get(number, sites.get(use.site, False))) for number, use in enumerate(self.used)]
 
     @property
     def unshared(self) -> list[str]:
