@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from ds_migrate.rules.codes import Code
 from plain_loops import HEADER, LOOP, blocked, body, convert
 
@@ -99,3 +100,59 @@ def test_values_of_gradients_are_clipped_where_each_rank_has_them(tmp_path: Path
     after = convert(tmp_path, HEADER + LOOP.replace("    optimizer.step()", clip))
     assert "    engine.backward(loss)\n    nn.utils.clip_grad_value_(model.parameters(), 0.5)\n" in after
     assert '"zero_optimization": {"stage": 0},' in after and '"gradient_clipping": 0.0,' in after
+
+
+@pytest.mark.parametrize(
+    ("parameter", "test", "argument"),
+    [
+        ("train=True", "if train:", "train=False"),
+        ("train=True", "if not train:\n            continue\n        else:", "False"),
+        ("phase", "if phase == 'train':", 'phase="val"'),
+        ("train", "if train is not None:", "None"),
+    ],
+)
+def test_a_loader_of_calls_that_do_not_train_is_not_divided(
+    tmp_path: Path, parameter: str, test: str, argument: str
+) -> None:
+    loop = """
+    def run(loader, PARAMETER):
+        for x, y in loader:
+            loss = F.mse_loss(model(x), y)
+            TEST
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+
+
+    train_loader = DataLoader(data, batch_size=4, shuffle=True)
+    val_loader = DataLoader(data, batch_size=4)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(2):
+        run(train_loader, "train")
+        if val_loader is not None:
+            run(val_loader, ARGUMENT)
+    """
+    text = body(loop).replace("PARAMETER", parameter).replace("ARGUMENT", argument).replace("TEST", test)
+    after = convert(tmp_path, text)
+    assert "train_loader = shard(DataLoader(" in after
+    assert "val_loader = DataLoader(data, batch_size=4)\n" in after
+    assert "if val_loader is not None:" in after
+
+
+def test_a_loader_of_calls_that_may_train_is_divided(tmp_path: Path) -> None:
+    loop = """
+    def run(loader, train):
+        train = train or True
+        for x, y in loader:
+            if train:
+                optimizer.zero_grad()
+                F.mse_loss(model(x), y).backward()
+                optimizer.step()
+
+
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run(DataLoader(data, batch_size=4), False)
+    """
+    assert "run(shard(DataLoader(data, batch_size=4)), False)" in convert(tmp_path, body(loop))

@@ -1,4 +1,4 @@
-"""Branches that never run: those for an argument that no call of the function gives."""
+"""Branches that do not run: in any call of a function, or in one with certain arguments."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from ds_migrate.plain.dataflow.calls import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.syntax.nodes import dotted, parameters, targets
 from ds_migrate.syntax.source import SourceFile
+
+_CONSTANTS = ("True", "False", "None")
 
 
 def is_dead(node: cst.CSTNode, file: SourceFile, flow: Flow, callers: Callers) -> bool:
@@ -20,6 +22,60 @@ def is_dead(node: cst.CSTNode, file: SourceFile, flow: Flow, callers: Callers) -
                 return True
         inner = outer
     return False
+
+
+def leaves_out(
+    call: cst.Call, caller: SourceFile, function: cst.FunctionDef, node: cst.CSTNode, file: SourceFile, flow: Flow
+) -> bool:
+    """Return whether literal arguments of a call, as ``train=False``, keep a node in the function from running."""
+    inner = node
+    for outer in file.ancestors(node):
+        if outer is function:
+            return False
+        if isinstance(outer, cst.If) and inner is not outer.test:
+            holds = _holds_in(outer.test, call, caller, function, file, flow)
+            if holds is not None and holds is (inner is not outer.body):
+                return True
+        inner = outer
+    return False
+
+
+def _holds_in(
+    test: cst.BaseExpression,
+    call: cst.Call,
+    caller: SourceFile,
+    function: cst.FunctionDef,
+    file: SourceFile,
+    flow: Flow,
+) -> bool | None:
+    """Return whether a condition on one parameter holds in a call; None where that is unknown."""
+    if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+        inner = _holds_in(test.expression, call, caller, function, file, flow)
+        return None if inner is None else not inner
+    wanted, is_equal = "True", True
+    if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
+        (target,) = test.comparisons
+        if not isinstance(target.operator, (cst.Equal, cst.Is, cst.IsNot, cst.NotEqual)):
+            return None
+        is_equal = isinstance(target.operator, (cst.Equal, cst.Is))
+        test, wanted = test.left, _constant(target.comparator)
+    parameter = next((p for p in parameters(function) if p.name.value == dotted(test)), None)
+    if parameter is None or file.values_of({parameter.name.value}, function):
+        return None
+    arg = given(call, function, parameter.name.value, flow, caller)
+    value = parameter.default if arg is None else arg.value
+    held = _constant(value) if value is not None and not (arg is not None and arg.star) else ""
+    if not held or not wanted or (wanted == "True" and held not in _CONSTANTS):
+        return None
+    return (held == wanted) is is_equal
+
+
+def _constant(node: cst.BaseExpression) -> str:
+    """Return the spelling of one of Python's constants, or of a string; "" for what is none of them."""
+    if isinstance(node, cst.SimpleString):
+        return repr(node.evaluated_value)
+    name = dotted(node) or ""
+    return name if name in _CONSTANTS else ""
 
 
 def _wanted(test: cst.BaseExpression) -> cst.Name | None:

@@ -56,12 +56,17 @@ class RankValues:
             return _attribute(node) in self._known or self._is_share(node, file) or self.differs(node.value, file)
         if isinstance(node, cst.Call):
             return self._call_differs(node, file)
-        if isinstance(node, cst.Lambda):
+        if isinstance(node, cst.Lambda) or (isinstance(node, cst.Comparison) and self._asks_for_loader(node, file)):
             return False
         return any(self.differs(child, file) for child in children(node))
 
     def _is_share(self, node: cst.BaseExpression, file: SourceFile) -> bool:
         return bool(self._flow.values(node, file) & self.loaders)
+
+    def _asks_for_loader(self, node: cst.Comparison, file: SourceFile) -> bool:
+        """Return whether an expression asks whether there is a loader: there is one on each rank, or on none."""
+        is_none = any(dotted(target.comparator) == "None" for target in node.comparisons)
+        return is_none and len(node.comparisons) == 1 and self._is_share(node.left, file)
 
     def _call_differs(self, call: cst.Call, file: SourceFile) -> bool:
         if dotted(call.func) in _SAME_CALLS:

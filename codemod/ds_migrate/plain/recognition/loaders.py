@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.dead_branches import leaves_out
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.portable import at_statement
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
@@ -30,7 +31,26 @@ def training_loaders(steps: Sequence[Step], decider: Decider) -> list[tuple[Sour
                 maker = decider.flow.node(value)
                 assert isinstance(maker, cst.Call)
                 found[id(maker)] = decider.flow.file(value), maker
+        idle, busy = _given(step.file, step.node, decider, depth=3)
+        for value in idle - busy:
+            found.pop(value.key, None)
     return list(found.values())
+
+
+def _given(file: SourceFile, node: cst.CSTNode, decider: Decider, depth: int) -> tuple[Values, Values]:
+    """Return the loaders that calls of the functions around a node are given, without it and with it running."""
+    idle: Values = frozenset()
+    busy: Values = frozenset()
+    function = file.function(node)
+    for caller, call in decider.callers.of(function) if function is not None and depth else ():
+        assert function is not None
+        loaders = frozenset(v for arg in call.args for v in loaders_of(arg.value, caller, decider.flow))
+        if leaves_out(call, caller, function, node, file, decider.flow):
+            idle |= loaders
+            continue
+        deeper, others = _given(caller, call, decider, depth - 1)
+        idle, busy = idle | deeper, busy | loaders | others
+    return idle, busy
 
 
 def _sources(
