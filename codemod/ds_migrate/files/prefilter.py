@@ -53,8 +53,17 @@ def _is_imported(data: bytes, start: int) -> bool:
 
 def may_hold_loop(data: bytes) -> bool:
     """Return whether a file can hold a loop that steps an optimizer after a backward pass."""
-    is_near = b"torch" in data or b"optim" in data
-    return is_near and _BACKWARD.search(data) is not None and _STEP.search(data) is not None
+    return may_pass_backward(data) and may_step(data)
+
+
+def may_pass_backward(data: bytes) -> bool:
+    """Return whether a file can hold the backward pass of a loop, whose optimizer another file may step."""
+    return (b"torch" in data or b"optim" in data) and _BACKWARD.search(data) is not None
+
+
+def may_step(data: bytes) -> bool:
+    """Return whether a file can step an optimizer."""
+    return _STEP.search(data) is not None
 
 
 def may_run_framework(data: bytes) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ds_migrate.conversion.output_check import check
-from ds_migrate.files.prefilter import may_hold_loop
+from ds_migrate.files.prefilter import may_pass_backward
 from ds_migrate.findings import FileResult, FileStatus, Finding, Severity, TrialResult, TrialStatus
 from ds_migrate.options import Options
 from ds_migrate.plain.dataflow.calls import Callers
@@ -72,7 +72,7 @@ def _too_large(unit: LoopUnit) -> list[FileResult]:
     advice = "name the files of one program, in a folder that holds no other"
     results = []
     for path in unit.program.files:
-        if may_hold_loop(unit.sources.get(path, b"")):
+        if may_pass_backward(unit.sources.get(path, b"")):
             finding = Finding(Code.PLAIN_UNTRACED, Severity.BLOCKED, 1, message, help=advice)
             trial = TrialResult(f"the loop of {path.stem}", 1, TrialStatus.BLOCKED, is_loop=True)
             results.append(FileResult(path, status=FileStatus.BLOCKED, trials=[trial], findings=[finding]))

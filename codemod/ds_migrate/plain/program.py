@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ds_migrate.files.limits import DEEPEST_MODULE, LARGEST_MODULE
-from ds_migrate.files.prefilter import may_belong_to_loop, may_hold_loop
+from ds_migrate.files.prefilter import may_belong_to_loop, may_pass_backward, may_step
 from ds_migrate.project.import_resolver import ImportResolver
 from ds_migrate.project.module_index import ModuleFacts, module_facts
 from ds_migrate.project.recognition import depth_of
@@ -38,21 +38,22 @@ def find_programs(root: Path, names: Iterable[str], read: Read) -> tuple[list[Pr
     contents = {name: data for name, path in paths.items() if (data := read(path)) is not None}
     imported: dict[str, set[str]] = {}
     new = {name for name, data in contents.items() if may_belong_to_loop(data)}
-    holds_loop = {name for name in new if may_hold_loop(contents[name])}
+    trains = {name for name in new if may_pass_backward(contents[name])}
+    steps = {name for name in new if may_step(contents[name])}
     while new:
         for name in new:
             data = contents.pop(name)
-            facts = None if name in holds_loop and _is_beyond_limits(data) else _facts(data)
+            facts = None if name in trains & steps and _is_beyond_limits(data) else _facts(data)
             if facts is not None:
                 imported[name] = _imported(name, facts, resolver)
-        new = _importers(contents, imported, resolver) if holds_loop else set()
+        new = _importers(contents, imported, resolver) if trains and steps else set()
     groups = _connected(imported)
     programs = []
     for group in groups:
-        if group & holds_loop:
+        if group & trains and group & steps:
             context = {other for name in group for other in imported[name]} - group
             programs.append(Program(tuple(map(Path, sorted(group))), tuple(map(Path, sorted(context))), resolver))
-    return programs, [paths[name] for name in sorted(holds_loop - imported.keys())]
+    return programs, [paths[name] for name in sorted((trains & steps) - imported.keys())]
 
 
 def _is_beyond_limits(data: bytes) -> bool:

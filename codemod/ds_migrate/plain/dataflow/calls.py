@@ -28,10 +28,10 @@ class Callers:
                     callees = flow.values(target, file)
                 for value in of_kind(callees, Kind.FUNCTION, Kind.METHOD):
                     self._calls.setdefault(value.key, []).append((file, call))
-                for value in of_kind(callees, Kind.CLASS):
-                    init = flow.classes.method(value.key, "__init__")
-                    if init is not None:
-                        self._calls.setdefault(init.key, []).append((file, call))
+                for value in of_kind(callees, Kind.CLASS, Kind.INSTANCE):
+                    method = flow.classes.method(value.key, "__init__" if value.kind is Kind.CLASS else "__call__")
+                    if method is not None:
+                        self._calls.setdefault(method.key, []).append((file, call))
 
     def of(self, function: cst.FunctionDef) -> Sequence[tuple[SourceFile, cst.Call]]:
         return self._calls.get(id(function), ())
@@ -44,6 +44,14 @@ class Callers:
         """Return the files, by identity, from which a function is called, also through others."""
         keys = self._callers_of(id(function)) if function is not None else set()
         return {id(file) for key in keys for file, _ in self._calls.get(key, ())}
+
+    def leading_to(
+        self, other: cst.FunctionDef | None, file: SourceFile, function: cst.FunctionDef | None
+    ) -> list[cst.Call]:
+        """Return the calls in a function, with None in the module's own lines, that call another, also indirectly."""
+        keys = self._callers_of(id(other)) if other is not None else ()
+        calls = [call for key in keys for caller, call in self._calls.get(key, ()) if caller is file]
+        return [call for call in calls if file.function(call) is function]
 
     def _callers_of(self, key: int) -> set[int]:
         """Return a function and all that call it, however indirectly, by identity."""

@@ -62,7 +62,7 @@ def _holds_in(
     parameter = next((p for p in parameters(function) if p.name.value == dotted(test)), None)
     if parameter is None or file.values_of({parameter.name.value}, function):
         return None
-    arg = given(call, function, parameter.name.value, flow, caller)
+    arg = flow.given(call, function, parameter.name.value, caller)
     value = parameter.default if arg is None else arg.value
     held = _constant(value) if value is not None and not (arg is not None and arg.star) else ""
     if not held or not wanted or (wanted == "True" and held not in _CONSTANTS):

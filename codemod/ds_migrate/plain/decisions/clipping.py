@@ -9,7 +9,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.portable import at_statement
 from ds_migrate.plain.decisions.clip_guards import guard_of, has_optional_norm
 from ds_migrate.plain.decisions.plan import block_path
-from ds_migrate.plain.recognition.facts import Clip, Site, Step
+from ds_migrate.plain.recognition.facts import Clip, Place, Site, Step
 from ds_migrate.plain.recognition.operations import parameter_owners
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, parameters, walk
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 def decide_clipping(decider: Decider) -> None:
     """Move each clipping to the config where it is of all that an engine holds, at each step; refuse it elsewhere."""
+    places = [place for site in decider.sites for place in decider.step_places(site)]
     for clip in decider.operations.clips:
-        steps = [s for s, _ in decider.plan.steps if s.file is clip.file and s.function is clip.function]
-        after = [s for s in steps if s.position > clip.position]
+        after = [(place, step) for place, step in places if place.file is clip.file and _is_behind(place, clip)]
         if not after:
             if not decider.is_managed:  # otherwise a helper clips its argument
                 _refuse(decider, clip)
             continue
-        norms = _norms(decider, clip, min(after, key=lambda s: s.position))
+        norms = _norms(decider, clip, *min(after, key=lambda pair: pair[0].position))
         known = decider.moved_clips
         if norms and all(site not in known or known[site][1] == norm for site, norm in norms.items()):
             known.update({site: (clip, norm) for site, norm in norms.items()})
@@ -35,7 +35,7 @@ def decide_clipping(decider: Decider) -> None:
         elif not decider.is_managed:
             _refuse(decider, clip)
     for site, (clip, _) in list(decider.moved_clips.items()):
-        steps = [s for s, _ in decider.plan.steps if s.optimizers & site.optimizers]
+        steps = decider.step_places(site)
         clipped = [c for c in decider.operations.clips if c in decider.plan.removed and c.modules & site.of]
         if len(clipped) < len(steps):  # some steps do not clip
             if not decider.is_managed:
@@ -44,10 +44,14 @@ def decide_clipping(decider: Decider) -> None:
             decider.plan.removed = [r for r in decider.plan.removed if r not in clipped]
 
 
-def _norms(decider: Decider, clip: Clip, step: Step) -> dict[Site, str]:
+def _is_behind(place: Place, clip: Clip) -> bool:
+    return place.function is clip.function and place.position > clip.position
+
+
+def _norms(decider: Decider, clip: Clip, place: Place, step: Step) -> dict[Site, str]:
     """Return the norm that each engine of a step clips at; nothing where one of them does not clip exactly that."""
     guard = guard_of(clip) or clip.node
-    if clip.norm is None or block_path(guard, clip.file) != block_path(step.node, step.file):
+    if clip.norm is None or block_path(guard, clip.file) != block_path(place.node, place.file):
         return {}
     sites = [s for s in decider.sites if s.optimizers & step.optimizers]
     if len(sites) == 1:

@@ -52,6 +52,7 @@ class Decider:
         self.names = EngineNames(sites, flow, callers)
         self.plan = ProgramPlan()
         self._fed: dict[Backward, list[Step]] = {}
+        self._steps_elsewhere = False  # in functions that are called beside the backward passes
         self.moved_clips: dict[Site, tuple[Clip, str]] = {}
         self.keeps_gradients = False  # step() leaves them, and zero_grad() stays where it is
 
@@ -64,6 +65,7 @@ class Decider:
         paths = [self._gradient_paths(site) for site in self.sites]
         self.is_managed = (
             len(self.sites) == 1
+            and not self._steps_elsewhere
             and not (paths[0].unused or self.plan.left)
             and all(map(self._is_plain, self._functions()))
         )
@@ -138,17 +140,38 @@ class Decider:
         """
         function = backward.function
         calls = self.callers.of(function) if function is not None else ()
+        ahead = self._steps_called_beside(backward) if len(self.sites) == 1 else []
         stepping = {id(s.function) for s in self.operations.steps}
         own = {id(b.function) for b in self.operations.backwards}
         near = [id(file.function(call)) for file, call in calls if id(file.function(call)) in stepping]
         name = None
-        if len(self.sites) == 1 and near and not any(caller in own for caller in near):
-            name = self.names.visible(function, backward.node, backward.file, self.sites[0].optimizers)
+        if ahead or (len(self.sites) == 1 and near and not any(caller in own for caller in near)):
+            name = self.names.visible(function, backward.file, self.sites[0].optimizers)
         if name is None:
             self.plan.left.append(backward)
-        else:
-            self._fed[backward] = [s for s in self.operations.steps if id(s.function) in stepping]
-            self.plan.backwards.append((backward, name))
+            return
+        self._fed[backward] = ahead or [s for s in self.operations.steps if id(s.function) in stepping]
+        self._steps_elsewhere = self._steps_elsewhere or bool(ahead)
+        self.plan.backwards.append((backward, name))
+
+    def _steps_called_beside(self, place: Place) -> list[Step]:
+        """Return the steps in functions that are called where a place is, as in the ``step()`` of a wrapper."""
+        return [s for s in self.operations.steps if self.callers.leading_to(s.function, place.file, place.function)]
+
+    def step_places(self, site: Site) -> list[tuple[Place, Step]]:
+        """Return where the optimizer of an engine steps: where functions that do it are called beside backward()."""
+        found: list[tuple[Place, Step]] = []
+        for step, _ in self.plan.steps:
+            if not step.optimizers & site.optimizers:
+                continue
+            around = {
+                id(call): Place(b.file, call)
+                for b, steps in (self._fed.items() if self._steps_elsewhere else ())
+                for call in (self.callers.leading_to(step.function, b.file, b.function) if step in steps else ())
+                if b.function is not step.function
+            }
+            found += [(place, step) for place in around.values()] or [(step, step)]
+        return found
 
     def _is_fed_from_afar(self, step: Step) -> bool:
         return any(step in steps for steps in self._fed.values())

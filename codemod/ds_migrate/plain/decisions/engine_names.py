@@ -13,7 +13,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.calls import Callers
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.values import Values, Variable
+from ds_migrate.plain.dataflow.values import Kind, Values, Variable, of_kind
 from ds_migrate.plain.recognition.facts import Site
 from ds_migrate.syntax.nodes import dotted, parameters, targets
 from ds_migrate.syntax.source import SourceFile
@@ -60,6 +60,7 @@ class EngineNames:
         self.kept: dict[Variable, Kept] = {}
         self.arguments: dict[int, tuple[SourceFile, cst.Arg, str]] = {}  # by identity: call, argument, engine
         self._at: dict[Variable, str] = {}
+        self._unnamed: dict[int, str] = {}  # engines of optimizers that are arguments, by the call that makes them
         for site in sites:
             wish = (
                 "engine"
@@ -71,6 +72,8 @@ class EngineNames:
                 name = f"{dotted(site.target.value)}.{name}"
             self.at_site[site] = name
             self._at[site.variable] = name
+            if site.new_name:
+                self._unnamed[id(site.target)] = name
 
     def at(self, node: cst.BaseExpression, file: SourceFile) -> str:
         """Return the expression of the engine whose optimizer an expression is.
@@ -78,6 +81,8 @@ class EngineNames:
         Raises:
             UntracedError: no name leads to it.
         """
+        if id(node) in self._unnamed:
+            return self._unnamed[id(node)]
         variable = self._flow.variable(node, file)
         if variable is None or dotted(node) is None:
             raise UntracedError("the optimizer is not held by a name or an attribute", file, node)
@@ -139,27 +144,61 @@ class EngineNames:
         self.kept[variable] = Kept(other, other.statement(assign), self._at[variable], value)
         return f"{dotted(node.value)}.{name}"
 
-    def visible(
-        self, function: cst.FunctionDef | None, node: cst.CSTNode, file: SourceFile, wanted: Values
-    ) -> str | None:
+    def visible(self, function: cst.FunctionDef | None, file: SourceFile, wanted: Values) -> str | None:
         """Return an engine that a function can reach which does not step it itself."""
-        for name_node in file.nodes(cst.Name, cst.Attribute, below=function if function is not None else file.module):
-            if self._flow.values(name_node, file) & wanted and isinstance(name_node, cst.Attribute | cst.Name):
+        nodes = file.nodes(cst.Name, cst.Attribute, below=function if function is not None else file.module)
+        nodes = [node for node in nodes if file.function(node) is function and not _is_label(node, file)]
+        for node in nodes:
+            owner = node.value if isinstance(node, cst.Attribute) else node
+            if self._flow.values(node, file) & wanted and not self._may_be_none(owner, file):
                 try:
-                    return self.at(name_node, file)
+                    return self.at(node, file)
                 except UntracedError:
                     continue
-        first = [*function.params.params][:1] if function is not None else []
-        if first:
-            for value in self._flow.held((id(function), first[0].name.value)):
-                for variable, name in self._at.items():
-                    if variable == self._flow.classes.attribute(value.key, variable[1].removeprefix(".")):
-                        return f"{first[0].name.value}.{_last(name)}"
-        for variable, name in self._at.items():
-            if variable[0] == id(file.module):
-                return name
-        del node
-        return None
+        kept = {variable: _last(name) for variable, name in self._at.items() if variable[1][:1] == "."}
+        if function is not None and function.params.params:
+            first = function.params.params[0].name.value
+            for value in self._flow.held((id(function), first)):
+                for variable, name in kept.items():
+                    if variable == self._flow.classes.attribute(value.key, variable[1][1:]):
+                        return f"{first}.{name}"
+        for node in nodes:  # of an object that keeps it
+            for value in of_kind(self._flow.values(node, file), Kind.INSTANCE):
+                for variable, name in kept.items():
+                    is_kept = variable == self._flow.classes.attribute(value.key, variable[1][1:])
+                    if is_kept and dotted(node) is not None and not self._may_be_none(node, file):
+                        return f"{dotted(node)}.{name}"
+        return next((name for variable, name in self._at.items() if variable[0] == id(file.module)), None)
+
+    def _may_be_none(self, node: cst.BaseExpression, file: SourceFile) -> bool:
+        """Return whether a name, or what an attribute is set to, may be None: an argument that calls may leave out."""
+        if dotted(node) == "None":
+            return True
+        if isinstance(node, cst.Name):
+            scope = self._flow.scopes(file).owner(node.value, node)
+            params = parameters(scope) if isinstance(scope, cst.FunctionDef) else []
+            return any(p.name.value == node.value and dotted(p.default) == "None" for p in params) or any(
+                dotted(value) == "None" for value in file.values_of({node.value}, scope)
+            )
+        variable = self._flow.variable(node, file)
+        return isinstance(node, cst.Attribute) and any(
+            isinstance(target, cst.Attribute)
+            and target.attr.value == node.attr.value
+            and self._flow.variable(target, other) == variable
+            and assign.value is not None
+            and self._may_be_none(assign.value, other)
+            for other in self._flow.files.values()
+            for assign in other.nodes(cst.Assign, cst.AnnAssign)
+            for target in targets(assign)
+        )
+
+
+def _is_label(node: cst.CSTNode, file: SourceFile) -> bool:
+    """Return whether a name is that of an attribute or of an argument, and no variable."""
+    around = file.parent(node)
+    return (isinstance(around, cst.Attribute) and around.attr is node) or (
+        isinstance(around, cst.Arg) and around.keyword is node
+    )
 
 
 def _free_in(function: cst.FunctionDef, wish: str, file: SourceFile) -> str:

@@ -13,6 +13,7 @@ from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.recognition.facts import Site
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import dotted
+from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
 
@@ -31,7 +32,11 @@ class EngineWriter:
     def _write(self, engine: PlannedEngine) -> None:
         site, file = engine.site, engine.site.file
         text = "\n".join([*self._initialization(engine), *self._helpers(engine)])
-        if engine.optimizer is None:
+        if isinstance(site.target, cst.Call):
+            file.before(site.statement, f"{site.new_name} = {expression_text(site.target)}\n{text}")
+            if not any(site.target is arg.value for _, arg, _ in self._decider.names.arguments.values()):
+                file.replace(site.target, site.new_name)
+        elif engine.optimizer is None:
             file.after(site.statement, text)
         else:
             file.expand(engine.optimizer.statement, text)
@@ -47,7 +52,7 @@ class EngineWriter:
         site, file = engine.site, engine.site.file
         deepspeed = file.imports.module("deepspeed")
         module = self._module(site)
-        results, optimizer = f"{engine.name}, *_", f"    optimizer={dotted(site.target)},"
+        results, optimizer = f"{engine.name}, *_", f"    optimizer={site.optimizer_name},"
         if engine.optimizer is not None:
             results, optimizer = (
                 f"{engine.name}, {dotted(site.target)}, *_",

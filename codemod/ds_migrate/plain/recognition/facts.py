@@ -9,6 +9,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.values import Value, Values, Variable
 from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import dotted
 from ds_migrate.syntax.source import SourceFile
 
 
@@ -86,18 +87,19 @@ class Site:
     """The place where an optimizer is made and bound to a variable.
 
     Attributes:
-        target: the name or attribute that holds it from then on.
-        statement: the statement after which the engine can be made.
+        target: the name or attribute that holds it from then on; the call that makes it, where that is an argument.
+        statement: the statement after which the engine can be made; before it where the optimizer is an argument.
         makers: the calls that make it.
         modules: the expressions of the modules whose parameters it holds, as they can be written at the site.
         of: the values of these modules.
         parts: where it holds just these parts of one of them: their expressions and values.
         tensors: the expressions of tensors beside modules that it holds; their values are in ``of``.
+        new_name: what an optimizer that is an argument of another call is called from now on.
     """
 
     file: SourceFile
     function: cst.FunctionDef | None
-    target: cst.Name | cst.Attribute
+    target: cst.Name | cst.Attribute | cst.Call
     variable: Variable
     statement: cst.BaseStatement
     makers: Sequence[tuple[SourceFile, cst.Call]]
@@ -107,6 +109,12 @@ class Site:
     is_partial: bool = False
     parts: Mapping[str, Value] = field(default_factory=dict)
     tensors: Sequence[str] = ()
+    new_name: str = ""
+
+    @property
+    def optimizer_name(self) -> str:
+        """The expression of the optimizer, once its engine is made."""
+        return self.new_name or dotted(self.target) or ""
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,13 +25,14 @@ from ds_migrate.syntax.source import SourceFile
 
 @dataclass(frozen=True, eq=False)
 class _Bound:
-    """A call that gives an optimizer, and the name that it is bound to."""
+    """A call that gives an optimizer, and the name that it is bound to, or will be."""
 
     file: SourceFile
-    target: cst.Name | cst.Attribute
+    target: cst.Name | cst.Attribute | cst.Call
     statement: cst.BaseStatement
     maker: tuple[SourceFile, cst.Call]
     optimizer: Value
+    new_name: str = ""
 
 
 def find_sites(
@@ -54,6 +55,8 @@ def find_sites(
     groups: dict[tuple[int, str], list[_Bound]] = {}
     for one in bound:
         variable = flow.variable(one.target, one.file)
+        if one.new_name:
+            variable = id(one.file.function(one.target) or one.file.module), one.new_name
         if variable is None:
             refusals.append(
                 Refusal(Code.PLAIN_ENGINE, one.file, one.target,
@@ -106,6 +109,11 @@ def _bindings(
         for caller, call in calls:
             yield from _bindings(value, caller, call, maker, steps, flow, callers, depth - 1, item)
         return
+    if node is maker[1] and _is_passed_on(node, file):
+        kind = (dotted(maker[1].func) or "").rpartition(".")[2].lower()
+        name = file.names.fresh("optimizer", f"{kind}_optimizer")
+        yield _Bound(file, node, file.statement(node), maker, value, name)
+        return
     found = list(_assigned(around, inner))
     if len(found) != 1:
         raise _UnboundError("it is not assigned to one name", file, node)
@@ -126,6 +134,20 @@ def _bindings(
             yield from _bindings(value, caller, call, maker, steps, flow, callers, depth - 1, returned[0])
         return
     yield _Bound(file, target, file.statement(node), maker, value)
+
+
+def _is_passed_on(maker: cst.BaseExpression, file: SourceFile) -> bool:
+    """Return whether an optimizer is made as an argument of another call, and can as well be made right before."""
+    inner: cst.CSTNode = maker
+    is_argument = isinstance(file.parent(maker), cst.Arg)
+    for outer in file.ancestors(maker):
+        if isinstance(outer, cst.SimpleStatementLine):
+            return is_argument and len(outer.body) == 1
+        is_call = isinstance(outer, cst.Call) and inner is not outer.func
+        if not (is_call or isinstance(outer, (cst.Arg, cst.Assign, cst.AnnAssign, cst.Return, cst.Expr))):
+            return False
+        inner = outer
+    return False
 
 
 def _calls_for(
@@ -213,7 +235,7 @@ def _site(variable: tuple[int, str], members: list[_Bound], flow: Flow) -> Site 
     optimizers = frozenset(member.optimizer for member in members)
     return Site(
         file, function, first.target, variable, last, calls, optimizers, tuple(texts), values, is_partial, parts,
-        tuple(tensors),
+        tuple(tensors), first.new_name,
     )  # fmt: skip
 
 

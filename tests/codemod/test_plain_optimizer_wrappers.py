@@ -1,0 +1,88 @@
+"""Plain training loops that step a wrapper of the optimizer, which steps the optimizer in a method."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ds_migrate.rules.codes import Code
+from plain_loops import HEADER, blocked, body, convert, run
+
+WRAPPER = """
+    class Noam:
+        def __init__(self, optimizer, warmup):
+            self.optimizer = optimizer
+            self.warmup = warmup
+            self.count = 0
+
+        def step(self):
+            self.count += 1
+            for group in self.optimizer.param_groups:
+                group["lr"] = min(self.count ** -0.5, self.count * self.warmup ** -1.5)
+            self.optimizer.step()
+
+        def zero_grad(self):
+            self.optimizer.zero_grad()
+    """
+LOOP = """
+    model = Net()
+    noam = Noam(torch.optim.Adam(model.parameters(), lr=0), warmup=10)
+    for x, y in DataLoader(data, batch_size=4):
+        noam.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        noam.step()
+    """
+
+
+def test_a_wrapper_takes_the_engine_of_an_optimizer_that_is_its_argument(tmp_path: Path) -> None:
+    after = convert(tmp_path, body(WRAPPER) + body(LOOP).removeprefix(HEADER))
+    assert "torch.optim.Adam(model.parameters(), lr=0)\nengine, *_ = deepspeed.initialize(" in after
+    assert "noam = Noam(engine, warmup=10)" in after
+    assert "        self.optimizer = engine.optimizer\n        self.engine = engine\n" in after
+    assert "        self.engine.step()\n" in after
+    assert "    noam.zero_grad()\n    noam.engine.backward(F.mse_loss(model(x), y), scale_wrt_gas=False)\n" in after
+    assert "shard(DataLoader(data, batch_size=4))" in after
+
+
+def test_a_clipping_before_the_step_of_a_wrapper_moves_to_the_config(tmp_path: Path) -> None:
+    clipping = "    nn.utils.clip_grad_norm_(model.parameters(), 0.5)\n    noam.step()"
+    after = convert(tmp_path, body(WRAPPER) + body(LOOP).removeprefix(HEADER).replace("    noam.step()", clipping))
+    assert '"gradient_clipping": 0.5,' in after and "clip_grad_norm_" not in after
+
+
+def test_a_clipping_before_some_of_the_steps_of_a_wrapper_is_refused(tmp_path: Path) -> None:
+    loop = body(LOOP).removeprefix(HEADER)
+    clipped = loop.replace("    noam.step()", "    nn.utils.clip_grad_norm_(model.parameters(), 0.5)\n    noam.step()")
+    unclipped = loop[loop.index("for x") :]
+    assert [code for code, _ in blocked(tmp_path, body(WRAPPER) + clipped + unclipped)] == [Code.PLAIN_CLIPPING]
+
+
+def test_a_wrapper_that_may_be_none_is_not_asked_for_its_engine(tmp_path: Path) -> None:
+    compute = """
+    class Compute:
+        def __init__(self, model, noam=None):
+            self.model = model
+            self.noam = noam
+
+        def __call__(self, x, y):
+            loss = F.mse_loss(self.model(x), y)
+            loss.backward()
+            if self.noam is not None:
+                self.noam.step()
+                self.noam.optimizer.zero_grad()
+
+
+    model = Net()
+    noam = Noam(torch.optim.Adam(model.parameters(), lr=0), warmup=10)
+    train, test = Compute(model, noam), Compute(model)
+    for x, y in DataLoader(data, batch_size=4):
+        train(x, y)
+        test(x, y)
+    """
+    after = convert(tmp_path, body(WRAPPER) + body(compute).removeprefix(HEADER))
+    assert "        engine.backward(loss, scale_wrt_gas=False)\n" in after
+
+
+def test_a_wrapper_in_another_file_than_the_backward_pass_belongs_to_the_loop(tmp_path: Path) -> None:
+    wrapper = "class Noam:" + body(WRAPPER).partition("class Noam:")[2]
+    report = run(tmp_path, noam=wrapper, train=f"from noam import Noam\n{body(LOOP)}")
+    assert {result.path.name for result in report.files if result.after} == {"noam.py", "train.py"}
