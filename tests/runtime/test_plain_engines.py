@@ -189,3 +189,23 @@ def gradients_after_step() -> list[bool]:
 
 def test_step_leaves_the_gradients_where_a_script_reads_them_later() -> None:
     assert run_ranks(gradients_after_step) == [[False, True]] * 2
+
+
+def step_foreign_parameters() -> str:
+    """Return the error for an optimizer with a parameter that the engine's module lacks."""
+    from trial_runtime.errors import InvalidExperimentException
+    from trial_runtime.plain import match_torch
+
+    model, head = torch.nn.Linear(2, 2), torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD([*model.parameters(), *head.parameters()], lr=0.1)
+    engine = make_engine(model, optimizer, {"train_micro_batch_size_per_gpu": 4, "gradient_clipping": 0.0})
+    with pytest.raises(InvalidExperimentException) as raised:
+        match_torch(engine)
+    return str(raised.value)
+
+
+def test_an_optimizer_of_more_than_the_engine_s_module_is_refused() -> None:
+    (message,) = run_ranks(step_foreign_parameters, size=1)
+    assert message.startswith(
+        "2 of the optimizer's 4 parameters are not in the engine's module, with the shapes (1, 2)"
+    )

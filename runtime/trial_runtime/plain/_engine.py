@@ -40,6 +40,8 @@ def match_torch(engine: Engine, *, broadcast_buffers: bool = False, keep_gradien
 
     Raises:
         InvalidExperimentException: ``keep_gradients`` beyond ZeRO stage 0.
+        InvalidExperimentException: the optimizer has parameters that are not in the engine's module. DeepSpeed would
+            step them with gradients that it neither averages over ranks nor clears.
         InvalidExperimentException: later, from ``backward()``, for a second call that would lose the first one's
             gradients.
     """
@@ -49,6 +51,7 @@ def match_torch(engine: Engine, *, broadcast_buffers: bool = False, keep_gradien
             f"keep_gradients requires ZeRO stage 0, and this engine has stage {unwrapped.zero_optimization_stage()}: "
             "the others keep no gradients in the parameters"
         )
+    _check_parameters(unwrapped)
     distributed = _ranks()
     apply_to_engine(NewEngine(engine, matched_engines(), distributed))
     _matched.append(weakref.ref(engine))
@@ -60,6 +63,24 @@ def match_torch(engine: Engine, *, broadcast_buffers: bool = False, keep_gradien
     if hasattr(engine.optimizer, "refresh_fp32_params"):  # type: ignore[attr-defined]
         module.register_load_state_dict_post_hook(_step_loaded_weights)
     return engine
+
+
+def _check_parameters(engine: Any) -> None:
+    """Raise where the script's optimizer has parameters beside the module's; ZeRO refuses these itself."""
+    if engine.optimizer is not engine.client_optimizer:
+        return
+    known = {id(parameter) for parameter in engine.module.parameters()}
+    groups = [group["params"] for group in engine.optimizer.param_groups]
+    foreign = [
+        parameter for group in groups for parameter in group if parameter.requires_grad and id(parameter) not in known
+    ]
+    if foreign:
+        shapes = ", ".join(str(tuple(parameter.shape)) for parameter in foreign[:3])
+        raise InvalidExperimentException(
+            f"{len(foreign)} of the optimizer's {sum(map(len, groups))} parameters are not in the engine's module, with the "
+            f"shapes {shapes}{', ...' if len(foreign) > 3 else ''}: their gradients would not be averaged over ranks; give "
+            "deepspeed.initialize a torch.nn.ModuleList of all modules that the optimizer steps"
+        )
 
 
 def matched_engines() -> list[Any]:

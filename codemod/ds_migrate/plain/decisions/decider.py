@@ -324,7 +324,7 @@ class Decider:
                 if file.function(call) is not function or dotted(call.func) is None:
                     continue
                 values = of_kind(self.flow.values(call.func, file), Kind.MODULE, Kind.OBJECT)
-                if not values or not values <= site.of or self._is_evaluation(call, file):
+                if values != site.of or self._is_evaluation(call, file):
                     continue
                 if (
                     file is site.file

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ds_migrate.plain.decisions.decider import Decider
 
 _LOADER = "torch.utils.data.DataLoader"
+_BATCH_SAMPLERS = frozenset({"torch.utils.data.BatchSampler", "torch.utils.data.sampler.BatchSampler"})
 
 
 def training_loaders(steps: Sequence[Step], decider: Decider) -> list[tuple[SourceFile, cst.Call]]:
@@ -119,15 +120,28 @@ def _is_distributed(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> b
     return any("Distributed" in name or "num_replicas" in name for name in names)
 
 
+def _sampler_size(sampler: cst.BaseExpression, file: SourceFile, flow: Flow) -> cst.Arg | None:
+    """Return the batch size of torch's ``BatchSampler``, made in the same file: its loader knows none."""
+    values = [value for value in flow.values(sampler, file) if value.key]
+    made = flow.node(values[0]) if len(values) == 1 and flow.file(values[0]) is file else None
+    is_of_torch = isinstance(made, cst.Call) and flow.is_call_of(made, file, _BATCH_SAMPLERS)
+    return argument(made, 1, "batch_size") if isinstance(made, cst.Call) and is_of_torch else None
+
+
 def micro_batch(decider: Decider, site: Site) -> str:
     """Return the batch size of one rank, as it can be written where the engine is made; "1" where it is unknown."""
     steps = [s for s, _ in decider.plan.steps if s.optimizers <= site.optimizers]
     for file, maker in training_loaders(steps, decider):
-        size = argument(maker, 1, "batch_size")
+        sampler, size = argument(maker, None, "batch_sampler"), argument(maker, 1, "batch_size")
+        is_sampled = sampler is not None and dotted(sampler.value) != "None"
+        if sampler is not None and is_sampled:
+            size = _sampler_size(sampler.value, file, decider.flow)
+        elif size is not None and dotted(size.value) == "None":
+            continue
         text = None
         if size is not None:
             text = at_statement(size.value, file, site.statement, site.file, decider.flow, decider.callers)
-        if text is None:
+        if text is None and not is_sampled:
             loaders = frozenset(v for v in decider.flow.values(maker, file) if v.kind is Kind.LOADER)
             name = visible_name(loaders, site.statement, site.file, decider.flow)
             text = f"{name}.batch_size" if name is not None else None

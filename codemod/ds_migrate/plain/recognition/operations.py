@@ -15,6 +15,7 @@ from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
 from ds_migrate.plain.recognition.facts import Backward, Clip, Operations, Refusal, Step, ZeroGrad
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, dotted, has_star, is_literal, walk
+from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
 _OPTIMIZER_NAME = re.compile(r"(^|[._])(opt|optim|optimi[sz]er)(\d|s|[._]|$|_?[dgDG]\b)", re.IGNORECASE)
@@ -77,10 +78,10 @@ def _step(call: cst.Call, file: SourceFile, flow: Flow) -> Iterator[Step | Refus
             )  # fmt: skip
         yield Step(file, call, call, owner, optimizers, scaler)
         return
-    name = dotted(owner) or ""
+    name = dotted(owner.value if isinstance(owner, cst.Subscript) else owner) or ""
     if not values - of_kind(values, Kind.OBJECT, Kind.PART) and _OPTIMIZER_NAME.search(name):
         yield Refusal(
-            Code.PLAIN_UNTRACED, file, call, f"cannot determine which optimizer {name}.step() moves",
+            Code.PLAIN_UNTRACED, file, call, f"cannot determine which optimizer {expression_text(owner)}.step() moves",
             "make the optimizer in this program, and pass it on as an argument or an attribute",
         )  # fmt: skip
 

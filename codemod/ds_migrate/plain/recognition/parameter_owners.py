@@ -20,6 +20,7 @@ from ds_migrate.syntax.source import SourceFile
 _MODULES = (Kind.MODULE, Kind.OBJECT, Kind.INSTANCE)
 _CONTAINERS = frozenset({"list", "tuple", "filter", "chain", "iter", "set", "from_iterable", "sorted", "reversed"})
 _FREEZES = re.compile(rb"requires_grad(_\s*\(|\s*=[^=])")
+_ASKED_OF_MODULES = ("parameters", "named_parameters", "modules", "named_modules", "children", "named_children")
 _DEPTH = 24
 
 
@@ -42,6 +43,7 @@ class Owners:
     parts: dict[str, tuple[str, Value]] = field(default_factory=dict)  # that are named exactly, with their wholes
     has_wholes: bool = False
     calls: Sequence[Call] = ()  # that the optimizer has come through, the innermost first
+    around: Sequence[cst.CSTNode] = ()  # what the optimizer is made in, the innermost first
 
 
 def owners_of(maker: cst.Call, file: SourceFile, flow: Flow, calls: Sequence[Call] = ()) -> Owners:
@@ -55,7 +57,7 @@ def owners_of(maker: cst.Call, file: SourceFile, flow: Flow, calls: Sequence[Cal
     given = argument(maker, 0, "params") or argument(maker, None, "model") or argument(maker, None, "model_or_params")
     if given is None or given.star:
         raise UnknownOwnerError("it is given no parameters that can be followed")
-    owners = Owners(calls=calls)
+    owners = Owners(calls=calls, around=list(file.ancestors(maker)))
     owners.filters.is_frozen_fixed = not any(_FREEZES.search(other.data) for other in flow.files.values())
     modules = [arg.value for arg in maker.args if of_kind(flow.values(arg.value, file), Kind.MODULE)]
     if modules:  # as in create_optimizer(args, model)
@@ -97,7 +99,7 @@ def _collect(node: cst.CSTNode, file: SourceFile, flow: Flow, owners: Owners, de
             _collect(item.value, file, flow, owners, deeper)
         else:
             owners.filters.add(node, block=id(file.parent(file.statement(node))))
-            _collect(node.for_in.iter, file, flow, owners, deeper)
+            _collect(_iterated(node.for_in, item), file, flow, owners, deeper)
     elif isinstance(node, (cst.List, cst.Tuple)):
         for element in node.elements:
             _collect(element.value, file, flow, owners, deeper)
@@ -121,9 +123,12 @@ def _collect(node: cst.CSTNode, file: SourceFile, flow: Flow, owners: Owners, de
 
 def _of_call(node: cst.Call, file: SourceFile, flow: Flow, owners: Owners, depth: int) -> None:
     name = node.func.attr.value if isinstance(node.func, cst.Attribute) else dotted(node.func) or ""
-    if isinstance(node.func, cst.Attribute) and name in ("parameters", "named_parameters", "children", "modules"):
-        owners.is_partial |= name in ("children", "modules")
-        _add(node.func.value, file, flow, owners)
+    if isinstance(node.func, cst.Attribute) and name in _ASKED_OF_MODULES:
+        owners.is_partial |= not name.endswith("parameters")
+        if isinstance(node.func.value, cst.Name) and _is_loop_variable(node.func.value, file, flow, owners):
+            _of_sources(node.func.value, file, flow, owners, depth)
+        else:
+            _add(node.func.value, file, flow, owners)
     elif name in _CONTAINERS:
         owners.is_partial |= name == "filter"
         for arg in node.args[1:] if name == "filter" else node.args:
@@ -133,6 +138,8 @@ def _of_call(node: cst.Call, file: SourceFile, flow: Flow, owners: Owners, depth
     elif isinstance(node.func, cst.Attribute) and of_kind(flow.values(node.func.value, file), Kind.MODULE):
         owners.is_partial = True  # a method of the module that selects its parameters
         _add(node.func.value, file, flow, owners)
+    elif name == "enumerate" and node.args:
+        _collect(node.args[0].value, file, flow, owners, depth)
     else:
         modules = [arg.value for arg in node.args if of_kind(flow.values(arg.value, file), Kind.MODULE)]
         if not modules:
@@ -143,6 +150,8 @@ def _of_call(node: cst.Call, file: SourceFile, flow: Flow, owners: Owners, depth
                 and isinstance(arg.value.func, cst.Attribute)
                 and arg.value.func.attr.value in ("parameters", "named_parameters")
             ]
+        if not modules:
+            modules = [arg.value for arg in node.args if _is_used_as_module(arg.value, flow, file)]
         if not modules:
             raise UnknownOwnerError(f"{_shown(node)} cannot be followed to a module")
         owners.is_partial = True
@@ -156,13 +165,22 @@ def _of_name(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow, owner
         _collect(passed[1], passed[0], flow, owners, depth)
         return
     values = flow.values(node, file)
-    if of_kind(values, Kind.MODULE):
+    if of_kind(values, Kind.MODULE) or _is_used_as_module(node, flow, file):
         _add(node, file, flow, owners)
         return
     if are_standalone(values, flow):
         owners.tensors[expression_text(node)] = values
         return
+    _of_sources(node, file, flow, owners, depth)
+
+
+def _of_sources(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow, owners: Owners, depth: int) -> None:
+    """Collect from what a name is made of, rather than from what it holds last."""
     sources = list(_sources(node, file, flow))
+    if not sources and isinstance(node, cst.Attribute) and _is_module(node.value, file, flow, owners):
+        owners.is_partial = True  # a parameter of it
+        _collect(node.value, file, flow, owners, depth)
+        return
     if all(isinstance(source, cst.List) and not source.elements for source, _ in sources):
         raise UnknownOwnerError(f"{_shown(node)} cannot be followed to a module")
     owners.is_partial |= len([s for s, _ in sources if _replaces(s, node, file)]) > 1
@@ -210,13 +228,58 @@ def _sources(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow) -> It
             assert assign.value is not None
             yield assign.value, False
     for loop in file.nodes(cst.For, below=scope):
-        if name in {dotted(e.value) for e in getattr(loop.target, "elements", ())} | {dotted(loop.target)}:
-            yield loop.iter, True
+        if any(dotted(part) == name for part in walk(loop.target)):
+            yield _iterated(loop, node), True
     for call in file.nodes(cst.Call, below=scope):
         func = call.func
         is_added = isinstance(func, cst.Attribute) and func.attr.value in ("append", "extend")
         if is_added and dotted(getattr(func, "value", None)) == name and call.args:
             yield call.args[0].value, True
+
+
+def _iterated(loop: cst.For | cst.CompFor, item: cst.CSTNode) -> cst.BaseExpression:
+    """Return what the names that an item is made of run over: of ``zip()``, its argument for them alone."""
+    iterated, target = loop.iter, loop.target
+    if not (isinstance(iterated, cst.Call) and dotted(iterated.func) == "zip" and isinstance(target, cst.Tuple)):
+        return iterated
+    used = {node.value for part in _parameters_in(item) for node in walk(part) if isinstance(node, cst.Name)}
+    given = [arg.value for arg, e in zip(iterated.args, target.elements, strict=False) if dotted(e.value) in used]
+    return given[0] if len(given) == 1 else iterated
+
+
+def _parameters_in(item: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """Yield the parameters of a group, and anything else as it is."""
+    if isinstance(item, cst.Dict):
+        yield from (e.value for e in item.elements if isinstance(e, cst.DictElement) and _text_of(e.key) == "params")
+    else:
+        yield item
+
+
+def _is_loop_variable(name: cst.Name, file: SourceFile, flow: Flow, owners: Owners) -> bool:
+    """Return whether a name is one module after another of a loop that the optimizer is made behind."""
+    scope = flow.scopes(file).owner(name.value, name)
+    return any(
+        name.value == dotted(part)
+        for loop in file.nodes(cst.For, below=scope)
+        if not any(outer is loop for outer in owners.around)
+        for part in walk(loop.target)
+    )
+
+
+def _is_module(node: cst.BaseExpression, file: SourceFile, flow: Flow, owners: Owners) -> bool:
+    is_module = bool(of_kind(flow.values(node, file), Kind.MODULE))
+    return isinstance(node, cst.Name) and (is_module or _is_loop_variable(node, file, flow, owners))
+
+
+def _is_used_as_module(node: cst.BaseExpression, flow: Flow, file: SourceFile) -> bool:
+    """Return whether the program asks what a library has made for the parameters or modules in it."""
+    values = of_kind(flow.values(node, file), Kind.OBJECT)
+    return bool(values) and any(
+        flow.values(used.value, other) & values
+        for other in flow.files.values()
+        for name in _ASKED_OF_MODULES
+        for used in other.attributes_by_name.get(name, ())
+    )
 
 
 def owner_at(module: cst.BaseExpression, file: SourceFile, flow: Flow) -> Owners:

@@ -1,0 +1,120 @@
+"""Which modules hold the parameters that the optimizer of a plain training loop is given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ds_migrate.rules.codes import Code
+from plain_loops import blocked, body, convert
+
+TWO = """
+    first, second = nn.Linear(4, 4), nn.Linear(4, 1)
+    {collect}
+    optimizer = torch.optim.SGD({params}, lr=0.1)
+    for x, y in DataLoader(data, batch_size=4):
+        optimizer.zero_grad()
+        loss = F.mse_loss(second(first(x)), y)
+        loss.backward()
+        optimizer.step()
+    """
+BY_LAYER = """
+    model = Net()
+    weights = []
+    {loop}
+    optimizer = torch.optim.SGD([{{"params": weights}}], lr=0.1)
+    for x, y in DataLoader(data, batch_size=4):
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+    """
+
+
+@pytest.mark.parametrize(
+    "collect",
+    [
+        "params = []\n    for part in [first, second]:\n        params += list(part.parameters())",
+        "parts = [first, second]\n    params = []\n    for part in parts:\n        params.extend(part.parameters())",
+        "params = []\n    for part in (first, second):\n        params.append({'params': part.parameters()})",
+    ],
+)
+def test_the_variable_of_a_loop_over_modules_is_not_their_engine_s_module(collect: str, tmp_path: Path) -> None:
+    after = convert(tmp_path, body(TWO.format(collect=collect, params="params")))
+    assert "model=nn.ModuleList([first, second])," in after
+    assert "F.mse_loss(second(first(x)), y)" in after
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "for layer in model.modules():\n        if hasattr(layer, 'weight'):\n            weights.append(layer.weight)",
+        "for name, layer in model.named_modules():\n        weights += layer.parameters()",
+        "for i, (name, layer) in enumerate(model.named_children()):\n        weights.append(layer.weight)",
+    ],
+)
+def test_parameters_are_followed_from_layers_to_their_module(loop: str, tmp_path: Path) -> None:
+    after = convert(tmp_path, body(BY_LAYER.format(loop=loop)))
+    assert "model=model," in after and '"stage": 0' in after
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        "[{'params': p, 'lr': r} for p, r in zip([list(model.parameters())], [0.1])]",
+        "split(model)",
+    ],
+)
+def test_parameters_are_followed_through_zip_and_functions_of_a_library_s_module(params: str, tmp_path: Path) -> None:
+    text = """
+        def split(net):
+            groups = {"decay": [], "none": []}
+            for p in net.parameters():
+                groups["decay" if p.ndim > 1 else "none"].append(p)
+            return [{"params": group} for group in groups.values()]
+
+
+        model = nn.Sequential(nn.Linear(4, 1))
+        optimizer = torch.optim.SGD(PARAMS, lr=0.1)
+        for x, y in DataLoader(data, batch_size=4):
+            optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+        """
+    after = convert(tmp_path, body(text).replace("PARAMS", params))
+    assert "model=model," in after
+
+
+@pytest.mark.parametrize(
+    "options, size",
+    [
+        ("batch_sampler=torch.utils.data.BatchSampler(order, 3, True)", "3"),
+        ("batch_sampler=[[0, 1], [2]]", "1"),
+        ("batch_size=None, sampler=[[0, 1]]", "1"),
+    ],
+)
+def test_a_loader_without_a_batch_size_is_not_asked_for_it(options: str, size: str, tmp_path: Path) -> None:
+    text = f"""
+        order = torch.utils.data.SequentialSampler(data)
+        loader = DataLoader(data, {options})
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for x, y in loader:
+            optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+        """
+    assert f'"train_micro_batch_size_per_gpu": {size},' in convert(tmp_path, body(text))
+
+
+def test_optimizers_in_a_list_are_refused_by_name(tmp_path: Path) -> None:
+    text = """
+        models = [Net() for _ in range(3)]
+        optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
+        for x, y in DataLoader(data, batch_size=4):
+            for i in range(3):
+                optimizers[i].zero_grad()
+                F.mse_loss(models[i](x), y).backward()
+                optimizers[i].step()
+        """
+    ((code, message),) = blocked(tmp_path, body(text))
+    assert (code, message) == (Code.PLAIN_UNTRACED, "cannot determine which optimizer optimizers[i].step() moves")
