@@ -76,9 +76,10 @@ def _check_parameters(engine: Any) -> None:
     ]
     if foreign:
         shapes = ", ".join(str(tuple(parameter.shape)) for parameter in foreign[:3])
+        more = ", ..." if len(foreign) > 3 else ""
         raise InvalidExperimentException(
-            f"{len(foreign)} of the optimizer's {sum(map(len, groups))} parameters are not in the engine's module, with the "
-            f"shapes {shapes}{', ...' if len(foreign) > 3 else ''}: their gradients would not be averaged over ranks; give "
+            f"{len(foreign)} of the optimizer's {sum(map(len, groups))} parameters are not in the engine's module, "
+            f"with the shapes {shapes}{more}: their gradients would not be averaged over ranks; give "
             "deepspeed.initialize a torch.nn.ModuleList of all modules that the optimizer steps"
         )
 

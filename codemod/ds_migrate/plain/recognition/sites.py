@@ -295,7 +295,7 @@ def _named_at(owners: Owners, member: _Bound, maker_file: SourceFile, flow: Flow
             return Refusal(
                 Code.PLAIN_ENGINE, file, member.target,
                 "the module of the optimizer has no name where the optimizer is bound",
-                "make model and optimizer in the same function",
+                "give the model a name there: make both in the same function, or return it beside the optimizer",
             )  # fmt: skip
         found[name] = values
     return found
