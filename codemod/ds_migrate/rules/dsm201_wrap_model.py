@@ -79,9 +79,9 @@ def _builds_optimizer(ctx: RuleContext, arg: cst.Arg) -> bool:
 
 def apply_file(file: SourceFile, contexts: Sequence[RuleContext]) -> None:
     """Report comments and docstrings about calls that are gone: one finding for the file."""
-    if not _GONE.search(file.module.code):
+    if not _GONE.search(file.text):
         return
-    tokens = tokenize.generate_tokens(io.StringIO(file.module.code).readline)
+    tokens = tokenize.generate_tokens(io.StringIO(file.text).readline)
     prose = [(token.start[0], token.string) for token in tokens if token.type == tokenize.COMMENT]
     strings = [n for n in file.nodes(cst.SimpleString) if isinstance(file.parent(n), cst.Expr)]
     prose += [(file.position(node)[0], node.value) for node in strings]

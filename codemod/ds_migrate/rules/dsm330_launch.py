@@ -135,7 +135,7 @@ def _literal(file: SourceFile, call: cst.Call, value: cst.BaseExpression) -> cst
 
 
 def _line_length(file: SourceFile, node: cst.CSTNode) -> int:
-    return len(file.module.code.splitlines()[file.position(node)[0] - 1])
+    return len(file.text.splitlines()[file.position(node)[0] - 1])
 
 
 def _has(literal: cst.Dict, key: str) -> bool:

@@ -225,10 +225,13 @@ def _with_comments(node: Any, texts: list[str]) -> Any:
 
 def _lost(before: cst.CSTNode, after: Any) -> list[str]:
     """Return the comments of a statement, those of its blocks left out, that it no longer has."""
+    own = own_comments(before)
+    if not own:
+        return []
     statements = after if isinstance(after, cst.FlattenSentinel) else [after]
     there = Counter(text for statement in statements for text in own_comments(statement))
     lost = []
-    for text in own_comments(before):
+    for text in own:
         there[text] -= 1
         if there[text] < 0:
             lost.append(text)

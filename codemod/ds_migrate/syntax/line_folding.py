@@ -93,6 +93,8 @@ def fold_new(before: bytes, after: bytes, indent: str, width: int = WIDTH) -> by
             parts = _fold_one(text.decode(), indent, width)
         lines[index] = "".join(part + newline for part in parts).encode()
     folded = b"".join(lines)
+    if folded == after:
+        return after
     return folded if ast.dump(ast.parse(folded)) == ast.dump(ast.parse(after)) else after
 
 

@@ -195,6 +195,10 @@ def own_comments(statement: cst.CSTNode) -> list[str]:
     """Return every comment of a statement, those of the blocks below it left out, in source order."""
     if isinstance(statement, cst.SimpleStatementLine):
         return comments(statement)
+    has_body = isinstance(statement, cst.BaseCompoundStatement) and not isinstance(statement, cst.Match)
+    bare = statement.with_changes(body=cst.SimpleStatementSuite([])) if has_body else statement
+    if "#" not in code(bare):  # as in comments()
+        return []
     collector = _OwnCommentCollector()
     statement.visit(collector)
     return collector.found

@@ -61,7 +61,7 @@ class SourceFile:
             raise SourceError(Code.UNREADABLE_SOURCE, f"cannot be read as Python: {error}") from error
         self._text = ModuleText(self.module)
         try:
-            is_lossless = self._encode(self._text.text) == data
+            is_lossless = self._encode(self.text) == data
         except UnicodeError as error:  # some codecs only decode
             message = f"its encoding, {self.module.encoding}, cannot write this file back: {error}"
             raise SourceError(Code.NOT_LOSSLESS, message) from error
@@ -92,6 +92,11 @@ class SourceFile:
     def may_change(self, node: cst.CSTNode) -> bool:
         """Return whether the statement of the module that holds the node may change."""
         return self._free is None or not self._free.isdisjoint((node, *self.ancestors(node)))
+
+    @property
+    def text(self) -> str:
+        """The file as it was parsed, decoded."""
+        return self._text.text
 
     @property
     def statements(self) -> list[cst.SimpleStatementLine | cst.BaseCompoundStatement]:
@@ -127,15 +132,14 @@ class SourceFile:
     @cached_property
     def width(self) -> int:
         """The columns that a line may have: those at which the file itself wraps heads and statements, else 120."""
-        text = self._text.text
-        longest = max(map(len, text.splitlines()), default=0)
+        longest = max(map(len, self.text.splitlines()), default=0)
         width = next((w for w in (79, 88, 100) if longest <= w), WIDTH)
         bare = {"body": cst.SimpleStatementSuite([]), "leading_lines": [], "decorators": []}
         heads = [code(function.with_changes(**bare)).strip() for function in self.nodes(cst.FunctionDef)]
         joined = [
             len(" ".join(head.split()).replace("( ", "(").replace(", )", ")")) + 4 for head in heads if "\n" in head
         ]
-        joined += [length for found in _WRAPPED.findall(text) if (length := sum(map(len, found))) <= WIDTH]
+        joined += [length for found in _WRAPPED.findall(self.text) if (length := sum(map(len, found))) <= WIDTH]
         return width if any(longest < length for length in joined) else WIDTH
 
     def spelled(self, *names: str, below: cst.CSTNode | None = None) -> list[Any]:
