@@ -13,11 +13,11 @@ from ds_migrate.findings import FileResult, FileStatus, Finding, Severity, Trial
 from ds_migrate.options import Options
 from ds_migrate.plain.dataflow.calls import Callers
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.decisions.decider import Decider
+from ds_migrate.plain.decisions.decide import decide
 from ds_migrate.plain.edits.editor import Editor
 from ds_migrate.plain.parts import Part, find_parts, operations_of
 from ds_migrate.plain.program import Program
-from ds_migrate.plain.recognition.facts import Operations, Refusal, Step
+from ds_migrate.plain.recognition.facts import LoopFacts, Operations, Refusal, Step
 from ds_migrate.plain.recognition.operations import find_operations
 from ds_migrate.plain.recognition.refusals import find_refusals
 from ds_migrate.plain.results import loop_name, part_results, written_configs
@@ -121,22 +121,21 @@ class _Conversion:
         if any(refusal.code is Code.PLAIN_FRAMEWORK for refusal in named):
             part.refusals = []  # what cannot be followed is in the framework
         part.refusals += named
-        decider = None
+        plan = None
         if not part.refusals:
-            decider = Decider(
-                operations, part.sites, flow, callers, self.unit.options, self.unit.single_loop_folders
-            )  # fmt: skip
-            part.refusals += decider.decide().refusals
+            folders = self.unit.single_loop_folders
+            plan = decide(LoopFacts(operations, part.sites, flow, callers, self.unit.options, folders))
+            part.refusals += plan.refusals
         outputs: dict[Path, bytes] = {}
-        if not part.refusals and decider is not None:
-            editor = Editor(decider, part.files, self.done, lambda severity, note: part.notes.append((severity, note)))
+        if plan is not None and not plan.refusals:
+            editor = Editor(plan, part.files, self.done, lambda severity, note: part.notes.append((severity, note)))
             editor.apply()
             part.refusals += _missing(editor, part.steps[0])
             part.files += [f for f in self.files.values() if f.edits and f not in part.files and f not in self.done]
             self._check_writable(part)
             outputs, problems = _rendered(part.files)
             part.refusals += problems
-            part.configs, problems = written_configs(decider.plan.engines)
+            part.configs, problems = written_configs(plan.engines)
             part.refusals += problems
         self.done += part.files
         yield from part_results(part, outputs, TrialStatus.BLOCKED if part.refusals else TrialStatus.CONVERTED)

@@ -9,7 +9,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.spawning import started
-from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
 from ds_migrate.syntax.source import SourceFile
 
 _REPEATS = (cst.For, cst.While, cst.ListComp, cst.GeneratorExp, cst.DictComp, cst.Lambda)
@@ -75,6 +75,13 @@ class Callers:
             not (one_file is other_file and _are_exclusive(one_file, one, other))
             for (one_file, one), (other_file, other) in combinations(self.of(function), 2)
         )
+
+    def may_make_several(self, value: Value, flow: Flow) -> bool:
+        """Return whether the call that makes a value may make several."""
+        place, calls = (flow.file(value), flow.node(value)), flow.copies.calls(value)
+        if not calls:
+            return self.may_run_often(*place)
+        return any(is_repeated(file, node) for file, node in (place, *calls[:-1])) or self.may_run_often(*calls[-1])
 
 
 def is_called(names: Collection[str], flow: Flow) -> bool:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
@@ -12,69 +10,59 @@ from ds_migrate.plain.dataflow.calls import is_called
 from ds_migrate.plain.dataflow.rank_conditions import Branch, RankConditions
 from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
-from ds_migrate.plain.recognition.facts import Place, Site
+from ds_migrate.plain.decisions.plan import StateCall
+from ds_migrate.plain.recognition.facts import LoopFacts, Site
 from ds_migrate.syntax.nodes import dotted
 from ds_migrate.syntax.source import SourceFile
-
-if TYPE_CHECKING:
-    from ds_migrate.plain.decisions.decider import Decider
 
 HELPERS = {"state_dict": "optimizer_state", "load_state_dict": "load_optimizer_state"}
 _BUILTINS = frozenset({"print", "isinstance", "type", "id", "repr"})
 _SIDE_OBJECTS = (Kind.SCHEDULE, Kind.SCALER, Kind.LOADER)
 
 
-@dataclass(frozen=True, eq=False)
-class StateCall(Place):
-    """``optimizer.state_dict()`` or ``optimizer.load_state_dict(state)``."""
-
-    call: cst.Call
-    name: str
-
-
-def state_calls(decider: Decider, site: Site) -> list[StateCall]:
+def state_calls(facts: LoopFacts, site: Site) -> list[StateCall]:
     """Return the calls that save or load the state of a site's optimizers."""
     return [
         StateCall(file, call, call, node.attr.value)
-        for file in decider.flow.files.values()
+        for file in facts.flow.files.values()
         for node, call in _methods(file)
-        if call is not None and decider.flow.values(node.value, file) & site.optimizers
+        if call is not None and facts.flow.values(node.value, file) & site.optimizers
     ]
 
 
-def undecided_conditions(decider: Decider, site: Site) -> list[Branch]:
+def undecided_conditions(facts: LoopFacts, site: Site) -> list[Branch]:
     """Return the conditions that rank 0 must decide, as all ranks save the state of a site's optimizers under them."""
-    saves = [call for call in state_calls(decider, site) if call.name == "state_dict"]
-    found = [branch for save in saves for branch in _undecided(save.call, save.file, decider) or ()]
+    saves = [call for call in state_calls(facts, site) if call.name == "state_dict"]
+    found = [branch for save in saves for branch in _undecided(save.call, save.file, facts) or ()]
     return list({id(statement): (file, statement) for file, statement in found}.values())
 
 
-def _undecided(call: cst.Call, file: SourceFile, decider: Decider) -> list[Branch] | None:
+def _undecided(call: cst.Call, file: SourceFile, facts: LoopFacts) -> list[Branch] | None:
     """Return the conditions around a call that may differ by rank; None where rank 0 cannot decide them for all."""
-    found = RankConditions(decider.flow, decider.callers).undecided(call, file)
-    can_decide = decider.options.runtime and not is_called(INIT, decider.flow)
+    found = RankConditions(facts.flow, facts.callers).undecided(call, file)
+    can_decide = facts.options.runtime and not is_called(INIT, facts.flow)
     return found if can_decide or not found else None
 
 
-def handles_state(decider: Decider, site: Site) -> bool:
+def handles_state(facts: LoopFacts, site: Site) -> bool:
     """Return whether the program loads weights after the engine is made, or handles the optimizer's state."""
     loads = [
         (file, node)
-        for file in decider.flow.files.values()
+        for file in facts.flow.files.values()
         for node, _ in _methods(file)
         if node.attr.value == "load_state_dict" and not _is_before(node, file, site)
     ]
-    return bool(state_calls(decider, site)) or any(decider.flow.values(n.value, f) & site.of for f, n in loads)
+    return bool(state_calls(facts, site)) or any(facts.flow.values(n.value, f) & site.of for f, n in loads)
 
 
-def sharding_hazard(decider: Decider, site: Site) -> str:
+def sharding_hazard(facts: LoopFacts, site: Site) -> str:
     """Return why what the program saves or loads would be wrong beside shares of the optimizer's state; "" if not."""
-    for file in decider.flow.files.values():
+    for file in facts.flow.files.values():
         for node, call in _methods(file):
-            found = _hazard_of(node, call, file, decider, site)
+            found = _hazard_of(node, call, file, facts, site)
             if found:
                 return found
-        if _gives_away(file, decider, site):
+        if _gives_away(file, facts, site):
             return "the optimizer is given to code outside of this program"
     return ""
 
@@ -87,13 +75,13 @@ def _methods(file: SourceFile) -> Iterator[tuple[cst.Attribute, cst.Call | None]
             yield node, around if isinstance(around, cst.Call) and around.func is node else None
 
 
-def _hazard_of(node: cst.Attribute, call: cst.Call | None, file: SourceFile, decider: Decider, site: Site) -> str:
-    values = decider.flow.values(node.value, file)
+def _hazard_of(node: cst.Attribute, call: cst.Call | None, file: SourceFile, facts: LoopFacts, site: Site) -> str:
+    values = facts.flow.values(node.value, file)
     is_load = node.attr.value == "load_state_dict"
     if values & site.optimizers:
         if not values <= site.optimizers or call is None or len(call.args) != int(is_load):
             return "the program uses the optimizer's state in a way that cannot be followed"
-        if not is_load and _undecided(call, file, decider) is None:
+        if not is_load and _undecided(call, file, facts) is None:
             return "the optimizer's state is saved under a condition that may differ by rank"
         return ""
     if "opt" in (dotted(node.value) or "").lower() or not values:
@@ -114,14 +102,14 @@ def _may_be_part(values: Values, site: Site) -> bool:
     return any(v.kind is Kind.OBJECT or (v.kind is Kind.PART and v.key in wholes) for v in values)
 
 
-def _gives_away(file: SourceFile, decider: Decider, site: Site) -> bool:
+def _gives_away(file: SourceFile, facts: LoopFacts, site: Site) -> bool:
     """Return whether a call that cannot be looked into is given the optimizer, other than to make a schedule."""
     for call in file.nodes(cst.Call):
-        if not any(decider.flow.values(arg.value, file) & site.optimizers for arg in call.args):
+        if not any(facts.flow.values(arg.value, file) & site.optimizers for arg in call.args):
             continue
-        callees = decider.flow.values(call.func, file)
+        callees = facts.flow.values(call.func, file)
         is_known = of_kind(callees, Kind.FUNCTION, Kind.METHOD, Kind.CLASS)
-        made = decider.flow.values(call, file)
+        made = facts.flow.values(call, file)
         is_builtin = isinstance(call.func, cst.Name) and call.func.value in (
             "print",
             "isinstance",

@@ -2,99 +2,99 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.blocks import block_path
 from ds_migrate.plain.dataflow.portable import at_statement
+from ds_migrate.plain.decisions.backward_passes import step_places
 from ds_migrate.plain.decisions.clip_guards import guard_of, has_optional_norm
-from ds_migrate.plain.decisions.plan import block_path
-from ds_migrate.plain.recognition.facts import Clip, Place, Site, Step
+from ds_migrate.plain.decisions.plan import ProgramPlan
+from ds_migrate.plain.recognition.facts import Clip, Place, Refusal, Site, Step
 from ds_migrate.plain.recognition.operations import parameter_owners
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, parameters, walk
 
-if TYPE_CHECKING:
-    from ds_migrate.plain.decisions.decider import Decider
 
-
-def decide_clipping(decider: Decider) -> None:
+def decide_clipping(plan: ProgramPlan) -> ProgramPlan:
     """Move each clipping to the config where it is of all that an engine holds, at each step; refuse it elsewhere."""
-    places = [place for site in decider.sites for place in decider.step_places(site)]
-    for clip in decider.operations.clips:
+    moved: dict[Site, tuple[Clip, str]] = {}
+    removed: list[Clip] = []
+    left: list[Clip] = []
+    places = [place for site in plan.facts.sites for place in step_places(site, plan)]
+    for clip in plan.facts.operations.clips:
         after = [(place, step) for place, step in places if place.file is clip.file and _is_behind(place, clip)]
-        if not after:
-            if not decider.is_managed:  # otherwise a helper clips its argument
-                _refuse(decider, clip)
-            continue
-        norms = _norms(decider, clip, *min(after, key=lambda pair: pair[0].position))
-        known = decider.moved_clips
-        if norms and all(site not in known or known[site][1] == norm for site, norm in norms.items()):
-            known.update({site: (clip, norm) for site, norm in norms.items()})
-            decider.plan.removed.append(clip)
-        elif not decider.is_managed:
-            _refuse(decider, clip)
-    for site, (clip, _) in list(decider.moved_clips.items()):
-        steps = decider.step_places(site)
-        clipped = [c for c in decider.operations.clips if c in decider.plan.removed and c.modules & site.of]
+        norms = _norms(plan, clip, *min(after, key=lambda pair: pair[0].position)) if after else {}
+        if norms and all(site not in moved or moved[site][1] == norm for site, norm in norms.items()):
+            moved |= {site: (clip, norm) for site, norm in norms.items()}
+            removed.append(clip)
+        else:  # without a step after it, a helper clips its argument
+            left.append(clip)
+    for site, (clip, _) in list(moved.items()):
+        steps = step_places(site, plan)
+        clipped = [c for c in removed if c.modules & site.of]
         if len(clipped) < len(steps):  # some steps do not clip
-            if not decider.is_managed:
-                _refuse(decider, clip)
-            del decider.moved_clips[site]
-            decider.plan.removed = [r for r in decider.plan.removed if r not in clipped]
+            left.append(clip)
+            del moved[site]
+            removed = [r for r in removed if r not in clipped]
+    norms = {site: norm for site, (_, norm) in moved.items()}
+    refusals = [] if plan.is_managed else [_refusal(clip) for clip in left]
+    return replace(plan, clip_norms=norms, removed=[*plan.removed, *removed]).refuse(refusals)
 
 
 def _is_behind(place: Place, clip: Clip) -> bool:
     return place.function is clip.function and place.position > clip.position
 
 
-def _norms(decider: Decider, clip: Clip, place: Place, step: Step) -> dict[Site, str]:
+def _norms(plan: ProgramPlan, clip: Clip, place: Place, step: Step) -> dict[Site, str]:
     """Return the norm that each engine of a step clips at; nothing where one of them does not clip exactly that."""
     guard = guard_of(clip) or clip.node
     if clip.norm is None or block_path(guard, clip.file) != block_path(place.node, place.file):
         return {}
-    sites = [s for s in decider.sites if s.optimizers & step.optimizers]
+    sites = [s for s in plan.facts.sites if s.optimizers & step.optimizers]
     if len(sites) == 1:
         is_all = clip.modules == sites[0].of and step.optimizers <= sites[0].optimizers
     else:
-        is_all = _is_given_together(decider, clip, step)
+        is_all = _is_given_together(plan, clip, step)
     norms: dict[Site, str] = {}
     for site in sites if is_all and not any(site.is_partial for site in sites) else ():
-        norm = at_statement(clip.norm, clip.file, site.statement, site.file, decider.flow, decider.callers)
+        norm = at_statement(clip.norm, clip.file, site.statement, site.file, plan.facts.flow, plan.facts.callers)
         if norm is None:
             return {}
         norms[site] = f"{norm} or 0.0" if has_optional_norm(clip) else norm
     return norms
 
 
-def _is_given_together(decider: Decider, clip: Clip, step: Step) -> bool:
+def _is_given_together(plan: ProgramPlan, clip: Clip, step: Step) -> bool:
     """Return whether each call of a function gives it an optimizer and just the modules of that, which it clips."""
     function, given_parameters = clip.function, argument(clip.call, 0, "parameters")
     if function is None or given_parameters is None or not isinstance(step.owner, cst.Name):
         return False
-    owners = [n for n in walk(given_parameters.value) if any(parameter_owners(n, clip.file, decider.flow))]
+    owners = [n for n in walk(given_parameters.value) if any(parameter_owners(n, clip.file, plan.facts.flow))]
     modules = [n.func.value for n in owners if isinstance(n, cst.Call) and isinstance(n.func, cst.Attribute)]
     names = {p.name.value for p in parameters(function)}
     if len(modules) != 1 or not isinstance(modules[0], cst.Name) or not {modules[0].value, step.owner.value} <= names:
         return False
-    calls = decider.callers.of(function)
+    calls = plan.facts.callers.of(function)
     for file, call in calls:
-        optimizer = decider.flow.given(call, function, step.owner.value, file)
-        module = decider.flow.given(call, function, modules[0].value, file)
+        optimizer = plan.facts.flow.given(call, function, step.owner.value, file)
+        module = plan.facts.flow.given(call, function, modules[0].value, file)
         if optimizer is None or module is None or optimizer.star or module.star:
             return False
-        held = decider.flow.values(optimizer.value, file)
+        held = plan.facts.flow.values(optimizer.value, file)
         if not any(
-            held and held <= s.optimizers and decider.flow.values(module.value, file) == s.of for s in decider.sites
+            held and held <= s.optimizers and plan.facts.flow.values(module.value, file) == s.of
+            for s in plan.facts.sites
         ):
             return False
     return bool(calls)
 
 
-def _refuse(decider: Decider, clip: Clip) -> None:
-    decider.plan.refuse(
+def _refusal(clip: Clip) -> Refusal:
+    return Refusal(
         Code.PLAIN_CLIPPING, clip.file, clip.node,
-        "this clipping cannot become gradient_clipping, and left here it would act before gradients are "
-        "averaged over ranks",
+        "this clipping cannot become gradient_clipping, and left here it would act before gradients are averaged over "
+        "ranks",
         "clip all parameters of one optimizer by their norm right before its step()",
     )  # fmt: skip

@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
 import libcst as cst
 
 from ds_migrate.decisions.config_optimizer import TORCH_ADAM, constructor_arguments
 from ds_migrate.plain.dataflow.values import Kind
+from ds_migrate.plain.decisions.plan import ConfigOptimizer, ProgramPlan
 from ds_migrate.plain.recognition.facts import Site
 from ds_migrate.syntax.nodes import dotted, walk
 from ds_migrate.syntax.one_line import expression_text
-
-if TYPE_CHECKING:
-    from ds_migrate.plain.decisions.decider import Decider
 
 # What DeepSpeed would not hand on to torch's Adam and AdamW.
 _NOT_HANDED_ON = frozenset({"torch_adam", "adam_w_mode", "fp32_optimizer_states", "max_grad_norm"})
 
 
-@dataclass(frozen=True, eq=False)
-class ConfigOptimizer:
-    """An optimizer that moves to the config. ``statement`` made it; ``config`` is the expression of its section."""
-
-    statement: cst.Assign
-    config: str
-
-
-def config_optimizer(decider: Decider, site: Site, stage: int) -> ConfigOptimizer | str:
+def config_optimizer(plan: ProgramPlan, site: Site, stage: int) -> ConfigOptimizer | str:
     """Return the optimizer as a config has it, or why it stays in the program."""
     if len(site.makers) != 1 or len(site.modules) != 1 or site.is_partial:
         return "it is made in several places, or of several modules"
@@ -40,7 +27,7 @@ def config_optimizer(decider: Decider, site: Site, stage: int) -> ConfigOptimize
         return "groups of parameters are added to it"
     if statement.targets[0].target is not site.target:
         return "it is made in another function than the engine"
-    names = {v.name.rpartition(".") for v in decider.flow.values(call.func, file) if v.kind is Kind.EXTERNAL}
+    names = {v.name.rpartition(".") for v in plan.facts.flow.values(call.func, file) if v.kind is Kind.EXTERNAL}
     if len(names) != 1:
         return "it is not made by a call of one torch.optim class"
     ((library, _, kind),) = names
@@ -49,7 +36,7 @@ def config_optimizer(decider: Decider, site: Site, stage: int) -> ConfigOptimize
         return "it is not made by a call of a torch.optim class whose arguments can be seen here"
     if not _has_all_parameters(call, site):
         return "its parameters are not just parameters() of the model: groups and choices have no place in a config"
-    if stage and _is_used_as_torchs(decider, site):
+    if stage and _is_used_as_torchs(plan, site):
         return "the program uses it as an optimizer of torch, which at ZeRO stages 1 and 2 DeepSpeed's is not"
     params = {name: expression_text(value) for name, value in arguments.items()}
     params |= {name: repr(value) for name, value in TORCH_ADAM.get(kind, {}).items()}
@@ -64,15 +51,15 @@ def _has_all_parameters(call: cst.Call, site: Site) -> bool:
     return given.func.attr.value == "parameters" and dotted(given.func.value) == site.modules[0]
 
 
-def _is_used_as_torchs(decider: Decider, site: Site) -> bool:
+def _is_used_as_torchs(plan: ProgramPlan, site: Site) -> bool:
     """Return whether something is made of the optimizer, or reads more of it than its groups."""
-    handled = {id(n) for s in decider.operations.steps for n in walk(s.call)}
-    handled |= {id(n) for z in decider.operations.zero_grads for n in walk(z.call)}
-    handled |= {id(n) for s in decider.plan.state_calls for n in walk(s.call)}
-    handled |= {id(n) for _, arg, _ in decider.names.arguments.values() for n in walk(arg)}
-    for other in decider.flow.files.values():
+    handled = {id(n) for s in plan.facts.operations.steps for n in walk(s.call)}
+    handled |= {id(n) for z in plan.facts.operations.zero_grads for n in walk(z.call)}
+    handled |= {id(n) for s in plan.state_calls for n in walk(s.call)}
+    handled |= {id(n) for _, arg, _ in plan.names.arguments.values() for n in walk(arg)}
+    for other in plan.facts.flow.files.values():
         for node in other.nodes(cst.Name, cst.Attribute):
-            if id(node) in handled or node is site.target or not decider.flow.values(node, other) & site.optimizers:
+            if id(node) in handled or node is site.target or not plan.facts.flow.values(node, other) & site.optimizers:
                 continue
             around = other.parent(node)
             is_target = isinstance(around, cst.AssignTarget)

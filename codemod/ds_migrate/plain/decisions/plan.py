@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import libcst as cst
 
 from ds_migrate.plain.dataflow.rank_conditions import Branch
-from ds_migrate.plain.decisions.checkpoints import StateCall
-from ds_migrate.plain.decisions.config_optimizer import ConfigOptimizer
-from ds_migrate.plain.recognition.facts import Backward, Clip, Place, Refusal, Site, Step, ZeroGrad
+from ds_migrate.plain.decisions.engine_names import EngineNames
+from ds_migrate.plain.recognition.facts import Backward, Clip, LoopFacts, Place, Refusal, Site, Step, ZeroGrad
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.source import SourceFile
+
+
+@dataclass(frozen=True, eq=False)
+class ConfigOptimizer:
+    """An optimizer that moves to the config. ``statement`` made it; ``config`` is the expression of its section."""
+
+    statement: cst.Assign
+    config: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,55 +61,62 @@ class Note:
     help: str | None = None
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
+class StateCall(Place):
+    """``optimizer.state_dict()`` or ``optimizer.load_state_dict(state)``."""
+
+    call: cst.Call
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
 class ProgramPlan:
-    """Everything that the edits of a program need.
+    """Everything that the edits of a program need; each decision returns a plan with its own part.
 
-    ``no_syncs`` are references to ``no_sync`` of what was wrapped.
-
-    ``scaler_calls`` are those that the engine does; ``attachments`` give it the scaler.
-
-    ``state_calls`` save or load the state of an optimizer of which each rank has a share; all ranks save it under
-    ``undecided`` conditions.
-
-    ``backwards`` and ``steps`` come with the expression of their engine. ``left`` are backward passes that stay as they
-    are. ``forwards`` are the modules, as called, that
-    become engines.
+    Attributes:
+        facts: what the plan follows from.
+        names: what each file calls the engines.
+        steps: with the expression of their engine.
+        backwards: likewise.
+        left: the backward passes that stay as they are.
+        fed: the steps that use the gradients of a backward pass.
+        steps_elsewhere: whether a backward pass is used by steps in functions that are called beside it.
+        parted: the optimizers whose engines hold parts of one module.
+        is_managed: whether each step follows one backward pass, so that the engine counts them itself.
+        no_syncs: references to ``no_sync`` of what was wrapped.
+        clip_norms: the expression that an engine clips at.
+        removed: what an engine does itself.
+        attachments: where an engine is given the program's GradScaler.
+        scaler_calls: those that the engine does.
+        keeps_gradients: whether ``step()`` leaves gradients, and ``zero_grad()`` stays where it is.
+        forwards: the modules, as called, that become engines.
+        state_calls: those that save or load the state of an optimizer of which each rank has a share.
+        undecided: the conditions under which all ranks save such a state.
+        refusals: everything that prevents the conversion.
     """
 
-    engines: list[PlannedEngine] = field(default_factory=list)
-    backwards: list[tuple[Backward, str]] = field(default_factory=list)
-    left: list[Backward] = field(default_factory=list)
-    steps: list[tuple[Step, str]] = field(default_factory=list)
-    removed: list[ZeroGrad | Clip] = field(default_factory=list)
-    scaler_calls: list[Place] = field(default_factory=list)
-    attachments: list[Attachment] = field(default_factory=list)
-    parted: set[Site] = field(default_factory=set)  # whose engines hold parts of one module
-    no_syncs: list[tuple[SourceFile, cst.Attribute]] = field(default_factory=list)
-    forwards: list[tuple[SourceFile, cst.BaseExpression, str]] = field(default_factory=list)
-    state_calls: list[StateCall] = field(default_factory=list)
-    undecided: list[Branch] = field(default_factory=list)
-    notes: list[Note] = field(default_factory=list)
-    refusals: list[Refusal] = field(default_factory=list)
-    scales_loss: bool = True
+    facts: LoopFacts
+    names: EngineNames
+    steps: Sequence[tuple[Step, str]] = ()
+    backwards: Sequence[tuple[Backward, str]] = ()
+    left: Sequence[Backward] = ()
+    fed: Mapping[Backward, Sequence[Step]] = field(default_factory=dict)
+    steps_elsewhere: bool = False
+    parted: frozenset[Site] = frozenset()
+    is_managed: bool = False
+    no_syncs: Sequence[tuple[SourceFile, cst.Attribute]] = ()
+    clip_norms: Mapping[Site, str] = field(default_factory=dict)
+    removed: Sequence[ZeroGrad | Clip] = ()
+    attachments: Sequence[Attachment] = ()
+    scaler_calls: Sequence[Place] = ()
+    keeps_gradients: bool = False
+    forwards: Sequence[tuple[SourceFile, cst.BaseExpression, str]] = ()
+    engines: Sequence[PlannedEngine] = ()
+    state_calls: Sequence[StateCall] = ()
+    undecided: Sequence[Branch] = ()
+    notes: Sequence[Note] = ()
+    refusals: Sequence[Refusal] = ()
 
-    def refuse(self, code: Code, file: SourceFile, node: cst.CSTNode, message: str, help: str) -> None:  # noqa: A002
-        self.refusals.append(Refusal(code, file, node, message, help))
-
-
-def block_path(node: cst.CSTNode, file: SourceFile) -> tuple[int, ...]:
-    """Return the branches and loops that a node is in, outermost first, up to its function."""
-    found: list[int] = []
-    inner: cst.CSTNode = node
-    for outer in file.ancestors(node):
-        if isinstance(outer, cst.FunctionDef):
-            break
-        if isinstance(outer, (cst.If, cst.Else, cst.For, cst.While, cst.ExceptHandler)) and inner is outer.body:
-            found.append(id(outer))
-        inner = outer
-    return tuple(reversed(found))
-
-
-def in_order(places: Sequence[Step | Backward | ZeroGrad | Clip]) -> list[Step | Backward | ZeroGrad | Clip]:
-    """Return operations of one file in their order there."""
-    return sorted(places, key=lambda place: place.position)
+    def refuse(self, refusals: Iterable[Refusal]) -> ProgramPlan:
+        """Return the plan with further reasons not to convert."""
+        return replace(self, refusals=(*self.refusals, *refusals))

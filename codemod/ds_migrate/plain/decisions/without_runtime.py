@@ -3,73 +3,76 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import libcst as cst
 
 from ds_migrate.plain.dataflow.values import Kind
-from ds_migrate.plain.recognition.facts import Site
+from ds_migrate.plain.decisions.distributed import broadcasts_buffers
+from ds_migrate.plain.decisions.plan import ProgramPlan
+from ds_migrate.plain.recognition.facts import Refusal, Site
 from ds_migrate.plain.recognition.loaders import can_be_sharded, training_loaders
 from ds_migrate.plain.recognition.module_use import uses_all_parameters
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, has_star, number
 from ds_migrate.syntax.source import SourceFile
 
-if TYPE_CHECKING:
-    from ds_migrate.plain.decisions.decider import Decider
-
 _SEEDS = frozenset({"init_process_group", "manual_seed", "set_seed", "seed_everything"})
 _WITH_RUNTIME = "leave out --no-runtime"
 _HOLD_BUFFERS = ("BatchNorm", "InstanceNorm", "SyncBatchNorm", "register_buffer", "spectral_norm", "Buffer")
 
 
-def refuse_inexact(decider: Decider) -> None:
+def refuse_inexact(plan: ProgramPlan) -> ProgramPlan:
     """Refuse what only the runtime's helpers make exact."""
-    for site in decider.sites:
-        _check_engine(decider, site)
-    refuse = decider.plan.refuse
-    if not any(call.func.attr.value in _SEEDS for call in _method_calls(decider)):
-        step, _ = decider.plan.steps[0]
-        refuse(
-            Code.PLAIN_DISTRIBUTED, step.file, step.node,
-            "no seed is set, and only init_distributed() of the runtime has all ranks draw the same random numbers",
-            f"call torch.manual_seed(), or {_WITH_RUNTIME}",
+    refusals = [refusal for site in plan.facts.sites for refusal in _of_engine(plan, site)]
+    if not any(call.func.attr.value in _SEEDS for call in _method_calls(plan)):
+        step, _ = plan.steps[0]
+        refusals.append(
+            Refusal(
+                Code.PLAIN_DISTRIBUTED, step.file, step.node,
+                "no seed is set, and only init_distributed() of the runtime has all ranks draw the same random numbers",
+                f"call torch.manual_seed(), or {_WITH_RUNTIME}",
+            )
         )  # fmt: skip
-    for attachment in decider.plan.attachments:
-        refuse(
+    refusals += [
+        Refusal(
             Code.PLAIN_PRECISION, attachment.file, attachment.statement,
             "DeepSpeed alone cannot use the program's GradScaler", _WITH_RUNTIME,
-        )  # fmt: skip
-    for file, maker in training_loaders([s for s, _ in decider.plan.steps], decider):
-        if can_be_sharded(maker, file, decider.flow):
-            refuse(
-                Code.PLAIN_SAMPLER, file, maker,
-                "this loader gives all data to each rank, and only shard() divides it in the loader's own order",
-                f"give it a DistributedSampler, or {_WITH_RUNTIME}",
-            )  # fmt: skip
+        )
+        for attachment in plan.attachments
+    ]  # fmt: skip
+    refusals += [
+        Refusal(
+            Code.PLAIN_SAMPLER, file, maker,
+            "this loader gives all data to each rank, and only shard() divides it in the loader's own order",
+            f"give it a DistributedSampler, or {_WITH_RUNTIME}",
+        )
+        for file, maker in training_loaders([s for s, _ in plan.steps], plan.facts)
+        if can_be_sharded(maker, file, plan.facts.flow)
+    ]  # fmt: skip
+    return plan.refuse(refusals)
 
 
-def _method_calls(decider: Decider) -> Iterator[Any]:
-    for file in decider.flow.files.values():
+def _method_calls(plan: ProgramPlan) -> Iterator[Any]:
+    for file in plan.facts.flow.files.values():
         yield from (call for call in file.nodes(cst.Call) if isinstance(call.func, cst.Attribute))
 
 
-def _check_engine(decider: Decider, site: Site) -> None:
-    refuse = decider.plan.refuse
-    if len(decider.sites) > 1:
-        refuse(
+def _of_engine(plan: ProgramPlan, site: Site) -> Iterator[Refusal]:
+    if len(plan.facts.sites) > 1:
+        yield Refusal(
             Code.PLAIN_ENGINE, site.file, site.target,
             "a loss that goes through another engine fails in DeepSpeed alone, and there are several engines",
             _WITH_RUNTIME,
         )  # fmt: skip
-    if decider.broadcasts_buffers(site) and _may_hold_buffers(decider, site):
-        refuse(
+    if broadcasts_buffers(site, plan.facts) and _may_hold_buffers(plan, site):
+        yield Refusal(
             Code.PLAIN_DISTRIBUTED, site.file, site.target,
             "DistributedDataParallel gave all ranks rank 0's buffers, and DeepSpeed alone leaves each rank its own",
             f"give it broadcast_buffers=False, or {_WITH_RUNTIME}",
         )  # fmt: skip
-    if not all(_is_bare_sgd(decider, file, call) for file, call in site.makers) and not _reaches_all(decider, site):
-        refuse(
+    if not all(_is_bare_sgd(plan, file, call) for file, call in site.makers) and not _reaches_all(plan, site):
+        yield Refusal(
             Code.PLAIN_ENGINE, site.file, site.target,
             "cannot determine whether each backward() reaches all parameters, and DeepSpeed alone steps the others "
             "with gradients of zero",
@@ -77,23 +80,23 @@ def _check_engine(decider: Decider, site: Site) -> None:
         )  # fmt: skip
 
 
-def _may_hold_buffers(decider: Decider, site: Site) -> bool:
+def _may_hold_buffers(plan: ProgramPlan, site: Site) -> bool:
     """Return whether a module of the engine may have buffers: it is of a library, or the program names some."""
     if any(not value.of and not value.name.startswith("torch.nn.") for value in site.of):
         return True
     return any(
-        node.value.startswith(_HOLD_BUFFERS) for file in decider.flow.files.values() for node in file.nodes(cst.Name)
+        node.value.startswith(_HOLD_BUFFERS) for file in plan.facts.flow.files.values() for node in file.nodes(cst.Name)
     )
 
 
-def _reaches_all(decider: Decider, site: Site) -> bool:
+def _reaches_all(plan: ProgramPlan, site: Site) -> bool:
     """Return whether each step follows a forward pass of the whole module, which uses all of its parameters."""
-    return bool(decider.plan.forwards) and all(uses_all_parameters(value, decider.flow) for value in site.of)
+    return bool(plan.forwards) and all(uses_all_parameters(value, plan.facts.flow) for value in site.of)
 
 
-def _is_bare_sgd(decider: Decider, file: SourceFile, call: cst.Call) -> bool:
+def _is_bare_sgd(plan: ProgramPlan, file: SourceFile, call: cst.Call) -> bool:
     """Return whether a gradient of zero moves nothing: torch's SGD without momentum and weight decay."""
-    names = {v.name for v in decider.flow.values(call.func, file) if v.kind is Kind.EXTERNAL}
+    names = {v.name for v in plan.facts.flow.values(call.func, file) if v.kind is Kind.EXTERNAL}
     if (
         names != {"torch.optim.SGD"}
         or has_star(call)

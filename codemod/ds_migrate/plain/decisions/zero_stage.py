@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import libcst as cst
 
 from ds_migrate.deepspeed_facts import ELEMENTWISE_OPTIMIZERS
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.checkpoints import handles_state, sharding_hazard
+from ds_migrate.plain.decisions.plan import ProgramPlan
 from ds_migrate.plain.recognition.facts import Clip, Site
 from ds_migrate.syntax.nodes import dotted, targets
 from ds_migrate.syntax.source import SourceFile
 
-if TYPE_CHECKING:
-    from ds_migrate.plain.decisions.decider import Decider
-
 _WRITES = frozenset({"copy_", "clamp_", "lerp_", "mul_", "add_", "fill_", "zero_", "normal_", "uniform_", "set_"})
 
 
-def choose_stage(decider: Decider, site: Site) -> tuple[int, str, bool]:
+def choose_stage(plan: ProgramPlan, site: Site) -> tuple[int, str, bool]:
     """Return the stage, why it is no higher ("" where it is), and whether ``--zero`` asked for what is not exact."""
-    reason = _hazard(decider, site)
-    wanted = decider.options.zero
+    reason = _hazard(plan, site)
+    wanted = plan.facts.options.zero
     if wanted is None:
         return (0 if reason else 1), reason, False
     if wanted >= 3:
@@ -33,32 +29,32 @@ def choose_stage(decider: Decider, site: Site) -> tuple[int, str, bool]:
     return wanted, reason if wanted == 0 else "", False
 
 
-def _hazard(decider: Decider, site: Site) -> str:
-    if len(decider.sites) > 1:
+def _hazard(plan: ProgramPlan, site: Site) -> str:
+    if len(plan.facts.sites) > 1:
         return "there are several engines"
-    if decider.plan.attachments:
+    if plan.attachments:
         return "a GradScaler scales the loss"
-    if not decider.is_managed:
+    if not plan.is_managed:
         return "not every step() follows one backward()"
-    if decider.keeps_gradients:
+    if plan.keeps_gradients:
         return "gradients are used again after step()"
     if len(site.modules) != 1 or site.is_partial or site.tensors:
         return "the optimizer holds tensors beside modules, parts of modules, or several"
     for file, maker in site.makers:
-        names = {v.name for v in decider.flow.values(maker.func, file)}
+        names = {v.name for v in plan.facts.flow.values(maker.func, file)}
         if not names <= ELEMENTWISE_OPTIMIZERS:
             return "the optimizer is none of torch's elementwise ones"
-        if "torch.optim.Adagrad" in names and not decider.options.runtime:
+        if "torch.optim.Adagrad" in names and not plan.facts.options.runtime:
             return "DeepSpeed alone replaces an Adagrad by its own"
-    if any(clip not in decider.plan.removed for clip in decider.operations.clips if isinstance(clip, Clip)):
+    if any(clip not in plan.removed for clip in plan.facts.operations.clips if isinstance(clip, Clip)):
         return "gradients are clipped by the program's own code"
-    for file in decider.flow.files.values():
-        found = _use(file, decider.flow)
+    for file in plan.facts.flow.files.values():
+        found = _use(file, plan.facts.flow)
         if found:
             return found
-    if not decider.options.runtime and handles_state(decider, site):
+    if not plan.facts.options.runtime and handles_state(plan.facts, site):
         return "the runtime loads weights and optimizer state into shares, and is not used"
-    return sharding_hazard(decider, site)
+    return sharding_hazard(plan.facts, site)
 
 
 def _use(file: SourceFile, flow: Flow) -> str:

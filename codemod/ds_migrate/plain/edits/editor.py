@@ -10,9 +10,8 @@ from ds_migrate.findings import Severity
 from ds_migrate.plain.dataflow.calls import is_called
 from ds_migrate.plain.dataflow.files_beside import files_beside
 from ds_migrate.plain.dataflow.torch_names import INIT
-from ds_migrate.plain.decisions.checkpoints import HELPERS, StateCall
-from ds_migrate.plain.decisions.decider import Decider
-from ds_migrate.plain.decisions.plan import Note
+from ds_migrate.plain.decisions.checkpoints import HELPERS
+from ds_migrate.plain.decisions.plan import Note, ProgramPlan, StateCall
 from ds_migrate.plain.edits.engine_creation import EngineWriter
 from ds_migrate.plain.edits.removal import remove_call, remove_statement
 from ds_migrate.plain.edits.runtime_names import RuntimeNames
@@ -38,17 +37,16 @@ Report = Callable[[Severity, Note], None]
 class Editor:
     """Claims the edits of one program, once everything about it is decided."""
 
-    def __init__(self, decider: Decider, files: list[SourceFile], done: list[SourceFile], report: Report) -> None:
-        self.decider = decider
+    def __init__(self, plan: ProgramPlan, files: list[SourceFile], done: list[SourceFile], report: Report) -> None:
+        self.plan = plan
         self.files = files
         self._done = done  # of parts that were converted, or stay as they are
-        self.plan = decider.plan
-        self.flow = decider.flow
+        self.flow = plan.facts.flow
         self._report = report
-        self._runtime = RuntimeNames(decider.options.runtime)
+        self._runtime = RuntimeNames(plan.facts.options.runtime)
 
     def apply(self) -> None:
-        EngineWriter(self.decider, self._runtime, self._converted).write()
+        EngineWriter(self.plan, self._runtime, self._converted).write()
         for step, name in self.plan.steps:
             self._step(step, name)
         for backward, name in self.plan.backwards:
@@ -75,25 +73,24 @@ class Editor:
         self._unwrap()
         self._shard()
         beside = files_beside(self.files, self.flow)
-        agree(self.decider, beside, self._runtime, self._converted)
-        self.plan.notes += numbered_sets(beside, self.flow)
-        start_ranks(self.decider, self.files, self._done, self._runtime, self._converted)
+        agree(self.plan, beside, self._runtime, self._converted)
+        notes = [*self.plan.notes, *numbered_sets(beside, self.flow)]
+        start_ranks(self.plan.facts, self.files, self._done, self._runtime, self._converted)
         touched = [f for f in self.flow.files.values() if f.edits and f not in self.files and f not in self._done]
         self.files = [*self.files, *touched]
-        stepping = {step.file for step in self.decider.operations.steps}
+        stepping = {step.file for step in self.plan.facts.operations.steps}
         helpers = [f for f in beside if f not in stepping and f not in self._done]
-        guard_saves(self.decider, [f for f in helpers if f not in self.files], self._runtime, self._converted)
+        guard_saves(self.plan, [f for f in helpers if f not in self.files], self._runtime, self._converted)
         program = [*self.files, *(f for f in helpers if f not in self.files)]
-        self.plan.notes += RankDevices(self.flow, not self._starts_alone(), self._converted).free(program)
-        add_arguments(self.decider, self.files, self._converted)
-        guard_output(self.decider, self.files, self._runtime, self._converted)
-        notes = quiet_loggers(self.decider, self.files, self._runtime, self._converted)
-        write_once(self.decider, self.files, self._runtime, self._converted)
+        notes += RankDevices(self.flow, not self._starts_alone(), self._converted).free(program)
+        add_arguments(self.plan.facts, self.files, self._converted)
+        guard_output(self.plan, self.files, self._runtime, self._converted)
+        notes += quiet_loggers(self.plan.facts, self.files, self._runtime, self._converted)
+        write_once(self.plan.facts, self.files, self._runtime, self._converted)
         if self._starts_alone():
-            notes += wait_for_saves(self.decider, self.files, self._runtime, self._converted)
-        self.plan.notes += notes
+            notes += wait_for_saves(self.plan, self.files, self._runtime, self._converted)
         self._runtime.write_imports()
-        for note in self.plan.notes:
+        for note in notes:
             self._report(Severity.REVIEW if note.help is not None else Severity.CONVERTED, note)
 
     def _starts_alone(self) -> bool:
@@ -116,7 +113,7 @@ class Editor:
 
     def _backward(self, backward: Backward, name: str) -> None:
         options = []
-        if not self.decider.is_managed:
+        if not self.plan.is_managed:
             options.append("scale_wrt_gas=False")
         if backward.retains_graph is not None:
             options.insert(0, f"retain_graph={code(backward.retains_graph)}")
@@ -164,7 +161,7 @@ class Editor:
     # -- functions that take an engine -----------------------------------------------------------------------------
 
     def _pass_engines(self) -> None:
-        names = self.decider.names
+        names = self.plan.names
         for file, arg, name in names.arguments.values():
             if arg.keyword is not None:
                 new = next((p.name for p in names.passed.values() if p.parameter == arg.keyword.value), None)
@@ -186,7 +183,7 @@ class Editor:
 
     def _rename_uses(self, file: SourceFile, function: cst.FunctionDef, parameter: str, name: str) -> None:
         handled = {id(s.owner) for s, _ in self.plan.steps} | {
-            id(arg.value) for _, arg, _ in self.decider.names.arguments.values()
+            id(arg.value) for _, arg, _ in self.plan.names.arguments.values()
         }
         handled |= {id(p.owner) for p in self.plan.removed if hasattr(p, "owner")}
         for node in file.nodes(cst.Name, below=function.body):
@@ -205,7 +202,7 @@ class Editor:
     # -- wrappers and data -----------------------------------------------------------------------------------------
 
     def _unwrap(self) -> None:
-        wrappers = Wrappers(self.decider)
+        wrappers = Wrappers(self.plan.facts)
         for file, call, wrapped in wrappers.states():
             self._keep_keys(file, call, wrapped)
         for file, node in wrappers.inner_modules():
@@ -243,17 +240,17 @@ class Editor:
     def _shard(self) -> None:
         """Let each rank train on a share of the data."""
         for step, _ in self.plan.steps:
-            if not training_loaders([step], self.decider):
+            if not training_loaders([step], self.plan.facts):
                 message = "no DataLoader feeds this step: several ranks train on the same data, with one seed"
                 advice = "let each rank draw other samples, by a separate seed or a share of the data"
                 self._report(Severity.REVIEW, Note(Code.PLAIN_SAMPLER, step.file, step.node, message, advice))
-        for file, maker in training_loaders([s for s, _ in self.plan.steps], self.decider):
+        for file, maker in training_loaders([s for s, _ in self.plan.steps], self.plan.facts):
             if not can_be_sharded(maker, file, self.flow):
                 continue
             name = self._runtime.name(file, "shard")
             func = cst.parse_expression(name)
             file.change(maker, lambda updated, func=func: cst.Call(func, [cst.Arg(updated)]))  # type: ignore[misc]
-            if self.decider.callers.may_run_often(file, maker):
+            if self.plan.facts.callers.may_run_often(file, maker):
                 message = "this call may make loaders for evaluation too, which then give each rank a share"
                 advice = "make the loader that trains by a separate call, or reduce the metrics over ranks"
                 self._report(Severity.REVIEW, Note(Code.PLAIN_SAMPLER, file, maker, message, advice))

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from ds_migrate.plain.decisions.decider import Decider
-from ds_migrate.plain.decisions.plan import PlannedEngine
+from ds_migrate.plain.decisions.distributed import broadcasts_buffers
+from ds_migrate.plain.decisions.plan import PlannedEngine, ProgramPlan
 from ds_migrate.plain.edits.engine_config import dict_lines, divide
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.recognition.facts import Site
@@ -20,13 +20,13 @@ from ds_migrate.syntax.source import SourceFile
 class EngineWriter:
     """Writes the engines of a program."""
 
-    def __init__(self, decider: Decider, runtime: RuntimeNames, converted: Converted) -> None:
-        self._decider = decider
+    def __init__(self, plan: ProgramPlan, runtime: RuntimeNames, converted: Converted) -> None:
+        self._plan = plan
         self._runtime = runtime
         self._converted = converted
 
     def write(self) -> None:
-        for engine in self._decider.plan.engines:
+        for engine in self._plan.engines:
             self._write(engine)
 
     def _write(self, engine: PlannedEngine) -> None:
@@ -34,13 +34,13 @@ class EngineWriter:
         text = "\n".join([*self._initialization(engine), *self._helpers(engine)])
         if isinstance(site.target, cst.Call):
             file.before(site.statement, f"{site.new_name} = {expression_text(site.target)}\n{text}")
-            if not any(site.target is arg.value for _, arg, _ in self._decider.names.arguments.values()):
+            if not any(site.target is arg.value for _, arg, _ in self._plan.names.arguments.values()):
                 file.replace(site.target, site.new_name)
         elif engine.optimizer is None:
             file.after(site.statement, text)
         else:
             file.expand(engine.optimizer.statement, text)
-        for attachment in self._decider.plan.attachments:
+        for attachment in self._plan.attachments:
             name = self._runtime.name(file, "use_scaler")
             file.after(attachment.statement, f"{name}({engine.name}, {attachment.scaler})")
             message = f"{engine.name} scales losses with {attachment.scaler}"
@@ -66,7 +66,7 @@ class EngineWriter:
 
     def _module(self, site: Site) -> str:
         """Return the expression of the module that the engine holds."""
-        modules = list(site.parts) if site in self._decider.plan.parted else list(site.modules)
+        modules = list(site.parts) if site in self._plan.parted else list(site.modules)
         if site.tensors:
             named = [f", {name}={module}" for name, module in _keywords(modules)]
             return f"{self._runtime.name(site.file, 'EngineModule')}({dotted(site.target)}{''.join(named)})"
@@ -91,10 +91,10 @@ class EngineWriter:
 
     def _helpers(self, engine: PlannedEngine) -> list[str]:
         """Return the call that has the engine train as torch does."""
-        if not self._decider.options.runtime:
+        if not self._plan.facts.options.runtime:
             return []
-        buffers = ", broadcast_buffers=True" if self._decider.broadcasts_buffers(engine.site) else ""
-        gradients = ", keep_gradients=True" if self._decider.keeps_gradients else ""
+        buffers = ", broadcast_buffers=True" if broadcasts_buffers(engine.site, self._plan.facts) else ""
+        gradients = ", keep_gradients=True" if self._plan.keeps_gradients else ""
         return [f"{self._runtime.name(engine.site.file, 'match_torch')}({engine.name}{buffers}{gradients})"]
 
     def _declare_global(self, engine: PlannedEngine) -> None:

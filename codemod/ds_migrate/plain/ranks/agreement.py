@@ -13,7 +13,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.rank_values import RankValues
 from ds_migrate.plain.dataflow.values import Kind, of_kind
-from ds_migrate.plain.decisions.decider import Decider
+from ds_migrate.plain.decisions.plan import ProgramPlan
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.rank_zero import is_guarded
 from ds_migrate.plain.recognition.loaders import can_be_sharded, loaders_of, training_loaders
@@ -26,23 +26,23 @@ _FINITE = frozenset({"isnan", "isinf", "isfinite"})
 _EXITS = frozenset({"sys.exit", "exit", "quit", "os._exit"})
 
 
-def agree(decider: Decider, files: list[SourceFile], runtime: RuntimeNames, converted: Converted) -> None:
+def agree(plan: ProgramPlan, files: list[SourceFile], runtime: RuntimeNames, converted: Converted) -> None:
     """Have all ranks of a program take the same decisions."""
-    flow = decider.flow
-    for file, branch in decider.plan.undecided:
+    flow = plan.facts.flow
+    for file, branch in plan.undecided:
         _wrap(branch.test, file, runtime.name(file, _DECIDES))
         converted(
             Code.PLAIN_AGREEMENT, file, branch.test, "rank 0 decides for all ranks: each saves its share under this"
         )
-    decided = {id(branch) for _, branch in decider.plan.undecided}
-    makers = training_loaders([step for step, _ in decider.plan.steps], decider)
+    decided = {id(branch) for _, branch in plan.undecided}
+    makers = training_loaders([step for step, _ in plan.steps], plan.facts)
     shares = [(file, maker) for file, maker in makers if can_be_sharded(maker, file, flow)]
     if not shares:
         return
     loaders = frozenset(v for file, maker in shares for v in of_kind(flow.values(maker, file), Kind.LOADER))
-    modules = frozenset(v for site in decider.sites for v in site.of)
+    modules = frozenset(v for site in plan.facts.sites for v in site.of)
     values = RankValues(flow, loaders, modules)
-    common = _Common(decider, values)
+    common = _Common(plan, values)
     for file in files:
         for node in file.nodes(cst.If, cst.While):
             if id(node) in decided:
@@ -50,7 +50,7 @@ def agree(decider: Decider, files: list[SourceFile], runtime: RuntimeNames, conv
             if values.differs(node.test, file) and not is_guarded(node.test, file) and common.is_led_by(node, file):
                 _agree_on_test(node, file, values, runtime, converted)
         for call in file.nodes(cst.Call):
-            metric = _schedule_metric(call, file, decider)
+            metric = _schedule_metric(call, file, plan)
             if metric is not None and values.differs(metric, file) and not is_guarded(call, file):
                 _wrap(metric, file, runtime.name(file, _MEAN))
                 converted(Code.PLAIN_AGREEMENT, file, call, "the schedule steps by the mean over ranks")
@@ -102,11 +102,11 @@ def _wrap(node: cst.BaseExpression, file: SourceFile, name: str) -> None:
     file.change(node, wrapped)
 
 
-def _schedule_metric(call: cst.Call, file: SourceFile, decider: Decider) -> cst.BaseExpression | None:
+def _schedule_metric(call: cst.Call, file: SourceFile, plan: ProgramPlan) -> cst.BaseExpression | None:
     """Return what a schedule is stepped by."""
     if not isinstance(call.func, cst.Attribute) or call.func.attr.value != "step" or not call.args:
         return None
-    if not of_kind(decider.flow.values(call.func.value, file), Kind.SCHEDULE):
+    if not of_kind(plan.facts.flow.values(call.func.value, file), Kind.SCHEDULE):
         return None
     given = argument(call, 0, "metrics")
     return given.value if given is not None else None
@@ -120,15 +120,15 @@ def _is_rate(target: cst.BaseExpression) -> bool:
 class _Common:
     """What all ranks do together, and the functions that lead to it."""
 
-    def __init__(self, decider: Decider, values: RankValues) -> None:
-        places = [(p.file, p.node) for p, _ in (*decider.plan.steps, *decider.plan.backwards)]
-        for file in decider.flow.files.values():
+    def __init__(self, plan: ProgramPlan, values: RankValues) -> None:
+        places = [(p.file, p.node) for p, _ in (*plan.steps, *plan.backwards)]
+        for file in plan.facts.flow.files.values():
             places += [
                 (file, node)
                 for node in file.nodes(cst.For)
-                if loaders_of(node.iter, file, decider.flow) & values.loaders
+                if loaders_of(node.iter, file, plan.facts.flow) & values.loaders
             ]
-            places += [(file, call) for call in file.nodes(cst.Call) if _is_shared_call(call, file, decider)]
+            places += [(file, call) for call in file.nodes(cst.Call) if _is_shared_call(call, file, plan)]
             places += [
                 (file, node) for node in file.nodes(cst.Assign, cst.AugAssign) if any(map(_is_rate, targets(node)))
             ]
@@ -139,7 +139,7 @@ class _Common:
             self._nodes.add(id(node))
             function = file.function(node)
             if function is not None:
-                places += [(caller, call) for caller, call in decider.callers.of(function)]
+                places += [(caller, call) for caller, call in plan.facts.callers.of(function)]
 
     def is_led_by(self, node: cst.If | cst.While, file: SourceFile) -> bool:
         """Return whether a condition decides if, or how often, something is done that all ranks do together."""
@@ -152,14 +152,14 @@ class _Common:
         return any(id(inner) in self._nodes for inner in walk(node))
 
 
-def _is_shared_call(call: cst.Call, file: SourceFile, decider: Decider) -> bool:
+def _is_shared_call(call: cst.Call, file: SourceFile, plan: ProgramPlan) -> bool:
     """Return whether a call changes learning rates or weights, which must be the same on each rank."""
     if not isinstance(call.func, cst.Attribute):
         return False
-    owner = decider.flow.values(call.func.value, file)
+    owner = plan.facts.flow.values(call.func.value, file)
     if call.func.attr.value == "step":
         return bool(of_kind(owner, Kind.SCHEDULE))
-    trained = {v for site in decider.sites for v in (*site.of, *site.optimizers)}
+    trained = {v for site in plan.facts.sites for v in (*site.of, *site.optimizers)}
     return call.func.attr.value == "load_state_dict" and bool(owner & trained)
 
 

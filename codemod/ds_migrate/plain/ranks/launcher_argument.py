@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import libcst as cst
 
-from ds_migrate.plain.decisions.decider import Decider
 from ds_migrate.plain.edits.runtime_names import Converted
+from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import dotted
 from ds_migrate.syntax.source import SourceFile
@@ -13,11 +13,11 @@ from ds_migrate.syntax.source import SourceFile
 _PARSERS = ("argparse.ArgumentParser", "configargparse.ArgumentParser", "configargparse.ArgParser")
 
 
-def add_arguments(decider: Decider, files: list[SourceFile], converted: Converted) -> None:
+def add_arguments(facts: LoopFacts, files: list[SourceFile], converted: Converted) -> None:
     """Let parsers take ``--local_rank``, which the deepspeed launcher gives."""
     for file in files:
         for call in file.nodes(cst.Call):
-            if not decider.flow.is_call_of(call, file, _PARSERS):
+            if not facts.flow.is_call_of(call, file, _PARSERS):
                 continue
             assign = file.parent(call)
             target = dotted(assign.targets[0].target) if isinstance(assign, cst.Assign) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from ds_migrate.plain.decisions.decider import Decider
+from ds_migrate.plain.decisions.plan import ProgramPlan
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import dotted, walk
@@ -28,29 +28,29 @@ _ARTIFACTS = (
 _SAVING_METHODS = frozenset({"savefig", "to_csv", "to_json", "to_pickle", "write_text", "write_bytes"})
 
 
-def guard_saves(decider: Decider, files: list[SourceFile], runtime: RuntimeNames, converted: Converted) -> None:
+def guard_saves(plan: ProgramPlan, files: list[SourceFile], runtime: RuntimeNames, converted: Converted) -> None:
     """Let rank 0 alone save in files that the program uses for it."""
     for file in files:
         if b"torch.save" in file.data or b"import save" in file.data:
-            _guard(decider, file, runtime, converted, prints=False)
+            _guard(plan, file, runtime, converted, prints=False)
 
 
-def guard_output(decider: Decider, files: list[SourceFile], runtime: RuntimeNames, converted: Converted) -> None:
+def guard_output(plan: ProgramPlan, files: list[SourceFile], runtime: RuntimeNames, converted: Converted) -> None:
     """Let rank 0 alone print and save."""
     for file in files:
-        _guard(decider, file, runtime, converted, prints=True)
+        _guard(plan, file, runtime, converted, prints=True)
 
 
-def _guard(decider: Decider, file: SourceFile, runtime: RuntimeNames, converted: Converted, prints: bool) -> None:
+def _guard(plan: ProgramPlan, file: SourceFile, runtime: RuntimeNames, converted: Converted, prints: bool) -> None:
     for call in file.nodes(cst.Call):
-        is_save = decider.flow.is_call_of(call, file, _SAVES)
+        is_save = plan.facts.flow.is_call_of(call, file, _SAVES)
         is_print = prints and isinstance(call.func, cst.Name) and call.func.value == "print" and _is_harmless(call)
-        is_artifact = prints and _saves_artifact(call, file, decider) and _is_harmless(call)
+        is_artifact = prints and _saves_artifact(call, file, plan) and _is_harmless(call)
         if not (is_save or is_print or is_artifact) or is_guarded(call, file):
             continue
         if not isinstance(file.parent(call), cst.Expr):
             continue
-        if is_save and any(node is state.call for state in decider.plan.state_calls for node in walk(call)):
+        if is_save and any(node is state.call for state in plan.state_calls for node in walk(call)):
             file.replace(call.func, runtime.name(file, "save_on_main_rank"))
             converted(Code.PLAIN_RANK_ZERO, file, call, "only rank 0 saves what all ranks have a share of")
             continue
@@ -68,10 +68,10 @@ def guard_line(file: SourceFile, call: cst.Call, runtime: RuntimeNames) -> bool:
     return True
 
 
-def _saves_artifact(call: cst.Call, file: SourceFile, decider: Decider) -> bool:
+def _saves_artifact(call: cst.Call, file: SourceFile, plan: ProgramPlan) -> bool:
     """Return whether a call writes a file that the program makes beside its training."""
     is_method = isinstance(call.func, cst.Attribute) and call.func.attr.value in _SAVING_METHODS
-    return bool(is_method and call.args) or decider.flow.is_call_of(call, file, _ARTIFACTS)
+    return bool(is_method and call.args) or plan.facts.flow.is_call_of(call, file, _ARTIFACTS)
 
 
 class _Guard:

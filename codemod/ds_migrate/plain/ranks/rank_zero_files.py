@@ -5,9 +5,9 @@ from __future__ import annotations
 import libcst as cst
 
 from ds_migrate.plain.dataflow.values import Kind
-from ds_migrate.plain.decisions.decider import Decider
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.rank_zero import guard_line, is_guarded
+from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, dotted, walk
 from ds_migrate.syntax.one_line import expression_text
@@ -19,11 +19,11 @@ _WRITES = frozenset("".join(parts) for parts in (
 _EXISTS = frozenset({"exists", "isdir", "is_dir", "isfile"})
 
 
-def write_once(decider: Decider, files: list[SourceFile], runtime: RuntimeNames, converted: Converted) -> None:
+def write_once(facts: LoopFacts, files: list[SourceFile], runtime: RuntimeNames, converted: Converted) -> None:
     """Let rank 0 alone write files that the program opens, and make folders that may exist only once."""
     read = {
         expression_text(call.args[0].value)
-        for file in decider.flow.files.values() for call in file.nodes(cst.Call)
+        for file in facts.flow.files.values() for call in file.nodes(cst.Call)
         if dotted(call.func) == "open" and call.args and _mode(call) not in _WRITES
     }  # fmt: skip
     for file in files:
@@ -34,10 +34,10 @@ def write_once(decider: Decider, files: list[SourceFile], runtime: RuntimeNames,
                 if expression_text(call.args[0].value) not in read:
                     _write_nowhere(file, call.args[0], runtime)
                     converted(Code.PLAIN_RANK_ZERO, file, call, "only rank 0 writes this file")
-            elif (path := _log_file(call, file, decider)) is not None:
+            elif (path := _log_file(call, file, facts)) is not None:
                 _write_nowhere(file, path, runtime)
                 converted(Code.PLAIN_RANK_ZERO, file, call, "only rank 0 writes this log")
-            elif _makes_folder(call, file, decider) and isinstance(file.parent(call), cst.Expr):
+            elif _makes_folder(call, file, facts) and isinstance(file.parent(call), cst.Expr):
                 _make_once(file, call, runtime, converted)
 
 
@@ -46,11 +46,11 @@ def _mode(call: cst.Call) -> str:
     return str(given.value.evaluated_value) if given is not None and isinstance(given.value, cst.SimpleString) else "r"
 
 
-def _log_file(call: cst.Call, file: SourceFile, decider: Decider) -> cst.Arg | None:
+def _log_file(call: cst.Call, file: SourceFile, facts: LoopFacts) -> cst.Arg | None:
     """Return the path of a log that the standard library writes."""
-    if decider.flow.is_call_of(call, file, ("logging.FileHandler",)):
+    if facts.flow.is_call_of(call, file, ("logging.FileHandler",)):
         return argument(call, 0, "filename")
-    is_config = decider.flow.is_call_of(call, file, ("logging.basicConfig",))
+    is_config = facts.flow.is_call_of(call, file, ("logging.basicConfig",))
     given = argument(call, None, "filename") if is_config else None
     return given if given is not None and dotted(given.value) != "None" else None
 
@@ -66,15 +66,15 @@ def _write_nowhere(file: SourceFile, path: cst.Arg, runtime: RuntimeNames) -> No
     file.change(path, change)
 
 
-def _makes_folder(call: cst.Call, file: SourceFile, decider: Decider) -> bool:
+def _makes_folder(call: cst.Call, file: SourceFile, facts: LoopFacts) -> bool:
     given = argument(call, None, "exist_ok")
     is_caught = any(isinstance(outer, cst.Try) for outer in file.ancestors(call))
     if is_caught or (given is not None and dotted(given.value) != "False"):
         return False
-    if decider.flow.is_call_of(call, file, ("os.makedirs", "os.mkdir")):
+    if facts.flow.is_call_of(call, file, ("os.makedirs", "os.mkdir")):
         return True
     is_method = isinstance(call.func, cst.Attribute) and call.func.attr.value == "mkdir"
-    return is_method and not any(v.kind is Kind.EXTERNAL for v in decider.flow.values(call.func, file))
+    return is_method and not any(v.kind is Kind.EXTERNAL for v in facts.flow.values(call.func, file))
 
 
 def _make_once(file: SourceFile, call: cst.Call, runtime: RuntimeNames, converted: Converted) -> None:

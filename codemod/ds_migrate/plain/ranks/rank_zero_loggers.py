@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import libcst as cst
 
-from ds_migrate.plain.decisions.decider import Decider
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.rank_zero import is_guarded
+from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, dotted, has_star
 from ds_migrate.syntax.source import SourceFile
@@ -27,22 +27,22 @@ _BAR_STATE = frozenset({"n", "last_print_n", "format_dict"})
 _TRACKER_STATE = frozenset({"log_dir", "logdir", "get_logdir", "file_writer"})
 
 
-def quiet_loggers(decider: Decider, files: list[SourceFile], runtime: RuntimeNames, converted: Converted) -> list[Note]:
+def quiet_loggers(facts: LoopFacts, files: list[SourceFile], runtime: RuntimeNames, converted: Converted) -> list[Note]:
     """Let rank 0 alone show bars and record; return the trackers for which that cannot be written."""
     notes: list[Note] = []
     for file in files:
         for call in file.nodes(cst.Call):
             if has_star(call) or is_guarded(call, file):
                 continue
-            if decider.flow.is_call_of(call, file, _BARS):
+            if facts.flow.is_call_of(call, file, _BARS):
                 if argument(call, None, "disable") is None and not _reads(file, _BAR_STATE):
                     _add(file, call, "disable", f"not {_negatable(runtime.main_rank(file))}")
                     converted(Code.PLAIN_RANK_ZERO, file, call, "only rank 0 shows this progress bar")
-            elif decider.flow.is_call_of(call, file, _TRACKERS):
-                _track(decider, file, call, runtime, converted, notes)
-            elif decider.flow.is_call_of(call, file, {"wandb.init"}):
-                _init_wandb(decider, file, call, runtime, converted, notes)
-            elif decider.flow.is_call_of(call, file, _MLFLOW):
+            elif facts.flow.is_call_of(call, file, _TRACKERS):
+                _track(facts, file, call, runtime, converted, notes)
+            elif facts.flow.is_call_of(call, file, {"wandb.init"}):
+                _init_wandb(facts, file, call, runtime, converted, notes)
+            elif facts.flow.is_call_of(call, file, _MLFLOW):
                 notes.append(_note(file, call, "MLflow"))
     return notes
 
@@ -53,9 +53,9 @@ def _note(file: SourceFile, call: cst.Call, tracker: str) -> Note:
 
 
 def _track(
-    decider: Decider, file: SourceFile, call: cst.Call, runtime: RuntimeNames, converted: Converted, notes: list[Note]
+    facts: LoopFacts, file: SourceFile, call: cst.Call, runtime: RuntimeNames, converted: Converted, notes: list[Note]
 ) -> None:
-    if not decider.options.runtime or any(_reads(f, _TRACKER_STATE) for f in decider.flow.files.values()):
+    if not facts.options.runtime or any(_reads(f, _TRACKER_STATE) for f in facts.flow.files.values()):
         notes.append(_note(file, call, dotted(call.func) or "a tracker"))
         return
     condition = cst.parse_expression(runtime.main_rank(file))
@@ -70,12 +70,12 @@ def _track(
 
 
 def _init_wandb(
-    decider: Decider, file: SourceFile, call: cst.Call, runtime: RuntimeNames, converted: Converted, notes: list[Note]
+    facts: LoopFacts, file: SourceFile, call: cst.Call, runtime: RuntimeNames, converted: Converted, notes: list[Note]
 ) -> None:
     """Disable the runs of other ranks; not where the program takes its settings from wandb, as in a sweep."""
     reads = any(
         dotted(node) in ("wandb.config", "wandb.run") and not _is_written(node, f)
-        for f in decider.flow.files.values() for node in f.nodes(cst.Attribute)
+        for f in facts.flow.files.values() for node in f.nodes(cst.Attribute)
     )  # fmt: skip
     given = argument(call, None, "mode")
     if reads or not isinstance(file.parent(call), cst.Expr):

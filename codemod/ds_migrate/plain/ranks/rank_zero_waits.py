@@ -5,8 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from ds_migrate.plain.dataflow.rank_conditions import RankConditions
-from ds_migrate.plain.decisions.decider import Decider
-from ds_migrate.plain.decisions.plan import Note
+from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import dotted, targets, walk
@@ -14,17 +13,17 @@ from ds_migrate.syntax.source import SourceFile
 
 
 def wait_for_saves(
-    decider: Decider, files: list[SourceFile], runtime: RuntimeNames, converted: Converted
+    plan: ProgramPlan, files: list[SourceFile], runtime: RuntimeNames, converted: Converted
 ) -> list[Note]:
     """Let ranks that load what rank 0 may just have saved wait for it. Return where not all of them would wait."""
     notes: list[Note] = []
-    conditions = RankConditions(decider.flow, decider.callers)
-    if not any(decider.flow.is_call_of(c, f, ("torch.save",)) for f in files for c in f.nodes(cst.Call)):
+    conditions = RankConditions(plan.facts.flow, plan.facts.callers)
+    if not any(plan.facts.flow.is_call_of(c, f, ("torch.save",)) for f in files for c in f.nodes(cst.Call)):
         return []
     for file in files:
         for call in file.nodes(cst.Call):
-            is_load = decider.flow.is_call_of(call, file, ("torch.load",)) and _gives_state(call, file)
-            if not is_load or not _may_follow_training(call, file, decider):
+            is_load = plan.facts.flow.is_call_of(call, file, ("torch.load",)) and _gives_state(call, file)
+            if not is_load or not _may_follow_training(call, file, plan):
                 continue
             if conditions.reach_all(call, file):
                 file.before(file.statement(call), runtime.wait(file))
@@ -50,15 +49,15 @@ def _gives_state(call: cst.Call, file: SourceFile) -> bool:
     return False
 
 
-def _may_follow_training(call: cst.Call, file: SourceFile, decider: Decider, depth: int = 5) -> bool:
+def _may_follow_training(call: cst.Call, file: SourceFile, plan: ProgramPlan, depth: int = 5) -> bool:
     """Return whether steps may come before a call: in its function, in a loop around it, or where that is called."""
     function = file.function(call)
-    steps = [step for step, _ in decider.plan.steps]
+    steps = [step for step, _ in plan.steps]
     places = [s.node for s in steps if s.file is file and s.function is function]
     for other in file.nodes(cst.Call, below=function or file.module):
         if file.function(other) is function and any(
-            decider.callers.reaches(value.key, step.function)
-            for value in decider.flow.values(other.func, file)
+            plan.facts.callers.reaches(value.key, step.function)
+            for value in plan.facts.flow.values(other.func, file)
             for step in steps
         ):
             places.append(other)
@@ -69,5 +68,5 @@ def _may_follow_training(call: cst.Call, file: SourceFile, decider: Decider, dep
         return True
     if function is None:
         return False
-    calls = decider.callers.of(function)
-    return depth == 0 or not calls or any(_may_follow_training(c, f, decider, depth - 1) for f, c in calls)
+    calls = plan.facts.callers.of(function)
+    return depth == 0 or not calls or any(_may_follow_training(c, f, plan, depth - 1) for f, c in calls)

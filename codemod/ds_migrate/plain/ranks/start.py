@@ -6,9 +6,8 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.spawning import SPAWN, started
 from ds_migrate.plain.dataflow.torch_names import INIT
-from ds_migrate.plain.decisions.decider import Decider
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
-from ds_migrate.plain.recognition.facts import Site
+from ds_migrate.plain.recognition.facts import LoopFacts, Site
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, code, docstring, walk
 from ds_migrate.syntax.source import SourceFile
@@ -17,7 +16,7 @@ Entry = tuple[SourceFile, cst.BaseStatement]
 
 
 def start_ranks(
-    decider: Decider, files: list[SourceFile], done: list[SourceFile], runtime: RuntimeNames, converted: Converted
+    facts: LoopFacts, files: list[SourceFile], done: list[SourceFile], runtime: RuntimeNames, converted: Converted
 ) -> None:
     """Start the ranks where the program starts them itself, else where it begins.
 
@@ -27,34 +26,34 @@ def start_ranks(
         files: those with the loop.
         done: those of other loops.
     """
-    spawns = [(f, call) for f in files for call in f.nodes(cst.Call) if decider.flow.is_call_of(call, f, SPAWN)]
-    workers = [(f, call) for f, call in spawns if has_worker(f, call, decider)]
+    spawns = [(f, call) for f in files for call in f.nodes(cst.Call) if facts.flow.is_call_of(call, f, SPAWN)]
+    workers = [(f, call) for f, call in spawns if has_worker(f, call, facts)]
     for file, call in workers:
         _run_worker(file, call, runtime, converted)
-    groups = [(f, call) for f in files for call in f.nodes(cst.Call) if decider.flow.is_call_of(call, f, INIT)]
+    groups = [(f, call) for f in files for call in f.nodes(cst.Call) if facts.flow.is_call_of(call, f, INIT)]
     for file, call in groups:
         file.replace(call, runtime.start(file, _arguments(call), _counts(call)))
         converted(Code.PLAIN_DISTRIBUTED, file, call, "init_distributed() starts the ranks, under any launcher or none")
     entries: list[Entry] | None = []
     for file, call in groups:
-        after = _after_condition(decider, file, call)
+        after = _after_condition(facts, file, call)
         entries = None if after is None or entries is None else [*entries, *after]
     if groups and entries is not None:
         alone = "world_size=1" if workers else ""  # a program that has not started the ranks it was given by a flag
         for file, statement in _once(entries):
             file.after(statement, f"{runtime.name(file, 'init_distributed')}({alone})")
         return
-    for file, statement in _once([e for site in decider.sites for e in _beginnings(decider, site)]):
+    for file, statement in _once([e for site in facts.sites for e in _beginnings(facts, site)]):
         if file in files or not (file in done and file.edits):  # or another loop of the program has started them there
             file.before(statement, "\n".join([runtime.start(file), *runtime.device_choice(file)]))
             converted(Code.PLAIN_DISTRIBUTED, file, statement, "init_distributed() starts the ranks")
 
 
-def has_worker(file: SourceFile, call: cst.Call, decider: Decider) -> bool:
+def has_worker(file: SourceFile, call: cst.Call, facts: LoopFacts) -> bool:
     """Return whether a call starts the functions that train in other processes."""
-    target = started(call, decider.flow.values(call.func, file))
-    values = decider.flow.values(target, file) if target is not None else frozenset()
-    return any(decider.callers.reaches(value.key, site.function) for value in values for site in decider.sites)
+    target = started(call, facts.flow.values(call.func, file))
+    values = facts.flow.values(target, file) if target is not None else frozenset()
+    return any(facts.callers.reaches(value.key, site.function) for value in values for site in facts.sites)
 
 
 def _run_worker(file: SourceFile, call: cst.Call, runtime: RuntimeNames, converted: Converted) -> None:
@@ -91,24 +90,24 @@ def _once(entries: list[Entry]) -> list[Entry]:
     return list({id(statement): (file, statement) for file, statement in entries}.values())
 
 
-def _after_condition(decider: Decider, file: SourceFile, call: cst.Call) -> list[Entry] | None:
+def _after_condition(facts: LoopFacts, file: SourceFile, call: cst.Call) -> list[Entry] | None:
     """Return the statements after which ranks may not have started; None where the condition holds what trains too."""
     function = file.function(call)
     around = [a for a in file.ancestors(call) if isinstance(a, (cst.If, cst.Try, cst.For, cst.While))]
     around = [a for a in around if file.function(a) is function and not _asks_for_main(a)]
     if around:
         outer = _head(around[-1], file)
-        return None if _holds_training(outer, decider, file) else [(file, outer)]
-    covers = function is None or any(decider.callers.reaches(id(function), site.function) for site in decider.sites)
+        return None if _holds_training(outer, facts, file) else [(file, outer)]
+    covers = function is None or any(facts.callers.reaches(id(function), site.function) for site in facts.sites)
     returns = [] if function is None else file.nodes(cst.Return, below=function)
     is_left_early = any(file.function(r) is function and file.position(r) < file.position(call) for r in returns)
     if covers or function is None:
         return None if is_left_early else []
     found: list[Entry] = []
-    for caller, at in decider.callers.of(function):
+    for caller, at in facts.callers.of(function):
         if is_left_early:
             found.append((caller, caller.statement(at)))
-        above = _after_condition(decider, caller, at)
+        above = _after_condition(facts, caller, at)
         if above is None:
             return None
         found += above
@@ -123,14 +122,14 @@ def _head(node: cst.CSTNode, file: SourceFile) -> cst.BaseStatement:
     return node
 
 
-def _holds_training(statement: cst.CSTNode, decider: Decider, file: SourceFile) -> bool:
-    if any(site.file is file and any(a is statement for a in file.ancestors(site.statement)) for site in decider.sites):
+def _holds_training(statement: cst.CSTNode, facts: LoopFacts, file: SourceFile) -> bool:
+    if any(site.file is file and any(a is statement for a in file.ancestors(site.statement)) for site in facts.sites):
         return True
     return any(
-        decider.callers.reaches(value.key, site.function)
+        facts.callers.reaches(value.key, site.function)
         for call in file.nodes(cst.Call, below=statement)
-        for value in decider.flow.values(started(call, decider.flow.values(call.func, file)) or call.func, file)
-        for site in decider.sites
+        for value in facts.flow.values(started(call, facts.flow.values(call.func, file)) or call.func, file)
+        for site in facts.sites
     )
 
 
@@ -138,7 +137,7 @@ def _asks_for_main(node: cst.CSTNode) -> bool:
     return isinstance(node, cst.If) and "__name__" in {n.value for n in walk(node.test) if isinstance(n, cst.Name)}
 
 
-def _beginnings(decider: Decider, site: Site) -> list[Entry]:
+def _beginnings(facts: LoopFacts, site: Site) -> list[Entry]:
     """Return the first statements of the modules from which a site is reached, where they begin to work."""
     seen: list[tuple[SourceFile, cst.FunctionDef | None, cst.CSTNode]] = [(site.file, site.function, site.statement)]
     found: list[Entry] = []
@@ -148,7 +147,7 @@ def _beginnings(decider: Decider, site: Site) -> list[Entry]:
             if first is not None:
                 found.append((file, first))
             continue
-        callers = decider.callers.of(function)
+        callers = facts.callers.of(function)
         for caller, at in callers:
             entry = (caller, caller.function(at), at)
             if entry[1] is None or not any(f is caller and fn is entry[1] for f, fn, _ in seen):

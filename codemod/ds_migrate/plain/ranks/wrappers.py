@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.blocks import block_path
 from ds_migrate.plain.dataflow.torch_names import FLUENT, WRAPPERS
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
-from ds_migrate.plain.decisions.plan import block_path
+from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.syntax.nodes import argument, dotted, parameters, targets
 from ds_migrate.syntax.source import SourceFile
-
-if TYPE_CHECKING:
-    from ds_migrate.plain.decisions.decider import Decider
 
 _DEPTH = 5
 
@@ -34,10 +31,10 @@ class Wrapped(Enum):
 class Wrappers:
     """The wrappers around the modules of engines."""
 
-    def __init__(self, decider: Decider) -> None:
-        self._flow = decider.flow
-        self._callers = decider.callers
-        self._modules: Values = frozenset(value for site in decider.sites for value in site.of)
+    def __init__(self, facts: LoopFacts) -> None:
+        self._flow = facts.flow
+        self._callers = facts.callers
+        self._modules: Values = frozenset(value for site in facts.sites for value in site.of)
 
     def calls(self) -> Iterator[tuple[SourceFile, cst.Call, cst.Arg]]:
         """Yield the calls that wrap, with the argument that is the module."""

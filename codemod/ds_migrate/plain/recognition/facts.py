@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import libcst as cst
 
+from ds_migrate.options import Options
+from ds_migrate.plain.dataflow.calls import Callers
+from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Value, Values, Variable
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import dotted
@@ -126,6 +130,28 @@ class Operations:
     zero_grads: Sequence[ZeroGrad]
     clips: Sequence[Clip]
     refusals: Sequence[Refusal]
+
+
+@dataclass(frozen=True, eq=False)
+class LoopFacts:
+    """Training loops that share optimizers, and what was asked for.
+
+    Attributes:
+        single_loop_folders: those with one loop, whose config needs no name.
+    """
+
+    operations: Operations
+    sites: Sequence[Site]
+    flow: Flow
+    callers: Callers
+    options: Options
+    single_loop_folders: Collection[Path] = ()
+
+    @property
+    def functions(self) -> list[tuple[SourceFile, cst.FunctionDef | None]]:
+        """The functions that step an optimizer, with their files; None is the body of a module."""
+        found = {(id(step.file), id(step.function)): (step.file, step.function) for step in self.operations.steps}
+        return list(found.values())
 
 
 def optimizers_of(steps: Sequence[Step]) -> set[Value]:

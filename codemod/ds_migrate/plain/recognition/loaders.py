@@ -3,59 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
 from ds_migrate.plain.dataflow.dead_branches import leaves_out
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.portable import at_statement
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
-from ds_migrate.plain.recognition.facts import Site, Step
-from ds_migrate.plain.recognition.sites import visible_name
+from ds_migrate.plain.recognition.facts import LoopFacts, Step
 from ds_migrate.syntax.nodes import argument, dotted, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
-if TYPE_CHECKING:
-    from ds_migrate.plain.decisions.decider import Decider
-
 _LOADER = "torch.utils.data.DataLoader"
-_BATCH_SAMPLERS = frozenset({"torch.utils.data.BatchSampler", "torch.utils.data.sampler.BatchSampler"})
 
 
-def training_loaders(steps: Sequence[Step], decider: Decider) -> list[tuple[SourceFile, cst.Call]]:
+def training_loaders(steps: Sequence[Step], facts: LoopFacts) -> list[tuple[SourceFile, cst.Call]]:
     """Return the calls that make the loaders whose batches the steps are made of."""
     found: dict[int, tuple[SourceFile, cst.Call]] = {}
     for step in steps:
-        for file, node in _sources(step.file, step.node, decider, depth=3):
-            for value in loaders_of(node, file, decider.flow):
-                maker = decider.flow.node(value)
+        for file, node in _sources(step.file, step.node, facts, depth=3):
+            for value in loaders_of(node, file, facts.flow):
+                maker = facts.flow.node(value)
                 assert isinstance(maker, cst.Call)
-                found[id(maker)] = decider.flow.file(value), maker
-        idle, busy = _given(step.file, step.node, decider, depth=3)
+                found[id(maker)] = facts.flow.file(value), maker
+        idle, busy = _given(step.file, step.node, facts, depth=3)
         for value in idle - busy:
             found.pop(value.key, None)
     return list(found.values())
 
 
-def _given(file: SourceFile, node: cst.CSTNode, decider: Decider, depth: int) -> tuple[Values, Values]:
+def _given(file: SourceFile, node: cst.CSTNode, facts: LoopFacts, depth: int) -> tuple[Values, Values]:
     """Return the loaders that calls of the functions around a node are given, without it and with it running."""
     idle: Values = frozenset()
     busy: Values = frozenset()
     function = file.function(node)
-    for caller, call in decider.callers.of(function) if function is not None and depth else ():
+    for caller, call in facts.callers.of(function) if function is not None and depth else ():
         assert function is not None
-        loaders = frozenset(v for arg in call.args for v in loaders_of(arg.value, caller, decider.flow))
-        if leaves_out(call, caller, function, node, file, decider.flow):
+        loaders = frozenset(v for arg in call.args for v in loaders_of(arg.value, caller, facts.flow))
+        if leaves_out(call, caller, function, node, file, facts.flow):
             idle |= loaders
             continue
-        deeper, others = _given(caller, call, decider, depth - 1)
+        deeper, others = _given(caller, call, facts, depth - 1)
         idle, busy = idle | deeper, busy | loaders | others
     return idle, busy
 
 
 def _sources(
-    file: SourceFile, node: cst.CSTNode, decider: Decider, depth: int
+    file: SourceFile, node: cst.CSTNode, facts: LoopFacts, depth: int
 ) -> Iterator[tuple[SourceFile, cst.BaseExpression]]:
     """Yield what the loops around a node run over, those around the calls of its function too."""
     function = file.function(node)
@@ -72,8 +65,8 @@ def _sources(
         for call in file.nodes(cst.Call, below=function):
             if dotted(call.func) == "next" and call.args:
                 yield file, call.args[0].value
-        for caller, call in decider.callers.of(function):
-            yield from _sources(caller, call, decider, depth - 1)
+        for caller, call in facts.callers.of(function):
+            yield from _sources(caller, call, facts, depth - 1)
 
 
 def loaders_of(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int = 4) -> Values:
@@ -118,33 +111,3 @@ def _is_distributed(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> b
         dotted(n) or "" for maker in (*makers, node) for n in walk(maker) if isinstance(n, (cst.Name, cst.Attribute))
     ]
     return any("Distributed" in name or "num_replicas" in name for name in names)
-
-
-def _sampler_size(sampler: cst.BaseExpression, file: SourceFile, flow: Flow) -> cst.Arg | None:
-    """Return the batch size of torch's ``BatchSampler``, made in the same file: its loader knows none."""
-    values = [value for value in flow.values(sampler, file) if value.key]
-    made = flow.node(values[0]) if len(values) == 1 and flow.file(values[0]) is file else None
-    is_of_torch = isinstance(made, cst.Call) and flow.is_call_of(made, file, _BATCH_SAMPLERS)
-    return argument(made, 1, "batch_size") if isinstance(made, cst.Call) and is_of_torch else None
-
-
-def micro_batch(decider: Decider, site: Site) -> str:
-    """Return the batch size of one rank, as it can be written where the engine is made; "1" where it is unknown."""
-    steps = [s for s, _ in decider.plan.steps if s.optimizers <= site.optimizers]
-    for file, maker in training_loaders(steps, decider):
-        sampler, size = argument(maker, None, "batch_sampler"), argument(maker, 1, "batch_size")
-        is_sampled = sampler is not None and dotted(sampler.value) != "None"
-        if sampler is not None and is_sampled:
-            size = _sampler_size(sampler.value, file, decider.flow)
-        elif size is not None and dotted(size.value) == "None":
-            continue
-        text = None
-        if size is not None:
-            text = at_statement(size.value, file, site.statement, site.file, decider.flow, decider.callers)
-        if text is None and not is_sampled:
-            loaders = frozenset(v for v in decider.flow.values(maker, file) if v.kind is Kind.LOADER)
-            name = visible_name(loaders, site.statement, site.file, decider.flow)
-            text = f"{name}.batch_size" if name is not None else None
-        if text is not None:
-            return text
-    return "1"

@@ -193,11 +193,7 @@ def _site(variable: tuple[int, str], members: list[_Bound], flow: Flow) -> Site 
         )  # fmt: skip
     statement = _common_statement([m.statement for m in members], file)
     if statement is None:
-        return Refusal(
-            Code.PLAIN_ENGINE, file, first.target,
-            "the optimizer is made anew during training, and an engine keeps its own",
-            "make one optimizer, and change its param_groups",
-        )  # fmt: skip
+        return made_anew(file, first.target)
     added = _added_groups(first, members, statement, flow)
     if isinstance(added, Refusal):
         return added
@@ -276,6 +272,14 @@ def _follows(
         or (isinstance(node, cst.Arg) and flow.values(node.value, file) & optimizers)
         for node in between
     )
+
+
+def made_anew(file: SourceFile, target: cst.CSTNode) -> Refusal:
+    """Return that an optimizer is replaced by another one, which an engine cannot follow."""
+    return Refusal(
+        Code.PLAIN_ENGINE, file, target, "the optimizer is made anew during training, and an engine keeps its own",
+        "make one optimizer, and change its param_groups",
+    )  # fmt: skip
 
 
 def _named_at(owners: Owners, member: _Bound, maker_file: SourceFile, flow: Flow) -> dict[str, Values] | Refusal:

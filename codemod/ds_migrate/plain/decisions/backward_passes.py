@@ -1,0 +1,132 @@
+"""Which engine each step and each backward pass belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import libcst as cst
+
+from ds_migrate.plain.decisions.engine_names import UntracedError
+from ds_migrate.plain.decisions.plan import ProgramPlan
+from ds_migrate.plain.recognition.facts import Backward, LoopFacts, Place, Refusal, Site, Step
+from ds_migrate.rules.codes import Code
+
+_Assigned = tuple[str, list[Step]]  # the engine of a backward pass, and the steps that use its gradients
+
+
+def name_steps(plan: ProgramPlan) -> ProgramPlan:
+    """Give each step the expression of its engine."""
+    steps: list[tuple[Step, str]] = []
+    refusals: list[Refusal] = []
+    for step in plan.facts.operations.steps:
+        try:
+            steps.append((step, plan.names.at(step.owner, step.file)))
+        except UntracedError as error:
+            refusals.append(
+                Refusal(
+                    Code.PLAIN_UNTRACED, error.file, error.node,
+                    f"cannot follow the optimizer from where it is made to where it steps: {error}",
+                    "hand it on as an argument or as an attribute of self",
+                )
+            )  # fmt: skip
+    return replace(plan, steps=steps).refuse(refusals)
+
+
+def assign_backwards(plan: ProgramPlan) -> ProgramPlan:
+    """Determine which engine each backward pass belongs to: the one that steps next.
+
+    Where that cannot be determined, as in a function that attacks inputs, it stays torch's own, which stage 0 allows:
+    the engine averages what gradients hold at the step.
+    """
+    backwards: list[tuple[Backward, str]] = []
+    fed: dict[Backward, list[Step]] = {}
+    left: list[Backward] = []
+    refusals: list[Refusal] = []
+    for backward in plan.facts.operations.backwards:
+        found = _engine_of(backward, plan)
+        if isinstance(found, Refusal):
+            refusals.append(found)
+        elif found is None:
+            left.append(backward)
+        else:
+            name, fed[backward] = found
+            backwards.append((backward, name))
+    is_elsewhere = any(_steps_called_beside(b, plan.facts) for b in fed if not _steps_beside(b, plan))
+    used = [step for steps in fed.values() for step in steps]
+    functions = {id(step.function) for step in used}
+    refusals += [
+        Refusal(
+            Code.PLAIN_BACKWARD, step.file, step.node, "cannot determine which backward() this step() uses",
+            "call backward() and step() in the same function",
+        )
+        for step, _ in plan.steps
+        if id(step.function) not in functions and not (left or step in used)
+    ]  # fmt: skip
+    return replace(plan, backwards=backwards, fed=fed, left=left, steps_elsewhere=is_elsewhere).refuse(refusals)
+
+
+def _engine_of(backward: Backward, plan: ProgramPlan) -> _Assigned | Refusal | None:
+    """Return the engine of a backward pass; None where it cannot be determined."""
+    steps = _steps_beside(backward, plan)
+    if not steps:
+        return _engine_from_afar(backward, plan)
+    after = [s for s in steps if s.position > backward.position] or _next_round(backward, steps, plan)
+    if not after:
+        return Refusal(
+            Code.PLAIN_BACKWARD, backward.file, backward.node, "no step() follows this backward()",
+            "call backward() before the step() that uses its gradients",
+        )  # fmt: skip
+    first = min(after, key=lambda s: s.position)
+    return next(name for s, name in plan.steps if s is first), [first]
+
+
+def _steps_beside(backward: Backward, plan: ProgramPlan) -> list[Step]:
+    """Return the steps in the function of a backward pass."""
+    return [s for s, _ in plan.steps if s.file is backward.file and s.function is backward.function]
+
+
+def _next_round(backward: Backward, steps: Sequence[Step], plan: ProgramPlan) -> list[Step]:
+    """Return the steps of the next round of a loop, where they are all of one engine."""
+    loops = [a for a in backward.file.ancestors(backward.node) if isinstance(a, (cst.For, cst.While))]
+    near = [s for s in steps if any(a is loop for a in s.file.ancestors(s.node) for loop in loops)]
+    return near if len({name for s, name in plan.steps if s in near}) == 1 else []
+
+
+def _engine_from_afar(backward: Backward, plan: ProgramPlan) -> _Assigned | None:
+    """Return the engine of a backward pass in a function that steps nothing itself, but is called near a step."""
+    if len(plan.facts.sites) != 1:
+        return None
+    function, operations = backward.function, plan.facts.operations
+    steps = _steps_called_beside(backward, plan.facts)
+    if not steps:
+        calls = plan.facts.callers.of(function) if function is not None else ()
+        stepping = {id(s.function) for s in operations.steps}
+        own = {id(b.function) for b in operations.backwards}
+        near = [id(file.function(call)) for file, call in calls if id(file.function(call)) in stepping]
+        if not near or any(caller in own for caller in near):
+            return None
+        steps = [s for s in operations.steps if id(s.function) in stepping]
+    name = plan.names.visible(function, backward.file, plan.facts.sites[0].optimizers)
+    return None if name is None else (name, steps)
+
+
+def _steps_called_beside(place: Place, facts: LoopFacts) -> list[Step]:
+    """Return the steps in functions that are called where a place is, as in the ``step()`` of a wrapper."""
+    return [s for s in facts.operations.steps if facts.callers.leading_to(s.function, place.file, place.function)]
+
+
+def step_places(site: Site, plan: ProgramPlan) -> list[tuple[Place, Step]]:
+    """Return where the optimizer of an engine steps: where functions that do it are called beside backward()."""
+    found: list[tuple[Place, Step]] = []
+    for step, _ in plan.steps:
+        if not step.optimizers & site.optimizers:
+            continue
+        around = {
+            id(call): Place(backward.file, call)
+            for backward, steps in (plan.fed.items() if plan.steps_elsewhere else ())
+            if step in steps and backward.function is not step.function
+            for call in plan.facts.callers.leading_to(step.function, backward.file, backward.function)
+        }
+        found += [(place, step) for place in around.values()] or [(step, step)]
+    return found

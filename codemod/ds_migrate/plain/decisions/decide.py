@@ -1,0 +1,36 @@
+"""The decisions on training loops, in the order in which they need each other."""
+
+from __future__ import annotations
+
+from ds_migrate.plain.decisions.backward_passes import assign_backwards, name_steps
+from ds_migrate.plain.decisions.clipping import decide_clipping
+from ds_migrate.plain.decisions.distributed import decide_no_sync
+from ds_migrate.plain.decisions.engine_names import EngineNames
+from ds_migrate.plain.decisions.engine_overlap import decide_overlap
+from ds_migrate.plain.decisions.engines import decide_engines
+from ds_migrate.plain.decisions.forward_passes import decide_forwards
+from ds_migrate.plain.decisions.gradient_clearing import decide_clearing, follow_all
+from ds_migrate.plain.decisions.loop_shape import decide_accumulation
+from ds_migrate.plain.decisions.plan import ProgramPlan
+from ds_migrate.plain.decisions.scaling import decide_scaling
+from ds_migrate.plain.decisions.without_runtime import refuse_inexact
+from ds_migrate.plain.recognition.facts import LoopFacts
+
+
+def decide(facts: LoopFacts) -> ProgramPlan:
+    """Return what is decided for training loops; ``refusals`` of the plan are why they stay as they are."""
+    plan = ProgramPlan(facts, EngineNames(facts.sites, facts.flow, facts.callers))
+    plan = name_steps(plan)
+    plan = assign_backwards(plan)
+    plan = decide_overlap(plan)
+    if plan.refusals:
+        return plan
+    paths = follow_all(plan)
+    plan = decide_accumulation(plan, paths)
+    plan = decide_no_sync(plan)
+    plan = decide_clipping(plan)
+    plan = decide_scaling(plan)
+    plan = decide_clearing(plan, paths)
+    plan = decide_forwards(plan)
+    plan = decide_engines(plan)
+    return plan if facts.options.runtime else refuse_inexact(plan)

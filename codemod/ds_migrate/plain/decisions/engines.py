@@ -1,0 +1,80 @@
+"""The engines of a program: one for each optimizer, with its config."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.values import Kind
+from ds_migrate.plain.decisions.checkpoints import state_calls, undecided_conditions
+from ds_migrate.plain.decisions.engine_options import plan_engine
+from ds_migrate.plain.decisions.micro_batch import micro_batch
+from ds_migrate.plain.decisions.plan import Note, ProgramPlan
+from ds_migrate.plain.decisions.zero_stage import choose_stage
+from ds_migrate.plain.recognition.facts import Refusal, Site
+from ds_migrate.plain.recognition.sites import made_anew
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import walk
+
+
+def decide_engines(plan: ProgramPlan) -> ProgramPlan:
+    """Plan the engine of each optimizer."""
+    for site in plan.facts.sites:
+        plan = _decide_engine(site, plan)
+    return plan
+
+
+def _decide_engine(site: Site, plan: ProgramPlan) -> ProgramPlan:
+    facts = plan.facts
+    if _is_remade(site, facts.flow):
+        plan = plan.refuse([made_anew(site.file, site.target)])
+    stage, reason, is_refused = choose_stage(plan, site)
+    if is_refused:
+        message = f"ZeRO stage {facts.options.zero} would change the numbers: {reason}"
+        plan = plan.refuse([Refusal(Code.PLAIN_ENGINE, site.file, site.target, message, "leave out --zero")])
+    if stage:
+        states, undecided = state_calls(plan.facts, site), undecided_conditions(plan.facts, site)
+        plan = replace(
+            plan, state_calls=[*plan.state_calls, *states], undecided=[*plan.undecided, *undecided]
+        )  # fmt: skip
+    engine, notes = plan_engine(plan, site, _config(site, stage, plan), stage)
+    message = f"deepspeed.initialize makes {plan.names.at_site[site]}, ZeRO stage {stage}"
+    message += f": {reason}" if reason else ""
+    notes = [*notes, Note(Code.PLAIN_ENGINE, site.file, site.target, message)]
+    if not _is_of_torch(site, facts.flow):
+        message = (
+            "the optimizer is none of torch's: with several ranks its steps are the same on each only if they depend "
+            "on gradients and parameters alone"
+        )
+        advice = "check what its step() reads, or compare the ranks with ds-verify --plain"
+        notes.append(Note(Code.PLAIN_ENGINE, site.file, site.target, message, advice))
+    return replace(plan, engines=[*plan.engines, engine], notes=[*plan.notes, *notes])
+
+
+def _config(site: Site, stage: int, plan: ProgramPlan) -> dict[str, str]:
+    config = {"train_micro_batch_size_per_gpu": micro_batch(plan, site)}
+    if not plan.is_managed:
+        config["managed_gradient_accumulation"] = "False"
+    config["gradient_clipping"] = plan.clip_norms.get(site, "0.0")
+    config["zero_optimization"] = f'{{"stage": {stage}}}'
+    if stage:
+        config["zero_allow_untested_optimizer"] = "True"
+    return config
+
+
+def _is_of_torch(site: Site, flow: Flow) -> bool:
+    values = [v for file, maker in site.makers for v in flow.values(maker.func, file)]
+    return all(v.kind is Kind.EXTERNAL and v.name.startswith("torch.optim.") for v in values)
+
+
+def _is_remade(site: Site, flow: Flow) -> bool:
+    """Return whether the optimizer is made in a loop that keeps its module."""
+    makers = [[flow.node(v), *(call for _, call in flow.copies.calls(v))] for v in site.of]
+    for loop in site.file.ancestors(site.statement):
+        if isinstance(loop, (cst.For, cst.While)) and site.file.function(loop) is site.function:
+            below = {id(node) for node in walk(loop)}
+            if not all(any(id(node) in below for node in nodes) for nodes in makers):
+                return True
+    return False

@@ -1,0 +1,88 @@
+"""Which forward passes go through the engine: those of its one module, where gradients are made."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.torch_names import NO_GRAD
+from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.decisions.plan import ProgramPlan
+from ds_migrate.plain.recognition.facts import LoopFacts, Site
+from ds_migrate.syntax.nodes import dotted
+from ds_migrate.syntax.source import SourceFile
+
+Function = cst.FunctionDef | None
+_GRAD_MODES = NO_GRAD - {"torch.set_grad_enabled"}
+
+
+def decide_forwards(plan: ProgramPlan) -> ProgramPlan:
+    """Choose the calls of the module that become calls of the engine; elsewhere the module is right too."""
+    facts = plan.facts
+    if not _has_one_module(plan):
+        return plan
+    (site,) = facts.sites
+    forwards: list[tuple[SourceFile, cst.BaseExpression, str]] = []
+    for file, function in facts.functions:
+        name = next(n for s, n in plan.steps if s.file is file and s.function is function)
+        calls = file.nodes(cst.Call, below=function if function is not None else file.module)
+        if any(facts.flow.is_call_of(call, file, ("torch.autograd.grad",)) for call in calls):
+            break
+        own = [call for call in calls if file.function(call) is function]
+        trained = [call for call in own if _trains(call, file, site, facts) and _shares_loop(call, file, plan)]
+        forwards += [(file, call.func, name) for call in trained]
+    return replace(plan, forwards=forwards)
+
+
+def _has_one_module(plan: ProgramPlan) -> bool:
+    """Return whether the engine's forward pass may take the place of the module's, whichever module is called."""
+    facts = plan.facts
+    if len(facts.sites) != 1 or len(facts.sites[0].modules) != 1 or not plan.is_managed:
+        return False
+    (site,) = facts.sites
+    if site.tensors or plan.attachments or any(map(_names_autocast, facts.flow.files.values())):
+        return False  # an engine's forward switches autocast off, and the module is right under autocast
+    # Where there may be several, which of them is called is unknown, and the module is right for each.
+    return not any(facts.callers.may_make_several(value, facts.flow) for value in site.of)
+
+
+def _trains(call: cst.Call, file: SourceFile, site: Site, facts: LoopFacts) -> bool:
+    """Return whether a call is a forward pass of the engine's module, where the engine is made and gradients are."""
+    if dotted(call.func) is None:
+        return False
+    values = of_kind(facts.flow.values(call.func, file), Kind.MODULE, Kind.OBJECT)
+    if values != site.of or _is_evaluation(call, file, facts.flow):
+        return False
+    is_beside = file is site.file and file.function(call) is site.function
+    return not is_beside or file.position(call) >= file.position(site.statement)
+
+
+def _shares_loop(call: cst.Call, file: SourceFile, plan: ProgramPlan) -> bool:
+    """Return whether a backward pass is in the innermost loop around a call."""
+    loop = next((a for a in file.ancestors(call) if isinstance(a, (cst.For, cst.While, cst.FunctionDef))), None)
+    return any(
+        backward.file is file
+        and backward.function is file.function(call)
+        and (loop is None or any(a is loop for a in file.ancestors(backward.node)))
+        for backward in plan.fed
+    )
+
+
+def _is_evaluation(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
+    for outer in file.ancestors(call):
+        if isinstance(outer, cst.FunctionDef):
+            return any(_is_grad_mode(d.decorator, file, flow) for d in outer.decorators)
+        if isinstance(outer, cst.With) and any(_is_grad_mode(i.item, file, flow) for i in outer.items):
+            return True
+    return False
+
+
+def _is_grad_mode(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:
+    values = flow.values(node.func if isinstance(node, cst.Call) else node, file)
+    return any(v.kind is Kind.EXTERNAL and v.name in _GRAD_MODES for v in values)
+
+
+def _names_autocast(file: SourceFile) -> bool:
+    return any("autocast" in node.value for node in file.nodes(cst.Name))

@@ -1,0 +1,101 @@
+"""Which ``zero_grad()`` an engine's step makes superfluous, and where gradients are used after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.blocks import block_path
+from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.decisions.gradient_paths import GradientPaths, follow_gradients
+from ds_migrate.plain.decisions.plan import Note, ProgramPlan
+from ds_migrate.plain.recognition.facts import Backward, Place, Refusal, Site, Step, ZeroGrad
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.source import SourceFile
+
+
+def follow_all(plan: ProgramPlan) -> list[GradientPaths]:
+    """Follow the gradients of each optimizer."""
+    return [_follow(site, plan) for site in plan.facts.sites]
+
+
+def _follow(site: Site, plan: ProgramPlan) -> GradientPaths:
+    facts = plan.facts
+    steps = [step for step in facts.operations.steps if step.optimizers & site.optimizers]
+    fed = [b for b, used in plan.fed.items() if any(step in steps for step in used)]
+    functions = {id(step.function) for step in steps}
+    # One loss may be stepped by several optimizers, and only the first one is known as its.
+    backwards = [*(fed or (b for b in plan.fed if id(b.function) in functions)), *plan.left]
+    zeros = [zero for zero in facts.operations.zero_grads if _clears(zero, site)]
+    return follow_gradients([*steps, *backwards, *zeros], facts.flow.files.values(), facts.callers)
+
+
+def decide_clearing(plan: ProgramPlan, paths: Sequence[GradientPaths]) -> ProgramPlan:
+    """Remove the calls that clear what a step has used, unless the gradients are used again after it."""
+    added_to = [step for path in paths for step in path.added_to]
+    notes = [
+        Note(
+            Code.PLAIN_ZERO_GRAD, step.file, step.node,
+            "no zero_grad() stands between this step() and the next backward(), so gradients add up over steps; they "
+            "still do",
+            "call zero_grad() once for each step(), if that is not meant",
+        )
+        for step in added_to
+    ]  # fmt: skip
+    used_again = [*_gradients_read_late(plan), *((step.file, step.node) for step in added_to)]
+    plan = replace(plan, keeps_gradients=bool(used_again), notes=(*plan.notes, *notes))
+    if used_again:
+        if plan.facts.options.runtime:
+            return plan
+        file, node = used_again[0]
+        refusal = Refusal(
+            Code.PLAIN_ZERO_GRAD, file, node,
+            "engine.step() clears the gradients that are used again here, and only match_torch() lets it keep them",
+            "read them before step(), and call zero_grad() once for each step(), or leave out --no-runtime",
+        )  # fmt: skip
+        return plan.refuse([refusal])
+    if plan.left:
+        return plan
+    cleared = [zero for zero in plan.facts.operations.zero_grads if any(_clears(zero, s) for s in plan.facts.sites)]
+    removed = [zero for zero in cleared if plan.is_managed or _follows_step(zero, plan)]
+    return replace(plan, removed=(*plan.removed, *removed))
+
+
+def _clears(zero: ZeroGrad, site: Site) -> bool:
+    return bool(zero.values & site.optimizers or of_kind(zero.values, Kind.MODULE, Kind.OBJECT) & site.of)
+
+
+def _gradients_read_late(plan: ProgramPlan) -> Iterator[tuple[SourceFile, cst.CSTNode]]:
+    """Yield where the program reads gradients, or changes them, other than between backward() and step()."""
+    flow = plan.facts.flow
+    for file in flow.files.values():
+        for node in file.attributes_by_name.get("grad", ()):
+            is_function = of_kind(flow.values(node.value, file), Kind.EXTERNAL)  # torch.autograd.grad
+            if not is_function and not _is_between(Place(file, node), plan):
+                yield file, node
+
+
+def _events(place: Place, plan: ProgramPlan) -> list[Step | Backward]:
+    """Return the steps and backward passes in the function of a place."""
+    events: list[Step | Backward] = [*plan.facts.operations.steps, *plan.fed]
+    return [e for e in events if e.file is place.file and e.function is place.function]
+
+
+def _is_between(place: Place, plan: ProgramPlan) -> bool:
+    """Return whether a place is behind a backward() and before the step() that uses its gradients."""
+    events = _events(place, plan)
+    before = max((e for e in events if e.position < place.position), key=lambda e: e.position, default=None)
+    after = min((e for e in events if e.position > place.position), key=lambda e: e.position, default=None)
+    return isinstance(before, Backward) and isinstance(after, Step)
+
+
+def _follows_step(zero: ZeroGrad, plan: ProgramPlan) -> bool:
+    """Return whether the call clears what the step before it, in the same block, has used: the engine does that."""
+    optimizers = of_kind(zero.values, Kind.OPTIMIZER)
+    before = [e for e in _events(zero, plan) if e.position < zero.position]
+    last = max(before, key=lambda e: e.position, default=None)
+    if not isinstance(last, Step) or block_path(last.node, last.file) != block_path(zero.node, zero.file):
+        return False
+    return bool(optimizers) and last.optimizers == optimizers

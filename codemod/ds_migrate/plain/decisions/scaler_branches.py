@@ -1,0 +1,88 @@
+"""Places that run where a GradScaler is off or None: there the loss is not scaled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.recognition.facts import Backward, LoopFacts, Place, Step
+from ds_migrate.syntax.nodes import argument, dotted, targets
+from ds_migrate.syntax.source import SourceFile
+
+
+def is_unscaled_branch(
+    other: Place, scaled: Sequence[Step | Backward], makers: Sequence[tuple[SourceFile, cst.Call]], facts: LoopFacts
+) -> bool:
+    """Return whether a place runs where the scaler is off or None: in the other branch of the test of that."""
+    if len(makers) != 1:
+        return False
+    file, maker = makers[0]
+    condition = _condition(file, maker)
+    for test, (node, taken) in _branches(other).items():
+        if taken or not any(_branches(place).get(test, (node, False))[1] for place in scaled):
+            continue
+        if of_kind(facts.flow.values(node, other.file), Kind.SCALER):
+            if other.function is file.function(maker) or _is_given(test, other, file.function(maker), facts):
+                return True
+        elif test == condition and other.function is file.function(maker) and _is_set_once(test, file):
+            return other.file is file
+    return False
+
+
+def _is_given(parameter: str, place: Place, makes: cst.FunctionDef | None, facts: LoopFacts) -> bool:
+    """Return whether each call of a function gives it the scaler, from where that is made."""
+    calls = facts.callers.of(place.function) if place.function is not None else ()
+    for file, call in calls:
+        assert place.function is not None
+        arg = facts.flow.given(call, place.function, parameter, file)
+        if arg is None or not of_kind(facts.flow.values(arg.value, file), Kind.SCALER):
+            return False
+        if file.function(call) is not makes:
+            return False
+    return bool(calls)
+
+
+def _branches(place: Place) -> dict[str, tuple[cst.BaseExpression, bool]]:
+    """Return the names that are tested around a place, and whether it runs where they hold and are not None."""
+    found: dict[str, tuple[cst.BaseExpression, bool]] = {}
+    inner: cst.CSTNode = place.node
+    for outer in place.file.ancestors(place.node):
+        if isinstance(outer, cst.FunctionDef):
+            break
+        if isinstance(outer, cst.If) and (inner is outer.body or inner is outer.orelse):
+            tested, is_present = _tested(outer.test)
+            name = dotted(tested)
+            if name is not None:
+                found.setdefault(name, (tested, (inner is outer.body) is is_present))
+        inner = outer
+    return found
+
+
+def _tested(test: cst.BaseExpression) -> tuple[cst.BaseExpression, bool]:
+    """Return what a test is about, and whether it holds where that is there."""
+    if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
+        (target,) = test.comparisons
+        if dotted(target.comparator) == "None" and isinstance(target.operator, (cst.Is, cst.IsNot)):
+            return test.left, isinstance(target.operator, cst.IsNot)
+    return test, True
+
+
+def _condition(file: SourceFile, call: cst.Call) -> str | None:
+    """Return the name on which a scaler depends: of its ``enabled``, or of the branch that makes it."""
+    enabled = argument(call, None, "enabled")
+    if enabled is not None:
+        return dotted(enabled.value)
+    around = file.parent(call)
+    if isinstance(around, cst.IfExp) and around.body is call and dotted(around.orelse) == "None":
+        return dotted(around.test)
+    return None
+
+
+def _is_set_once(name: str, file: SourceFile) -> bool:
+    found = [
+        n for n in file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign)
+        if any(dotted(t) in (name, name.partition(".")[0]) for t in targets(n))
+    ]  # fmt: skip
+    return len(found) <= 1
