@@ -154,6 +154,7 @@ def _units(
             options=options,
             config_facts=facts,
             used_beside=grouping.names_used_beside(group),
+            helpers=grouping.helpers_of(group),
             upgraded={
                 path: upgraded.modules[path].notices if path in upgraded.modules else ()
                 for path in group.files

@@ -66,6 +66,149 @@ def test_lines_that_meet_what_zero_changes_keep_it_whole(line: str, tmp_path: Pa
     assert stage(tmp_path, line) == 0
 
 
+HELPERS = """
+import torch
+
+
+def clamp(net):
+    for p in net.parameters():
+        p.data.clamp_(-1, 1)
+
+
+def through_another(net):
+    clamp(net)
+
+
+def look(parameters):
+    print(sum(p.grad.norm() for p in parameters))
+
+
+def by_rank(optimizer, loss):
+    for group in optimizer.param_groups:
+        group["lr"] = loss
+
+
+def size(net):
+    return sum(p.data.numel() for p in net.parameters())
+
+
+class Average:
+    def update(self, net):
+        with torch.no_grad():
+            for p in net.parameters():
+                p.mul_(0.9)
+
+    def show(self, net):
+        print(net)
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("helpers.clamp(self.model)", 0),
+        ("helpers.clamp(net=self.model)", 0),
+        ("helpers.through_another(self.model)", 0),
+        ("helpers.look(self.model.parameters())", 0),
+        ("helpers.look(list(self.model.parameters()))", 0),
+        ("helpers.by_rank(self.optimizer, loss.item())", 0),
+        ("helpers.Average().update(self.model)", 0),
+        ("self.average.update(self.model)", 0),
+        ("helpers.size(self.model)", 1),
+        ("self.average.show(self.model)", 1),
+        ("helpers.clamp(inputs)", 1),
+    ],
+)
+def test_what_training_calls_in_a_file_that_stays_counts_as_its_own(call: str, expected: int, tmp_path: Path) -> None:
+    (tmp_path / "helpers.py").write_text(HELPERS)
+    init = examples.METHODS["__init__"] + "    self.average = helpers.Average()\n\n"
+    train = examples.METHODS["train_batch"].replace("    return", f"    {call}\n    return")
+    (tmp_path / "model_def.py").write_text("import helpers\n" + _module(init + train))
+    report = examples.run(tmp_path)
+    created = next(f for f in report.files if f.path.name == "ds_config.json")
+    assert created.after is not None
+    assert json.loads(created.after)["zero_optimization"]["stage"] == expected
+    assert [f.path.name for f in report.files if f.after is not None] == ["model_def.py", "ds_config.json"]
+
+
+def test_helpers_that_cannot_be_read_keep_it_whole(tmp_path: Path) -> None:
+    (tmp_path / "helpers.py").write_text(HELPERS + f"\nTABLE = '{'x' * 1_000_000}'\n")
+    train = examples.METHODS["train_batch"].replace("    return", "    helpers.size(self.model)\n    return")
+    (tmp_path / "model_def.py").write_text("import helpers\n" + _module(train))
+    created = next(f for f in examples.run(tmp_path).files if f.path.name == "ds_config.json")
+    assert created.after is not None
+    assert json.loads(created.after)["zero_optimization"]["stage"] == 0
+
+
+NETWORK = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 2)
+        self.other = nn.Linear(4, 2)
+        self.scale = nn.Parameter(torch.ones(()))
+        self.register_buffer("queue", torch.zeros(4))
+        self.fc.weight.data.normal_()
+        for one, other in zip(self.fc.parameters(), self.other.parameters()):
+            other.requires_grad = False
+
+    @torch.no_grad()
+    def follow(self):
+        for one, other in zip(self.fc.parameters(), self.other.parameters()):
+            other.data = other.data * 0.9 + one.data * 0.1
+
+    @torch.no_grad()
+    def clamp(self):
+        self.scale.clamp_(0, 1)
+
+    def never(self):
+        self.fc.weight.data.zero_()
+
+    def forward(self, x):
+        LINE
+        return self.fc(x) * self.scale
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("self.fc.weight.data = torch.renorm(self.fc.weight.data, 2, 0, 1.0)", 0),
+        ("self.fc.weight.data.clamp_(-1, 1)", 0),
+        ("weight = self.fc.weight; weight.data.clamp_(-1, 1)", 0),
+        ("self.clamp()", 0),
+        ("self.fc.weight = nn.Parameter(self.fc.weight * 0.9)", 0),
+        ("for p in self.parameters(): p.data.mul_(0.9)", 0),
+        ("for m in self.modules(): m.requires_grad_(x.mean() > 0)", 0),
+        ("x.requires_grad_(True)", 1),
+        ("for p in self.fc.parameters(): p.requires_grad = bool(x.mean() > 0)", 0),
+        ("self.follow()", 1),
+        ("x = x.clone().mul_(2.0)", 1),
+        ("x.data.mul_(2.0)", 1),
+        ("self.calls = 1", 1),
+        ("with torch.no_grad(): self.queue[:2] = x[0, :2]", 1),
+        ("with torch.no_grad(): self.queue.mul_(0.9)", 1),
+    ],
+)
+@pytest.mark.parametrize("apart", [True, False], ids=["in another file", "in one file"])
+def test_a_model_that_changes_its_parameters_keeps_it_whole(
+    line: str, expected: int, apart: bool, tmp_path: Path
+) -> None:
+    network = NETWORK.replace("LINE", line)
+    text = _module().replace("Net()", "network.Net()" if apart else "OwnNet()")
+    own = f"import network\n{text}" if apart else text + network.replace("class Net", "class OwnNet")
+    if apart:
+        (tmp_path / "network.py").write_text(network)
+    (tmp_path / "model_def.py").write_text(own)
+    created = next(f for f in examples.run(tmp_path).files if f.path.name == "ds_config.json")
+    assert created.after is not None
+    assert json.loads(created.after)["zero_optimization"]["stage"] == expected
+
+
 def holder(folder: Path, made: str, body: str = "") -> int:
     """The ZeRO stage where ``__init__`` keeps ``made`` and training calls its ``update``; ``Holder`` has ``body``."""
     init = examples.METHODS["__init__"] + f"    self.held = {made}\n\n"

@@ -18,6 +18,7 @@ from ds_migrate.decisions import decide, reconcile
 from ds_migrate.decisions.engine_plan import Accumulation, Blocked, EnginePlan
 from ds_migrate.decisions.static_config import static_config
 from ds_migrate.experiment import ConfigFacts
+from ds_migrate.files.limits import LARGEST_MODULE
 from ds_migrate.findings import Finding, Severity
 from ds_migrate.project.library_bases import LIBRARY_BASE
 from ds_migrate.project.trial_class import TrialClass
@@ -105,6 +106,7 @@ class Conversion:
                 self.problems.append((path, error.finding))
         if self.problems:
             return
+        helpers = _readable(self.unit.helpers)
         separate(self.files, self.unit, self.staying)
         classes: dict[Path, list[cst.ClassDef]] = {path: [] for path in self.files}
         for member in self.unit.trials:
@@ -122,7 +124,7 @@ class Conversion:
         target = target_named(self.unit.options.target)
         plans: list[EnginePlan] = []
         for member in sorted(self.unit.trials, key=lambda t: -len(t.bases)):  # the most derived ones know most
-            trial = build_trial(member, self.files, context_names, unused)
+            trial = build_trial(member, self.files, context_names, unused, helpers)
             if member.key in parents and (trial.is_abstract or not (trial.wraps_model and trial.wraps_optimizer)):
                 continue  # a base class that is no trial by itself
             config = self.unit.config_facts.get(member.key)
@@ -258,6 +260,16 @@ def _made_below(base: TrialClass, plans: Sequence[EnginePlan]) -> EnginePlan | N
             if own is not None and plan.location.function not in own.methods.values():
                 return plan
     return None
+
+
+def _readable(helpers: Mapping[Path, bytes]) -> list[SourceFile] | None:
+    """Return the parsed files; None where one cannot be read, or they are too large to be followed."""
+    if sum(map(len, helpers.values())) > LARGEST_MODULE:
+        return None
+    try:
+        return [SourceFile(path, data, frozenset()) for path, data in sorted(helpers.items())]
+    except SourceError:
+        return None
 
 
 def _has_helpers(known: Iterable[ContextNames]) -> bool:

@@ -22,7 +22,8 @@ class ConversionUnit:
     and code of the findings that comments accept, by file. ``config_facts``: what experiment configs state, by trial.
     ``upgraded``: what the upgrade of old trials did in the files that are read in their new form.
     ``library``: files with base classes of libraries, which are read along and not written. ``used_beside``: classes
-    and functions of the sources that other files of the project name.
+    and functions of the sources that other files of the project name. ``helpers``: imported files that stay as they
+    are and may change parameters.
     """
 
     trials: tuple[TrialClass, ...]
@@ -35,6 +36,7 @@ class ConversionUnit:
     upgraded: Mapping[Path, tuple[Notice, ...]] = field(default_factory=dict)
     library: Mapping[Path, bytes] = field(default_factory=dict)
     used_beside: frozenset[str] = frozenset()
+    helpers: Mapping[Path, bytes] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from ds_migrate.decisions.engine_location import EngineLocation
+from ds_migrate.decisions.module_hazards import module_hazard
 from ds_migrate.syntax.nodes import code, dotted, parameters, targets
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.gradient_access import clip_code
@@ -33,7 +34,7 @@ def parameter_hazard(trial: Trial, location: EngineLocation) -> str:
     clips = clip_code(trial)  # the engine clips: what else a step calls to clip keeps the stage at 0 before this
     models = {name for model in trial.models for name in model.names if name.startswith("self.")}
     optimizers = {name.rpartition(".")[2] for optimizer in trial.optimizers for name in optimizer.names}
-    for file, function in (*trial.training_functions, *_inits_above(trial, location)):
+    for file, function in (*trial.training_functions, *_inits_above(trial, location), *trial.helper_functions):
         for node in file.nodes(below=function):
             reason = (
                 ""
@@ -42,6 +43,11 @@ def parameter_hazard(trial: Trial, location: EngineLocation) -> str:
             )
             if reason:
                 return f"{reason} ({file.path.name}, line {file.position(node)[0]})"
+    if trial.has_unread_helpers:
+        return "what the modules do that the trial imports cannot be seen"
+    changed = module_hazard(trial)
+    if changed:
+        return changed
     for file, call, attribute in made_of_models(trial):
         if not classes_made(trial, call) and _is_called(trial, attribute):
             line = file.position(call)[0]

@@ -27,6 +27,14 @@ _HAND_RUN = re.compile(
     rb"\.(train_batch|evaluate_batch)\(|\bdef (wrap_model|wrap_optimizer|step_optimizer)\(|\.wrap_model ="
 )
 _DEFINED = re.compile(rb"^(?:class|def)\s+(\w+)", re.MULTILINE)
+_DEFINED_ANYWHERE = re.compile(rb"^[ \t]*(?:class|def)\s+(\w+)", re.MULTILINE)
+_IMPORTS = re.compile(rb"^[ \t]*(?:from\s+\S+\s+)?import\s+(?:\([^)]*\)|.*)", re.MULTILINE)
+# What may change parameters or gradients, or choose parameters by their names; not ``nn.init.normal_()``: weights are
+# initialized before a wrap.
+_CHANGES_PARAMETERS = re.compile(
+    rb"\.data\b|no_grad|requires_grad|load_state_dict|add_param_group|reset_parameters|vector_to_parameters|\.grad\b"
+    rb"|autograd|param_groups|named_parameters|named_modules|children\(|register_\w*hook|\.state\b|(?<!init\.)\b[a-z]\w*_\("
+)
 _WORD = re.compile(rb"[^\W\d]\w*")
 _LOOKS_UP = re.compile(
     rb"\b(?:globals|locals|vars|eval|exec|__dict__|__subclasses__|import_module|__import__|getmembers|locate"
@@ -40,11 +48,12 @@ _CLIENTS = ("determined.experimental", "determined.common", "determined.cli", "d
 @dataclass
 class ConversionGroup:
     """Trials and files that are converted together: all of them or none. ``beside``: other files that those import or
-    that import the trials."""
+    that import the trials; ``imported``: the former."""
 
     trials: list[TrialClass] = field(default_factory=list)
     files: set[Path] = field(default_factory=set)
     beside: set[Path] = field(default_factory=set)
+    imported: set[Path] = field(default_factory=set)
 
 
 class ConversionGroups:
@@ -61,16 +70,18 @@ class ConversionGroups:
             if trial.kind != "pytorch":
                 continue
             files = {trial.path, *(path for path, _ in trial.bases)} - {LIBRARY_PATH}
-            imported, reached = self._determined_files_imported_by(files)
-            files |= imported | self._scripts_running(trial)
-            merged = ConversionGroup([trial], files, reached | self.importers(trial))
+            using, reached = self._determined_files_imported_by(files)
+            files |= using | self._scripts_running(trial)
+            merged = ConversionGroup([trial], files, reached | self.importers(trial), reached)
             for other in [group for group in groups if group.files & files]:
                 groups.remove(other)
                 trials, files = [*other.trials, *merged.trials], other.files | merged.files
-                merged = ConversionGroup(trials, files, other.beside | merged.beside)
+                imported = other.imported | merged.imported
+                merged = ConversionGroup(trials, files, other.beside | merged.beside, imported)
             groups.append(merged)
         for group in groups:
             group.beside -= group.files
+            group.imported -= group.files
             group.trials.sort(key=lambda t: (t.path, t.facts.line))
         return groups
 
@@ -117,6 +128,21 @@ class ConversionGroups:
         if not any(map(_LOOKS_UP.search, texts)):
             defined &= {word for text in texts for word in _WORD.findall(text)}
         return frozenset(name.decode("utf-8", "replace") for name in defined)
+
+    def helpers_of(self, group: ConversionGroup) -> dict[Path, bytes]:
+        """Return the imported files that stay as they are and may change parameters in what the group's code calls."""
+        unused = {path: self._project.read(path) or b"" for path in group.imported}
+        defined = {path: set(_DEFINED_ANYWHERE.findall(text)) for path, text in unused.items()}
+        used: dict[Path, bytes] = {}
+        queue = [self._project.read(path) or b"" for path in group.files]
+        while queue:
+            text = queue.pop()
+            words = set(_WORD.findall(_IMPORTS.sub(b"", text)))
+            by_name = _LOOKS_UP.search(text) is not None
+            for path in [path for path in unused if by_name or not words.isdisjoint(defined[path])]:
+                used[path] = unused.pop(path)
+                queue.append(used[path])
+        return {path: text for path, text in used.items() if _CHANGES_PARAMETERS.search(text)}
 
     def _packages_of(self, path: Path) -> Iterator[Path]:
         """Yield the ``__init__.py`` of each package that holds the file: an import of the file runs them all."""

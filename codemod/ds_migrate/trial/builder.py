@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from ds_migrate.trial.context import ContextNames, ContextUse
 from ds_migrate.trial.model import Part, Trial
 from ds_migrate.trial.parameter_ownership import models_of, optimizers_of
 from ds_migrate.trial.steps import backwards_of, manual_calls, steps_of
-from ds_migrate.trial.training_functions import training_functions
+from ds_migrate.trial.training_functions import functions_in_training
 from ds_migrate.trial.wraps import wrap_of
 
 # What a helper outside of the trial may do with the context that concerns engines.
@@ -35,9 +35,10 @@ def build_trial(
     files: Mapping[Path, SourceFile],
     context_names: Mapping[SourceFile, ContextNames],
     unused: Set[cst.CSTNode] = frozenset(),
+    helper_files: Sequence[SourceFile] | None = (),
 ) -> Trial:
     """Model one trial. ``files`` are the parsed files of its family by path; ``unused`` classes and functions of them
-    run in no trial."""
+    run in no trial. ``helper_files``: imported files that stay as they are, None if not known."""
     parts = tuple(_parts(facts, files))
     inside = {part.node for part in parts}
     replaced = _replaced(parts)
@@ -58,7 +59,13 @@ def build_trial(
     manual = list(manual_calls(trial, replaced, context_uses))
     trial = replace(trial, steps=tuple(steps_of(trial, own, manual)))
     trial = replace(trial, backwards=tuple(backwards_of(trial, own, manual)))
-    return replace(trial, training_functions=tuple(training_functions(trial)))
+    trial = replace(trial, helper_files=tuple(helper_files or ()), has_unread_helpers=helper_files is None)
+    running = list(functions_in_training(trial))
+    return replace(
+        trial,
+        training_functions=tuple(each for each in running if each[0] not in trial.helper_files),
+        helper_functions=tuple(each for each in running if each[0] in trial.helper_files),
+    )
 
 
 def _parts(facts: TrialClass, files: Mapping[Path, SourceFile]) -> list[Part]:

@@ -41,7 +41,7 @@ def _is_defined(node: cst.CSTNode, parent: cst.CSTNode | None) -> bool:
 def handles_gradients(trial: Trial) -> bool:
     """Return whether the trial reads or changes gradients itself, between backward and step."""
     clips = clip_code(trial)
-    for file, function in trial.training_functions:
+    for file, function in (*trial.training_functions, *trial.helper_functions):
         for node in file.nodes(cst.Attribute, cst.Call, below=function):
             if node in clips:
                 continue
@@ -66,6 +66,6 @@ def differentiates(trial: Trial) -> bool:
     """Return whether the trial calls autograd itself, which DeepSpeed refuses on an engine's outputs."""
     return any(
         (file.names.qualified(node.func) or "").startswith(("torch.autograd.grad", "torch.autograd.functional."))
-        for file, function in trial.training_functions
+        for file, function in (*trial.training_functions, *trial.helper_functions)
         for node in file.nodes(cst.Call, below=function)
     )

@@ -101,7 +101,8 @@ class Trial:
 
     ``files``: those of its family; helpers and callbacks may be in any. ``helpers``: wraps, backwards and steps outside
     of its classes; ``unused``: the same in classes and functions that nothing in the files names.
-    ``training_functions``: functions that run during training, with their files.
+    ``training_functions``: functions that run during training, with their files. ``helper_files``: imported files of
+    the project that stay as they are; ``helper_functions``: what training calls there, with their files.
     """
 
     facts: TrialClass
@@ -116,6 +117,9 @@ class Trial:
     steps: tuple[Step, ...] = ()
     backwards: tuple[Backward, ...] = ()
     training_functions: tuple[tuple[SourceFile, cst.FunctionDef], ...] = ()
+    helper_files: tuple[SourceFile, ...] = ()
+    helper_functions: tuple[tuple[SourceFile, cst.FunctionDef], ...] = ()
+    has_unread_helpers: bool = False  # they do not parse, or are too large to be followed
 
     @property
     def name(self) -> str:

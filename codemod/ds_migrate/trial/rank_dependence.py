@@ -34,10 +34,15 @@ _CARRIERS = (
 def setting_by_rank(trial: Trial) -> tuple[SourceFile, cst.CSTNode, str] | None:
     """Return what may set another learning rate (or other setting) on each rank: its file, the node and the reason."""
     files = tuple(dict.fromkeys([*(part.file for part in trial.parts), *trial.files]))
-    writes = list(_writes(trial, files))
+    helpers = {function for _, function in trial.helper_functions}
+    writes = [
+        write
+        for write in _writes(trial, (*files, *trial.helper_files))
+        if write[0] not in trial.helper_files or write[0].function(write[1]) in helpers
+    ]
     if not writes:
         return None
-    flow = _RankFlow(trial, files)
+    flow = _RankFlow(trial, (*files, *trial.helper_files))
     for file, node, values, reason in writes:
         if any(flow.differs(file, value) for value in values) or flow.runs_by_rank(file, node):
             return file, node, reason

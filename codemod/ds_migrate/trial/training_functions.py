@@ -22,14 +22,15 @@ NO_FORWARD = frozenset(
 )  # fmt: skip
 
 
-def training_functions(trial: Trial) -> Iterator[tuple[SourceFile, cst.FunctionDef]]:
+def functions_in_training(trial: Trial) -> Iterator[tuple[SourceFile, cst.FunctionDef]]:
     """Yield functions that run during training, with their files: the trial's methods, callbacks, and what those
     give the trial, a model or an optimizer. Needs everything else of the trial."""
     seen: set[cst.FunctionDef] = set()
     queue: list[tuple[SourceFile, cst.FunctionDef]] = [
         (part.file, function) for part, function in trial.methods() if function.name.value not in _SET_UP
     ]
-    files = dict.fromkeys([*(part.file for part in trial.parts), *trial.files])
+    files = dict.fromkeys([*(part.file for part in trial.parts), *trial.files, *trial.helper_files])
+    own = {function for _, function in trial.methods()}
     functions: dict[str, list[tuple[SourceFile, cst.FunctionDef]]] = {}
     stand_ins = stand_in_classes(files).values()
     for file in files:
@@ -56,10 +57,12 @@ def training_functions(trial: Trial) -> Iterator[tuple[SourceFile, cst.FunctionD
             continue
         seen.add(function)
         yield file, function
+        given = names if function in own else names.union(p.name.value for p in parameters(function))
         for node in file.nodes(cst.Call, below=function):
-            if node not in clips and any(_is_owned(arg, names) for arg in node.args):
-                called = (dotted(node.func) or "").rpartition(".")[2]
-                queue += [f for f in functions.get(called, []) if len(parameters(f[1])) > 0]
+            if node not in clips and any(_is_owned(arg, given) for arg in node.args):
+                called = node.func.attr if isinstance(node.func, cst.Attribute) else node.func
+                name = called.value if isinstance(called, cst.Name) else ""
+                queue += [f for f in functions.get(name, []) if len(parameters(f[1])) > 0]
 
 
 def made_of_models(trial: Trial) -> Iterator[tuple[SourceFile, cst.Call, str]]:
@@ -83,7 +86,8 @@ def made_of_models(trial: Trial) -> Iterator[tuple[SourceFile, cst.Call, str]]:
 def classes_made(trial: Trial, call: cst.Call) -> list[tuple[SourceFile, cst.ClassDef]]:
     """Return the classes in the trial's files that a call may make an object of."""
     name = (dotted(call.func) or "").rpartition(".")[2]
-    return [(file, node) for file in trial.files for node in file.nodes(cst.ClassDef) if node.name.value == name]
+    files = (*trial.files, *trial.helper_files)
+    return [(file, node) for file in files for node in file.nodes(cst.ClassDef) if node.name.value == name]
 
 
 def clip_nodes(trial: Trial) -> set[cst.CSTNode]:
@@ -92,8 +96,17 @@ def clip_nodes(trial: Trial) -> set[cst.CSTNode]:
 
 
 def _is_owned(arg: cst.Arg, owned: frozenset[str]) -> bool:
-    """Return whether the argument is the trial, something it holds, or one of its models or optimizers."""
-    name = dotted(arg.value) or ""
+    """Return whether the argument is the trial, something it holds, one of its models or optimizers, or their
+    parameters."""
+    node = arg.value
+    while isinstance(node, cst.Call):
+        if dotted(node.func) == "list" and len(node.args) == 1:
+            node = node.args[0].value
+        elif isinstance(node.func, cst.Attribute) and node.func.attr.value in NO_FORWARD:
+            node = node.func.value
+        else:
+            return False
+    name = dotted(node) or ""
     return name == "self" or name.startswith("self.") or name in owned
 
 

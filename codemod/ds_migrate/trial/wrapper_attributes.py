@@ -17,6 +17,7 @@ from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.model import Model, Trial
 from ds_migrate.trial.references import references
 
+Place: TypeAlias = tuple[SourceFile, cst.CSTNode]
 Found: TypeAlias = tuple[SourceFile, cst.CSTNode, str]
 
 # What is meant for the wrapper, and what no module reads.
@@ -28,20 +29,24 @@ _WRAPPERS_OWN = frozenset(
 def attributes_on_wrapper(trial: Trial) -> Iterator[Found]:
     """Yield each place that sets an attribute of a wrapped model: its file, the node and ``self.model.p``."""
     seen: set[cst.CSTNode] = set()
-    for file, node in wrapped_uses(trial):
-        for place in _set_on(file, node, code(node)):
-            if place[1] not in seen:
-                seen.add(place[1])
-                yield place
+    for file, node, shown in wrapped_uses(trial):
+        for _, place, text in _set_on(file, node, code(node)):
+            if place not in seen:
+                seen.add(place)
+                yield (*(shown or (file, place)), text)
 
 
-def wrapped_uses(trial: Trial) -> Iterator[tuple[SourceFile, cst.BaseExpression]]:
-    """Yield each expression that is a wrapped model, in the trial and in functions of the project that are given it."""
+def wrapped_uses(trial: Trial) -> Iterator[tuple[SourceFile, cst.BaseExpression, Place | None]]:
+    """Yield each expression that is a wrapped model, in the trial and in functions of the project that are given it.
+
+    In a file that stays as it is, the last item is where the trial gives the model to the function.
+    """
     for model in trial.models:
         for file, node, function in _uses(trial, model):
             if not _is_raw(trial, model, file, node, function):
-                yield file, node
-                yield from _given_to(trial, file, node)
+                yield file, node, None
+                for other, inner in _given_to(trial, file, node):
+                    yield other, inner, (file, node) if other in trial.helper_files else None
 
 
 def _uses(trial: Trial, model: Model) -> Iterator[tuple[SourceFile, cst.BaseExpression, cst.FunctionDef]]:
@@ -78,7 +83,7 @@ def _given_to(trial: Trial, file: SourceFile, node: cst.BaseExpression) -> Itera
     if not isinstance(call, cst.Call):
         return
     called = (dotted(call.func) or "").rpartition(".")[2]
-    for other in trial.files:
+    for other in (*trial.files, *trial.helper_files):
         for function in other.nodes(cst.FunctionDef):
             if function.name.value != called:
                 continue

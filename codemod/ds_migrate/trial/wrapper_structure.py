@@ -14,7 +14,7 @@ import libcst as cst
 from ds_migrate.syntax.nodes import code, dotted, walk
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.model import Trial
-from ds_migrate.trial.wrapper_attributes import Found, wrapped_uses
+from ds_migrate.trial.wrapper_attributes import Found, Place, wrapped_uses
 
 _CHILDREN = frozenset(["children", "named_children"])
 _NAMES = frozenset(["named_parameters", "named_modules", "named_buffers"])
@@ -24,13 +24,13 @@ _MATCHES = frozenset(["match", "fullmatch"])
 
 def children_of_wrapper(trial: Trial) -> Iterator[Found]:
     """Yield each call that walks over the children of a wrapped model: its file, the call and its code."""
-    for file, call in _calls(trial, _CHILDREN):
-        yield file, call, code(call)
+    for file, call, shown in _calls(trial, _CHILDREN):
+        yield (*(shown or (file, call)), code(call))
 
 
 def names_in_wrapper(trial: Trial) -> Iterator[Found]:
     """Yield each test of a parameter's or module's name that ``module.`` before it changes, one for each loop."""
-    for file, call in _calls(trial, _NAMES):
+    for file, call, shown in _calls(trial, _NAMES):
         loop = _loop_over(file, call)
         name = _first_name(loop.target) if loop is not None else None
         if loop is None or name is None:
@@ -38,13 +38,13 @@ def names_in_wrapper(trial: Trial) -> Iterator[Found]:
         whole = loop if isinstance(loop, cst.For) else _comprehension(file, loop)
         test = next((node for node in walk(whole) if _depends_on_prefix(node, name)), None)
         if test is not None:
-            yield file, test, code(test)
+            yield (*(shown or (file, test)), code(test))
 
 
-def _calls(trial: Trial, methods: frozenset[str]) -> Iterator[tuple[SourceFile, cst.Call]]:
+def _calls(trial: Trial, methods: frozenset[str]) -> Iterator[tuple[SourceFile, cst.Call, Place | None]]:
     """Yield each call of one of the methods on a wrapped model, once."""
     seen: set[cst.CSTNode] = set()
-    for file, node in wrapped_uses(trial):
+    for file, node, shown in wrapped_uses(trial):
         method = file.parent(node)
         call = file.parent(method) if method is not None else None
         if (
@@ -56,7 +56,7 @@ def _calls(trial: Trial, methods: frozenset[str]) -> Iterator[tuple[SourceFile, 
             and call not in seen
         ):
             seen.add(call)
-            yield file, call
+            yield file, call, shown
 
 
 def _loop_over(file: SourceFile, call: cst.Call) -> cst.For | cst.CompFor | None:
