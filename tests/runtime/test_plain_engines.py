@@ -58,6 +58,40 @@ def train(matched: bool, broadcast_buffers: bool = False) -> dict[str, list[floa
     return {name: value.flatten().tolist() for name, value in model.state_dict().items()}
 
 
+def engines_of_optimizers(stage: int) -> str:
+    import copy
+    import pickle
+
+    from trial_runtime.errors import InvalidExperimentException
+    from trial_runtime.plain import engine_of, match_torch
+
+    config: dict[str, Any] = {
+        "train_micro_batch_size_per_gpu": 4,
+        "gradient_clipping": 0.0,
+        "zero_optimization": {"stage": stage},
+        "zero_allow_untested_optimizer": True,
+    }
+    optimizers: list[torch.optim.Optimizer] = []
+    for _ in range(2):
+        model = Halves()
+        optimizers.append(torch.optim.SGD(model.parameters(), lr=0.1))
+        match_torch(make_engine(model, optimizers[-1], config))
+    engines = [engine_of(optimizer) for optimizer in optimizers]
+    assert engines[0] is not engines[1]
+    assert all(e.basic_optimizer is optimizer for e, optimizer in zip(engines, optimizers, strict=True))
+    copied = copy.deepcopy(optimizers[0]), pickle.loads(pickle.dumps(optimizers[0]))
+    try:
+        engine_of(copied[0])
+    except InvalidExperimentException as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("stage", [0, 1])
+def test_an_optimizer_leads_to_its_engine_and_a_copy_to_none(stage: int) -> None:
+    assert run_ranks(engines_of_optimizers, stage)[0].startswith("no engine steps this SGD: give it to")
+
+
 def test_parameters_without_a_gradient_and_buffers_are_as_under_torch() -> None:
     torch.manual_seed(0)
     unused = Halves().unused.weight.flatten().tolist()

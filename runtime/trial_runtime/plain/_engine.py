@@ -17,6 +17,7 @@ from trial_runtime.pytorch.deepspeed._patches.patch import NewEngine
 Engine = TypeVar("Engine")
 
 _matched: list[weakref.ref[Any]] = []
+_ENGINE = "_trial_runtime_engine"  # attribute of an optimizer, which torch leaves out of its state and of copies
 
 
 def match_torch(engine: Engine, *, broadcast_buffers: bool = False, keep_gradients: bool = False) -> Engine:
@@ -55,6 +56,7 @@ def match_torch(engine: Engine, *, broadcast_buffers: bool = False, keep_gradien
     distributed = _ranks()
     apply_to_engine(NewEngine(engine, matched_engines(), distributed))
     _matched.append(weakref.ref(engine))
+    setattr(getattr(unwrapped.optimizer, "optimizer", unwrapped.optimizer), _ENGINE, engine)
     module: torch.nn.Module = engine.module  # type: ignore[attr-defined]
     if broadcast_buffers and distributed.size > 1 and BufferSync.needed(module):
         BufferSync(module)
@@ -82,6 +84,21 @@ def _check_parameters(engine: Any) -> None:
             f"with the shapes {shapes}{more}: their gradients would not be averaged over ranks; give "
             "deepspeed.initialize a torch.nn.ModuleList of all modules that the optimizer steps"
         )
+
+
+def engine_of(optimizer: torch.optim.Optimizer) -> Any:
+    """Return the engine that steps an optimizer: for optimizers in lists and dicts, which no engine's name leads to.
+
+    Raises:
+        InvalidExperimentException: no engine was made for it.
+    """
+    engine = getattr(optimizer, _ENGINE, None)
+    if engine is None:
+        raise InvalidExperimentException(
+            f"no engine steps this {type(optimizer).__name__}: give it to deepspeed.initialize(model=..., "
+            "optimizer=...), and the engine to match_torch(), before its first step"
+        )
+    return engine
 
 
 def matched_engines() -> list[Any]:

@@ -15,6 +15,8 @@ from ds_migrate.plain.dataflow.variables import Variables
 from ds_migrate.syntax.nodes import argument
 from ds_migrate.syntax.source import SourceFile
 
+_APPENDED = "[append"
+
 
 class Expressions:
     """Expressions of a program.
@@ -38,7 +40,7 @@ class Expressions:
             return frozenset(v for base in self.values(node.value, file) for v in self._member(base, node.attr.value))
         if isinstance(node, cst.Call):
             return self._result(node, file)
-        if isinstance(node, (cst.Tuple, cst.List)):
+        if isinstance(node, (cst.Tuple, cst.List, cst.ListComp)):
             return frozenset({self.variables.make(Kind.SEQUENCE, node, file)})
         if isinstance(node, cst.Dict):
             return frozenset({self.variables.make(Kind.MAPPING, node, file)})
@@ -74,11 +76,15 @@ class Expressions:
         whole, file, call = origin
         return held | self.copies.all_of(self.item_of(whole, name), file, call)
 
+    def _grows(self, value: Value) -> bool:
+        """Return whether items of a container are not known by their index: some are appended, or made in a loop."""
+        return any(name == "[]" or name.startswith(_APPENDED) for name in self.variables.names(value.key))
+
     def _items(self, container: cst.BaseExpression, index: cst.BaseExpression, file: SourceFile) -> Values:
         found: set[Value] = set()
         for value in self.values(container, file):
             if value.kind in (Kind.MAPPING, Kind.SEQUENCE):
-                if isinstance(index, (cst.SimpleString, cst.Integer)):
+                if isinstance(index, (cst.SimpleString, cst.Integer)) and not self._grows(value):
                     found |= self.item_of(value, item_name(index))
                 else:
                     found |= self.items_of(value)
@@ -173,3 +179,8 @@ class Expressions:
 def item_name(index: cst.SimpleString | cst.Integer) -> str:
     """Return the name of the variable that an item of a container is."""
     return f"[{index.evaluated_value!r}]"
+
+
+def appended(call: cst.Call) -> str:
+    """Return the name of the variable that an item is which a call appends."""
+    return f"{_APPENDED} {id(call)}]"

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 import libcst as cst
 
 from ds_migrate.plain.dataflow.arguments import Arguments
-from ds_migrate.plain.dataflow.expressions import Expressions, item_name
+from ds_migrate.plain.dataflow.expressions import Expressions, appended, item_name
+from ds_migrate.plain.dataflow.iteration import taken_from
 from ds_migrate.plain.dataflow.scopes import Scopes
 from ds_migrate.plain.dataflow.values import Kind, Values, Variable, attribute_owner, of_kind
 from ds_migrate.syntax.source import SourceFile
@@ -33,9 +34,10 @@ class Statements:
         for node in file.nodes(cst.AnnAssign, cst.NamedExpr):
             if node.value is not None:
                 yield from self._into(node.target, values(node.value, file), file)
-        for node in file.nodes(cst.For):
-            items = {v for value in values(node.iter, file) for v in self._expressions.items_of(value)}
-            yield from self._into(node.target, frozenset(items), file)
+        for node in file.nodes(cst.For, cst.CompFor):
+            for target, container in taken_from(node.target, node.iter):
+                items = {v for value in values(container, file) for v in self._expressions.items_of(value)}
+                yield from self._into(target, frozenset(items), file)
         for node in file.nodes(cst.WithItem):
             if node.asname is not None:
                 yield from self._into(node.asname.name, values(node.item, file), file)
@@ -45,9 +47,14 @@ class Statements:
                 yield (id(function), "return"), values(node.value, file)
         for node in file.nodes(cst.Tuple, cst.List, cst.Dict):
             yield from self._items(node, file)
+        for node in file.nodes(cst.ListComp):
+            yield (id(node), "[]"), values(node.elt, file)
         for call in file.nodes(cst.Call):
             for variable, expression in self._arguments.passed(call, file):
                 yield variable, values(expression, file)
+            if isinstance(call.func, cst.Attribute) and call.func.attr.value == "append" and len(call.args) == 1:
+                for base in of_kind(values(call.func.value, file), Kind.SEQUENCE):
+                    yield (base.key, appended(call)), values(call.args[0].value, file)
 
     def _into(self, target: cst.CSTNode, values: Values, file: SourceFile) -> _Given:
         if isinstance(target, cst.Name):

@@ -8,7 +8,7 @@ from dataclasses import replace
 import libcst as cst
 
 from ds_migrate.plain.decisions.engine_names import UntracedError
-from ds_migrate.plain.decisions.plan import ProgramPlan
+from ds_migrate.plain.decisions.plan import LOOKED_UP, ProgramPlan
 from ds_migrate.plain.recognition.facts import Backward, LoopFacts, Place, Refusal, Site, Step
 from ds_migrate.rules.codes import Code
 
@@ -23,6 +23,10 @@ def name_steps(plan: ProgramPlan) -> ProgramPlan:
         try:
             steps.append((step, plan.names.at(step.owner, step.file)))
         except UntracedError as error:
+            held = frozenset(value for site in plan.facts.sites for value in site.optimizers)
+            if plan.facts.options.runtime and step.scaler is None and step.optimizers <= held:
+                steps.append((step, LOOKED_UP))
+                continue
             refusals.append(
                 Refusal(
                     Code.PLAIN_UNTRACED, error.file, error.node,
@@ -51,7 +55,10 @@ def assign_backwards(plan: ProgramPlan) -> ProgramPlan:
             left.append(backward)
         else:
             name, fed[backward] = found
-            backwards.append((backward, name))
+            if name is LOOKED_UP:
+                left.append(backward)
+            else:
+                backwards.append((backward, name))
     is_elsewhere = any(_steps_called_beside(b, plan.facts) for b in fed if not _steps_beside(b, plan))
     used = [step for steps in fed.values() for step in steps]
     functions = {id(step.function) for step in used}

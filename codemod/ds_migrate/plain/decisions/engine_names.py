@@ -14,11 +14,14 @@ import libcst as cst
 from ds_migrate.plain.dataflow.calls import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Values, Variable, of_kind
+from ds_migrate.plain.recognition.containers import Item, item_at
 from ds_migrate.plain.recognition.facts import Site
 from ds_migrate.syntax.nodes import dotted, parameters, targets
 from ds_migrate.syntax.source import SourceFile
 
 _WORD = re.compile(r"optimi[sz]er|optim|opt", re.IGNORECASE)
+
+_REORDERS = ("reverse", "sort", "pop", "insert", "remove", "clear", "popitem", "update")
 
 
 class UntracedError(Exception):
@@ -62,11 +65,8 @@ class EngineNames:
         self._at: dict[Variable, str] = {}
         self._unnamed: dict[int, str] = {}  # engines of optimizers that are arguments, by the call that makes them
         for site in sites:
-            wish = (
-                "engine"
-                if len(sites) == 1
-                else f"{_last(next(iter((*site.parts, *site.modules, *site.tensors)), 'model'))}_engine"
-            )
+            held = next(iter((*site.parts, *site.modules, *site.tensors)), "model")
+            wish = "engine" if len(sites) == 1 else f"{_word(held)}_engine"
             name = site.file.names.fresh(wish, f"ds_{wish}")
             if isinstance(site.target, cst.Attribute):
                 name = f"{dotted(site.target.value)}.{name}"
@@ -81,8 +81,21 @@ class EngineNames:
         Raises:
             UntracedError: no name leads to it.
         """
+        known = [(held, dict(held)) for held in (self.passed, self.kept, self.arguments, self._at)]
+        try:
+            return self._find(node, file)
+        except UntracedError:
+            for held, before in known:
+                held.clear()
+                held.update(before)  # type: ignore[arg-type]
+            raise
+
+    def _find(self, node: cst.BaseExpression, file: SourceFile) -> str:
         if id(node) in self._unnamed:
             return self._unnamed[id(node)]
+        item = item_at(node, file, self._flow)
+        if item is not None and item.variable in self._at:
+            return self._of_item(item, node, file)
         variable = self._flow.variable(node, file)
         if variable is None or dotted(node) is None:
             raise UntracedError("the optimizer is not held by a name or an attribute", file, node)
@@ -96,6 +109,27 @@ class EngineNames:
             return self._alias(node, scope, file)
         assert isinstance(node, cst.Attribute)
         return self._keep(node, variable, file)
+
+    def _of_item(self, item: Item, node: cst.BaseExpression, file: SourceFile) -> str:
+        """Return the engine of an item of a container, where it can be reached."""
+        site = next(site for site in self.at_site if site.variable == item.variable)
+        name = self.at_site[site]
+        is_same = self._flow.variable(item.container, file) == self._flow.variable(site.target, site.file)
+        is_same &= self._flow.values(node, file) <= site.optimizers and not self._is_reordered(item.variable[0])
+        if is_same and isinstance(item.container, cst.Attribute):
+            return f"{dotted(item.container.value)}.{_last(name)}"
+        if is_same and file is site.file:
+            return name
+        raise UntracedError("its container is handed on or changed", file, node)
+
+    def _is_reordered(self, container: int) -> bool:
+        """Return whether the program moves items of a container, known by its identity, to other places."""
+        return any(
+            any(value.key == container for value in self._flow.values(node.value, file))
+            for file in self._flow.files.values()
+            for name in _REORDERS
+            for node in file.attributes_by_name.get(name, ())
+        )
 
     def _pass(self, function: cst.FunctionDef, parameter: str, variable: Variable, file: SourceFile) -> str:
         """Let a function take the engine in the place of an optimizer, and its callers give it."""
@@ -112,7 +146,7 @@ class EngineNames:
                 continue
             if arg.star:
                 raise UntracedError(f"{function.name.value}() is called with * or **", caller, call)
-            self.arguments[id(arg)] = (caller, arg, self.at(arg.value, caller))
+            self.arguments[id(arg)] = (caller, arg, self._find(arg.value, caller))
         return name
 
     def _alias(self, node: cst.Name, scope: cst.CSTNode, file: SourceFile) -> str:
@@ -121,7 +155,7 @@ class EngineNames:
             if any(isinstance(t, cst.Name) and t.value == node.value for t in targets(n))
         ]  # fmt: skip
         if len(assigned) == 1 and isinstance(assigned[0].value, (cst.Name, cst.Attribute)):
-            return self.at(assigned[0].value, file)
+            return self._find(assigned[0].value, file)
         raise UntracedError(f"{node.value} is bound in a way that cannot be followed", file, node)
 
     def _keep(self, node: cst.Attribute, variable: Variable, file: SourceFile) -> str:
@@ -140,7 +174,7 @@ class EngineNames:
         self._at[variable] = f"{dotted(target.value)}.{name}"
         value = assign.value
         assert value is not None
-        self.at(value, other)
+        self._find(value, other)
         self.kept[variable] = Kept(other, other.statement(assign), self._at[variable], value)
         return f"{dotted(node.value)}.{name}"
 
@@ -209,3 +243,8 @@ def _free_in(function: cst.FunctionDef, wish: str, file: SourceFile) -> str:
 
 def _last(name: str) -> str:
     return name.rpartition(".")[2]
+
+
+def _word(expression: str) -> str:
+    """Return what an expression ends with as a name: nets_a of ``self.nets["a"]``."""
+    return re.sub(r"\W+", "_", re.sub(r"^(\w+\.)+", "", expression)).strip("_") or "model"

@@ -21,6 +21,7 @@ def micro_batch(plan: ProgramPlan, site: Site) -> str:
     """Return the batch size of one rank, as it can be written where the engine is made; "1" where it is unknown."""
     facts = plan.facts
     steps = [s for s, _ in plan.steps if s.optimizers <= site.optimizers]
+    steps = steps or [s for s, _ in plan.steps if s.optimizers & site.optimizers]
     for file, maker in training_loaders(steps, facts):
         sampler, size = argument(maker, None, "batch_sampler"), argument(maker, 1, "batch_size")
         is_sampled = sampler is not None and dotted(sampler.value) != "None"

@@ -69,6 +69,9 @@ class StateCall(Place):
     name: str
 
 
+LOOKED_UP = ""  # in the place of an engine's expression: no name leads to it, and its optimizer does when it runs
+
+
 @dataclass(frozen=True, eq=False)
 class ProgramPlan:
     """Everything that the edits of a program need; each decision returns a plan with its own part.

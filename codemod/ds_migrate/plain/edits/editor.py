@@ -11,7 +11,7 @@ from ds_migrate.plain.dataflow.calls import is_called
 from ds_migrate.plain.dataflow.files_beside import files_beside
 from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.decisions.checkpoints import HELPERS
-from ds_migrate.plain.decisions.plan import Note, ProgramPlan, StateCall
+from ds_migrate.plain.decisions.plan import LOOKED_UP, Note, ProgramPlan, StateCall
 from ds_migrate.plain.edits.engine_creation import EngineWriter
 from ds_migrate.plain.edits.removal import remove_call, remove_statement
 from ds_migrate.plain.edits.runtime_names import RuntimeNames
@@ -108,6 +108,8 @@ class Editor:
     # -- the loop --------------------------------------------------------------------------------------------------
 
     def _step(self, step: Step, name: str) -> None:
+        if name is LOOKED_UP:
+            name = f"{self._runtime.name(step.file, 'engine_of')}({code(step.owner)})"
         step.file.replace(step.call, f"{name}.step()")
         self._converted(Code.PLAIN_STEP, step.file, step.node, f"{code(step.call)} becomes {name}.step()")
 

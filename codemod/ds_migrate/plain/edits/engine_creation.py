@@ -12,7 +12,6 @@ from ds_migrate.plain.edits.engine_config import dict_lines, divide
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.recognition.facts import Site
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import dotted
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
@@ -55,7 +54,7 @@ class EngineWriter:
         results, optimizer = f"{engine.name}, *_", f"    optimizer={site.optimizer_name},"
         if engine.optimizer is not None:
             results, optimizer = (
-                f"{engine.name}, {dotted(site.target)}, *_",
+                f"{engine.name}, {site.optimizer_name}, *_",
                 f"    model_parameters={module}.parameters(),",
             )
         lines, config = self._config(engine, file)
@@ -69,7 +68,7 @@ class EngineWriter:
         modules = list(site.parts) if site in self._plan.parted else list(site.modules)
         if site.tensors:
             named = [f", {name}={module}" for name, module in _keywords(modules)]
-            return f"{self._runtime.name(site.file, 'EngineModule')}({dotted(site.target)}{''.join(named)})"
+            return f"{self._runtime.name(site.file, 'EngineModule')}({site.optimizer_name}{''.join(named)})"
         if len(modules) > 1:
             return f"{site.file.imports.name('torch.nn', 'ModuleList')}([{', '.join(modules)}])"
         return modules[0]

@@ -91,7 +91,8 @@ class Site:
     """The place where an optimizer is made and bound to a variable.
 
     Attributes:
-        target: the name or attribute that holds it from then on; the call that makes it, where that is an argument.
+        target: the name or attribute that holds it from then on, or its container; the call that makes it, where it is
+            an argument.
         statement: the statement after which the engine can be made; before it where the optimizer is an argument.
         makers: the calls that make it.
         modules: the expressions of the modules whose parameters it holds, as they can be written at the site.
@@ -99,6 +100,7 @@ class Site:
         parts: where it holds just these parts of one of them: their expressions and values.
         tensors: the expressions of tensors beside modules that it holds; their values are in ``of``.
         new_name: what an optimizer that is an argument of another call is called from now on.
+        item: the expression of an optimizer that is in a container.
     """
 
     file: SourceFile
@@ -114,11 +116,12 @@ class Site:
     parts: Mapping[str, Value] = field(default_factory=dict)
     tensors: Sequence[str] = ()
     new_name: str = ""
+    item: str = ""
 
     @property
     def optimizer_name(self) -> str:
         """The expression of the optimizer, once its engine is made."""
-        return self.new_name or dotted(self.target) or ""
+        return self.new_name or self.item or dotted(self.target) or ""
 
 
 @dataclass(frozen=True, eq=False)

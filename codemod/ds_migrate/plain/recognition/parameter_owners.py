@@ -11,6 +11,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.copies import Call
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Value, Values, of_kind
+from ds_migrate.plain.recognition.containers import item_at
 from ds_migrate.plain.recognition.parameter_filters import Filters
 from ds_migrate.plain.recognition.standalone_tensors import are_standalone
 from ds_migrate.syntax.nodes import argument, dotted, targets, walk
@@ -311,7 +312,7 @@ def _add(module: cst.BaseExpression, file: SourceFile, flow: Flow, owners: Owner
     known = of_kind(values, *_MODULES)
     for caller, call in owners.calls:
         known = flow.copies.all_of(known, caller, call)
-    if not known or dotted(module) is None:
+    if not known or (dotted(module) is None and item_at(module, file, flow) is None):
         raise UnknownOwnerError(f"{_shown(module)} cannot be followed to a module")
     owners.values[expression_text(module)] = known
     if len(part) != 1 or dotted(written) is None:

@@ -10,6 +10,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.calls import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Value, Values, of_kind
+from ds_migrate.plain.recognition.containers import Item, item_made_by
 from ds_migrate.plain.recognition.facts import Refusal, Site, Step
 from ds_migrate.plain.recognition.parameter_owners import (
     Owners,
@@ -25,7 +26,7 @@ from ds_migrate.syntax.source import SourceFile
 
 @dataclass(frozen=True, eq=False)
 class _Bound:
-    """A call that gives an optimizer, and the name that it is bound to, or will be."""
+    """A call that gives an optimizer, and the name that it is bound to, or will be, or that of its container."""
 
     file: SourceFile
     target: cst.Name | cst.Attribute | cst.Call
@@ -33,6 +34,7 @@ class _Bound:
     maker: tuple[SourceFile, cst.Call]
     optimizer: Value
     new_name: str = ""
+    item: Item | None = None
 
 
 def find_sites(
@@ -57,6 +59,8 @@ def find_sites(
         variable = flow.variable(one.target, one.file)
         if one.new_name:
             variable = id(one.file.function(one.target) or one.file.module), one.new_name
+        if one.item is not None:
+            variable = one.item.variable
         if variable is None:
             refusals.append(
                 Refusal(Code.PLAIN_ENGINE, one.file, one.target,
@@ -99,7 +103,7 @@ def _bindings(
         inner, around = around, file.parent(around)
     if isinstance(around, cst.Element):
         listed = file.parent(around)
-        if isinstance(listed, cst.Tuple) and item is None and isinstance(file.parent(listed), cst.Return):
+        if isinstance(listed, (cst.Tuple, cst.List)) and item is None and isinstance(file.parent(listed), cst.Return):
             item, around = list(listed.elements).index(around), file.parent(listed)
     if isinstance(around, cst.Return):
         function = file.function(around)
@@ -109,15 +113,26 @@ def _bindings(
         for caller, call in calls:
             yield from _bindings(value, caller, call, maker, steps, flow, callers, depth - 1, item)
         return
+    held = item_made_by(inner, file, flow) if item is None else None
+    if held is not None:
+        yield _Bound(file, held.container, file.statement(node), maker, value, item=held)
+        return
     if node is maker[1] and _is_passed_on(node, file):
         kind = (dotted(maker[1].func) or "").rpartition(".")[2].lower()
         name = file.names.fresh("optimizer", f"{kind}_optimizer")
         yield _Bound(file, node, file.statement(node), maker, value, name)
         return
+    if isinstance(around, cst.BaseComp):
+        raise _UnboundError("a comprehension makes one for each of several modules", file, node)
     found = list(_assigned(around, inner))
     if len(found) != 1:
         raise _UnboundError("it is not assigned to one name", file, node)
     target = found[0]
+    if item is not None and isinstance(target, (cst.Name, cst.Attribute)) and dotted(target) is not None:
+        key = next((v.key for v in flow.values(target, file) if v.kind is Kind.SEQUENCE), 0)
+        held = Item(target, f"{dotted(target)}[{item}]", (key, f"[{item}]"))
+        yield _Bound(file, target, file.statement(node), maker, value, item=held)
+        return
     if item is not None:
         if not isinstance(target, (cst.Tuple, cst.List)) or item >= len(target.elements):
             raise _UnboundError("it is not assigned to one name", file, node)
@@ -172,7 +187,7 @@ def _returned(target: cst.BaseExpression, function: cst.FunctionDef, file: Sourc
     for node in file.nodes(cst.Return, below=function):
         if dotted(node.value) == target.value:
             return (None,)
-        if isinstance(node.value, cst.Tuple):
+        if isinstance(node.value, (cst.Tuple, cst.List)):
             for index, element in enumerate(node.value.elements):
                 if dotted(element.value) == target.value:
                     return (index,)
@@ -231,7 +246,7 @@ def _site(variable: tuple[int, str], members: list[_Bound], flow: Flow) -> Site 
     optimizers = frozenset(member.optimizer for member in members)
     return Site(
         file, function, first.target, variable, last, calls, optimizers, tuple(texts), values, is_partial, parts,
-        tuple(tensors), first.new_name,
+        tuple(tensors), first.new_name, first.item.text if first.item is not None else "",
     )  # fmt: skip
 
 

@@ -1,0 +1,36 @@
+"""What the targets of a loop are taken from: ``for a, b in zip(x, y)`` takes a from x and b from y."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from ds_migrate.syntax.nodes import dotted
+
+_SAME_ITEMS = frozenset({"list", "tuple", "iter", "reversed"})
+Pair = tuple[cst.BaseExpression, cst.BaseExpression]
+
+
+def taken_from(target: cst.BaseExpression, over: cst.BaseExpression) -> Iterator[Pair]:
+    """Yield the targets of a loop, each with the container of which it takes the items."""
+    parts = [element.value for element in target.elements] if isinstance(target, cst.Tuple) else []
+    if not isinstance(over, cst.Call) or any(arg.star for arg in over.args):
+        yield target, over
+        return
+    name, args = dotted(over.func), [arg.value for arg in over.args]
+    owner = over.func.value if isinstance(over.func, cst.Attribute) and not args else None
+    method = over.func.attr.value if isinstance(over.func, cst.Attribute) else ""
+    if name == "zip" and len(parts) == len(args):
+        for part, arg in zip(parts, args, strict=True):
+            yield from taken_from(part, arg)
+    elif name == "enumerate" and len(parts) == 2 and args:
+        yield from taken_from(parts[1], args[0])
+    elif name in _SAME_ITEMS and args:
+        yield from taken_from(target, args[0])
+    elif owner is not None and method == "values":
+        yield target, owner
+    elif owner is not None and method == "items" and len(parts) == 2:
+        yield parts[1], owner
+    else:
+        yield target, over
