@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from forked_python import fork_server, forked_python
+from forked_python import forked_python, start_forked
 from trial_runtime._ranks import Process, RankProcesses, rank_variables, without_ranks
 
 _SECONDS_TO_FAIL_TOO = 5
@@ -75,7 +75,7 @@ def _start(folder: Path, rank: int, size: int) -> Process:
     environment = {**without_ranks(os.environ), **rank_variables(rank, size)}
     environment |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     command = [__file__, str(folder), str(rank), str(size), forked_python()]
-    return fork_server().start(command, environment=environment, directory=Path.cwd(), log=folder / f"log{rank}")
+    return start_forked(command, environment=environment, directory=Path.cwd(), log=folder / f"log{rank}")
 
 
 def _main(folder: Path, rank: int, size: int, python: str) -> None:
