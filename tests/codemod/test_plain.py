@@ -518,3 +518,37 @@ def test_the_ranks_start_behind_imports_that_come_late(tmp_path: Path, early: st
     (started,) = (node.lineno for node in tree.body if ast.unparse(node) == "init_distributed()")
     assert imported < started
     assert early in text
+
+
+@pytest.mark.parametrize("call", ["Bag(9, 4)", "Bag(9, 4, sparse=True)", "Bag(9, 4, False)"])
+def test_an_embedding_with_sparse_gradients_by_an_argument_is_refused(tmp_path: Path, call: str) -> None:
+    default = "False" if "True" in call else "True"
+    bag = f"""
+class Bag(nn.Module):
+    def __init__(self, size, width, sparse={default}):
+        super().__init__()
+        self.words = nn.Embedding(size, width, sparse=sparse)
+
+
+model = {call}
+"""
+    text = HEADER + LOOP.replace("model = Net()\n", bag)
+    if call == "Bag(9, 4, False)":
+        assert "deepspeed.initialize" in convert(tmp_path, text)
+    else:
+        ((code, message),) = blocked(tmp_path, text)
+        assert code == Code.PLAIN_GRADIENTS and "sparse gradients" in message
+
+
+@pytest.mark.parametrize("is_before", [True, False])
+def test_a_scaler_of_a_branch_is_the_engines_in_that_branch(tmp_path: Path, is_before: bool) -> None:
+    scaler = "if args.amp:\n    scaler = torch.amp.GradScaler()\n"
+    scaled = (
+        "if args.amp:\n        scaler.scale(loss).backward()\n        scaler.step(optimizer)\n        scaler.update()\n"
+    )
+    plain = "    else:\n        loss.backward()\n        optimizer.step()\n"
+    text = HEADER + "import argparse\nargs = argparse.ArgumentParser().parse_args()\n"
+    text += LOOP.replace("loss.backward()\n    optimizer.step()\n", scaled + plain)
+    text = text.replace("loader = " if is_before else "for x, y", scaler + ("loader = " if is_before else "for x, y"))
+    after = convert(tmp_path, text)
+    assert "if args.amp:\n" in after and "    use_scaler(engine, scaler)\n" in after

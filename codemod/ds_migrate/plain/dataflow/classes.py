@@ -8,6 +8,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.values import Kind, Value, Values, Variable, of_kind
 from ds_migrate.plain.dataflow.variables import Variables
+from ds_migrate.syntax.nodes import body_of, docstring
 from ds_migrate.syntax.source import SourceFile
 
 Evaluate = Callable[[cst.CSTNode, SourceFile], Values]  # expression, file -> what it may be
@@ -89,11 +90,22 @@ class Classes:
         for known in family:
             family += [base for base in self.bases(known) if base not in family]
         found = next(filter(None, (self._own_methods.get((known, name)) for known in family)), None)
-        if found is None:
+        if found is None or self._is_abstract(found):
             root = self.root(key)
             with_it = (cls for cls, method in self._own_methods if method == name and cls not in family)
-            found = next((self._own_methods[cls, name] for cls in with_it if self.root(cls) == root), None)
+            found = next((self._own_methods[cls, name] for cls in with_it if self.root(cls) == root), found)
         return (found,) if found is not None else ()
+
+    def _is_abstract(self, method: Value) -> bool:
+        """Return whether a method leaves its work to those that replace it: it does nothing, or raises an error."""
+        found = self._variables.node_of(method.key)
+        if found is None or not isinstance(found[1], cst.FunctionDef):
+            return False
+        first = [s for s in body_of(found[1]) if s is not docstring(found[1])][:1]
+        small = first[0].body[0] if first and isinstance(first[0], cst.SimpleStatementLine) else None
+        return isinstance(small, (cst.Pass, cst.Raise)) or (
+            isinstance(small, cst.Expr) and isinstance(small.value, cst.Ellipsis)
+        )
 
     def _base_names(self, node: cst.ClassDef, file: SourceFile, depth: int = 0) -> list[str]:
         """Return the external names that a class is built on, however indirectly."""

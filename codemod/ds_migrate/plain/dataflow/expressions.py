@@ -173,7 +173,7 @@ class Expressions:
             return make(Kind.OPTIMIZER, call, file, name)
         if self.classes.is_loader(node, owner):
             return make(Kind.LOADER, call, file, name)
-        return Value(Kind.INSTANCE, self.classes.root(callee.key), name)
+        return Value(Kind.INSTANCE, callee.key, name)
 
 
 def item_name(index: cst.SimpleString | cst.Integer) -> str:

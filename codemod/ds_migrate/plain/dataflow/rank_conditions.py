@@ -21,6 +21,7 @@ _PURE = frozenset({
     "os.path.join", "os.path.isfile", "os.path.exists", "os.path.isdir",
 })  # fmt: skip
 _PARSERS = frozenset({"parse_args", "parse_known_args"})
+_FLAGS = frozenset({"absl.flags.FLAGS"})
 _RANK = re.compile("rank|gpu|device|node|master|main", re.IGNORECASE)
 Branch = tuple[SourceFile, cst.If | cst.While]
 
@@ -41,6 +42,7 @@ class RankConditions:
         function = file.function(node)
         jumps = file.nodes(cst.Return, cst.Break, cst.Continue, cst.Raise, below=function or file.module)
         before = [j for j in jumps if file.function(j) is function and file.position(j) < file.position(node)]
+        before = [j for j in before if _may_skip(j, node, file)]
         if not all(self._is_under_shared_conditions(place, file, undecided) for place in (node, *before)):
             return False
         if function is None or id(function) in self._open:
@@ -160,6 +162,8 @@ class RankConditions:
             return isinstance(node.func, cst.Attribute) and node.func.attr.value in _PARSERS
         if not isinstance(node, cst.Name):
             return False
+        if any(value.name in _FLAGS for value in self._flow.values(node, file)):
+            return True
         makers = [self._flow.node(v) for v in self._flow.values(node, file) if v.kind is Kind.OBJECT]
         return bool(makers) and all(isinstance(m, cst.Call) and self._is_arguments(m, file) for m in makers)
 
@@ -175,6 +179,14 @@ class RankConditions:
         numbers = [arg for arg in over.args if arg.keyword is None]
         is_range = function in ("range", "trange", "tqdm.trange")
         return is_range and all(self._is_shared(arg.value, file) for arg in numbers)
+
+
+def _may_skip(jump: cst.CSTNode, node: cst.CSTNode, file: SourceFile) -> bool:
+    """Return whether a jump can lead past a node behind it: one out of a loop does so where the loop holds the node."""
+    if not isinstance(jump, (cst.Break, cst.Continue)):
+        return True
+    loop = next((outer for outer in file.ancestors(jump) if isinstance(outer, (cst.For, cst.While))), None)
+    return loop is None or any(outer is loop for outer in file.ancestors(node))
 
 
 def _bindings(file: SourceFile, scope: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, cst.BaseExpression | None]]:

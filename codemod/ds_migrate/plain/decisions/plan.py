@@ -43,11 +43,15 @@ class PlannedEngine:
 
 @dataclass(frozen=True, eq=False)
 class Attachment:
-    """A statement after which the engine can take a GradScaler: the one that makes it, or the engine's own."""
+    """A statement after which the engine can take a GradScaler: the one that makes it, or the engine's own.
+
+    ``condition``: under which the scaler is made, where the engine is made behind that.
+    """
 
     file: SourceFile
     statement: cst.BaseStatement
     scaler: str
+    condition: str = ""
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,6 +9,7 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.torch_names import SCALERS
 from ds_migrate.plain.dataflow.values import Values
 from ds_migrate.plain.decisions.plan import Attachment
+from ds_migrate.plain.decisions.scaler_branches import branch_of, is_set_once
 from ds_migrate.plain.decisions.scaler_errors import InexactScalingError
 from ds_migrate.plain.recognition.facts import Place, Site
 from ds_migrate.syntax.nodes import dotted, targets
@@ -58,6 +59,8 @@ def place_attachments(makers: list[tuple[SourceFile, cst.Call]], site: Site, fir
             found.append(Attachment(file, statement, name))
         elif there[: len(own)] == own:
             found.append(Attachment(file, site.statement, name))
+        elif there[: len(own) - 1] == own[:-1] and (condition := _condition(file, call)) is not None:
+            found.append(Attachment(file, site.statement, name, condition))
         else:
             break
     if len(found) != len(makers) or len(names) != 1 or not found:
@@ -70,3 +73,11 @@ def place_attachments(makers: list[tuple[SourceFile, cst.Call]], site: Site, fir
             each for each in found if each.statement is not site.statement
         ]
     return found
+
+
+def _condition(file: SourceFile, call: cst.Call) -> str | None:
+    """Return the name that decides whether a scaler is made, as it still has the value behind that."""
+    branch = branch_of(file, call)
+    name = dotted(branch.test) if branch is not None else None
+    is_elif = branch is not None and isinstance(file.parent(branch), cst.If)
+    return name if name is not None and not is_elif and is_set_once(name, file) else None

@@ -19,14 +19,14 @@ def is_unscaled_branch(
     if len(makers) != 1:
         return False
     file, maker = makers[0]
-    condition = _condition(file, maker)
+    condition = condition_of(file, maker)
     for test, (node, taken) in _branches(other).items():
         if taken or not any(_branches(place).get(test, (node, False))[1] for place in scaled):
             continue
         if of_kind(facts.flow.values(node, other.file), Kind.SCALER):
             if other.function is file.function(maker) or _is_given(test, other, file.function(maker), facts):
                 return True
-        elif test == condition and other.function is file.function(maker) and _is_set_once(test, file):
+        elif test == condition and other.function is file.function(maker) and is_set_once(test, file):
             return other.file is file
     return False
 
@@ -69,7 +69,7 @@ def _tested(test: cst.BaseExpression) -> tuple[cst.BaseExpression, bool]:
     return test, True
 
 
-def _condition(file: SourceFile, call: cst.Call) -> str | None:
+def condition_of(file: SourceFile, call: cst.Call) -> str | None:
     """Return the name on which a scaler depends: of its ``enabled``, or of the branch that makes it."""
     enabled = argument(call, None, "enabled")
     if enabled is not None:
@@ -77,10 +77,20 @@ def _condition(file: SourceFile, call: cst.Call) -> str | None:
     around = file.parent(call)
     if isinstance(around, cst.IfExp) and around.body is call and dotted(around.orelse) == "None":
         return dotted(around.test)
-    return None
+    branch = branch_of(file, call)
+    return dotted(branch.test) if branch is not None else None
 
 
-def _is_set_once(name: str, file: SourceFile) -> bool:
+def branch_of(file: SourceFile, call: cst.Call) -> cst.If | None:
+    """Return the ``if`` in whose body alone a scaler is made."""
+    outer = file.parent(file.statement(call))
+    branch = file.parent(outer) if isinstance(outer, cst.IndentedBlock) else None
+    is_body = isinstance(branch, cst.If) and branch.body is outer
+    return branch if is_body and isinstance(branch, cst.If) else None
+
+
+def is_set_once(name: str, file: SourceFile) -> bool:
+    """Return whether a name, and what it is an attribute of, have one value at most in a file."""
     found = [
         n for n in file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign)
         if any(dotted(t) in (name, name.partition(".")[0]) for t in targets(n))

@@ -88,7 +88,7 @@ class Editor:
         notes += quiet_loggers(self.plan.facts, self.files, self._runtime, self._converted)
         write_once(self.plan.facts, self.files, self._runtime, self._converted)
         if self._starts_alone():
-            notes += wait_for_saves(self.plan, self.files, self._runtime, self._converted)
+            notes += wait_for_saves(self.plan, program, self._runtime, self._converted)
         self._runtime.write_imports()
         for note in notes:
             self._report(Severity.REVIEW if note.help is not None else Severity.CONVERTED, note)

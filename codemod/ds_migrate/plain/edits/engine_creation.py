@@ -41,7 +41,9 @@ class EngineWriter:
             file.expand(engine.optimizer.statement, text)
         for attachment in self._plan.attachments:
             name = self._runtime.name(file, "use_scaler")
-            file.after(attachment.statement, f"{name}({engine.name}, {attachment.scaler})")
+            line = f"{name}({engine.name}, {attachment.scaler})"
+            line = f"if {attachment.condition}:\n    {line}" if attachment.condition else line
+            file.after(attachment.statement, line)
             message = f"{engine.name} scales losses with {attachment.scaler}"
             self._converted(Code.PLAIN_PRECISION, file, attachment.statement, message)
         if site.function is not None and isinstance(site.target, cst.Name):

@@ -14,7 +14,7 @@ from ds_migrate.plain.ranks.devices import several_devices
 from ds_migrate.plain.recognition.facts import Operations, Refusal, Step
 from ds_migrate.plain.recognition.frameworks import framework_of, message_of
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import dotted, has_star
+from ds_migrate.syntax.nodes import dotted, has_star, parameters
 from ds_migrate.syntax.source import SourceFile
 
 _PARALLEL = {
@@ -42,7 +42,7 @@ def find_refusals(
         yield numbered
     for file in files:
         yield from _foreign_engines(file)
-        yield from _sparse(file)
+        yield from _sparse(file, flow, callers)
     for step in operations.steps:
         for value in step.optimizers:
             if value.name.rpartition(".")[2] == "LBFGS":
@@ -51,6 +51,8 @@ def find_refusals(
                     "use an optimizer that steps once for each backward pass",
                 )  # fmt: skip
             maker_file, maker = flow.file(value), flow.node(value)
+            if value.name.rpartition(".")[2] == "SparseAdam":
+                yield _sparse_gradients(maker_file, maker)
             owner = next((a for a in maker_file.ancestors(maker) if isinstance(a, cst.ClassDef)), None)
             if owner is not None and flow.classes.is_module(owner, maker_file) and _keeps(owner, value, step, flow):
                 yield Refusal(
@@ -118,16 +120,34 @@ def _imported(node: cst.Import | cst.ImportFrom) -> list[str]:
     return [f"{module}.{dotted(alias.name)}" for alias in node.names]
 
 
-def _sparse(file: SourceFile) -> Iterator[Refusal]:
+def _sparse(file: SourceFile, flow: Flow, callers: Callers) -> Iterator[Refusal]:
     for arg in file.nodes(cst.Arg):
-        if arg.keyword is not None and arg.keyword.value == "sparse" and dotted(arg.value) == "True":
-            call = file.parent(arg)
-            name = dotted(call.func) if isinstance(call, cst.Call) else None
-            if name is not None and name.rpartition(".")[2].startswith("Embedding"):
-                yield Refusal(
-                    Code.PLAIN_GRADIENTS, file, arg, "sparse gradients have no counterpart in DeepSpeed 0.19",
-                    "use dense gradients: sparse=False, and an optimizer for them",
-                )  # fmt: skip
+        if arg.keyword is None or arg.keyword.value != "sparse" or not _may_be_true(arg.value, file, flow, callers):
+            continue
+        call = file.parent(arg)
+        name = dotted(call.func) if isinstance(call, cst.Call) else None
+        if name is not None and name.rpartition(".")[2].startswith("Embedding"):
+            yield _sparse_gradients(file, arg)
+
+
+def _sparse_gradients(file: SourceFile, node: cst.CSTNode) -> Refusal:
+    return Refusal(
+        Code.PLAIN_GRADIENTS, file, node, "sparse gradients have no counterpart in DeepSpeed 0.19",
+        "use dense gradients: sparse=False, and an optimizer for them",
+    )  # fmt: skip
+
+
+def _may_be_true(node: cst.BaseExpression, file: SourceFile, flow: Flow, callers: Callers) -> bool:
+    """Return whether an argument is True, or a parameter that is True by default or in a call."""
+    if not isinstance(node, cst.Name) or node.value in ("True", "False", "None"):
+        return dotted(node) == "True"
+    scope = flow.scopes(file).owner(node.value, node)
+    if not isinstance(scope, cst.FunctionDef):
+        return any(dotted(value) == "True" for value in file.values_of({node.value}, scope))
+    default = next((p.default for p in parameters(scope) if p.name.value == node.value), None)
+    given = [flow.given(call, scope, node.value, caller) for caller, call in callers.of(scope)]
+    texts = [dotted(default if arg is None else arg.value) for arg in given] or [dotted(default)]
+    return "True" in texts
 
 
 def _changed_gradients(file: SourceFile) -> Iterator[Refusal]:

@@ -305,7 +305,9 @@ def _named_at(owners: Owners, member: _Bound, maker_file: SourceFile, flow: Flow
     found: dict[str, Values] = {}
     method = maker_file.function(member.maker[1])
     for text, values in owners.values.items():
-        receiver = _receiver_of(method, text, member, flow)
+        receiver = _receiver_of(method, text, member, flow) or _attribute_of_receiver(
+            method, text, values, member, flow
+        )
         if receiver:
             found |= receiver
             continue
@@ -332,6 +334,25 @@ def _receiver_of(method: cst.FunctionDef | None, text: str, member: _Bound, flow
             except UnknownOwnerError:
                 return {}
             return found if all(of_kind(held, Kind.MODULE) == held for held in found.values()) else {}
+    return {}
+
+
+def _attribute_of_receiver(
+    method: cst.FunctionDef | None, text: str, values: Values, member: _Bound, flow: Flow
+) -> dict[str, Values]:
+    """Return ``self.model``, of which a method makes the optimizer, where the call at the site is written on self."""
+    receiver, dot, name = text.partition(".")
+    if method is None or not dot or receiver not in [p.name.value for p in method.params.params[:1]]:
+        return {}
+    file = member.maker[0]
+    owner_class = next((outer for outer in file.ancestors(method) if isinstance(outer, cst.ClassDef)), None)
+    if owner_class is None or flow.classes.is_module(owner_class, file):
+        return {}  # a module, of which this is a part
+    for call in member.file.nodes(cst.Call, below=member.statement):
+        callees = of_kind(flow.values(call.func, member.file), Kind.METHOD)
+        if isinstance(call.func, cst.Attribute) and {v.key for v in callees} == {id(method)}:
+            owner = dotted(call.func.value)
+            return {f"{owner}.{name}": values} if owner is not None else {}
     return {}
 
 

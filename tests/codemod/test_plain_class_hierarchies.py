@@ -1,0 +1,63 @@
+"""Plain training loops in classes that others are built on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from plain_loops import body, convert
+
+EXPERIMENT = """
+    class Base:
+        def __init__(self):
+            self.model = self.build_model()
+
+        def build_model(self):
+            raise NotImplementedError
+
+        def validate(self):
+            pass
+
+        def train(self):
+            pass
+
+
+    class Experiment(Base):
+        def build_model(self):
+            return Net()
+
+        def select_optimizer(self):
+            return torch.optim.Adam(self.model.parameters(), lr=0.1)
+
+        def validate(self):
+            return sum(F.mse_loss(self.model(x), y).item() for x, y in loader)
+
+        def train(self):
+            best = 9.0
+            optimizer = self.select_optimizer()
+            for x, y in loader:
+                optimizer.zero_grad()
+                F.mse_loss(self.model(x), y).backward()
+                optimizer.step()
+                if self.validate() > best:
+                    break
+                torch.save(self.model.state_dict(), "best.pt")
+            self.model.load_state_dict(torch.load("best.pt"))
+
+
+    loader = DataLoader(data, batch_size=4)
+    if __name__ == "__main__":
+        experiment = Experiment()
+        experiment.train()
+    """
+
+
+def test_methods_that_replace_empty_ones_are_those_that_run(tmp_path: Path) -> None:
+    after = convert(tmp_path, body(EXPERIMENT))
+    assert "model=self.model,\n" in after
+    assert "if rank_0_decides(self.validate() > best):" in after
+    assert "            init_distributed()" not in after
+
+
+def test_a_break_out_of_a_loop_keeps_no_rank_from_what_stands_behind_the_loop(tmp_path: Path) -> None:
+    after = convert(tmp_path, body(EXPERIMENT))
+    assert "        wait_for_all_ranks()\n        self.model.load_state_dict(torch.load(" in after
