@@ -8,6 +8,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.classes import Classes
 from ds_migrate.plain.dataflow.copies import Copies
+from ds_migrate.plain.dataflow.returned_parameters import ParameterReturn
 from ds_migrate.plain.dataflow.scopes import Scopes
 from ds_migrate.plain.dataflow.torch_names import FLUENT, SAME_MODULE, WRAPPERS, is_optimizer_name, kind_made_by
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, of_kind
@@ -30,6 +31,7 @@ class Expressions:
         self.classes = Classes(variables, self.values)
         self.copies = Copies(variables, self.values)
         self.skips_unknown_calls = False
+        self.parameter_returns: dict[int, tuple[int | None, str] | None] = {}  # of this round, by function
         self._scopes = scopes
 
     def values(self, node: cst.CSTNode, file: SourceFile) -> Values:
@@ -128,7 +130,9 @@ class Expressions:
             if callee.kind is Kind.EXTERNAL:
                 found |= self._made_by_library(callee.name, call, file)
             elif callee.kind in (Kind.FUNCTION, Kind.METHOD):
-                returned = self.variables.held((callee.key, "return"))
+                returned = self._handed_back(callee, call, file)
+                if returned is None:
+                    returned = self.variables.held((callee.key, "return"))
                 found |= {self.copies.of(value, callee.key, file, call) for value in returned}
             elif callee.kind is Kind.CLASS:
                 found.add(self._instance(callee, call, file))
@@ -143,6 +147,19 @@ class Expressions:
             found.add(self.variables.make(Kind.OBJECT, call, file))
         return frozenset(found)
 
+    def _handed_back(self, callee: Value, call: cst.Call, file: SourceFile) -> Values | None:
+        """Return what a call gives a function that returns just that, moved or wrapped; None for all others."""
+        if callee.key not in self.parameter_returns:
+            owner, function = self.variables.file(callee), self.variables.node(callee)
+            assert isinstance(function, cst.FunctionDef)
+            self.parameter_returns[callee.key] = ParameterReturn(function, owner, self.values).find()
+        place = self.parameter_returns[callee.key]
+        if place is None or any(arg.star for arg in call.args):
+            return None
+        index, name = place
+        arg = argument(call, None if index is None else index - (callee.kind is Kind.METHOD), name)
+        return self.values(arg.value, file) if arg is not None else None
+
     def _makes_object(self, callees: Values) -> bool:
         """Return whether a call of these makes a value that only this call is known by."""
         return bool(of_kind(callees, Kind.PART)) or not (callees or self.skips_unknown_calls)
@@ -150,8 +167,9 @@ class Expressions:
     def _made_by_library(self, name: str, call: cst.Call, file: SourceFile) -> Values:
         first = call.args[0].value if call.args else None
         if name in ("getattr", "builtins.getattr") and first is not None:
-            owners = of_kind(self.values(first, file), Kind.EXTERNAL)
-            return frozenset(Value(Kind.EXTERNAL, 0, f"{owner.name}.?") for owner in owners)
+            owners = self.values(first, file)
+            external = {Value(Kind.EXTERNAL, 0, f"{owner.name}.?") for owner in of_kind(owners, Kind.EXTERNAL)}
+            return self._named_attributes(of_kind(owners, Kind.INSTANCE), call) | external
         if (name in WRAPPERS or name in SAME_MODULE) and call.args:
             module = argument(call, 0, "module") or argument(call, 0, "model")
             return self.values(module.value, file) if module is not None else NOTHING
@@ -162,6 +180,19 @@ class Expressions:
         )
         kind = Kind.OPTIMIZER if is_given_parameters and is_optimizer_name(name) else kind_made_by(name)
         return frozenset({self.variables.make(kind, call, file, name)})
+
+    def _named_attributes(self, owners: Values, call: cst.Call) -> Values:
+        """Return the attributes that ``getattr()`` may find by a name, or by the beginning of one, as it is written."""
+        written = call.args[1].value if len(call.args) > 1 else None
+        first = written.left if isinstance(written, cst.BinaryOperation) else written
+        if not isinstance(first, cst.SimpleString):
+            return NOTHING
+        begin, found = f".{first.evaluated_value!s}", set[Value]()
+        for key in {self.classes.root(owner.key) for owner in owners}:
+            for name in self.variables.names(key):
+                if name == begin or (first is not written and name.startswith(begin)):
+                    found |= self.variables.held((key, name))
+        return frozenset(found)
 
     def _instance(self, callee: Value, call: cst.Call, file: SourceFile) -> Value:
         owner, node = self.variables.file(callee), self.variables.node(callee)

@@ -57,6 +57,7 @@ class Flow:
 
     def _run_round(self) -> None:
         self.classes.start_round()
+        self._expressions.parameter_returns.clear()
         self._definitions.pass_on()
         for file in self.files.values():
             for variable, values in self._statements.of(file):

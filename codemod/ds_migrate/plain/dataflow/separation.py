@@ -8,7 +8,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.copies import SEPARATED
 from ds_migrate.plain.dataflow.expressions import Expressions
-from ds_migrate.plain.dataflow.values import Kind, Values
+from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, of_kind
 from ds_migrate.syntax.nodes import targets
 from ds_migrate.syntax.source import SourceFile
 
@@ -56,9 +56,40 @@ def _is_kept(node: cst.CSTNode, file: SourceFile, expressions: Expressions) -> b
         return around.value is node and not all(_is_local(target) for target in targets(around))
     if isinstance(around, cst.Arg):
         call = file.parent(around)
-        kinds = {v.kind for v in expressions.values(call.func, file)} if isinstance(call, cst.Call) else set()
-        return bool(kinds & {Kind.CLASS, Kind.METHOD, Kind.FUNCTION, Kind.INSTANCE})
+        callees = expressions.values(call.func, file) if isinstance(call, cst.Call) else NOTHING
+        if of_kind(callees, Kind.CLASS, Kind.METHOD, Kind.INSTANCE):
+            return True
+        functions = of_kind(callees, Kind.FUNCTION)
+        return isinstance(call, cst.Call) and not all(_only_uses(f, around, call, expressions) for f in functions)
     return False
+
+
+def _only_uses(function: Value, arg: cst.Arg, call: cst.Call, expressions: Expressions) -> bool:
+    """Return whether a function keeps no reference to an argument: it asks it for attributes, or gives it back."""
+    file, node = expressions.variables.file(function), expressions.variables.node(function)
+    assert isinstance(node, cst.FunctionDef)
+    positional = [*node.params.posonly_params, *node.params.params]
+    index = next(i for i, given in enumerate(call.args) if given is arg)
+    names = [arg.keyword.value] if arg.keyword is not None else [p.name.value for p in positional[index : index + 1]]
+    if len(names) != 1 or any(given.star for given in call.args):
+        return False
+    return all(
+        file.function(use) is node and _is_use(use, file, expressions)
+        for use in file.nodes(cst.Name, below=node.body)
+        if use.value == names[0]
+    )
+
+
+def _is_use(name: cst.Name, file: SourceFile, expressions: Expressions) -> bool:
+    around = file.parent(name)
+    if isinstance(around, cst.Arg):
+        call = file.parent(around)
+        callees = expressions.values(call.func, file) if isinstance(call, cst.Call) else NOTHING
+        is_of_library = bool(callees) and callees == of_kind(callees, Kind.EXTERNAL)
+        return is_of_library or not (not callees or _is_kept(name, file, expressions))
+    if isinstance(around, cst.Attribute):
+        return around.value is name
+    return isinstance(around, (cst.Return, cst.AssignTarget))
 
 
 def _is_local(target: cst.BaseExpression) -> bool:

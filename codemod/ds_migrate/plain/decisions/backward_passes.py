@@ -59,7 +59,8 @@ def assign_backwards(plan: ProgramPlan) -> ProgramPlan:
                 left.append(backward)
             else:
                 backwards.append((backward, name))
-    is_elsewhere = any(_steps_called_beside(b, plan.facts) for b in fed if not _steps_beside(b, plan))
+    is_one = len(plan.facts.sites) == 1
+    is_elsewhere = is_one and any(_steps_called_beside(b, plan.facts) for b in fed if not _steps_beside(b, plan))
     used = [step for steps in fed.values() for step in steps]
     functions = {id(step.function) for step in used}
     refusals += [
@@ -103,7 +104,7 @@ def _next_round(backward: Backward, steps: Sequence[Step], plan: ProgramPlan) ->
 def _engine_from_afar(backward: Backward, plan: ProgramPlan) -> _Assigned | None:
     """Return the engine of a backward pass in a function that steps nothing itself, but is called near a step."""
     if len(plan.facts.sites) != 1:
-        return None
+        return _engine_of_one(_steps_behind_calls(backward.function, plan), backward, plan)
     function, operations = backward.function, plan.facts.operations
     steps = _steps_called_beside(backward, plan.facts)
     if not steps:
@@ -116,6 +117,36 @@ def _engine_from_afar(backward: Backward, plan: ProgramPlan) -> _Assigned | None
         steps = [s for s in operations.steps if id(s.function) in stepping]
     name = plan.names.visible(function, backward.file, plan.facts.sites[0].optimizers)
     return None if name is None else (name, steps)
+
+
+def _engine_of_one(steps: list[Step], backward: Backward, plan: ProgramPlan) -> _Assigned | None:
+    """Return the engine of a backward pass before steps that are all of one optimizer of several."""
+    sites = [site for site in plan.facts.sites if any(step.optimizers & site.optimizers for step in steps)]
+    name = plan.names.visible(backward.function, backward.file, sites[0].optimizers) if len(sites) == 1 else None
+    return None if name is None else (name, steps)
+
+
+def _steps_behind_calls(function: cst.FunctionDef | None, plan: ProgramPlan) -> list[Step]:
+    """Return the next step behind each call that leads to a function; none where a call has none behind it."""
+    found: list[Step] = []
+    todo, seen = [function], [function]
+    while todo:
+        current = todo.pop()
+        calls = plan.facts.callers.of(current) if current is not None else ()
+        for file, call in calls:
+            around = file.function(call)
+            steps = [s for s, _ in plan.steps if s.file is file and s.function is around]
+            after = [s for s in steps if s.position > file.position(call)]
+            if after:
+                found.append(min(after, key=lambda s: s.position))
+            elif steps or any(around is known for known in seen):
+                return []
+            else:
+                seen.append(around)
+                todo.append(around)
+        if not calls:
+            return []
+    return found
 
 
 def _steps_called_beside(place: Place, facts: LoopFacts) -> list[Step]:

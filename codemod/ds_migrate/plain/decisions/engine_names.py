@@ -184,12 +184,14 @@ class EngineNames:
         nodes = [node for node in nodes if file.function(node) is function and not _is_label(node, file)]
         for node in nodes:
             owner = node.value if isinstance(node, cst.Attribute) else node
-            if self._flow.values(node, file) & wanted and not self._may_be_none(owner, file):
+            held = of_kind(self._flow.values(node, file), Kind.OPTIMIZER)
+            if held and held <= wanted and not self._may_be_none(owner, file):
                 try:
                     return self.at(node, file)
                 except UntracedError:
                     continue
-        kept = {variable: _last(name) for variable, name in self._at.items() if variable[1][:1] == "."}
+        known = {variable: name for variable, name in self._at.items() if self._holds(variable, wanted)}
+        kept = {variable: _last(name) for variable, name in known.items() if variable[1][:1] == "."}
         if function is not None and function.params.params:
             first = function.params.params[0].name.value
             for value in self._flow.held((id(function), first)):
@@ -202,7 +204,11 @@ class EngineNames:
                     is_kept = variable == self._flow.classes.attribute(value.key, variable[1][1:])
                     if is_kept and dotted(node) is not None and not self._may_be_none(node, file):
                         return f"{dotted(node)}.{name}"
-        return next((name for variable, name in self._at.items() if variable[0] == id(file.module)), None)
+        return next((name for variable, name in known.items() if variable[0] == id(file.module)), None)
+
+    def _holds(self, variable: Variable, wanted: Values) -> bool:
+        held = of_kind(self._flow.held(variable), Kind.OPTIMIZER)
+        return bool(held) and held <= wanted
 
     def _may_be_none(self, node: cst.BaseExpression, file: SourceFile) -> bool:
         """Return whether a name, or what an attribute is set to, may be None: an argument that calls may leave out."""

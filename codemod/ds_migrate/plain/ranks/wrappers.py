@@ -12,6 +12,7 @@ from ds_migrate.plain.dataflow.torch_names import FLUENT, WRAPPERS
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.syntax.nodes import argument, dotted, parameters, targets
+from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
 _DEPTH = 5
@@ -51,7 +52,8 @@ class Wrappers:
         for file in self._flow.files.values():
             for node in file.attributes_by_name.get("module", ()):
                 values = of_kind(self._flow.values(node.value, file), Kind.MODULE, Kind.OBJECT)
-                if not isinstance(file.parent(node), cst.Arg) and values <= self._modules and values & wrapped:
+                is_given = isinstance(file.parent(node), cst.Arg)
+                if not is_given and values <= self._modules and values & wrapped and not _asks_for_wrapper(node, file):
                     yield file, node
 
     def states(self) -> Iterator[tuple[SourceFile, cst.Call, Wrapped]]:
@@ -140,6 +142,19 @@ class Wrappers:
                 new = self.around(node.value, other, depth) if node.value is not None else Wrapped.NEVER
                 found = new if found is None else found.or_else(new)
         return found or Wrapped.NEVER
+
+
+def _asks_for_wrapper(node: cst.Attribute, file: SourceFile) -> bool:
+    """Return whether a branch unwraps what it has found to be a wrapper, which is never so without one."""
+    inner: cst.CSTNode = node
+    for outer in file.ancestors(node):
+        if isinstance(outer, (cst.If, cst.IfExp)) and inner is outer.body and isinstance(outer.test, cst.Call):
+            args = outer.test.args
+            is_check = dotted(outer.test.func) == "isinstance" and len(args) == 2
+            if is_check and args[0].value.deep_equals(node.value) and "Parallel" in expression_text(args[1].value):
+                return True
+        inner = outer
+    return False
 
 
 def _assigned(name: str, file: SourceFile, scope: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, cst.BaseExpression]]:
