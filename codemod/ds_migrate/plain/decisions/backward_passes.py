@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 
 import libcst as cst
 
@@ -11,6 +12,7 @@ from ds_migrate.plain.decisions.engine_names import UntracedError
 from ds_migrate.plain.decisions.plan import LOOKED_UP, ProgramPlan
 from ds_migrate.plain.recognition.facts import Backward, LoopFacts, Place, Refusal, Site, Step
 from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.source import SourceFile
 
 _Assigned = tuple[str, list[Step]]  # the engine of a backward pass, and the steps that use its gradients
 
@@ -127,7 +129,7 @@ def _engine_of_one(steps: list[Step], backward: Backward, plan: ProgramPlan) -> 
 
 
 def _steps_behind_calls(function: cst.FunctionDef | None, plan: ProgramPlan) -> list[Step]:
-    """Return the next step behind each call that leads to a function; none where a call has none behind it."""
+    """Return the steps behind each call that leads to a function, up to the next one; none where a call has none."""
     found: list[Step] = []
     todo, seen = [function], [function]
     while todo:
@@ -138,7 +140,8 @@ def _steps_behind_calls(function: cst.FunctionDef | None, plan: ProgramPlan) -> 
             steps = [s for s, _ in plan.steps if s.file is file and s.function is around]
             after = [s for s in steps if s.position > file.position(call)]
             if after:
-                found.append(min(after, key=lambda s: s.position))
+                near = [s for s in after if s.position < _next_backward(call, file, plan)]
+                found += near or [min(after, key=lambda s: s.position)]
             elif steps or any(around is known for known in seen):
                 return []
             else:
@@ -147,6 +150,15 @@ def _steps_behind_calls(function: cst.FunctionDef | None, plan: ProgramPlan) -> 
         if not calls:
             return []
     return found
+
+
+def _next_backward(call: cst.Call, file: SourceFile, plan: ProgramPlan) -> tuple[float, float]:
+    """Return the position of what may be the next backward pass behind a call, in its function."""
+    function, facts = file.function(call), plan.facts
+    leading = [c for b in facts.operations.backwards for c in facts.callers.leading_to(b.function, file, function)]
+    own = [b.node for b in facts.operations.backwards if b.file is file and b.function is function]
+    behind = [file.position(node) for node in (*leading, *own) if file.position(node) > file.position(call)]
+    return min(behind, default=(inf, inf))
 
 
 def _steps_called_beside(place: Place, facts: LoopFacts) -> list[Step]:
