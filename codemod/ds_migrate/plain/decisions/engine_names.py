@@ -208,7 +208,7 @@ class EngineNames:
 
     def _holds(self, variable: Variable, wanted: Values) -> bool:
         held = of_kind(self._flow.held(variable), Kind.OPTIMIZER)
-        return bool(held) and held <= wanted
+        return held <= wanted and (bool(held) or len(self.at_site) == 1)
 
     def _may_be_none(self, node: cst.BaseExpression, file: SourceFile) -> bool:
         """Return whether a name, or what an attribute is set to, may be None: an argument that calls may leave out."""
