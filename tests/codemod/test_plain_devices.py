@@ -61,3 +61,61 @@ def test_several_numbered_devices_are_refused(tmp_path: Path) -> None:
 def test_hidden_devices_are_for_a_person_to_check(tmp_path: Path) -> None:
     report = run(tmp_path, train=PARSED + "os.environ['CUDA_VISIBLE_DEVICES'] = '0'\n" + HEADER + LOOP)
     assert [f.code for _, f in report.findings(Severity.REVIEW)] == [Code.PLAIN_DEVICE]
+
+
+MOVED = HEADER + LOOP.replace(
+    "model = Net()\n",
+    'device = torch.device("cuda" if torch.cuda.is_available() else "cpu")\nmodel = Net().to(device)\n',
+).replace("    optimizer.zero_grad()\n", "    x, y = x.to(device), y.to(device)\n    optimizer.zero_grad()\n")
+
+
+def test_the_engine_moves_its_module_and_inputs_follow(tmp_path: Path) -> None:
+    after = convert(tmp_path, MOVED)
+    assert "model = Net()\n" in after and "match_torch(engine)\ndevice = engine.device\nfor x, y in loader:\n" in after
+    assert "    x, y = x.to(device), y.to(device)\n" in after
+
+
+@pytest.mark.parametrize(
+    ("line", "left"),
+    [
+        ("model = Net()\nmodel.to(device)\n", "model = Net()\noptimizer ="),
+        ("model = Net()\nmodel = model.to(device)\n", "model = Net()\noptimizer ="),
+        ("model = Net().cuda()\nprint(model)\n", "model = Net()\n"),
+        ("model = DDP(Net().to(device))\n", "model = Net().to(device)\n"),
+        ("model = Net().to(device)\nother = copy(model)\n", "model = Net().to(device)\nother = copy(model)\n"),
+        ("model = Net().to(device)\nmodel(data[0][0])\n", "model = Net().to(device)\nmodel(data[0][0])\n"),
+        ("model = Net().to(device, torch.float64)\n", "model = Net().to(device, torch.float64)\n"),
+        ("if True:\n    model = Net().to(device)\n", "    model = Net().to(device)\n"),
+    ],
+)
+def test_a_move_goes_where_nothing_needs_it_before_the_engine(line: str, left: str, tmp_path: Path) -> None:
+    after = convert(tmp_path, "from copy import copy\n" + MOVED.replace("model = Net().to(device)\n", line))
+    assert left in after
+
+
+def test_a_fused_optimizer_needs_its_parameters_on_the_device(tmp_path: Path) -> None:
+    assert "model = Net().to(device)\n" in convert(tmp_path, MOVED.replace("lr=0.1", "lr=0.1, fused=True"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("for x, y in loader:", "if device == torch.device('cpu'):\n    workers = 0\nfor x, y in loader:"),
+        ("for x, y in loader:", "index = device.index\nfor x, y in loader:"),
+        ('torch.device("cuda" if torch.cuda.is_available() else "cpu")', '"cpu"'),
+    ],
+)
+def test_a_device_that_is_more_than_a_place_stays(old: str, new: str, tmp_path: Path) -> None:
+    assert "engine.device" not in convert(tmp_path, MOVED.replace(old, new))
+
+
+def test_a_device_of_another_scope_stays(tmp_path: Path) -> None:
+    head, loop = MOVED.split("model = Net().to(device)\n")
+    lines = [
+        "def main():",
+        *(f"    {line}" for line in f"model = Net().to(device)\n{loop}".splitlines()),
+        "",
+        "main()",
+        "",
+    ]
+    assert "engine.device" not in convert(tmp_path, head + "\n".join(lines))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -51,3 +52,23 @@ def test_a_loader_whose_sampler_divides_the_data_is_known() -> None:
     assert _loader._is_divided(DataLoader(data, sampler=divided))
     assert _loader._is_divided(DataLoader(data, batch_sampler=BatchSampler(divided, 2, drop_last=True)))
     assert not _loader._is_divided(DataLoader(data, batch_sampler=BatchSampler(SequentialSampler(data), 2, False)))
+
+
+def test_each_rank_has_its_own_gpu_before_the_ranks_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name cuda is the rank's own device from then on. Recorded, as most machines of the tests have no GPU."""
+    calls: list[tuple[str, object]] = []
+    variables = {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    for name in ("apply_to_process", "applied_to_run"):
+        monkeypatch.setattr(_distributed, name, contextlib.nullcontext)
+    monkeypatch.setattr(_distributed, "_PATCHES", [])
+    monkeypatch.setattr(_distributed, "_LAUNCHED", variables)
+    monkeypatch.setattr("atexit.register", lambda _: None)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: calls.append(("device", device)))
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: False)
+    monkeypatch.setattr(torch.distributed, "init_process_group", lambda backend: calls.append(("group", backend)))
+    monkeypatch.setattr("deepspeed.init_distributed", lambda **given: calls.append(("engine", given["dist_backend"])))
+    _distributed.init_distributed(4, 3, share_random_state=False)
+    assert calls == [("device", 1), ("group", "nccl"), ("engine", "nccl")]

@@ -17,6 +17,7 @@ from ds_migrate.plain.edits.removal import remove_call, remove_statement
 from ds_migrate.plain.edits.runtime_names import RuntimeNames
 from ds_migrate.plain.ranks.agreement import agree
 from ds_migrate.plain.ranks.devices import RankDevices
+from ds_migrate.plain.ranks.engine_device import follow_engines
 from ds_migrate.plain.ranks.launcher_argument import add_arguments
 from ds_migrate.plain.ranks.rank_zero import guard_output, guard_saves
 from ds_migrate.plain.ranks.rank_zero_files import write_once
@@ -47,6 +48,7 @@ class Editor:
 
     def apply(self) -> None:
         EngineWriter(self.plan, self._runtime, self._converted).write()
+        follow_engines(self.plan, self._converted)
         for step, name in self.plan.steps:
             self._step(step, name)
         for backward, name in self.plan.backwards:

@@ -1,0 +1,159 @@
+"""The device of an engine: it moves its module there, and inputs follow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.torch_names import SAME_MODULE, WRAPPERS
+from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
+from ds_migrate.plain.decisions.plan import PlannedEngine, ProgramPlan
+from ds_migrate.plain.edits.removal import remove_call, remove_statement
+from ds_migrate.plain.edits.runtime_names import Converted
+from ds_migrate.plain.recognition.facts import Site
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import code, dotted, targets, walk
+from ds_migrate.syntax.source import SourceFile
+
+# What may be done with a module that is not on its device yet.
+_ANYWHERE = frozenset({
+    "parameters", "named_parameters", "buffers", "modules", "named_modules", "children", "train", "eval", "apply",
+    "state_dict", "load_state_dict", "requires_grad_", "module",
+})  # fmt: skip
+_NEEDS_DEVICE = frozenset({"fused", "capturable"})  # options of optimizers
+_MOVES = ("to", "cuda")
+
+
+@dataclass(frozen=True, eq=False)
+class _Move:
+    """``module.to(device)`` or ``module.cuda()`` before an engine is made; ``device`` where it is named."""
+
+    call: cst.Call
+    device: cst.Name | cst.Attribute | None
+
+
+def follow_engines(plan: ProgramPlan, converted: Converted) -> None:
+    """Leave moving modules to their engines, and let inputs follow to the engine's device."""
+    bound: set[object] = set()
+    for engine in plan.engines:
+        site, flow = engine.site, plan.facts.flow
+        for move in _moves(site, flow):
+            variable = flow.variable(move.device, site.file) if move.device is not None else None
+            if variable is not None and variable not in bound and _can_follow(move, site, flow):
+                bound.add(variable)
+                _bind(move, engine, converted)
+            if _is_left_to(engine, move, flow):
+                _remove(move, site.file, converted)
+
+
+def _moves(site: Site, flow: Flow) -> Iterator[_Move]:
+    """Yield the moves of an engine's modules in the block where it is made."""
+    file, block = site.file, site.file.parent(site.statement)
+    for call in file.nodes(cst.Call, below=block):
+        if file.position(call) > file.position(site.statement) or file.parent(file.statement(call)) is not block:
+            continue
+        func, args = call.func, call.args
+        if not isinstance(func, cst.Attribute) or func.attr.value not in _MOVES or len(args) > 1:
+            continue
+        values = of_kind(flow.values(func.value, file), Kind.MODULE)
+        if not values or not values <= site.of or not isinstance(file.parent(call), (cst.Assign, cst.Expr)):
+            continue
+        given = args[0].value if args else None
+        if func.attr.value == "cuda" and given is None:
+            yield _Move(call, None)
+        is_to = func.attr.value == "to" and given is not None and not args[0].keyword
+        if is_to and isinstance(given, (cst.Name, cst.Attribute)) and _is_device(flow.values(given, file), flow):
+            yield _Move(call, given)
+
+
+def _is_device(values: Values, flow: Flow) -> bool:
+    makers = [(flow.file(value), flow.node(value)) for value in values if value.kind is Kind.OBJECT]
+    return bool(makers) and len(makers) == len(values) and all(
+        isinstance(call, cst.Call) and flow.is_call_of(call, file, ("torch.device",)) for file, call in makers
+    )  # fmt: skip
+
+
+def _can_follow(move: _Move, site: Site, flow: Flow) -> bool:
+    """Return whether the name of a device can be set anew behind the engine: the program only moves things there."""
+    assert move.device is not None
+    if isinstance(move.device, cst.Name):
+        owner = flow.scopes(site.file).owner(move.device.value, move.device)
+        if owner is not (site.function or site.file.module):
+            return False
+    values = flow.values(move.device, site.file)
+    return dotted(move.device) is not None and all(
+        _only_moves(node, file)
+        for file in flow.files.values()
+        for node in file.nodes(cst.Name, cst.Attribute)
+        if flow.values(node, file) & values
+    )
+
+
+def _only_moves(node: cst.Name | cst.Attribute, file: SourceFile) -> bool:
+    """Return whether a reference to a device is used as one, whatever its index."""
+    around = file.parent(node)
+    if isinstance(around, cst.Attribute):
+        return around.attr is node or around.attr.value == "type"
+    return isinstance(
+        around,
+        (
+            *(cst.Arg, cst.Param, cst.Assign, cst.AnnAssign, cst.AssignTarget, cst.Return, cst.Element),
+            cst.FormattedStringExpression,
+        ),
+    )
+
+
+def _is_left_to(engine: PlannedEngine, move: _Move, flow: Flow) -> bool:
+    """Return whether nothing needs a module on its device between a move and its engine."""
+    site, file = engine.site, engine.site.file
+    if engine.optimizer is not None or site.new_name:
+        return False
+    for maker_file, maker in site.makers:
+        names = {v.name for v in flow.values(maker.func, maker_file)}
+        if any(arg.star or (arg.keyword is not None and arg.keyword.value in _NEEDS_DEVICE) for arg in maker.args):
+            return False
+        if not all(name.startswith("torch.optim.") for name in names):
+            return False
+    start, end = file.position(move.call), file.position(site.statement)
+    last = max(file.position(node) for node in walk(site.statement) if isinstance(node, cst.Name))
+    for node in file.nodes(cst.Name, cst.Attribute, below=site.function or file.module):
+        if file.function(node) is not site.function or not start < file.position(node) <= max(end, last):
+            continue
+        if flow.values(node, file) & site.of and not _is_indifferent(node, move, file, flow):
+            return False
+    return True
+
+
+def _is_indifferent(node: cst.Name | cst.Attribute, move: _Move, file: SourceFile, flow: Flow) -> bool:
+    """Return whether a reference to a module does not depend on where that is."""
+    around = file.parent(node)
+    if node in (move.call.func, getattr(move.call.func, "value", None)):
+        return True
+    if isinstance(around, cst.Attribute):
+        return around.attr is node or around.attr.value in _ANYWHERE | set(_MOVES)
+    call = file.parent(around) if isinstance(around, cst.Arg) else None
+    if isinstance(call, cst.Call):
+        return dotted(call.func) in ("print", "len") or flow.is_call_of(call, file, WRAPPERS | SAME_MODULE)
+    return isinstance(around, cst.AssignTarget)
+
+
+def _bind(move: _Move, engine: PlannedEngine, converted: Converted) -> None:
+    assert move.device is not None
+    name, file = code(move.device), engine.site.file
+    file.after(engine.site.statement, f"{name} = {engine.name}.device")
+    converted(Code.PLAIN_DEVICE, file, move.device, f"{name} is the engine's device from where that is made")
+
+
+def _remove(move: _Move, file: SourceFile, converted: Converted) -> None:
+    converted(Code.PLAIN_DEVICE, file, move.call, "removed: the engine moves its module to its device")
+    statement, func = file.parent(move.call), move.call.func
+    assert isinstance(func, cst.Attribute)
+    if isinstance(statement, cst.Expr):
+        remove_call(file, move.call)
+    elif isinstance(statement, cst.Assign) and [dotted(t) for t in targets(statement)] == [dotted(func.value)]:
+        remove_statement(file, statement)
+    else:
+        file.change(move.call, lambda updated: updated.func.value)  # type: ignore[attr-defined]
