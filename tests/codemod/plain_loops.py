@@ -42,6 +42,26 @@ for x, y in loader:
     optimizer.step()
 """
 
+OPTIONAL_SCALER = """
+    def train(model, loader, optimizer, scaler=None):
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(x), y)
+            if scaler is not None:
+                scaler.scale(loss).backward()
+                scaler.step(optimizer)
+                scaler.update()
+            else:
+                loss.backward()
+                optimizer.step()
+
+
+    loader = DataLoader(data, batch_size=4)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler() if len(data) else None
+    """
+
 
 def run(folder: Path, options: Options = PLAIN, /, **files: str) -> Report:
     """Write modules, and plan the conversion of their plain loops."""

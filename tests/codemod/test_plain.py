@@ -14,7 +14,7 @@ from ds_migrate.options import Options
 from ds_migrate.pipeline import migrate
 from ds_migrate.rules.codes import Code
 from ds_migrate.rules.pages import page_of
-from plain_loops import HEADER, LOOP, blocked, body, convert, run
+from plain_loops import HEADER, LOOP, OPTIONAL_SCALER, blocked, body, convert, run
 
 
 def test_a_loop_at_module_level_gets_an_engine(tmp_path: Path) -> None:
@@ -233,31 +233,10 @@ def test_scripts_beside_each_other_have_their_own_scalers(tmp_path: Path) -> Non
     assert len(written) == 2 and all(text.count("use_scaler(engine, scaler)") == 1 for text in written)
 
 
-PASSED = """
-    def train(model, loader, optimizer, scaler=None):
-        for x, y in loader:
-            optimizer.zero_grad()
-            loss = F.mse_loss(model(x), y)
-            if scaler is not None:
-                scaler.scale(loss).backward()
-                scaler.step(optimizer)
-                scaler.update()
-            else:
-                loss.backward()
-                optimizer.step()
-
-
-    loader = DataLoader(data, batch_size=4)
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    scaler = torch.amp.GradScaler() if len(data) else None
-    """
-
-
 def test_a_function_without_a_scaler_scales_nothing(tmp_path: Path) -> None:
-    after = convert(tmp_path, body(PASSED + "train(model, loader, optimizer, scaler)\n"))
+    after = convert(tmp_path, body(OPTIONAL_SCALER + "train(model, loader, optimizer, scaler)\n"))
     assert "use_scaler(engine, scaler)" in after and "scaler.s" not in after
-    some = body(PASSED + "train(model, loader, optimizer)\n    train(model, loader, optimizer, scaler)\n")
+    some = body(OPTIONAL_SCALER + "train(model, loader, optimizer)\n    train(model, loader, optimizer, scaler)\n")
     (found,) = blocked(tmp_path, some)
     assert found[0] == Code.PLAIN_PRECISION and "this one not" in found[1]
 

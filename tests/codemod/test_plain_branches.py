@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from ds_migrate.rules.codes import Code
-from plain_loops import HEADER, LOOP, blocked, body, convert
+from plain_loops import HEADER, LOOP, OPTIONAL_SCALER, blocked, body, convert
 
 NO_SYNC = LOOP.replace("model = Net()", "model = DDP(Net())")
 
@@ -36,34 +36,13 @@ def test_steps_whose_gradients_are_never_averaged_are_refused(tmp_path: Path) ->
     assert code == Code.PLAIN_DISTRIBUTED and "no_sync() keeps the gradients of a whole step" in message
 
 
-SCALED = """
-    def train(model, optimizer, scaler=None):
-        for x, y in DataLoader(data, batch_size=4):
-            optimizer.zero_grad()
-            loss = F.mse_loss(model(x), y)
-            if scaler is not None:
-                scaler.scale(loss).backward()
-                scaler.step(optimizer)
-                scaler.update()
-            else:
-                loss.backward()
-                optimizer.step()
-
-
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    train(model, optimizer)
-    """
-
-
 def test_a_branch_for_a_scaler_that_is_never_given_stays(tmp_path: Path) -> None:
-    after = convert(tmp_path, body(SCALED))
+    text = body(OPTIONAL_SCALER + "train(model, loader, optimizer)\n")
+    after = convert(tmp_path, text)
     assert (
         "scaler.scale(loss).backward()" in after and "        engine.backward(loss)\n            engine.step()" in after
     )
-    ((code, message),) = blocked(
-        tmp_path, body(SCALED).replace("train(model, optimizer)", "train(model, optimizer, scalers[0])")
-    )
+    ((code, message),) = blocked(tmp_path, text.replace("loader, optimizer)", "loader, optimizer, scalers[0])"))
     assert code == Code.PLAIN_PRECISION and "which GradScaler" in message
 
 

@@ -110,13 +110,7 @@ def _gives_away(file: SourceFile, facts: LoopFacts, site: Site) -> bool:
         callees = facts.flow.values(call.func, file)
         is_known = of_kind(callees, Kind.FUNCTION, Kind.METHOD, Kind.CLASS)
         made = facts.flow.values(call, file)
-        is_builtin = isinstance(call.func, cst.Name) and call.func.value in (
-            "print",
-            "isinstance",
-            "type",
-            "id",
-            "repr",
-        )
+        is_builtin = isinstance(call.func, cst.Name) and call.func.value in _BUILTINS
         if not (is_known or is_builtin or (made and made <= of_kind(made, *_SIDE_OBJECTS))):
             return True
     return False

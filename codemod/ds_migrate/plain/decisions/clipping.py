@@ -7,7 +7,7 @@ from dataclasses import replace
 import libcst as cst
 
 from ds_migrate.plain.dataflow.blocks import block_path
-from ds_migrate.plain.dataflow.portable import at_statement
+from ds_migrate.plain.dataflow.moved_expressions import at_statement
 from ds_migrate.plain.decisions.backward_passes import step_places
 from ds_migrate.plain.decisions.clip_guards import guard_of, has_optional_norm
 from ds_migrate.plain.decisions.plan import ProgramPlan

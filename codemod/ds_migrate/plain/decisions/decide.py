@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ds_migrate.plain.decisions.accumulation import decide_accumulation
 from ds_migrate.plain.decisions.backward_passes import assign_backwards, name_steps
 from ds_migrate.plain.decisions.clipping import decide_clipping
 from ds_migrate.plain.decisions.distributed import decide_no_sync
@@ -10,9 +11,8 @@ from ds_migrate.plain.decisions.engine_overlap import decide_overlap
 from ds_migrate.plain.decisions.engines import decide_engines
 from ds_migrate.plain.decisions.forward_passes import decide_forwards
 from ds_migrate.plain.decisions.gradient_clearing import decide_clearing, follow_all
-from ds_migrate.plain.decisions.loop_shape import decide_accumulation
+from ds_migrate.plain.decisions.loss_scaling import decide_scaling
 from ds_migrate.plain.decisions.plan import ProgramPlan
-from ds_migrate.plain.decisions.scaling import decide_scaling
 from ds_migrate.plain.decisions.without_runtime import refuse_inexact
 from ds_migrate.plain.recognition.facts import LoopFacts
 

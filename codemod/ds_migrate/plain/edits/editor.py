@@ -23,8 +23,8 @@ from ds_migrate.plain.ranks.rank_zero import guard_output, guard_saves
 from ds_migrate.plain.ranks.rank_zero_files import write_once
 from ds_migrate.plain.ranks.rank_zero_loggers import quiet_loggers
 from ds_migrate.plain.ranks.rank_zero_waits import wait_for_saves
-from ds_migrate.plain.ranks.set_order import numbered_sets
 from ds_migrate.plain.ranks.start import start_ranks
+from ds_migrate.plain.ranks.unordered_sets import numbered_sets
 from ds_migrate.plain.ranks.wrappers import Wrapped, Wrappers
 from ds_migrate.plain.recognition.facts import Backward, Clip, Step
 from ds_migrate.plain.recognition.loaders import can_be_sharded, training_loaders

@@ -13,8 +13,6 @@ from ds_migrate.plain.recognition.facts import LoopFacts, Step
 from ds_migrate.syntax.nodes import argument, dotted, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
-_LOADER = "torch.utils.data.DataLoader"
-
 
 def training_loaders(steps: Sequence[Step], facts: LoopFacts) -> list[tuple[SourceFile, cst.Call]]:
     """Return the calls that make the loaders whose batches the steps are made of."""
