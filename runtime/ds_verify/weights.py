@@ -21,17 +21,24 @@ def modules_of(trial: object, home: str) -> Iterator[tuple[str, torch.nn.Module]
         trial: the trial.
         home: the folder of the user's code; objects of classes from elsewhere are not looked into.
     """
-    yield from _modules("", trial, _DEPTH, home, {id(trial)})
+    for name, held in _held("", trial, _DEPTH, home, {id(trial)}):
+        if isinstance(held, torch.nn.Module):
+            yield name, held
 
 
-def _modules(name: str, value: object, depth: int, home: str, seen: set[int]) -> Iterator[tuple[str, torch.nn.Module]]:
+def _held(
+    name: str, value: object, depth: int, home: str, seen: set[int]
+) -> Iterator[tuple[str, torch.nn.Module | torch.nn.Parameter]]:
+    """Yield modules, and parameters of none, by attribute."""
     for part, held in _parts(value):
         inner = f"{name}.{part}" if name else part
         if isinstance(held, torch.nn.Module):
             yield inner, unwrapped(held)
+        elif isinstance(held, torch.nn.Parameter):
+            yield inner, held
         elif depth and id(held) not in seen and (isinstance(held, list | tuple | Mapping) or _is_users(held, home)):
             seen.add(id(held))
-            yield from _modules(inner, held, depth - 1, home, seen)
+            yield from _held(inner, held, depth - 1, home, seen)
 
 
 def _parts(value: object) -> list[tuple[str, Any]]:
@@ -66,10 +73,13 @@ def tensors_of(trial: object, home: str) -> tuple[dict[str, torch.Tensor], dict[
     found: dict[str, torch.Tensor] = {}
     names: dict[int, str] = {}
     aliases: dict[str, str] = {}
-    for attribute, module in modules_of(trial, home):
-        parts = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+    for attribute, held in _held("", trial, _DEPTH, home, {id(trial)}):
+        parts: list[tuple[str, torch.Tensor]] = [("", held)] if isinstance(held, torch.nn.Parameter) else []
+        if isinstance(held, torch.nn.Module):
+            parts += held.named_parameters(remove_duplicate=False)
+            parts += held.named_buffers(remove_duplicate=False)
         for name, tensor in parts:
-            full = f"{attribute}.{name}"
+            full = f"{attribute}.{name}" if name else attribute
             if id(tensor) in names:
                 aliases[full] = names[id(tensor)]
             else:

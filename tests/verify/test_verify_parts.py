@@ -34,6 +34,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 from trial_runtime._curves import curves
+from trial_runtime.pytorch.deepspeed import EngineModule
 from trial_runtime.train.config.errors import ConfigError
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -273,6 +274,20 @@ class TestWeights:
         trial.again = trial.model  # type: ignore[attr-defined]
         found, aliases = weights.tensors_of(trial, "/nowhere")
         assert list(found) == ["model.weight"] and aliases == {"again.weight": "model.weight"}
+
+    def test_a_parameter_of_no_module_has_the_name_that_the_trial_gives_it(self) -> None:
+        class Trial:
+            def __init__(self) -> None:
+                self.model = torch.nn.Linear(1, 1, bias=False)
+                self.weights = {"loss": torch.nn.Parameter(torch.zeros(2))}
+
+        trial = Trial()
+        optimizer = torch.optim.SGD([*trial.model.parameters(), trial.weights["loss"]], lr=0.1)
+        before, _ = weights.tensors_of(trial, "/nowhere")
+        trial.engine = EngineModule(optimizer, model=trial.model)  # type: ignore[attr-defined]
+        after, aliases = weights.tensors_of(trial, "/nowhere")
+        assert list(before) == list(after) == ["model.weight", "weights.loss"]
+        assert aliases == {"engine.model.weight": "model.weight", "engine.parameter_0": "weights.loss"}
 
     @given(st.sampled_from([torch.float32, torch.float64, torch.bfloat16]))
     def test_a_nudge_moves_every_weight_by_the_least_there_is(self, dtype: torch.dtype) -> None:
