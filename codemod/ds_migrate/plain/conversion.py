@@ -16,7 +16,7 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.decisions.decide import decide
 from ds_migrate.plain.edits.editor import Editor
 from ds_migrate.plain.parts import Part, find_parts, operations_of
-from ds_migrate.plain.program import Program
+from ds_migrate.plain.program import MOST_FILES, Program
 from ds_migrate.plain.recognition.facts import LoopFacts, Operations, Refusal, Step
 from ds_migrate.plain.recognition.operations import find_operations
 from ds_migrate.plain.recognition.refusals import find_refusals
@@ -43,15 +43,12 @@ class LoopUnit:
     single_loop_folders: frozenset[Path] = frozenset()
 
 
-_MANY_FILES = 100  # following values through more takes minutes
-
-
 def convert_program(unit: LoopUnit) -> tuple[list[FileResult], set[tuple[Path, int]]]:
     """Convert the loops of a program, and return the comments that skip one too.
 
     Files whose optimizers have nothing in common are converted by themselves.
     """
-    if len(unit.program.files) > _MANY_FILES:
+    if len(unit.program.files) > MOST_FILES:
         return _too_large(unit), set()
     conversion = _Conversion(unit)
     try:
@@ -68,7 +65,7 @@ def convert_program(unit: LoopUnit) -> tuple[list[FileResult], set[tuple[Path, i
 
 def _too_large(unit: LoopUnit) -> list[FileResult]:
     """Return that a program is not looked into."""
-    message = f"{len(unit.program.files)} files import each other around this loop, the limit is {_MANY_FILES}"
+    message = f"{len(unit.program.files)} files import each other around this loop, the limit is {MOST_FILES}"
     advice = "name the files of one program, in a folder that holds no other"
     results = []
     for path in unit.program.files:
@@ -86,6 +83,7 @@ class _Conversion:
         self.errors: list[FileResult] = []
         self.skips: set[tuple[Path, int]] = set()
         self.done: list[SourceFile] = []
+        self.left: list[SourceFile] = []  # that loops which stay as they are would have changed beside their own
         for path in (*unit.program.files, *unit.program.context):
             data = unit.sources.get(path)
             if data is None:
@@ -116,7 +114,10 @@ class _Conversion:
             yield from part_results(part, {}, TrialStatus.SKIPPED)
             return
         operations = operations_of(part, everything, callers)
-        part.refusals += operations.refusals
+        part.refusals += [
+            *operations.refusals,
+            *(_requires(part, file, "another loop leaves as it is") for file in self.left if part.steps),
+        ]
         named = list(find_refusals(part.files, operations, flow, callers))
         if any(refusal.code is Code.PLAIN_FRAMEWORK for refusal in named):
             part.refusals = []  # what cannot be followed is in the framework
@@ -130,6 +131,7 @@ class _Conversion:
         if plan is not None and not plan.refusals:
             editor = Editor(plan, part.files, self.done, lambda severity, note: part.notes.append((severity, note)))
             editor.apply()
+            own = list(part.files)
             part.refusals += _missing(editor, part.steps[0])
             part.files += [f for f in self.files.values() if f.edits and f not in part.files and f not in self.done]
             self._check_writable(part)
@@ -137,21 +139,21 @@ class _Conversion:
             part.refusals += problems
             part.configs, problems = written_configs(plan.engines)
             part.refusals += problems
+            if part.refusals:
+                self.left += [file for file in part.files if file.edits and file not in own]
         self.done += part.files
         yield from part_results(part, outputs, TrialStatus.BLOCKED if part.refusals else TrialStatus.CONVERTED)
 
     def _check_writable(self, part: Part) -> None:
         """Refuse a part that changes files which are not to be written, or belong to what stays as it is."""
-        step = part.steps[0]
+        shared = set(self.unit.program.context) if self.unit.program.is_divided else set()
         for file in part.files:
             if file.edits and (file.path not in self.unit.writable or file in self.done):
                 part.refusals.append(
-                    Refusal(
-                        Code.FILE_NOT_NAMED, step.file, step.node,
-                        f"{loop_name(step)} also requires {file.path.name}, which is not among the given paths",
-                        f"name {file.path.name} too",
-                    )
-                )  # fmt: skip
+                    _requires(part, file, "other programs use too")
+                    if file.path in shared
+                    else _requires(part, file, "is not among the given paths", f"name {file.path.name} too")
+                )
 
     def _is_skipped(self, part: Part) -> bool:
         """Return whether a comment on a step, or on the function around it, leaves these files as they are."""
@@ -164,6 +166,15 @@ class _Conversion:
         }
         self.skips |= used
         return bool(used)
+
+
+def _requires(
+    part: Part, file: SourceFile, why: str, way_out: str = "copy the files of this program to a separate folder"
+) -> Refusal:
+    """Return that a part cannot be converted without a file beside its own."""
+    step = part.steps[0]
+    message = f"{loop_name(step)} also requires {file.path.name}, which {why}"
+    return Refusal(Code.FILE_NOT_NAMED, step.file, step.node, message, way_out)
 
 
 def _lines_of(step: Step) -> Iterator[int]:

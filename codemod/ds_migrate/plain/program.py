@@ -10,20 +10,33 @@ from pathlib import Path
 
 from ds_migrate.files.limits import DEEPEST_MODULE, LARGEST_MODULE
 from ds_migrate.files.prefilter import may_belong_to_loop, may_pass_backward, may_step
+from ds_migrate.plain.import_graph import ImportGraph, divide
 from ds_migrate.project.import_resolver import ImportResolver
 from ds_migrate.project.module_index import ModuleFacts, module_facts
 from ds_migrate.project.recognition import depth_of
 
 Read = Callable[[Path], bytes | None]
 
+MOST_FILES = 100  # of one program: following values through more takes minutes
+
 
 @dataclass(frozen=True)
 class Program:
-    """Files that belong together. ``context`` are read along, as they define what these use, and never written."""
+    """Files that belong together. ``context`` are read along, as they define what these use.
+
+    ``is_divided``: the files were taken from more that import each other. Other programs may use the context too, so
+    that it is never written.
+    """
 
     files: tuple[Path, ...]
     context: tuple[Path, ...]
     resolver: ImportResolver
+    is_divided: bool = False
+
+    @property
+    def changeable(self) -> tuple[Path, ...]:
+        """Return the files that may be written where they are named."""
+        return self.files if self.is_divided else (*self.files, *self.context)
 
     def resolve(self, importer: Path, module: str, name: str, level: int) -> Path | None:
         """Return the file that an import means."""
@@ -50,10 +63,22 @@ def find_programs(root: Path, names: Iterable[str], read: Read) -> tuple[list[Pr
     groups = _connected(imported)
     programs = []
     for group in groups:
-        if group & trains and group & steps:
-            context = {other for name in group for other in imported[name]} - group
-            programs.append(Program(tuple(map(Path, sorted(group))), tuple(map(Path, sorted(context))), resolver))
+        if not (group & trains and group & steps):
+            continue
+        if len(group) <= MOST_FILES:
+            programs.append(_program(group, {other for name in group for other in imported[name]} - group, resolver))
+            continue
+        graph = ImportGraph(lambda name: read(paths[name]), resolver)
+        for own, along in divide(group, group & steps, graph, MOST_FILES):
+            if trains & (own | along):
+                programs.append(_program(own, along, resolver, is_divided=True))
     return programs, [paths[name] for name in sorted((trains & steps) - imported.keys())]
+
+
+def _program(
+    files: Collection[str], context: Collection[str], resolver: ImportResolver, *, is_divided: bool = False
+) -> Program:
+    return Program(tuple(map(Path, sorted(files))), tuple(map(Path, sorted(context))), resolver, is_divided)
 
 
 def _is_beyond_limits(data: bytes) -> bool:

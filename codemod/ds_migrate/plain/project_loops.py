@@ -50,7 +50,7 @@ def convert_loops(
             unit = LoopUnit(
                 program,
                 {path: data for path in paths if (data := files.read(path)) is not None},
-                frozenset(path for path in paths if files.is_writable(path)),
+                frozenset(path for path in program.changeable if files.is_writable(path)),
                 {path: comments(path) for path in program.files},
                 options,
                 frozenset(folder for folder, loops in folders.items() if loops == 1),

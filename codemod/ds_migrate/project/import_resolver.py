@@ -23,6 +23,8 @@ class ImportResolver:
         ``level`` counts the leading dots. Other imports are looked for beside the file and in the folders above it, up
         to the project's, in each also in ``src``.
         """
+        if not level and module.partition(".")[0] == "torch":
+            return None  # never a folder of the project with that name
         folder = _parent(importer)
         key = (folder, module, level)
         if key not in self._known:

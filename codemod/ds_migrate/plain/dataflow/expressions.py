@@ -17,6 +17,7 @@ from ds_migrate.syntax.nodes import argument
 from ds_migrate.syntax.source import SourceFile
 
 _APPENDED = "[append"
+_DEEPEST = 10  # attributes and items below a module, or dots in the name of a library
 
 
 class Expressions:
@@ -91,18 +92,16 @@ class Expressions:
                 else:
                     found |= self.items_of(value)
             elif value.kind is Kind.EXTERNAL:
-                found.add(Value(Kind.EXTERNAL, 0, f"{value.name.removesuffix('.__dict__')}.?"))
+                found |= _deeper(value, f"{value.name.removesuffix('.__dict__')}.?")
             elif value.kind in (Kind.MODULE, Kind.PART):
-                found.add(Value(Kind.PART, value.key, f"{value.name}[]"))
+                found |= _deeper(value, f"{value.name}[]")
         return frozenset(found)
 
     def _member(self, base: Value, name: str) -> Values:
-        if base.kind is Kind.EXTERNAL:
-            return frozenset({Value(Kind.EXTERNAL, 0, f"{base.name}.{name}")})
+        if base.kind in (Kind.EXTERNAL, Kind.PART):
+            return _deeper(base, f"{base.name}.{name}")
         if base.kind is Kind.FILE:
             return self.variables.held((base.key, name))
-        if base.kind is Kind.PART:
-            return frozenset({Value(Kind.PART, base.key, f"{base.name}.{name}")})
         if base.kind in (Kind.INSTANCE, Kind.CLASS):
             held = self.variables.held(self.classes.attribute(base.key, name))
             method = self.classes.method(base.key, name)
@@ -215,3 +214,12 @@ def item_name(index: cst.SimpleString | cst.Integer) -> str:
 def appended(call: cst.Call) -> str:
     """Return the name of the variable that an item is which a call appends."""
     return f"{_APPENDED} {id(call)}]"
+
+
+def _deeper(base: Value, path: str) -> Values:
+    """Return a part of a module, or a name of a library: nothing where ``node = node.next`` finds ever deeper ones."""
+    if path.count(".") + path.count("[") > _DEEPEST:
+        return NOTHING
+    return frozenset(
+        {Value(Kind.EXTERNAL, 0, path) if base.kind is Kind.EXTERNAL else Value(Kind.PART, base.key, path)}
+    )

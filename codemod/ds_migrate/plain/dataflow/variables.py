@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, Variable
+from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, Variable, of_kind
 from ds_migrate.syntax.source import SourceFile
+
+_MOST_PARTS = 100  # that one variable holds: two assignments in a loop double them in each round
 
 
 class Variables:
@@ -28,6 +30,8 @@ class Variables:
     def add(self, variable: Variable, values: Values) -> None:
         """Let a variable hold further values."""
         known = self._held.get(variable, NOTHING)
+        if len(known) >= _MOST_PARTS:
+            values -= of_kind(values, Kind.PART, Kind.EXTERNAL)
         if not values <= known:
             self._held[variable] = known | values
             self._names.setdefault(variable[0], set()).add(variable[1])

@@ -1,0 +1,210 @@
+"""Which files of a project use names of which, through the packages that pass these on."""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ds_migrate.project.import_resolver import ImportResolver
+
+_MAY_CHANGE = re.compile(rb"\.save\w*\(|\bopen\(|\boptim\.|DataLoader\(|SummaryWriter\(|init_process_group")
+
+
+@dataclass
+class _Names:
+    """The names of a module: bound by imports (module, name, level), by ``import *``, defined, used."""
+
+    imported: dict[str, list[tuple[str, str, int]]] = field(default_factory=dict)
+    stars: list[tuple[str, int]] = field(default_factory=list)
+    defined: set[str] = field(default_factory=set)
+    used: set[str] = field(default_factory=set)
+
+
+@dataclass
+class Needs:
+    """What a file needs of others: ``definers`` of the names that it uses, and what passes them on."""
+
+    definers: set[str] = field(default_factory=set)
+    passing: set[str] = field(default_factory=set)
+
+
+class ImportGraph:
+    """The uses of names between the files of a project.
+
+    A package whose ``__init__`` imports all its modules connects every file with every other one; who uses a name of
+    which module does not.
+
+    Args:
+        read: returns the content of a file, None where it cannot be read.
+    """
+
+    def __init__(self, read: Callable[[str], bytes | None], resolver: ImportResolver) -> None:
+        self._read = read
+        self._resolver = resolver
+        self._modules: dict[str, _Names | None] = {}
+        self._needs: dict[str, Needs] = {}
+
+    def needs(self, name: str) -> Needs:
+        """Return what a file needs of other files itself."""
+        if name not in self._needs:
+            found = self._needs[name] = Needs()
+            module = self._module(name)
+            if module is not None:
+                seen: set[tuple[str, str]] = set()
+                bound = [one for local in module.imported.keys() & module.used for one in module.imported[local]]
+                for one in bound:
+                    self._enter(name, *one, module.used, found, seen)
+                for source, level in module.stars:
+                    self._enter(name, source, "", level, module.used, found, seen)
+                found.definers.discard(name)
+                found.passing -= {name, *found.definers}
+        return self._needs[name]
+
+    def may_change(self, name: str) -> bool:
+        """Return whether a file that loops use may change with them: it saves, or makes loaders or optimizers."""
+        return _MAY_CHANGE.search(self._read(name) or b"") is not None
+
+    def _enter(
+        self,
+        importer: str,
+        module: str,
+        name: str,
+        level: int,
+        used: set[str],
+        found: Needs,
+        seen: set[tuple[str, str]],
+    ) -> None:
+        """Follow one import of a file that uses these names."""
+        if name:
+            submodule = self._resolver.resolve(importer, f"{module}.{name}" if module else name, level)
+            if submodule is not None:
+                self._open(submodule, used, found, seen)
+            home = self._resolver.resolve(importer, module, level)
+            if home is not None:
+                self._follow(home, name, found, seen)
+            return
+        parts = module.split(".")
+        for end in range(len(parts) if level else 1, len(parts) + 1):
+            home = self._resolver.resolve(importer, ".".join(parts[:end]), level)
+            if home is not None:
+                self._open(home, used, found, seen)
+
+    def _open(self, home: str, used: set[str], found: Needs, seen: set[tuple[str, str]]) -> None:
+        """Follow every name of a module that a file may use as its attribute."""
+        if (home, "") in seen:
+            return
+        seen.add((home, ""))
+        found.passing.add(home)
+        module = self._module(home)
+        for name in used & (module.imported.keys() | module.defined) if module is not None else ():
+            self._follow(home, name, found, seen)
+        for source, level in module.stars if module is not None else ():
+            self._enter(home, source, "", level, used, found, seen)
+
+    def _follow(self, home: str, name: str, found: Needs, seen: set[tuple[str, str]]) -> None:
+        """Follow a name of a module to the file that defines it."""
+        if (home, name) in seen:
+            return
+        seen.add((home, name))
+        module = self._module(home)
+        if module is None or name in module.defined or not (name in module.imported or module.stars):
+            found.definers.add(home)
+        if module is None:
+            return
+        found.passing.add(home)
+        for one in module.imported.get(name, ()):
+            self._enter(home, *one, {name}, found, seen)
+        for source, level in module.stars if name not in module.imported else ():
+            self._enter(home, source, "", level, {name}, found, seen)
+
+    def _module(self, name: str) -> _Names | None:
+        if name not in self._modules:
+            data = self._read(name)
+            self._modules[name] = None if data is None else _names(data)
+        return self._modules[name]
+
+
+def _names(data: bytes) -> _Names | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # invalid escapes in other people's strings
+            tree = ast.parse(data)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    found = _Names()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            (found.used if isinstance(node.ctx, ast.Load) else found.defined).add(node.id)
+        elif isinstance(node, ast.Attribute):
+            found.used.add(node.attr)
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)):
+            found.defined.add(node.name)
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                local = alias.asname or alias.name.split(".")[0]
+                found.imported.setdefault(local, []).append((alias.name, "", 0))
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                if alias.name == "*":
+                    found.stars.append((node.module or "", node.level))
+                else:
+                    one = node.module or "", alias.name, node.level
+                    found.imported.setdefault(alias.asname or alias.name, []).append(one)
+    return found
+
+
+def divide(
+    group: Collection[str], loops: Collection[str], graph: ImportGraph, most: int
+) -> Iterator[tuple[set[str], set[str]]]:
+    """Divide files that all import each other into programs: loops and those that use them, with what these need.
+
+    Args:
+        group: the files. loops: those of them with a training loop. most: files of one program.
+
+    Yields:
+        The files of a program, and those that are read along, as other programs need them too.
+    """
+    users: dict[str, set[str]] = {}
+    for name in group:
+        for other in graph.needs(name).definers:
+            users.setdefault(other, set()).add(name)
+    cores: list[set[str]] = []
+    for loop in sorted(loops):
+        core = reachable({loop}, users)
+        cores = [*(c for c in cores if not c & core), core.union(*(c for c in cores if c & core))]
+    programs: list[tuple[set[str], set[str]]] = []
+    for core in cores:
+        wanted = _needed(core, group, graph)
+        for known in [p for p in programs if any(graph.may_change(name) for name in p[1] & wanted)]:
+            if len(core | known[0] | wanted | known[1]) <= most:
+                programs.remove(known)
+                core, wanted = core | known[0], wanted | known[1]
+        programs.append((core, wanted - core))
+    for core, wanted in programs:
+        others = set[str]().union(*(a | b for a, b in programs if a is not core))
+        passing = {name for one in core | wanted for name in graph.needs(one).passing}
+        own = core | (wanted - others)
+        yield own, (wanted | passing) - own
+
+
+def reachable(start: Collection[str], links: Mapping[str, Collection[str]]) -> set[str]:
+    """Return the start, and everything that links lead to from there."""
+    found, todo = set(start), list(start)
+    while todo:
+        new = set(links.get(todo.pop(), ())) - found
+        found |= new
+        todo += new
+    return found
+
+
+def _needed(core: set[str], group: Collection[str], graph: ImportGraph) -> set[str]:
+    """Return the files that define what these use; those outside of the group define what does not train."""
+    found, todo = set[str](), list(core)
+    while todo:
+        new = graph.needs(todo.pop()).definers - found - core
+        found |= new
+        todo += [name for name in new if name in group]
+    return found

@@ -1,0 +1,137 @@
+"""Plain loops in projects whose files all import each other: each loop is converted with what it uses, and in time."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+from ds_migrate.files.discovery import discover
+from ds_migrate.findings import FileStatus, Report, Severity
+from ds_migrate.pipeline import migrate
+from ds_migrate.plain import program
+from plain_loops import HEADER, LOOP, PLAIN, run
+
+NETS = """\
+import torch.nn as nn
+
+
+def train_mode(net):
+    return net.train()
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.fc(x)
+"""
+TRAINER = """\
+def fit(net, optimizer, loader, loss_of):
+    for x, y in loader:
+        optimizer.zero_grad()
+        loss = loss_of(net(x), y)
+        loss.backward()
+        optimizer.step()
+"""
+SCRIPT = """\
+import torch
+import torch.nn.functional as F
+from torch.utils.data import DataLoader
+
+from kit import Net, fit
+from kit.data import samples
+
+if __name__ == "__main__":
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    fit(net, optimizer, DataLoader(samples(), batch_size=4), F.mse_loss)
+"""
+
+
+def convert(folder: Path, files: dict[str, str]) -> Report:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return migrate(discover([str(folder)]), PLAIN)
+
+
+@pytest.fixture
+def package(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Return a package whose ``__init__`` imports everything, with more files than one program may have."""
+    monkeypatch.setattr(program, "MOST_FILES", 7)
+    others = {f"kit/layer{n}.py": NETS for n in range(4)}
+    names = "".join(f"from . import layer{n}\n" for n in range(4))
+    return {
+        "kit/__init__.py": f"{names}from .nets import *\nfrom .trainer import fit\n",
+        "kit/nets.py": NETS,
+        "kit/trainer.py": f"import torch\nimport kit\n\n\n{TRAINER}",
+        "kit/data.py": "import torch\nfrom torch.utils.data import TensorDataset\nfrom kit import layer1\n\n\n"
+        "def samples():\n    layer1.train_mode(layer1.Net())\n"
+        "    return TensorDataset(torch.zeros(8, 4), torch.zeros(8, 1))\n",
+        **others,
+    }
+
+
+def test_a_loop_is_converted_with_the_files_that_use_it(tmp_path: Path, package: dict[str, str]) -> None:
+    report = convert(tmp_path, {**package, "main.py": SCRIPT})
+    after = {file.path.name: (file.after or b"").decode() for file in report.files}
+    assert set(after) == {"main.py", "trainer.py"}
+    assert "engine.step()" in after["trainer.py"]
+    assert "fit(net, engine, shard(DataLoader" in after["main.py"]
+
+
+SAVING = """\
+import torch
+
+
+def save(net, path):
+    torch.save(net.state_dict(), path)
+"""
+OWN_LOOP = SCRIPT.replace("from kit import Net, fit", "from kit import Net\nfrom kit.saving import save").replace(
+    "if __name__", f"{TRAINER}\n\nif __name__"
+)
+
+
+def test_loops_whose_helper_changes_are_converted_together(tmp_path: Path, package: dict[str, str]) -> None:
+    script = f"{OWN_LOOP}    save(net, 'net.pt')\n"
+    report = convert(tmp_path, {**package, "kit/saving.py": SAVING, "one.py": script, "two.py": script})
+    assert {f.path.name for f in report.files if f.status is FileStatus.CHANGED} == {"one.py", "two.py", "saving.py"}
+
+
+def test_a_file_that_two_programs_use_is_never_changed(
+    tmp_path: Path, package: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program, "MOST_FILES", 5)
+    script = f"{OWN_LOOP}    save(net, 'net.pt')\n"
+    report = convert(tmp_path, {**package, "kit/saving.py": SAVING, "one.py": script, "two.py": script})
+    left = {file.path.name: [finding.message for finding in file.findings] for file in report.files if not file.after}
+    assert left["one.py"] == left["two.py"] == ["fit() also requires saving.py, which other programs use too"]
+
+
+def test_torch_is_never_a_folder_of_the_project(tmp_path: Path) -> None:
+    files = {"kit/torch/__init__.py": "", "kit/task/run.py": HEADER + LOOP}
+    (result,) = convert(tmp_path, files).files
+    assert result.status is FileStatus.CHANGED
+
+
+def test_walks_through_trees_and_lists_end_soon(tmp_path: Path) -> None:
+    walk = """
+        def walk(node, other):
+            while node is not other:
+                node = node.left
+                other = node.right
+                node = other.up[0]
+                other = node["next"].left
+                node, other = other.value, node.key
+            return node
+
+
+        walk(model, torch.fx)
+        walk(torch.fx.Graph(), model)
+    """
+    report = run(tmp_path, train=HEADER + LOOP + textwrap.dedent(walk))
+    assert not list(report.findings(Severity.ERROR))
