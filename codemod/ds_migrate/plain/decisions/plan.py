@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -63,6 +63,9 @@ class Note:
     node: cst.CSTNode
     message: str
     help: str | None = None
+
+
+Review = Callable[[Note], None]
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,32 +11,13 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.removal import remove_call
 from ds_migrate.plain.edits.runtime_names import Converted
-from ds_migrate.plain.recognition.facts import Refusal
+from ds_migrate.plain.recognition.several_devices import NUMBERED_DEVICE, device_text
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, code
 from ds_migrate.syntax.source import SourceFile
 
-_NUMBERED = re.compile(r"cuda:(\d+)")
 _TEMPLATE = re.compile(r"cuda:(%[ds]|\{\w*\})?")
 _NUMBER = re.compile(r"gpu|cuda|\bids?\b|_ids?\b|idx|index", re.IGNORECASE)  # in the name of a device's number
-
-
-def several_devices(files: Sequence[SourceFile]) -> Refusal | None:
-    """Return that a program spreads its model over devices by their numbers, which ranks do not have."""
-    found: dict[str, tuple[SourceFile, cst.SimpleString]] = {}
-    for file in files:
-        for node in file.nodes(cst.SimpleString):
-            number = _NUMBERED.fullmatch(_text(node))
-            if number is not None:
-                found.setdefault(number.group(1), (file, node))
-    if len(found) < 2:
-        return None
-    file, node = list(found.values())[1]
-    return Refusal(
-        Code.PLAIN_DEVICE, file, node,
-        f"the program uses several devices by number: {', '.join(f'cuda:{n}' for n in sorted(found))}",
-        "train on one device in each process, the current one: cuda",
-    )  # fmt: skip
 
 
 class RankDevices:
@@ -71,7 +52,7 @@ class RankDevices:
     def _unnumbered(self, node: cst.BaseExpression) -> str | None:
         """Return ``"cuda"`` in the place of a numbered device's name."""
         if isinstance(node, cst.SimpleString):
-            return _plain(node) if _NUMBERED.fullmatch(_text(node)) else None
+            return _plain(node) if NUMBERED_DEVICE.fullmatch(device_text(node)) else None
         if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, (cst.Add, cst.Modulo)):
             return '"cuda"' if _is_template(node.left) and self._goes(node.right) else None
         if isinstance(node, cst.FormattedString) and len(node.parts) == 2:
@@ -132,17 +113,12 @@ def _hidden_devices(file: SourceFile) -> list[Note]:
     ]
 
 
-def _text(node: cst.SimpleString) -> str:
-    value = node.evaluated_value
-    return value if isinstance(value, str) else ""
-
-
 def _plain(node: cst.SimpleString) -> str:
-    return _NUMBERED.sub("cuda", node.value)
+    return NUMBERED_DEVICE.sub("cuda", node.value)
 
 
 def _is_template(node: cst.BaseExpression) -> bool:
-    return isinstance(node, cst.SimpleString) and _TEMPLATE.fullmatch(_text(node)) is not None
+    return isinstance(node, cst.SimpleString) and _TEMPLATE.fullmatch(device_text(node)) is not None
 
 
 def _with_first(updated: cst.CSTNode) -> cst.CSTNode:

@@ -10,9 +10,9 @@ from ds_migrate.plain.dataflow.calls import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.spawning import is_spawn, started, started_arguments
 from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
-from ds_migrate.plain.ranks.devices import several_devices
 from ds_migrate.plain.recognition.facts import Operations, Refusal, Step
 from ds_migrate.plain.recognition.frameworks import framework_of, message_of
+from ds_migrate.plain.recognition.several_devices import several_devices
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import dotted, has_star, parameters
 from ds_migrate.syntax.source import SourceFile

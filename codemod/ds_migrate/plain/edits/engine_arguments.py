@@ -1,0 +1,59 @@
+"""Functions and objects that are given engines where they were given optimizers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import libcst as cst
+
+from ds_migrate.plain.decisions.engine_names import Passed
+from ds_migrate.plain.decisions.plan import ProgramPlan
+from ds_migrate.plain.edits.runtime_names import Converted
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import parameters
+
+
+def pass_engines(plan: ProgramPlan, converted: Converted) -> None:
+    """Give engines to the functions that step an optimizer, in its place, and let objects keep them beside it."""
+    names = plan.names
+    for file, arg, name in names.arguments.values():
+        if arg.keyword is not None:
+            new = next((p.name for p in names.passed.values() if p.parameter == arg.keyword.value), None)
+            if new is not None:
+                file.replace(arg.keyword, new)
+        file.replace(arg.value, name)
+    for passed in names.passed.values():
+        for param in parameters(passed.function):
+            if param.name.value == passed.parameter:
+                passed.file.change(param, _renamed(passed.name))
+        converted(
+            Code.PLAIN_ENGINE, passed.file, passed.function,
+            f"{passed.function.name.value}() takes the engine in the place of {passed.parameter}",
+        )  # fmt: skip
+        _rename_uses(passed, plan)
+    for kept in names.kept.values():
+        engine = names.at(kept.value, kept.file)
+        kept.file.after(kept.statement, f"{kept.attribute} = {engine}")
+
+
+def _rename_uses(passed: Passed, plan: ProgramPlan) -> None:
+    """Read the optimizer from the engine where the function uses it otherwise."""
+    file, name = passed.file, passed.name
+    handled = {id(s.owner) for s, _ in plan.steps} | {id(arg.value) for _, arg, _ in plan.names.arguments.values()}
+    handled |= {id(p.owner) for p in plan.removed if hasattr(p, "owner")}
+    for node in file.nodes(cst.Name, below=passed.function.body):
+        if node.value != passed.parameter or id(node) in handled:
+            continue
+        if plan.facts.flow.scopes(file).owner(passed.parameter, node) is not passed.function:
+            continue
+        parent = file.parent(node)
+        if isinstance(parent, cst.Attribute) and parent.attr is node:
+            continue
+        if isinstance(parent, cst.Arg) and parent.keyword is node:
+            continue
+        is_test = isinstance(parent, (cst.Comparison, cst.If, cst.UnaryOperation, cst.BooleanOperation, cst.IfExp))
+        file.replace(node, name if is_test else f"{name}.optimizer")
+
+
+def _renamed(name: str) -> Callable[[cst.CSTNode], cst.CSTNode]:
+    return lambda updated: updated.with_changes(name=cst.Name(name))

@@ -1,0 +1,101 @@
+"""The calls of an engine that take the place of those on loss, optimizer and model."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from ds_migrate.plain.decisions.checkpoints import HELPERS
+from ds_migrate.plain.decisions.plan import LOOKED_UP, ProgramPlan, StateCall
+from ds_migrate.plain.edits.removal import remove_call
+from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
+from ds_migrate.plain.recognition.facts import Backward, Clip, Step
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import code
+
+
+def write_calls(plan: ProgramPlan, runtime: RuntimeNames, converted: Converted) -> None:
+    """Let the engines do what the loop did, and remove what they do themselves."""
+    for step, name in plan.steps:
+        _step(step, name, runtime, converted)
+    for backward, name in plan.backwards:
+        _backward(backward, name, plan.is_managed, converted)
+    for backward in plan.left:
+        message = "backward() stays: the engine averages what gradients hold at the step"
+        converted(Code.PLAIN_BACKWARD, backward.file, backward.node, message)
+    for place in plan.removed:
+        code_ = Code.PLAIN_CLIPPING if isinstance(place, Clip) else Code.PLAIN_ZERO_GRAD
+        converted(code_, place.file, place.node, "removed: engine.step() does it")
+        remove_call(place.file, place.node)
+    for call in plan.scaler_calls:
+        converted(Code.PLAIN_PRECISION, call.file, call.node, "removed: engine.step() does it")
+        remove_call(call.file, call.node)
+    for file, func, name in plan.forwards:
+        file.replace(func, name)
+        converted(Code.PLAIN_FORWARD, file, func, f"the forward pass goes through {name}")
+    for state in plan.state_calls:
+        _state(state, runtime, converted)
+    for file, node in plan.no_syncs:
+        file.replace(node, f"{file.imports.module('contextlib')}.nullcontext")
+        converted(Code.PLAIN_DISTRIBUTED, file, node, "no_sync is removed: the engine averages at the step")
+
+
+def _step(step: Step, name: str, runtime: RuntimeNames, converted: Converted) -> None:
+    if name is LOOKED_UP:
+        name = f"{runtime.name(step.file, 'engine_of')}({code(step.owner)})"
+    step.file.replace(step.call, f"{name}.step()")
+    converted(Code.PLAIN_STEP, step.file, step.node, f"{code(step.call)} becomes {name}.step()")
+
+
+def _backward(backward: Backward, name: str, is_managed: bool, converted: Converted) -> None:
+    options = []
+    if not is_managed:
+        options.append("scale_wrt_gas=False")
+    if backward.retains_graph is not None:
+        options.insert(0, f"retain_graph={code(backward.retains_graph)}")
+    func = cst.parse_expression(f"{name}.backward")
+    extra = [
+        cst.Arg(
+            cst.parse_expression(o.partition("=")[2]),
+            keyword=cst.Name(o.partition("=")[0]),
+            equal=cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace("")),
+        )
+        for o in options
+    ]
+
+    def change(updated: cst.CSTNode) -> cst.CSTNode:
+        assert isinstance(updated, cst.Call) and isinstance(updated.func, cst.Attribute)
+        loss = updated.func.value
+        if backward.scaler is not None:
+            assert isinstance(loss, cst.Call)
+            loss = loss.args[0].value
+        if backward.gradient is not None:  # the gradient of the sum of their product is the gradient that is given
+            given = updated.args[0].value
+            loss = cst.parse_expression(f"({_factor(loss)} * {_factor(given)}).sum()")
+        elif "\n" not in code(loss):
+            loss = loss.with_changes(lpar=loss.lpar[1:], rpar=loss.rpar[1:])
+        return cst.Call(func, [cst.Arg(loss), *extra])
+
+    backward.file.change(backward.call, change)
+    converted(
+        Code.PLAIN_BACKWARD, backward.file, backward.node, f"backward() becomes {name}.backward(loss)"
+    )  # fmt: skip
+
+
+def _state(state: StateCall, runtime: RuntimeNames, converted: Converted) -> None:
+    """Have the runtime save or load the whole state of an optimizer of which each rank has a share."""
+    helper = HELPERS[state.name]
+    func = cst.parse_expression(runtime.name(state.file, helper))
+
+    def change(updated: cst.CSTNode) -> cst.CSTNode:
+        assert isinstance(updated, cst.Call) and isinstance(updated.func, cst.Attribute)
+        return cst.Call(func, [cst.Arg(updated.func.value), *updated.args])
+
+    state.file.change(state.call, change)
+    message = "is saved whole" if state.name == "state_dict" else "may be of any number of ranks"
+    converted(Code.PLAIN_CHECKPOINT, state.file, state.node, f"the optimizer's state {message}")
+
+
+def _factor(node: cst.BaseExpression) -> str:
+    """Return an expression as it can be written in a product."""
+    bare = isinstance(node, (cst.Name, cst.Attribute, cst.Call, cst.Subscript, cst.Integer, cst.Float)) or node.lpar
+    return code(node) if bare else f"({code(node)})"
