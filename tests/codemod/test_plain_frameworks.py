@@ -21,6 +21,14 @@ LIGHTNING = "import pytorch_lightning as pl\n\npl.Trainer(max_epochs=3).fit(net)
         ("from lightning import Fabric\nfabric = Fabric()\n", 2, 'Fabric(strategy="deepspeed_stage_1")'),
         ("from transformers import Trainer\nclass T(Trainer): pass\nT(model)\n", 3, 'deepspeed="ds_config.json"'),
         ("from trl import SFTTrainer\nSFTTrainer(model)\n", 2, 'deepspeed="ds_config.json"'),
+        ("from trl.trainer.dpo_trainer import DPOTrainer\nDPOTrainer(m)\n", 2, 'deepspeed="ds_config.json"'),
+        ("from transformers.trainer import Trainer\nTrainer(model)\n", 2, 'deepspeed="ds_config.json"'),
+        (
+            "from sentence_transformers import CrossEncoderTrainer as T\nT(model)\n",
+            2,
+            'deepspeed="ds_config.json"',
+        ),
+        ("from poutyne import ModelBundle\nModelBundle.from_network(net)\nModelBundle(net)\n", 3, "write its loop out"),
         ("from accelerate import Accelerator\na = Accelerator()\n", 2, "accelerate config"),
         (
             "from ignite.engine import create_supervised_trainer\ncreate_supervised_trainer(m, o, f)\n",
@@ -56,13 +64,30 @@ def test_a_file_is_named_once(tmp_path: Path) -> None:
 
 
 def test_a_loop_may_use_the_models_of_a_framework(tmp_path: Path) -> None:
-    assert "engine.step()" in convert(tmp_path, "from sentence_transformers import util\n" + HEADER + LOOP)
+    imports = "from sentence_transformers import util\nfrom ignite.metrics import Accuracy\n"
+    assert "engine.step()" in convert(tmp_path, imports + HEADER + LOOP)
 
 
-def test_the_default_command_points_to_plain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "script.py").write_text(LIGHTNING)
+@pytest.mark.parametrize(
+    "text",
+    [
+        LIGHTNING,
+        "from transformers import (\n    AutoModel,\n    Trainer,\n)\n\nTrainer(model).train()\n",
+        "from fastai.vision.all import *\n\nvision_learner(data, net).fit(1)\n",
+        "from accelerate import Accelerator\n\naccelerator = Accelerator()\n",
+    ],
+)
+def test_the_default_command_points_to_plain(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "script.py").write_text(text)
     assert main([str(tmp_path)]) == 0
     assert "1 file has a plain training loop: ds-migrate --plain" in capsys.readouterr().err
+
+
+def test_a_class_that_is_named_like_a_frameworks_is_no_hint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "from transformers import AutoModel\nfrom trainer import Trainer\n\nTrainer(AutoModel()).fit()\n"
+    (tmp_path / "script.py").write_text(text)
+    assert main([str(tmp_path)]) == 0
+    assert "plain training loop" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,14 @@ _NEAR = 400  # bytes
 _IMPORT = re.compile(rb"\bimport\b")
 _BACKWARD = re.compile(rb"\bbackward\s*\(")
 _OF_LOOP = re.compile(rb"\boptim\w*\b|\bDataLoader\s*\(|\bbackward\s*\(|\.parameters\(\)|\bfit\(|\btrain\w*\(")
-_FRAMEWORK = re.compile(
-    rb"\b(?:accelerate|fastai|ignite|lightning|lightning_fabric|pytorch_lightning|transformers|trl)\b"
+_FRAMEWORKS = (
+    rb"(?:accelerate|fastai|ignite|lightning|lightning_fabric|pytorch_lightning|sentence_transformers|transformers|trl)"
 )
-_FRAMEWORK_RUN = re.compile(rb"(?:Trainer|Accelerator|Fabric|LightningCLI|[Ll]earner|create_supervised_trainer)\s*\(")
+_FRAMEWORK = re.compile(rb"\b%s\b" % _FRAMEWORKS)
+_RUNS = rb"(?:\w*Trainer|Accelerator|Fabric|LightningCLI|\w*[Ll]earner|Engine|create_supervised_trainer)"
+_FRAMEWORK_RUN = re.compile(  # imported from a framework, or an attribute: a script may have a Trainer of its own
+    rb"from\s+%s[\w.]*\s+import\s*(?:\*|(?:\([^)]*?|[^\n(]*?)\b%s\b)|\b\w+\.%s\s*\(" % (_FRAMEWORKS, _RUNS, _RUNS)
+)
 _STEP = re.compile(rb"\.\s*step\s*\(")
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 

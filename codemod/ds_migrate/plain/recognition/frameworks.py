@@ -53,7 +53,8 @@ FRAMEWORKS = {
     "lightning.": _LIGHTNING,
     "transformers.Trainer": _TRANSFORMERS,
     "transformers.Seq2SeqTrainer": _TRANSFORMERS,
-    "ignite.": Framework(
+    "transformers.trainer": _TRANSFORMERS,
+    "ignite.engine": Framework(
         "Ignite", "call backward() and step() of a DeepSpeed engine in its process function", has_switch=False
     ),
     "composer.": Framework("Composer", "use its FSDP: it has no DeepSpeed any more", has_switch=False),
@@ -73,10 +74,10 @@ FRAMEWORKS = {
 # What runs a training once it is made or called.
 _RUNS = re.compile(
     r"accelerate\.Accelerator|(pytorch_lightning|lightning(\.pytorch)?)\.(cli\.)?(Trainer|LightningCLI)|"
-    r"(lightning(\.fabric)?|lightning_fabric)\.Fabric|transformers\.(\w+\.)*\w*Trainer|trl\.\w+Trainer|"
-    r"sentence_transformers\.(\w+\.)*SentenceTransformerTrainer|ignite\.engine\.(Engine|create_supervised_trainer)|"
+    r"(lightning(\.fabric)?|lightning_fabric)\.Fabric|transformers\.(\w+\.)*\w*Trainer|trl\.(\w+\.)*\w+Trainer|"
+    r"sentence_transformers\.(\w+\.)*\w+Trainer|ignite\.engine\.(Engine|create_supervised_trainer)|"
     r"composer\.Trainer|mmengine\.runner\.(Flexible)?Runner|catalyst\.dl\.\w*Runner|"
-    r"fastai\.(\w+\.)*(\w+_)?([Ll]earner)|skorch\.(\w+\.)*NeuralNet\w*|poutyne\.(Model|Experiment)|torchbearer\.Trial"
+    r"fastai\.(\w+\.)*(\w+_)?([Ll]earner)|skorch\.(\w+\.)*NeuralNet\w*|poutyne\.(Model|ModelBundle|Experiment)|torchbearer\.Trial"
 )
 _MAY_RUN = re.compile(
     rb"\b(accelerate|lightning|pytorch_lightning|lightning_fabric|transformers|trl|"
