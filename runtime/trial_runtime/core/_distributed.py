@@ -3,32 +3,13 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import os
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
-from trial_runtime._cluster_info import SECRET_VARIABLE
-from trial_runtime._ranks import LOOPBACK
-from trial_runtime.core._object_collectives import (
-    TIMEOUT,
-    ObjectCollectives,
-    StoreCollectives,
-    TorchCollectives,
-    connect_store,
-    connect_to_served_store,
-)
-
-_count = itertools.count()  # of contexts that use the launcher's store; the same on all ranks
-MANUAL_INIT = "DET_MANUAL_INIT_DISTRIBUTED"
-"""Environment variable with which a DeepSpeedTrial asks to start torch.distributed itself, in its ``__init__``."""
-
-
-def is_init_manual() -> bool:
-    """Return whether torch.distributed is left alone until the trial starts it."""
-    return bool(os.environ.get(MANUAL_INIT)) and not dist.is_initialized()
+from trial_runtime.core._object_collectives import TorchCollectives
+from trial_runtime.core._rank_groups import MANUAL_INIT, RankGroups
 
 
 class DistributedContext:
@@ -91,12 +72,9 @@ class DistributedContext:
         self.cross_rank = cross_rank
         self.cross_size = cross_size
         self.chief_ip = chief_ip
-        self._is_chief = rank == 0
-        self._is_local_chief = local_rank == 0
-        self._port = pub_port + port_offset
-        self._collectives: tuple[ObjectCollectives, ObjectCollectives] | None = None
-        self._store: Any = None
-        self._store_name = ""
+        self._groups = RankGroups(
+            rank, size, local_rank, local_size, cross_rank, cross_size, chief_ip, pub_port + port_offset
+        )
         if local_size != size and chief_ip is None and "MASTER_ADDR" not in os.environ and not dist.is_initialized():
             raise AssertionError(
                 f"The {size} ranks are on several nodes ({local_size} on this one), and chief_ip was not given. Start "
@@ -189,7 +167,7 @@ class DistributedContext:
 
     def close(self) -> None:
         """Release the groups. Further collectives create new ones."""
-        self._collectives = self._store = None
+        self._groups.close()
 
     def _use_torch_distributed(self) -> None:
         """Leave the store that a trial was made with which started torch.distributed itself. Collective."""
@@ -204,38 +182,33 @@ class DistributedContext:
 
     def gather(self, stuff: Any) -> list[Any] | None:
         """Send ``stuff`` (picklable) to the chief; there a list ordered by rank comes back, elsewhere None."""
-        return self._gather(stuff, self.size, self._is_chief, local=False)
+        gathered = self.allgather(stuff)
+        return gathered if self.rank == 0 else None
 
     def gather_local(self, stuff: Any) -> list[Any] | None:
         """Gather among the ranks of this node, to its local chief; see :meth:`gather`."""
-        return self._gather(stuff, self.local_size, self._is_local_chief, local=True)
+        gathered = self.allgather_local(stuff)
+        return gathered if self.local_rank == 0 else None
 
     def allgather(self, stuff: Any) -> list[Any]:
         """Return every rank's ``stuff`` (picklable), ordered by rank, on every rank."""
-        return self._allgather(stuff, self.size, local=False)
+        return [stuff] if self.size == 1 else self._groups.everyone().allgather(stuff)
 
     def allgather_local(self, stuff: Any) -> list[Any]:
         """Gather on every rank of this node; see :meth:`allgather`."""
-        return self._allgather(stuff, self.local_size, local=True)
+        return [stuff] if self.local_size == 1 else self._groups.node().allgather(stuff)
 
     def broadcast(self, stuff: Any) -> Any:
         """Return the chief's ``stuff`` (picklable) on every rank."""
-        return stuff if self.size == 1 else self._collectives_of(local=False).broadcast(stuff)
+        return stuff if self.size == 1 else self._groups.everyone().broadcast(stuff)
 
     def broadcast_local(self, stuff: Any = None) -> Any:
         """Return the local chief's ``stuff`` on every rank of this node."""
-        return stuff if self.local_size == 1 else self._collectives_of(local=True).broadcast(stuff)
+        return stuff if self.local_size == 1 else self._groups.node().broadcast(stuff)
 
     def barrier(self) -> None:
         """Wait until every rank is here. Without a time limit."""
         self.allgather(None)
-
-    def _gather(self, stuff: Any, size: int, is_chief: bool, local: bool) -> list[Any] | None:
-        gathered = self._allgather(stuff, size, local)
-        return gathered if is_chief else None
-
-    def _allgather(self, stuff: Any, size: int, local: bool) -> list[Any]:
-        return [stuff] if size == 1 else self._collectives_of(local).allgather(stuff)
 
     def group(self) -> Any:
         """Return the gloo group of all ranks' collectives. Created on first use, by all ranks.
@@ -243,7 +216,7 @@ class DistributedContext:
         Raises:
             ValueError: when torch.distributed is not initialized and the environment does not describe it.
         """
-        collectives = self._collectives_of(local=False)
+        collectives = self._groups.everyone()
         if not isinstance(collectives, TorchCollectives):
             raise ValueError(
                 f"torch.distributed is not up on rank {self.rank} of {self.size}, and gradients are shared through it. "
@@ -252,74 +225,14 @@ class DistributedContext:
         return collectives.group
 
     def _use_launcher_store(self) -> None:
-        """Exchange objects through the launcher's store, so that a program can initialize torch.distributed later.
-
-        Without effect where torch.distributed is initialized, there is no launcher's store, or other machines reach
-        the store and the ranks share no secret.
-        """
-        env = os.environ
-        if self.size == 1 or dist.is_initialized() or env.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
-            return
-        address = env.get("MASTER_ADDR", "")
-        if address in (LOOPBACK, "localhost") or env.get(SECRET_VARIABLE):
-            self._store = connect_to_served_store(address, int(env["MASTER_PORT"]), self.size)
-            self._store_name = f"core{next(_count)}"  # the store keeps what earlier contexts of these ranks wrote
-
-    def _collectives_of(self, local: bool) -> ObjectCollectives:
-        if self._collectives is None:
-            over_torch = self._store is None and self._uses_torch_distributed()
-            self._collectives = self._make_torch_collectives() if over_torch else self._make_store_collectives()
-        return self._collectives[local]
+        """Exchange objects through the launcher's store, so that a program can initialize torch.distributed later."""
+        self._groups.use_launcher_store()
 
     def _with_separate_groups(self) -> DistributedContext:
         """Return the same ranks with separate groups, for another thread. Collective."""
         other = copy.copy(self)
-        if self.size > 1:
-            over_torch = isinstance(self._collectives_of(local=False), TorchCollectives)
-            other._collectives = (
-                self._make_torch_collectives() if over_torch else self._make_store_collectives("separate")
-            )
+        other._groups = self._groups.separate()
         return other
-
-    def _uses_torch_distributed(self) -> bool:
-        """Return whether torch.distributed has these ranks; initializes it where the environment describes them."""
-        env, own = os.environ, (self.rank, self.size)
-        if not dist.is_initialized():
-            described = (env.get("RANK"), env.get("WORLD_SIZE")) == (str(self.rank), str(self.size))
-            if not described or "MASTER_ADDR" not in env or is_init_manual():
-                return False
-            dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
-        others = (dist.get_rank(), dist.get_world_size())
-        if others != own and others[1] > 1:
-            raise ValueError(
-                f"The DistributedContext says rank {self.rank} of {self.size}, torch.distributed says rank "
-                f"{others[0]} of {others[1]}. Give both the same."
-            )
-        return others == own
-
-    def _make_torch_collectives(self) -> tuple[ObjectCollectives, ObjectCollectives]:
-        everyone = TorchCollectives(dist.new_group(backend="gloo", timeout=TIMEOUT))
-        if self.cross_size == 1:
-            return everyone, everyone
-        own = everyone
-        for node in range(self.cross_size):  # every rank makes every group
-            first = node * self.local_size
-            ranks = list(range(first, min(first + self.local_size, self.size)))
-            group = dist.new_group(ranks, backend="gloo", timeout=TIMEOUT)
-            if node == self.cross_rank:
-                own = TorchCollectives(group, first)
-        return everyone, own
-
-    def _make_store_collectives(self, purpose: str = "own") -> tuple[ObjectCollectives, ObjectCollectives]:
-        if self._store is None:
-            address = "127.0.0.1" if self.local_size == self.size else str(self.chief_ip)
-            self._store = connect_store(address, self._port, self.rank, self.size)
-        purpose = self._store_name + purpose
-        node = f"{purpose}/node{self.cross_rank}"
-        return (
-            StoreCollectives(self._store, purpose, self.rank, self.size),
-            StoreCollectives(self._store, node, self.local_rank, self.local_size),
-        )
 
 
 class DummyDistributedContext(DistributedContext):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trial_runtime import core
-from trial_runtime.core._distributed import is_init_manual
+from trial_runtime.core._rank_groups import is_init_manual
 from trial_runtime.pytorch._loop import process_setup
 from trial_runtime.pytorch._loop.settings import RunSettings
 from trial_runtime.pytorch._trainer import BaseTrainer, closing
