@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 from trial_runtime import core
 from trial_runtime.errors import InvalidExperimentException
+from trial_runtime.plain._module import keep_portable, step_written_weights
 from trial_runtime.pytorch._ddp_buffers import BufferSync
 from trial_runtime.pytorch.deepspeed._patches import apply_to_engine
 from trial_runtime.pytorch.deepspeed._patches.patch import NewEngine
@@ -30,7 +31,9 @@ def match_torch(engine: Engine, *, broadcast_buffers: bool = False, keep_gradien
     - ``backward()`` returns the loss as it was given, not divided by the accumulation steps.
     - A loss may go through the forward of another engine, at stage 0.
     - In float16 losses are scaled as torch's GradScaler scales them.
-    - Weights that are loaded into the module reach the engine. At ZeRO stages 1 and 2 the next step would undo them.
+    - Weights that the script loads, initializes anew or changes in place stay. At ZeRO stages 1 and 2 the next step
+      would undo them.
+    - The module can be pickled, as by ``torch.save(model)``, and is read without DeepSpeed.
 
     Args:
         engine: of ``deepspeed.initialize``, not of a pipeline.
@@ -62,8 +65,8 @@ def match_torch(engine: Engine, *, broadcast_buffers: bool = False, keep_gradien
         BufferSync(module)
     if keep_gradients:
         unwrapped.zero_grad = lambda: None
-    if hasattr(engine.optimizer, "refresh_fp32_params"):  # type: ignore[attr-defined]
-        module.register_load_state_dict_post_hook(_step_loaded_weights)
+    keep_portable(engine)
+    step_written_weights(engine)
     return engine
 
 
@@ -104,13 +107,6 @@ def engine_of(optimizer: torch.optim.Optimizer) -> Any:
 def matched_engines() -> list[Any]:
     """Return the engines that train as torch does, and still exist."""
     return [engine for engine in (reference() for reference in _matched) if engine is not None]
-
-
-def _step_loaded_weights(module: torch.nn.Module, _: object) -> None:
-    """Have engines step the weights that a module was given. Not a closure, so that the module can be pickled."""
-    for engine in matched_engines():
-        if engine.module is module:
-            engine.optimizer.refresh_fp32_params()
 
 
 def use_scaler(engine: Any, scaler: torch.amp.GradScaler | None) -> None:
