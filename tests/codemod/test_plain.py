@@ -368,13 +368,6 @@ def test_a_name_of_another_function_is_never_written_where_the_engine_is_made(tm
     assert code == Code.PLAIN_ENGINE and "has no name where the optimizer is bound" in message
 
 
-def test_names_of_libraries_are_no_data_of_parameters(tmp_path: Path) -> None:
-    text = LOOP.replace("DataLoader(", "torch.utils.data.DataLoader(")
-    assert '"zero_optimization": {"stage": 1},' in convert(tmp_path, HEADER + text)
-    after = convert(tmp_path, HEADER + text + "    model.fc.weight.data.abs_()\n")
-    assert '"zero_optimization": {"stage": 0},' in after
-
-
 def test_modules_of_one_call_are_refused_for_what_they_are(tmp_path: Path) -> None:
     function = (
         "def make():\n    net = Net()\n    make.last = net\n    return net\n\n\n"

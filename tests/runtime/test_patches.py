@@ -88,6 +88,17 @@ def repeating_loader() -> bool:
     return not hasattr(RepeatingLoader([1]), "__len__")
 
 
+def gradient_dtypes() -> bool:
+    with det_ds.init():
+        engine, net = initialized(net=nn.Linear(4, 4).double(), stage=0)
+        try:
+            engine.backward(net(torch.ones(2, 4, dtype=torch.float64)).sum())
+        except AssertionError:
+            return True
+    assert next(net.parameters()).dtype == torch.float64
+    return False
+
+
 def shared_memory_comm() -> bool:
     table = mock.patch.dict(deepspeed.ops.__compatible_ops__, {"deepspeed_shm_comm": True})  # there is a compiler
     compiled = mock.patch.object(ShareMemCommBuilder, "load")
@@ -251,9 +262,10 @@ def repeated_backward() -> bool:
 FAULTS: dict[str, Callable[[], bool]] = {
     function.__name__: function
     for function in (
-        accelerator_notice, future_warnings, repeating_loader, muon_compilation, shared_memory_comm, initialize_notices,
-        second_config, config_check, jit_notice, initial_step, adagrad, parameter_broadcast, plain_engines,
-        loss_scaling, fp32_master_names, unreached_parameters, backward_loss, cross_engine_backward, repeated_backward,
+        accelerator_notice, future_warnings, repeating_loader, gradient_dtypes, muon_compilation, shared_memory_comm,
+        initialize_notices, second_config, config_check, jit_notice, initial_step, adagrad, parameter_broadcast,
+        plain_engines, loss_scaling, fp32_master_names, unreached_parameters, backward_loss, cross_engine_backward,
+        repeated_backward,
     )
 }  # fmt: skip
 

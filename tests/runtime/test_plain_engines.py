@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import io
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -223,6 +226,83 @@ def gradients_after_step() -> list[bool]:
 
 def test_step_leaves_the_gradients_where_a_script_reads_them_later() -> None:
     assert run_ranks(gradients_after_step) == [[False, True]] * 2
+
+
+WRITES: dict[str, Callable[[torch.nn.Module], Any]] = {
+    "loaded": lambda model: model.load_state_dict({k: v / 2 for k, v in model.state_dict().items()}),
+    "initialized anew": lambda model: [torch.nn.init.constant_(p, 0.5) for p in model.parameters()],
+    "changed in place": lambda model: [p.data.mul_(0.5) for p in model.parameters()],
+    "replaced": lambda model: torch.nn.utils.vector_to_parameters(
+        0.5 * torch.nn.utils.parameters_to_vector(model.parameters()), model.parameters()
+    ),
+}
+
+
+def step_what_is_written(stage: int | None) -> list[list[float]]:
+    """Return the weights after steps between which a script writes weights, one training a way to write."""
+    from trial_runtime.plain import match_torch
+
+    ends = []
+    for write in WRITES.values():
+        torch.manual_seed(0)
+        model = torch.nn.Linear(3, 2)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+        if stage is not None:
+            config = {
+                "train_micro_batch_size_per_gpu": 4,
+                "gradient_clipping": 0.0,
+                "zero_optimization": {"stage": stage},
+                "zero_allow_untested_optimizer": True,
+            }
+            engine = match_torch(make_engine(model, optimizer, config))
+        for _ in range(3):
+            loss = model(torch.ones(4, 3)).pow(2).mean()
+            if stage is None:
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            else:
+                engine.backward(loss)
+                engine.step()
+            write(model)
+        ends.append([value for p in model.parameters() for value in p.flatten().tolist()])
+    return ends
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2])
+def test_weights_that_a_script_writes_are_stepped(stage: int) -> None:
+    expected, *_ = run_ranks(step_what_is_written, None)
+    for ends in run_ranks(step_what_is_written, stage):
+        for way, one, other in zip(WRITES, ends, expected, strict=True):
+            assert one == pytest.approx(other, rel=1e-6), way
+
+
+def pickle_module(stage: int) -> tuple[bytes, list[bool]]:
+    from trial_runtime.plain import match_torch
+
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU())
+    setattr(model[0].weight, "note", "the script's")  # noqa: B010
+    optimizer = torch.optim.Adam(model.parameters())
+    config = {"train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": stage}, "gradient_clipping": 0.0}
+    engine = match_torch(make_engine(model, optimizer, config))
+    engine.backward(engine(torch.ones(4, 3)).sum())
+    engine.step()
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    read = torch.load(file, weights_only=False)
+    scripted = torch.jit.script(model)
+    x = torch.ones(4, 3)
+    return file.getvalue(), [torch.equal(other(x), model(x)) for other in (read, scripted, copy.deepcopy(model))] + [
+        read[0].weight.note == "the script's", not hasattr(read[0].weight, "_hp_mapping")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("stage", [0, 1])
+def test_the_module_of_an_engine_is_saved_and_scripted_as_any_other(stage: int) -> None:
+    ((data, same),) = run_ranks(pickle_module, stage, size=1)
+    assert same == [True] * 5
+    assert b"deepspeed" not in data and b"trial_runtime" not in data
 
 
 def step_foreign_parameters() -> str:

@@ -52,6 +52,8 @@ def _norms(plan: ProgramPlan, clip: Clip, place: Place, step: Step) -> dict[Site
     guard = guard_of(clip) or clip.node
     if clip.norm is None or block_path(guard, clip.file) != block_path(place.node, place.file):
         return {}
+    if any(b.function is clip.function and clip.position < b.position < place.position for b in plan.fed):
+        return {}  # it clips what the step before has used
     sites = [s for s in plan.facts.sites if s.optimizers & step.optimizers]
     if len(sites) == 1:
         is_all = clip.modules == sites[0].of and step.optimizers <= sites[0].optimizers

@@ -10,10 +10,11 @@ from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.checkpoints import handles_state, sharding_hazard
 from ds_migrate.plain.decisions.plan import ProgramPlan
 from ds_migrate.plain.recognition.facts import Clip, Site
-from ds_migrate.syntax.nodes import dotted, targets
+from ds_migrate.syntax.nodes import code, dotted, is_literal, targets
 from ds_migrate.syntax.source import SourceFile
 
-_WRITES = frozenset({"copy_", "clamp_", "lerp_", "mul_", "add_", "fill_", "zero_", "normal_", "uniform_", "set_"})
+_PRECISIONS = frozenset({"double", "half", "bfloat16", "float16", "float64", "set_default_dtype", "DoubleTensor"})
+_WRITERS = frozenset({"apply", "reset_parameters", "vector_to_parameters"})
 
 
 def choose_stage(plan: ProgramPlan, site: Site) -> tuple[int, str, bool]:
@@ -50,6 +51,8 @@ def _hazard(plan: ProgramPlan, site: Site) -> str:
         return "gradients are clipped by the program's own code"
     for file in plan.facts.flow.files.values():
         found = _use(file, plan.facts.flow)
+        if not found and not plan.facts.options.runtime:
+            found = _write(file, plan.facts.flow)
         if found:
             return found
     if not plan.facts.options.runtime and handles_state(plan.facts, site):
@@ -58,22 +61,53 @@ def _hazard(plan: ProgramPlan, site: Site) -> str:
 
 
 def _use(file: SourceFile, flow: Flow) -> str:
-    """Return what a file does that is only exact where parameters and gradients are plain tensors."""
+    """Return what a file does that is only exact where parameters, gradients and state are plain tensors."""
     for node in file.nodes(cst.Attribute):
         name = node.attr.value
         if name == "grad" and dotted(node) not in ("torch.autograd.grad", "autograd.grad"):
             return "the program reads or writes gradients"
-        is_used = isinstance(file.parent(node), (cst.Attribute, cst.AssignTarget, cst.AugAssign))
-        if name == "data" and is_used and not of_kind(flow.values(node, file), Kind.EXTERNAL):  # torch.utils.data
-            return "the program uses .data, which may be a parameter's"
-        if name in _WRITES and isinstance(file.parent(node), cst.Call):
-            return "the program writes to tensors in place, which may be parameters"
         if name == "state" and of_kind(flow.values(node.value, file), Kind.OPTIMIZER):
             return "the program reads or writes the optimizer's state"
+        if name == "requires_grad_" and _may_freeze(node, file, flow):
+            return "the program switches requires_grad"
+        if name in _PRECISIONS and not _is_in_autocast(node, file):
+            return "the program may have parameters of another precision than float32"
+    for string in file.nodes(cst.SimpleString):
+        if string.evaluated_value == "params" and isinstance(file.parent(string), cst.Index):
+            return "the program reads the parameters of the optimizer's groups"
     for node in file.nodes(cst.Assign):
         for target in targets(node):
             if isinstance(target, cst.Attribute) and target.attr.value == "requires_grad":
                 return "the program switches requires_grad"
             if isinstance(target, cst.Attribute) and target.attr.value == "weight":
                 return "parameters are shared between modules"
+    return ""
+
+
+def _may_freeze(node: cst.Attribute, file: SourceFile, flow: Flow) -> bool:
+    """Return whether ``requires_grad_()`` may be a module's, or may switch off: else it is of an input."""
+    call = file.parent(node)
+    is_on = isinstance(call, cst.Call) and all(is_literal(arg.value, "True") for arg in call.args)
+    return not is_on or bool(of_kind(flow.values(node.value, file), Kind.MODULE, Kind.PART, Kind.INSTANCE))
+
+
+def _is_in_autocast(node: cst.CSTNode, file: SourceFile) -> bool:
+    calls = [outer for outer in file.ancestors(node) if isinstance(outer, cst.Call)]
+    return any("autocast" in (dotted(call.func) or "") for call in calls)
+
+
+def _write(file: SourceFile, flow: Flow) -> str:
+    """Return what may write to parameters, which only the runtime lets an engine step."""
+    for node in file.nodes(cst.Attribute):
+        name = node.attr.value
+        is_used = isinstance(file.parent(node), (cst.Attribute, cst.AssignTarget, cst.AugAssign))
+        if name == "data" and is_used and not of_kind(flow.values(node, file), Kind.EXTERNAL):  # torch.utils.data
+            return "the program uses .data, which may be a parameter's"
+        if name in _WRITERS or (name.endswith("_") and not name.startswith("_") and name != "requires_grad_"):
+            return f"{name}() may write to parameters"
+    for node in file.nodes(cst.AugAssign, cst.AssignTarget):
+        if isinstance(node, cst.AugAssign) or isinstance(node.target, cst.Subscript):
+            blocks = [outer for outer in file.ancestors(node) if isinstance(outer, cst.With)]
+            if any("no_grad" in code(item.item) for block in blocks for item in block.items):
+                return "what is assigned without gradients may be a parameter"
     return ""

@@ -1,0 +1,68 @@
+"""The ZeRO stage of a plain loop: 1 only where shards of parameters, gradients and state do no harm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ds_migrate.options import Options
+from plain_loops import HEADER, LOOP, convert
+
+STAGE = '"zero_optimization": {"stage": %d}'
+WRITES = {
+    "initialized anew": "nn.init.xavier_uniform_(model.fc.weight)",
+    "reset": "model.fc.reset_parameters()",
+    "by a function": "model.apply(lambda m: None)",
+    "in place": "with torch.no_grad():\n        model.fc.weight *= 0.5",
+    "an element": "with torch.no_grad():\n        model.fc.weight[0] = 0",
+    "data": "model.fc.weight.data = model.fc.weight.data / 2",
+    "replaced": "nn.utils.vector_to_parameters(nn.utils.parameters_to_vector(model.parameters()), model.parameters())",
+}
+HAZARDS = {
+    "optimizer state": "optimizer.state.clear()",
+    "parameters of groups": 'for p in optimizer.param_groups[0]["params"]:\n        print(p.norm())',
+    "frozen later": "model.fc.requires_grad_(False)",
+    "precision": "model = model.double()",
+}
+
+
+def looping(line: str) -> str:
+    return HEADER + LOOP + f"    {line}\n"
+
+
+def without_runtime(folder: Path, text: str) -> str:
+    imports = "import torch\nfrom torch.utils.data import DistributedSampler\n\ntorch.manual_seed(0)\n"
+    sampled = text.replace("shuffle=True", "sampler=DistributedSampler(data)")
+    return convert(folder, imports + sampled, Options(plain=True, runtime=False))
+
+
+@pytest.mark.parametrize("line", WRITES.values(), ids=WRITES.keys())
+def test_what_writes_to_parameters_is_left_to_the_runtime(line: str, tmp_path: Path) -> None:
+    assert STAGE % 1 in convert(tmp_path, looping(line))
+
+
+@pytest.mark.parametrize("line", WRITES.values(), ids=WRITES.keys())
+def test_without_the_runtime_it_keeps_the_stage_at_0(line: str, tmp_path: Path) -> None:
+    assert STAGE % 0 in without_runtime(tmp_path, looping(line))
+
+
+def test_names_of_libraries_are_no_data_of_parameters(tmp_path: Path) -> None:
+    text = HEADER + LOOP.replace("DataLoader(", "torch.utils.data.DataLoader(")
+    assert STAGE % 1 in without_runtime(tmp_path, text)
+
+
+@pytest.mark.parametrize("line", HAZARDS.values(), ids=HAZARDS.keys())
+def test_what_needs_whole_parameters_keeps_the_stage_at_0(line: str, tmp_path: Path) -> None:
+    assert STAGE % 0 in convert(tmp_path, looping(line))
+
+
+def test_inputs_that_require_gradients_do_no_harm(tmp_path: Path) -> None:
+    text = LOOP.replace("    optimizer.zero_grad()\n", "    optimizer.zero_grad()\n    x.requires_grad_(True)\n")
+    assert STAGE % 1 in convert(tmp_path, HEADER + text)
+
+
+def test_clipping_before_the_backward_pass_stays_without_effect(tmp_path: Path) -> None:
+    clip = "    nn.utils.clip_grad_norm_(model.parameters(), 0.1)\n"
+    text = convert(tmp_path, HEADER + LOOP.replace("    loss.backward", clip + "    loss.backward"))
+    assert clip in text
+    assert '"gradient_clipping": 0.0' in text
