@@ -11,6 +11,7 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.recognition.facts import Operations, Refusal, Site, Step, optimizers_of
 from ds_migrate.plain.recognition.sites import find_sites
+from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.source import SourceFile
 
 
@@ -48,11 +49,13 @@ def find_parts(operations: Operations, flow: Flow, callers: Callers) -> list[Par
                 rest.append(known)
         sets = [*rest, merged]
     trained = {backward.file for backward in operations.backwards}
+    refused = {refusal.file for refusal in operations.refusals if refusal.code is Code.PLAIN_BACKWARD}
     by_id = {id(file): file for file in flow.files.values()}
     return [
         Part([by_id[key] for key in sorted(files, key=lambda k: str(by_id[k].path))], steps, problems, sites=own)
         for files, steps, problems, own in sets
-        if steps or any(r.file in trained for r in problems)
+        if steps
+        or any(r.file in trained or (r.file in refused and r.code is not Code.PLAIN_BACKWARD) for r in problems)
     ]
 
 

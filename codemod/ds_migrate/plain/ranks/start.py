@@ -30,8 +30,10 @@ def start_ranks(
     workers = [(f, call) for f, call in spawns if has_worker(f, call, facts)]
     for file, call in workers:
         _run_worker(file, call, runtime, converted)
-    groups = [(f, call) for f in files for call in f.nodes(cst.Call) if facts.flow.is_call_of(call, f, INIT)]
+    groups = [(f, call) for f in facts.flow.files.values() for call in _groups(f, files, facts)]
     for file, call in groups:
+        if file in done and file.edits:  # another loop of the program starts its ranks there too
+            continue
         file.replace(call, runtime.start(file, _arguments(call), _counts(call)))
         converted(Code.PLAIN_DISTRIBUTED, file, call, "init_distributed() starts the ranks, under any launcher or none")
     entries: list[Entry] | None = []
@@ -47,6 +49,13 @@ def start_ranks(
         if file in files or not (file in done and file.edits):  # or another loop of the program has started them there
             file.before(statement, "\n".join([runtime.start(file), *runtime.device_choice(file)]))
             converted(Code.PLAIN_DISTRIBUTED, file, statement, "init_distributed() starts the ranks")
+
+
+def _groups(file: SourceFile, files: list[SourceFile], facts: LoopFacts) -> list[cst.Call]:
+    """Return the calls in a file that make the process group of these files: helpers often lie in another one."""
+    inits = [call for call in file.nodes(cst.Call) if facts.flow.is_call_of(call, file, INIT)]
+    trains = {id(one) for one in files} | {one for site in facts.sites for one in facts.callers.files_of(site.function)}
+    return [call for call in inits if id(file) in trains or trains & facts.callers.files_of(file.function(call))]
 
 
 def has_worker(file: SourceFile, call: cst.Call, facts: LoopFacts) -> bool:

@@ -137,10 +137,17 @@ def _clip(call: cst.Call, file: SourceFile, flow: Flow) -> Clip:
         isinstance(kind.value, (cst.Integer, cst.Float)) and kind.value.evaluated_value == 2
     )
     is_statement = isinstance(file.parent(call), cst.Expr)
-    is_whole = parameters is not None and isinstance(parameters.value, cst.Call)
+    is_whole = parameters is not None and _is_whole(parameters.value)
     is_norm = not flow.is_call_of(call, file, CLIP_VALUE)
     known = norm.value if norm is not None and is_norm and is_euclidean and is_statement and is_whole else None
     return Clip(file, call, call, modules, known)
+
+
+def _is_whole(node: cst.BaseExpression) -> bool:
+    """Return whether parameters are all of some modules: ``list(a.parameters()) + list(b.parameters())`` are."""
+    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Add):
+        return _is_whole(node.left) and _is_whole(node.right)
+    return isinstance(node, cst.Call)
 
 
 def parameter_owners(node: cst.CSTNode, file: SourceFile, flow: Flow) -> Iterator[Value]:

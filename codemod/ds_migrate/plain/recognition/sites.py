@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 import libcst as cst
 
@@ -206,7 +207,7 @@ def _site(variable: tuple[int, str], members: list[_Bound], flow: Flow) -> Site 
             Code.PLAIN_ENGINE, first.file, first.target, "the optimizer is made in several functions",
             "make it in one function",
         )  # fmt: skip
-    statement = _common_statement([m.statement for m in members], file)
+    statement = _common_statement([m.statement for m in members], file, dotted(first.target))
     if statement is None:
         return made_anew(file, first.target)
     added = _added_groups(first, members, statement, flow)
@@ -373,10 +374,12 @@ def visible_name(values: Values, statement: cst.BaseStatement, file: SourceFile,
     return None
 
 
-def _common_statement(statements: list[cst.BaseStatement], file: SourceFile) -> cst.BaseStatement | None:
+def _common_statement(
+    statements: list[cst.BaseStatement], file: SourceFile, name: str | None
+) -> cst.BaseStatement | None:
     """Return the statement after which all of these have run: the last one, or the ``if`` with all in its branches.
 
-    None where one runs after another that its engine was made from.
+    None where one runs after another that its engine was made from: the optimizer of this name is used between them.
     """
     if len(statements) == 1:
         return statements[0]
@@ -387,8 +390,17 @@ def _common_statement(statements: list[cst.BaseStatement], file: SourceFile) -> 
             return _outermost_if(node, file)
         if isinstance(node, (cst.For, cst.While, cst.FunctionDef, cst.Module)):
             break
-    blocks = {id(file.parent(s)) for s in statements}
-    return statements[-1] if len(blocks) == 1 else None
+    block = shared[0]
+    if not isinstance(block, (cst.IndentedBlock, cst.Module)):
+        return None
+    ways = [list(takewhile(lambda node: node is not block, chain)) for chain in chains]
+    if not all(isinstance(node, (cst.If, cst.Else, cst.IndentedBlock)) for way in ways for node in way[1:]):
+        return None
+    made = [next(i for i, line in enumerate(block.body) if line is way[-1]) for way in ways]
+    between = [line for i, line in enumerate(block.body) if min(made) < i < max(made) and i not in made]
+    last = block.body[max(made)]
+    is_used = any(dotted(node) == name for line in between for node in walk(line))
+    return None if is_used or not isinstance(last, cst.BaseStatement) else last
 
 
 def _outermost_if(node: cst.If, file: SourceFile) -> cst.If:

@@ -1,0 +1,119 @@
+"""Idioms of plain loops in packages on PyPI."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+from ds_migrate.findings import Severity
+from plain_loops import HEADER, LOOP, convert, run
+
+LAUNCH = """\
+import os
+
+import torch
+
+
+def init_distributed_mode(args):
+    if "RANK" not in os.environ:
+        args.distributed = False
+        return
+    args.distributed = True
+    args.rank = int(os.environ["RANK"])
+    torch.distributed.init_process_group(backend="gloo", rank=args.rank)
+"""
+MAIN = """\
+import argparse
+
+import launch
+from torch.utils.data.distributed import DistributedSampler
+
+
+def main(args):
+    launch.init_distributed_mode(args)
+    loader = DataLoader(data, batch_size=4, sampler=DistributedSampler(data) if args.distributed else None)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    if args.distributed:
+        model = DDP(model)
+    for x, y in loader:
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+
+if __name__ == "__main__":
+    main(argparse.ArgumentParser().parse_args())
+"""
+
+
+def test_ranks_start_where_a_helper_in_another_file_starts_them(tmp_path: Path) -> None:
+    report = run(tmp_path, launch=LAUNCH, train=HEADER + MAIN)
+    after = {file.path.stem: (file.after or b"").decode() for file in report.files}
+    assert "init_distributed(rank=args.rank, share_random_state=False)" in after["launch"]
+    assert "init_process_group" not in after["launch"]
+    assert "launch.init_distributed_mode(args)\n    init_distributed()\n" in after["train"]
+    assert after["train"].count("init_distributed()") == 1
+
+
+def test_two_scripts_start_their_ranks_by_one_helper(tmp_path: Path) -> None:
+    report = run(tmp_path, launch=LAUNCH, train=HEADER + MAIN, tune=HEADER + MAIN)
+    after = {file.path.stem: (file.after or b"").decode() for file in report.files}
+    assert after["launch"].count("init_distributed(rank=args.rank, share_random_state=False)") == 1
+    assert after["train"] == after["tune"]
+
+
+def test_an_optimizer_may_be_replaced_before_it_is_used(tmp_path: Path) -> None:
+    made = """\
+        if kind == "sgd":
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        elif kind == "adam":
+            optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+        losses = []
+        if only_last:
+            optimizer = torch.optim.Adam(model.fc.parameters(), lr=0.1)
+    """
+    text = HEADER + LOOP.replace("optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n", textwrap.dedent(made))
+    after = convert(tmp_path, text)
+    assert after.count("deepspeed.initialize(") == 1
+    assert after.index("model.fc.parameters()") < after.index("deepspeed.initialize(") < after.index("for x, y")
+
+
+def test_an_optimizer_that_is_replaced_after_it_was_used_is_refused(tmp_path: Path) -> None:
+    again = LOOP.partition("model = Net()\n")[2].replace("SGD", "Adam")
+    (finding,) = (f for _, f in run(tmp_path, train=HEADER + LOOP + again).findings(Severity.BLOCKED))
+    assert finding.code == "DSM601" and "made anew" in finding.message
+
+
+def test_clipping_over_lists_of_all_parameters_moves_to_the_config(tmp_path: Path) -> None:
+    lines = {
+        "model = Net()\n": "model, other = Net(), Net()\n",
+        "SGD(model.parameters()": "SGD(list(model.parameters()) + list(other.parameters())",
+        "F.mse_loss(model(x), y)": "F.mse_loss(model(x) + other(x), y)",
+        "    optimizer.step()": "    torch.nn.utils.clip_grad_norm_("
+        "list(model.parameters()) + list(other.parameters()), 0.5)\n    optimizer.step()",
+    }
+    text = HEADER + LOOP
+    for old, new in lines.items():
+        text = text.replace(old, new)
+    after = convert(tmp_path, text)
+    assert '"gradient_clipping": 0.5' in after and "clip_grad_norm_" not in after
+
+
+def test_a_loop_whose_backward_is_not_understood_is_named(tmp_path: Path) -> None:
+    text = """\
+        import torch
+
+
+        def backwards(loss, **options):
+            loss.backward(**options)
+
+
+        def fit(gan, loader):
+            for batch in loader:
+                gan.D_opt.zero_grad()
+                backwards(gan(batch))
+                gan.D_opt.step()
+    """
+    codes = {f.code for _, f in run(tmp_path, train=textwrap.dedent(text)).findings(Severity.BLOCKED)}
+    assert codes == {"DSM602", "DSM650"}
