@@ -148,3 +148,46 @@ def test_functions_named_like_their_modules_are_followed(tmp_path: Path) -> None
     )
     after = {file.path.name: file.after for file in report.files if file.after is not None}
     assert b"plateau.step(mean_over_ranks(evaluate(model, x)))\n" in after["train.py"]
+
+
+FACTORY = """\
+def make_loader(shuffle):
+    return DataLoader(data, batch_size=4, shuffle=shuffle), len(data)
+
+
+loader, size = make_loader(True)
+val_loader = make_loader(False)[0]
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(9):
+    bar = enumerate(loader)
+    bar = tqdm(bar, total=len(loader))
+    for step, (x, y) in bar:
+        if step + epoch > 9:
+            optimizer.param_groups[0]["lr"] = np.sum([0.1, epoch])
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        bar.set_postfix(loss=loss.item())
+    meter.sum = loss.item()
+    total = sum((y ** 2).mean() for x, y in val_loader)
+    {after}
+"""
+
+
+@pytest.mark.parametrize(
+    ("after", "is_agreed"),
+    [
+        ("if total < 0.1: break", True),
+        ("if np.sum([epoch, 2]) > 7: break", False),
+        ("state = {'epoch': epoch, 'loss': total}\n    if state['epoch'] > 7: break", False),
+        ("state = {'epoch': epoch, 'loss': total}\n    if state['loss'] < 0.1: break", True),
+        ("state = {'epoch': epoch}\n    state['loss'] = total\n    if min(state.values()) < 0.1: break", True),
+        ("state = {'epoch': epoch}\n    state['loss'] = total\n    if state['epoch'] > 7: break", False),
+    ],
+)
+def test_what_differs_by_rank_is_known_by_item_and_library(after: str, is_agreed: bool, tmp_path: Path) -> None:
+    text = convert(tmp_path, "import numpy as np\nfrom tqdm import tqdm\n" + HEADER + FACTORY.format(after=after))
+    assert text.count("if rank_0_decides(") == is_agreed
+    assert "mean_over_ranks" not in text

@@ -20,6 +20,8 @@ _SAME = frozenset({"shape", "device", "dtype", "ndim", "size", "dim", "numel", "
 _SAME_CALLS = frozenset({"len", "isinstance", "type", "hasattr", "callable", "id"})
 # These have separate state, which is followed elsewhere or equal on each rank.
 _OWN_STATE = (Kind.INSTANCE, Kind.SCHEDULE, Kind.SCALER, Kind.OPTIMIZER, Kind.MODULE)
+# Methods of progress bars, which show what they are given and count on.
+_SHOWS = frozenset({"set_description", "set_description_str", "set_postfix", "set_postfix_str"})
 _CLOCKS = frozenset(
     {"time.time", "time.perf_counter", "time.monotonic", "time.process_time", "datetime.datetime.now"}
 )  # fmt: skip
@@ -36,7 +38,7 @@ class RankValues:
 
     def __init__(self, flow: Flow, loaders: Values, modules: Values) -> None:
         self._flow = flow
-        self.loaders = loaders
+        self._loaders = loaders
         self._modules = modules
         self._known: set[Variable] = set()
         for _ in range(_ROUNDS):
@@ -49,19 +51,33 @@ class RankValues:
     def differs(self, node: cst.CSTNode, file: SourceFile) -> bool:
         """Return whether an expression may have another value on another rank."""
         if isinstance(node, cst.Name):
-            return self._flow.scopes(file).variable(node.value, node) in self._known or self._is_share(node, file)
+            owner, name = self._flow.scopes(file).variable(node.value, node)
+            return bool({(owner, name), (owner, f"{name}[]")} & self._known) or self._is_share(node, file)
         if isinstance(node, cst.Attribute):
-            if node.attr.value in _SAME:
+            if node.attr.value in _SAME or self._is_of_library(node, file):
                 return False
             return _attribute(node) in self._known or self._is_share(node, file) or self.differs(node.value, file)
         if isinstance(node, cst.Call):
             return self._call_differs(node, file)
+        if isinstance(node, cst.Subscript) and (key := _literal_key(node)) is not None:
+            owner, name = self._flow.scopes(file).variable(key[0].value, key[0])
+            return bool({(owner, name), (owner, f"{name}[{key[1]}]")} & self._known) or self._is_share(node, file)
         if isinstance(node, cst.Lambda) or (isinstance(node, cst.Comparison) and self._asks_for_loader(node, file)):
             return False
         return any(self.differs(child, file) for child in children(node))
 
     def _is_share(self, node: cst.BaseExpression, file: SourceFile) -> bool:
-        return bool(self._flow.values(node, file) & self.loaders)
+        return self.are_shares(self._flow.values(node, file))
+
+    def are_shares(self, values: Values) -> bool:
+        """Return whether one of these is a loader of shares, or what a call of a function that makes one returns."""
+        may_be_one = self._flow.copies.may_be_one
+        return any(may_be_one(value, loader) for value in of_kind(values, Kind.LOADER) for loader in self._loaders)
+
+    def _is_of_library(self, node: cst.Attribute, file: SourceFile) -> bool:
+        """Return whether an attribute is a name of a library, such as ``np.sum``, and not of an object."""
+        values = self._flow.values(node, file)
+        return bool(values) and values == of_kind(values, Kind.EXTERNAL)
 
     def _asks_for_loader(self, node: cst.Comparison, file: SourceFile) -> bool:
         """Return whether an expression asks whether there is a loader: there is one on each rank, or on none."""
@@ -96,7 +112,7 @@ class RankValues:
         for node in file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign, cst.NamedExpr):
             if node.value is not None and (self.differs(node.value, file) or self._depends(node, file)):
                 for target in targets(node) if not isinstance(node, cst.NamedExpr) else [node.target]:
-                    yield from self._variables(target, file)
+                    yield from self._set(target, node, file)
         for node in file.nodes(cst.For, cst.CompFor):
             yield from self._of_loop(node.target, node.iter, file)
         for node in file.nodes(cst.WithItem):
@@ -116,16 +132,28 @@ class RankValues:
 
     def _keepers(self, call: cst.Call, file: SourceFile) -> Iterator[Variable]:
         """Yield the receiver of an unknown method, which may keep its arguments: ``losses.append(loss)``."""
-        if isinstance(call.func, cst.Attribute) and not of_kind(self._flow.values(call.func.value, file), *_OWN_STATE):
+        if not isinstance(call.func, cst.Attribute) or call.func.attr.value in _SHOWS:
+            return
+        if not of_kind(self._flow.values(call.func.value, file), *_OWN_STATE):
             yield from self._variables(call.func.value, file)
 
     def _of_loop(self, target: cst.CSTNode, over: cst.BaseExpression, file: SourceFile) -> Iterator[Variable]:
         if not self.differs(over, file):
             return
-        counts = isinstance(over, cst.Call) and dotted(over.func) == "enumerate"
-        if counts and isinstance(target, cst.Tuple) and len(target.elements) == 2:
+        if isinstance(target, cst.Tuple) and len(target.elements) == 2 and self._counts(over, file):
             target = target.elements[1].value
         yield from self._variables(target, file)
+
+    def _counts(self, over: cst.BaseExpression, file: SourceFile, known: frozenset[str] = frozenset()) -> bool:
+        """Return whether a loop counts what it runs over, by ``enumerate()``, in a progress bar or not."""
+        if isinstance(over, cst.Call) and over.args:
+            name = (dotted(over.func) or "").rpartition(".")[2]
+            return name == "enumerate" or (name == "tqdm" and self._counts(over.args[0].value, file, known))
+        if not isinstance(over, cst.Name) or over.value in known:
+            return isinstance(over, cst.Name)
+        scope = self._flow.scopes(file).owner(over.value, over)
+        values = list(file.values_of({over.value}, scope))
+        return bool(values) and all(self._counts(value, file, known | {over.value}) for value in values)
 
     def _variables(self, target: cst.CSTNode, file: SourceFile) -> Iterator[Variable]:
         if isinstance(target, cst.Name):
@@ -139,6 +167,22 @@ class RankValues:
             for element in target.elements:
                 yield from self._variables(element.value, file)
 
+    def _set(
+        self, target: cst.CSTNode, node: cst.Assign | cst.AnnAssign | cst.AugAssign | cst.NamedExpr, file: SourceFile
+    ) -> Iterator[Variable]:
+        """Yield what an assignment sets: of a dict with literal keys, the items that differ, and that some do."""
+        items = _literal_items(node.value) if isinstance(target, cst.Name) else None
+        key = _literal_key(target)
+        if isinstance(target, cst.Name) and items is not None and not self._depends(node, file):
+            owner, name = self._flow.scopes(file).variable(target.value, target)
+            yield owner, f"{name}[]"
+            yield from ((owner, f"{name}[{key}]") for key, value in items.items() if self.differs(value, file))
+        elif key is not None:
+            owner, name = self._flow.scopes(file).variable(key[0].value, key[0])
+            yield from ((owner, f"{name}[]"), (owner, f"{name}[{key[1]}]"))
+        else:
+            yield from self._variables(target, file)
+
     def _depends(self, node: cst.CSTNode, file: SourceFile) -> bool:
         """Return whether a condition that differs decides if a statement runs."""
         return any(self.differs(outer.test, file) for outer in _conditions(node, file))
@@ -150,6 +194,27 @@ def _conditions(node: cst.CSTNode, file: SourceFile) -> Iterator[cst.If | cst.Wh
             return
         if isinstance(outer, (cst.If, cst.While, cst.IfExp)):
             yield outer
+
+
+def _literal_key(node: cst.CSTNode) -> tuple[cst.Name, str] | None:
+    """Return the variable and the key of an item: of ``state["epoch"]``."""
+    if not isinstance(node, cst.Subscript) or not isinstance(node.value, cst.Name) or len(node.slice) != 1:
+        return None
+    index = node.slice[0].slice
+    key = index.value if isinstance(index, cst.Index) else None
+    return (node.value, str(key.evaluated_value)) if isinstance(key, cst.SimpleString) else None
+
+
+def _literal_items(node: cst.CSTNode | None) -> dict[str, cst.BaseExpression] | None:
+    """Return the items of a dict whose keys are all literals; None for anything else."""
+    if not isinstance(node, cst.Dict):
+        return None
+    items = {
+        str(element.key.evaluated_value): element.value
+        for element in node.elements
+        if isinstance(element, cst.DictElement) and isinstance(element.key, cst.SimpleString)
+    }
+    return items if len(items) == len(node.elements) else None
 
 
 def _attribute(node: cst.Attribute) -> Variable:

@@ -126,7 +126,7 @@ class _Common:
             places += [
                 (file, node)
                 for node in file.nodes(cst.For)
-                if loaders_of(node.iter, file, plan.facts.flow) & values.loaders
+                if values.are_shares(loaders_of(node.iter, file, plan.facts.flow))
             ]
             places += [(file, call) for call in file.nodes(cst.Call) if _is_shared_call(call, file, plan)]
             places += [
