@@ -323,3 +323,37 @@ def test_an_optimizer_of_more_than_the_engine_s_module_is_refused() -> None:
     assert message.startswith(
         "2 of the optimizer's 4 parameters are not in the engine's module, with the shapes (1, 2)"
     )
+
+
+def copy_trained_module(stage: int) -> None:
+    import copy
+    import io
+
+    from trial_runtime.plain import match_torch
+
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+    model[0].weight = model[1].weight
+    seen: list[Any] = []
+    own_hook = model.register_forward_hook(lambda *call: seen.append(call))
+    config = {"train_micro_batch_size_per_gpu": 4, "gradient_clipping": 0.0, "zero_optimization": {"stage": stage}}
+    engine = match_torch(make_engine(model, torch.optim.Adam(model.parameters()), config))
+    engine.backward(engine(torch.randn(4, 2)).mean())
+    engine.step()
+    duplicate = copy.deepcopy(model)
+    assert len(duplicate._forward_hooks) == 1 and not duplicate._forward_pre_hooks
+    duplicate(torch.randn(4, 2))
+    assert len(seen) == 2
+    assert duplicate[0].weight is duplicate[1].weight
+    own_hook.remove()
+    file = io.BytesIO()
+    torch.save(model, file)
+    assert b"deepspeed" not in file.getvalue() and b"trial_runtime" not in file.getvalue()
+    file.seek(0)
+    loaded = torch.load(file, weights_only=False)
+    assert all(torch.equal(a, b) for a, b in zip(loaded.parameters(), model.parameters(), strict=True))
+    assert loaded[0].weight is loaded[1].weight and not loaded._forward_hooks
+
+
+@pytest.mark.parametrize("stage", [0, 1])
+def test_a_module_is_copied_and_saved_without_its_engine(stage: int) -> None:
+    run_ranks(copy_trained_module, stage, size=1)
