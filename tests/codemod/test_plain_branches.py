@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from ds_migrate.findings import Severity
 from ds_migrate.rules.codes import Code
-from plain_loops import HEADER, LOOP, OPTIONAL_SCALER, blocked, body, convert
+from plain_loops import HEADER, LOOP, OPTIONAL_SCALER, blocked, body, convert, run
 
 NO_SYNC = LOOP.replace("model = Net()", "model = DDP(Net())")
 
@@ -135,3 +136,54 @@ def test_a_loader_of_calls_that_may_train_is_divided(tmp_path: Path) -> None:
     run(DataLoader(data, batch_size=4), False)
     """
     assert "run(shard(DataLoader(data, batch_size=4)), False)" in convert(tmp_path, body(loop))
+
+
+def test_a_loader_of_a_function_that_makes_those_of_evaluation_too_is_divided_by_its_name(tmp_path: Path) -> None:
+    loop = """
+    def get_data(split):
+        return data, DataLoader(data, batch_size=4, shuffle=split == "train")
+
+
+    def run(loader):
+        for i, (x, y) in enumerate(loader):
+            optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+
+
+    train_data, train_loader = get_data("train")
+    val_data, val_loader = get_data("val")
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run(train_loader)
+    print(sum(F.mse_loss(model(x), y).item() for x, y in val_loader))
+    """
+    (result,) = run(tmp_path, train=body(loop)).files
+    after = (result.after or b"").decode()
+    assert '    return data, DataLoader(data, batch_size=4, shuffle=split == "train")\n' in after
+    assert 'get_data("train")\ntrain_loader = shard(train_loader)\nval_data, val_loader = get_data("val")\n' in after
+    assert not [f for f in result.findings if f.code == Code.PLAIN_SAMPLER and f.severity is Severity.REVIEW]
+
+
+@pytest.mark.parametrize(
+    ("loop", "is_reviewed"), [("for fold in range(3):", False), ('for split in ("train", "val"):', True)]
+)
+def test_a_loader_of_each_fold_trains_and_one_of_each_split_may_not(
+    tmp_path: Path, loop: str, is_reviewed: bool
+) -> None:
+    text = f"""
+    {loop}
+        loader = DataLoader(data, batch_size=4)
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for x, y in loader:
+            loss = F.mse_loss(model(x), y)
+            if {'split == "train"' if is_reviewed else "x.sum() > 0"}:
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+    """
+    (result,) = run(tmp_path, train=body(text)).files
+    reviews = [f for f in result.findings if f.code == Code.PLAIN_SAMPLER and f.severity is Severity.REVIEW]
+    assert bool(reviews) is is_reviewed
+    assert b"shard(DataLoader(data, batch_size=4))" in (result.after or b"")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -105,3 +106,23 @@ def test_a_wrapper_under_a_condition_is_for_a_person_to_check(tmp_path: Path) ->
     report = run(tmp_path, train=HEADER + text + "torch.save(model.state_dict(), 'a')\n")
     (finding,) = [f for _, f in report.findings(Severity.REVIEW) if f.code == Code.PLAIN_CHECKPOINT]
     assert "saved without module." in finding.message
+
+
+def test_rank_0_alone_opens_what_it_saves_to(tmp_path: Path) -> None:
+    save = """
+    from pathlib import Path
+
+    def save(model, path):
+        with path.open("wb") as file:
+            torch.save(model.state_dict(), file)
+
+
+    def load(path):
+        with path.open("rb") as file:
+            return torch.load(file)
+    """
+    loop = f"from saving import save\n{HEADER}{LOOP}    save(model, Path('w.pt'))\n"
+    report = run(tmp_path, saving="import torch\n" + textwrap.dedent(save), train=loop)
+    after = {result.path.name: (result.after or b"").decode() for result in report.files}
+    assert 'with path.open("wb") if is_main_rank() else open(os.devnull, "wb") as file:' in after["saving.py"]
+    assert '    with path.open("rb") as file:\n' in after["saving.py"]

@@ -60,14 +60,12 @@ def _trains(call: cst.Call, file: SourceFile, site: Site, facts: LoopFacts) -> b
 
 
 def _shares_loop(call: cst.Call, file: SourceFile, plan: ProgramPlan) -> bool:
-    """Return whether a backward pass is in the innermost loop around a call."""
-    loop = next((a for a in file.ancestors(call) if isinstance(a, (cst.For, cst.While, cst.FunctionDef))), None)
-    return any(
-        backward.file is file
-        and backward.function is file.function(call)
-        and (loop is None or any(a is loop for a in file.ancestors(backward.node)))
-        for backward in plan.fed
-    )
+    """Return whether a backward pass is in the innermost loop around a call, or neither is in one."""
+    kinds = (cst.For, cst.While, cst.FunctionDef)
+    loop = next((a for a in file.ancestors(call) if isinstance(a, kinds)), None)
+    near = [backward for backward in plan.fed if backward.file is file and backward.function is file.function(call)]
+    around = [[a for a in file.ancestors(backward.node) if isinstance(a, kinds)] for backward in near]
+    return any(any(a is loop for a in loops) if loop is not None else not loops for loops in around)
 
 
 def _is_evaluation(call: cst.Call, file: SourceFile, flow: Flow) -> bool:

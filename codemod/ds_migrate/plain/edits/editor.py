@@ -65,7 +65,8 @@ class Editor:
         add_arguments(self.plan.facts, self.files, self._converted)
         guard_output(self.plan, self.files, self._runtime, self._converted)
         notes += quiet_loggers(self.plan.facts, self.files, self._runtime, self._converted)
-        write_once(self.plan.facts, self.files, self._runtime, self._converted)
+        others = [f for f in program if f not in self.files]
+        write_once(self.plan.facts, self.files, others, self._runtime, self._converted)
         if self._starts_alone():
             notes += wait_for_saves(self.plan, program, self._runtime, self._converted)
         self._runtime.write_imports()

@@ -6,6 +6,7 @@ import libcst as cst
 
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan, Review
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
+from ds_migrate.plain.recognition.loader_names import may_evaluate, names_of
 from ds_migrate.plain.recognition.loaders import can_be_sharded, training_loaders
 from ds_migrate.rules.codes import Code
 
@@ -17,13 +18,21 @@ def share_data(plan: ProgramPlan, runtime: RuntimeNames, converted: Converted, r
             message = "no DataLoader feeds this step: several ranks train on the same data, with one seed"
             advice = "let each rank draw other samples, by a separate seed or a share of the data"
             review(Note(Code.PLAIN_SAMPLER, step.file, step.node, message, advice))
-    for file, maker in training_loaders([s for s, _ in plan.steps], plan.facts):
+    steps = [step for step, _ in plan.steps]
+    for file, maker in training_loaders(steps, plan.facts):
         if not can_be_sharded(maker, file, plan.facts.flow):
+            continue
+        is_shared = may_evaluate(maker, file, steps, plan.facts)
+        names = names_of(maker, steps, plan.facts) if is_shared else []
+        for one in names:
+            one.file.after(one.statement, f"{one.text} = {runtime.name(one.file, 'shard')}({one.text})")
+            converted(Code.PLAIN_SAMPLER, one.file, one.statement, "each rank trains on a share of the loader's data")
+        if names:
             continue
         name = runtime.name(file, "shard")
         func = cst.parse_expression(name)
         file.change(maker, lambda updated, func=func: cst.Call(func, [cst.Arg(updated)]))  # type: ignore[misc]
-        if plan.facts.callers.may_run_often(file, maker):
+        if is_shared:
             message = "this call may make loaders for evaluation too, which then give each rank a share"
             advice = "make the loader that trains by a separate call, or reduce the metrics over ranks"
             review(Note(Code.PLAIN_SAMPLER, file, maker, message, advice))

@@ -13,9 +13,12 @@ from ds_migrate.syntax.source import SourceFile
 _HARMLESS = frozenset(
     {"format", "item", "join", "len", "round", "str", "int", "float", "time", "get_last_lr", "get_lr", "strftime",
      "range", "sum", "max", "min", "numpy", "cpu", "tolist", "mean", "keys", "items", "values", "upper", "ljust",
-     "rjust", "perf_counter", "array", "asarray", "detach", "dirname", "basename", "Path", "dumps"}
+     "rjust", "perf_counter", "array", "asarray", "detach", "dirname", "basename", "Path", "dumps",
+     "exp", "log", "log2", "log10", "sqrt", "abs", "norm", "std", "var", "argmax", "squeeze", "size", "numel", "count",
+     "get", "copy", "tanh", "sigmoid", "clock", "now", "title", "lower", "rstrip", "strip", "replace", "timedelta"}
 )  # fmt: skip
 
+_PRINTS = frozenset({"print", "sys.stdout.write", "sys.stdout.flush"})
 # Copying or removing what rank 0 has saved: on another rank it may not be there, or gone already.
 _SAVES = (
     "torch.save", "shutil.copyfile", "shutil.copy", "shutil.copy2", "shutil.move", "os.rename", "os.replace",
@@ -44,7 +47,9 @@ def guard_output(plan: ProgramPlan, files: list[SourceFile], runtime: RuntimeNam
 def _guard(plan: ProgramPlan, file: SourceFile, runtime: RuntimeNames, converted: Converted, prints: bool) -> None:
     for call in file.nodes(cst.Call):
         is_save = plan.facts.flow.is_call_of(call, file, _SAVES)
-        is_print = prints and isinstance(call.func, cst.Name) and call.func.value == "print" and _is_harmless(call)
+        is_print = (
+            prints and dotted(call.func) in ("print", "sys.stdout.write", "sys.stdout.flush") and _is_harmless(call)
+        )
         is_artifact = prints and _saves_artifact(call, file, plan) and _is_harmless(call)
         if not (is_save or is_print or is_artifact) or is_guarded(call, file):
             continue

@@ -19,8 +19,22 @@ _WRITES = frozenset("".join(parts) for parts in (
 _EXISTS = frozenset({"exists", "isdir", "is_dir", "isfile"})
 
 
-def write_once(facts: LoopFacts, files: list[SourceFile], runtime: RuntimeNames, converted: Converted) -> None:
-    """Let rank 0 alone write files that the program opens, and make folders that may exist only once."""
+_OPENERS = frozenset({"open", "io.open", "gzip.open", "bz2.open", "lzma.open"})
+
+
+def write_once(
+    facts: LoopFacts, files: list[SourceFile], helpers: list[SourceFile], runtime: RuntimeNames, converted: Converted
+) -> None:
+    """Let rank 0 alone write files that the program opens, and make folders that may exist only once.
+
+    Args:
+        helpers: files that the program uses for saving, where rank 0 alone opens what it saves to.
+    """
+    for file in helpers:
+        for call in file.nodes(cst.Call):
+            if _is_saved_to(call, file, facts) and not is_guarded(call, file):
+                _open_nowhere(file, call, runtime)
+                converted(Code.PLAIN_RANK_ZERO, file, call, "only rank 0 writes this file")
     read = {
         expression_text(call.args[0].value)
         for file in facts.flow.files.values() for call in file.nodes(cst.Call)
@@ -30,9 +44,10 @@ def write_once(facts: LoopFacts, files: list[SourceFile], runtime: RuntimeNames,
         for call in file.nodes(cst.Call):
             if is_guarded(call, file):
                 continue
-            if dotted(call.func) == "open" and call.args and _mode(call) in _WRITES:
-                if expression_text(call.args[0].value) not in read:
-                    _write_nowhere(file, call.args[0], runtime)
+            if _opens_to_write(call):
+                is_read = dotted(call.func) == "open" and expression_text(call.args[0].value) in read
+                if not is_read or _is_saved_to(call, file, facts):
+                    _open_nowhere(file, call, runtime)
                     converted(Code.PLAIN_RANK_ZERO, file, call, "only rank 0 writes this file")
             elif (path := _log_file(call, file, facts)) is not None:
                 _write_nowhere(file, path, runtime)
@@ -41,8 +56,43 @@ def write_once(facts: LoopFacts, files: list[SourceFile], runtime: RuntimeNames,
                 _make_once(file, call, runtime, converted)
 
 
-def _mode(call: cst.Call) -> str:
-    given = argument(call, 1, "mode")
+def _opens_to_write(call: cst.Call) -> bool:
+    """Return whether a call opens a file to write it: by its path, or as ``path.open("w")``."""
+    if dotted(call.func) in _OPENERS:
+        return bool(call.args) and _mode(call) in _WRITES
+    is_method = isinstance(call.func, cst.Attribute) and call.func.attr.value == "open"
+    return is_method and _mode(call, 0) in _WRITES
+
+
+def _is_saved_to(call: cst.Call, file: SourceFile, facts: LoopFacts) -> bool:
+    """Return whether a file is opened for what ``torch.save()`` writes in the block behind."""
+    item = file.parent(call)
+    block = file.parent(item) if isinstance(item, cst.WithItem) and item.asname is not None else None
+    return (
+        isinstance(block, cst.With)
+        and _opens_to_write(call)
+        and any(facts.flow.is_call_of(n, file, ("torch.save",)) for n in file.nodes(cst.Call, below=block.body))
+    )
+
+
+def _open_nowhere(file: SourceFile, call: cst.Call, runtime: RuntimeNames) -> None:
+    """Open a file on rank 0 alone; the other ranks write nowhere."""
+    if dotted(call.func) in _OPENERS:
+        _write_nowhere(file, call.args[0], runtime)
+        return
+    condition = cst.parse_expression(runtime.main_rank(file))
+    nowhere = cst.parse_expression(f"{file.imports.module('os')}.devnull")
+
+    def change(updated: cst.CSTNode) -> cst.CSTNode:
+        assert isinstance(updated, cst.Call)
+        other = updated.with_changes(func=cst.Name("open"), args=[cst.Arg(nowhere), *updated.args])
+        return cst.IfExp(condition, updated, other)
+
+    file.change(call, change)
+
+
+def _mode(call: cst.Call, position: int = 1) -> str:
+    given = argument(call, position, "mode")
     return str(given.value.evaluated_value) if given is not None and isinstance(given.value, cst.SimpleString) else "r"
 
 

@@ -18,7 +18,7 @@ def training_loaders(steps: Sequence[Step], facts: LoopFacts) -> list[tuple[Sour
     """Return the calls that make the loaders whose batches the steps are made of."""
     found: dict[int, tuple[SourceFile, cst.Call]] = {}
     for step in steps:
-        for file, node in _sources(step.file, step.node, facts, depth=3):
+        for file, node in sources_of(step.file, step.node, facts, depth=3):
             for value in loaders_of(node, file, facts.flow):
                 maker = facts.flow.node(value)
                 assert isinstance(maker, cst.Call)
@@ -45,7 +45,7 @@ def _given(file: SourceFile, node: cst.CSTNode, facts: LoopFacts, depth: int) ->
     return idle, busy
 
 
-def _sources(
+def sources_of(
     file: SourceFile, node: cst.CSTNode, facts: LoopFacts, depth: int
 ) -> Iterator[tuple[SourceFile, cst.BaseExpression]]:
     """Yield what the loops around a node run over, those around the calls of its function too."""
@@ -64,7 +64,7 @@ def _sources(
             if dotted(call.func) == "next" and call.args:
                 yield file, call.args[0].value
         for caller, call in facts.callers.of(function):
-            yield from _sources(caller, call, facts, depth - 1)
+            yield from sources_of(caller, call, facts, depth - 1)
 
 
 def loaders_of(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int = 4) -> Values:
