@@ -67,5 +67,10 @@ def report_hang(files: Path, rank: int, text: str) -> None:
 
 
 def write_failure(files: Path, rank: int, failure: dict[str, Any]) -> None:
-    """Leave a failure in place of a rank's record; `files` is the folder of records with the name of the run."""
-    files.with_name(f"{files.name}.rank{rank}.error").write_text(json.dumps(failure))
+    """Leave a failure in place of a rank's record; `files` is the folder of records with the name of the run.
+
+    It is there as a whole or not at all: the other ranks fail when one is killed, and are killed while they write this.
+    """
+    partial = files.with_name(f"{files.name}.rank{rank}.partial")
+    partial.write_text(json.dumps(failure))
+    partial.replace(partial.with_suffix(".error"))

@@ -19,7 +19,7 @@ from ds_verify import cli, host_batches, weights
 from ds_verify.compare import Difference, compare
 from ds_verify.console import progress_bar, progress_reporter
 from ds_verify.cuda_stand_in import cuda_on_cpu
-from ds_verify.failure import Failure
+from ds_verify.failure import Failure, write_failure
 from ds_verify.html import _filled_table
 from ds_verify.json_report import to_json
 from ds_verify.record import Key, Record
@@ -208,6 +208,19 @@ class TestCudaOnCpu:
 )
 def test_a_failure_is_told_by_its_error_on_one_line(text: str, reason: str) -> None:
     assert Failure(0, text).reason == reason
+
+
+def test_a_failure_that_was_not_written_whole_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(file: Path, _: str) -> None:
+        file.touch()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Path, "write_text", killed)
+        write_failure(tmp_path / "run", 1, {"text": "", "step": 0})
+    assert not list(tmp_path.glob("*.error"))
+    write_failure(tmp_path / "run", 1, {"text": "", "step": 0})
+    assert [path.name for path in tmp_path.iterdir()] == ["run.rank1.error"]
 
 
 def test_a_tensor_that_is_recorded_under_another_name_is_found() -> None:

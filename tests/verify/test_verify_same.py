@@ -173,7 +173,7 @@ def test_a_signal_stops_both_sides(tmp_path: Path, number: int, code: int, repor
         assert len(processes_with(f"TMPDIR={tmp_path}")) >= 4  # itself, a server, two ranks
         process.send_signal(number)
         _, printed = process.communicate(timeout=200)
-        assert process.returncode == code
+        assert process.returncode == code, printed
         assert reported in printed
         if number != signal.SIGKILL:
             assert not list(tmp_path.glob("ds-verify-*")), "its working copies stay behind"
