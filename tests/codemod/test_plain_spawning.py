@@ -46,6 +46,48 @@ def test_the_launcher_starts_the_ranks_that_the_program_spawned(tmp_path: Path) 
     assert '"train_micro_batch_size_per_gpu": args.batch_size // args.gpus,' in after
 
 
+DEMOS = """
+    import torch.distributed as dist
+    import torch.multiprocessing as mp
+
+
+    def setup(rank, world_size):
+        dist.init_process_group("gloo", rank=rank, world_size=world_size)
+
+
+    def cleanup():
+        dist.destroy_process_group()
+
+
+    def demo(rank, world_size):
+        setup(rank, world_size)
+        model = DDP(Net())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer.zero_grad()
+        F.mse_loss(model(torch.zeros(2, 4)), torch.zeros(2, 1)).backward()
+        optimizer.step()
+        cleanup()
+
+
+    def other(rank, world_size):
+        setup(rank, world_size)
+        cleanup()
+
+
+    mp.spawn(demo, args=(2,), nprocs=2)
+    """
+
+
+def test_ranks_that_start_again_stay_until_their_process_ends(tmp_path: Path) -> None:
+    assert "def cleanup():\n    pass\n" in convert(tmp_path, body(DEMOS))
+
+
+def test_ranks_that_start_once_end_where_they_did(tmp_path: Path) -> None:
+    other = "    setup(rank, world_size)\n    cleanup()\n\n\nmp"
+    after = convert(tmp_path, body(DEMOS).replace(other, "    pass\n\n\nmp"))
+    assert "def cleanup():\n    dist.destroy_process_group()\n" in after
+
+
 def test_processes_that_do_not_train_stay(tmp_path: Path) -> None:
     loads = "def load(rank):\n    print(rank)\n\n\ntorch.multiprocessing.spawn(load, nprocs=2)\n"
     assert "torch.multiprocessing.spawn(load, nprocs=2)" in convert(tmp_path, HEADER + loads + LOOP)

@@ -10,6 +10,9 @@ DISTRIBUTED = frozenset(
     {"torch.nn.parallel.DistributedDataParallel", "torch.nn.parallel.distributed.DistributedDataParallel"}
 )
 INIT = ("torch.distributed.init_process_group", "torch.distributed.distributed_c10d.init_process_group")
+DESTROY = (
+    "torch.distributed.destroy_process_group", "torch.distributed.distributed_c10d.destroy_process_group",
+)  # fmt: skip
 WRAPPERS = DISTRIBUTED | {
     "torch.nn.DataParallel",
     "torch.nn.parallel.DataParallel",

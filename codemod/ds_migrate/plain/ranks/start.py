@@ -5,7 +5,8 @@ from __future__ import annotations
 import libcst as cst
 
 from ds_migrate.plain.dataflow.spawning import SPAWN, started
-from ds_migrate.plain.dataflow.torch_names import INIT
+from ds_migrate.plain.dataflow.torch_names import DESTROY, INIT
+from ds_migrate.plain.edits.removal import remove_call
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.recognition.facts import LoopFacts, Site
 from ds_migrate.rules.codes import Code
@@ -30,12 +31,14 @@ def start_ranks(
     workers = [(f, call) for f, call in spawns if has_worker(f, call, facts)]
     for file, call in workers:
         _run_worker(file, call, runtime, converted)
-    groups = [(f, call) for f in facts.flow.files.values() for call in _groups(f, files, facts)]
+    groups = [(f, call) for f in facts.flow.files.values() for call in _calls_of(INIT, f, files, facts)]
     for file, call in groups:
         if file in done and file.edits:  # another loop of the program starts its ranks there too
             continue
         file.replace(call, runtime.start(file, _arguments(call), _counts(call)))
         converted(Code.PLAIN_DISTRIBUTED, file, call, "init_distributed() starts the ranks, under any launcher or none")
+    if any(facts.callers.may_run_often(file, call) for file, call in groups) or len(groups) > 1:
+        _keep_groups(facts, files, done, converted)
     entries: list[Entry] | None = []
     for file, call in groups:
         after = _after_condition(facts, file, call)
@@ -51,11 +54,21 @@ def start_ranks(
             converted(Code.PLAIN_DISTRIBUTED, file, statement, "init_distributed() starts the ranks")
 
 
-def _groups(file: SourceFile, files: list[SourceFile], facts: LoopFacts) -> list[cst.Call]:
-    """Return the calls in a file that make the process group of these files: helpers often lie in another one."""
-    inits = [call for call in file.nodes(cst.Call) if facts.flow.is_call_of(call, file, INIT)]
+def _calls_of(names: tuple[str, ...], file: SourceFile, files: list[SourceFile], facts: LoopFacts) -> list[cst.Call]:
+    """Return the calls in a file that make, or end, the process group of these files: helpers often lie in another."""
+    found = [call for call in file.nodes(cst.Call) if facts.flow.is_call_of(call, file, names)]
     trains = {id(one) for one in files} | {one for site in facts.sites for one in facts.callers.files_of(site.function)}
-    return [call for call in inits if id(file) in trains or trains & facts.callers.files_of(file.function(call))]
+    return [call for call in found if id(file) in trains or trains & facts.callers.files_of(file.function(call))]
+
+
+def _keep_groups(facts: LoopFacts, files: list[SourceFile], done: list[SourceFile], converted: Converted) -> None:
+    """Leave out that ranks part: DeepSpeed keeps its groups, and does not start again in one process."""
+    for file in facts.flow.files.values():
+        for call in _calls_of(DESTROY, file, files, facts) if file not in done else ():
+            if isinstance(file.parent(call), cst.Expr):
+                remove_call(file, call)
+                message = "removed: the ranks start once, and end with their process"
+                converted(Code.PLAIN_DISTRIBUTED, file, call, message)
 
 
 def has_worker(file: SourceFile, call: cst.Call, facts: LoopFacts) -> bool:
