@@ -138,12 +138,13 @@ def test_another_module_of_the_same_function_is_never_taken_for_the_engine(tmp_p
     assert "F.mse_loss(engine(x), teacher(x).detach())" in after and "engine.backward(loss)" in after
 
 
-def test_a_call_that_makes_several_loaders_is_to_review(tmp_path: Path) -> None:
+def test_of_a_call_that_makes_several_loaders_the_one_that_trains_is_divided(tmp_path: Path) -> None:
     function = "def make():\n    return DataLoader(data, batch_size=4)\n\n\nloader = make()\nheld_out = make()\n"
     text = LOOP.replace("loader = DataLoader(data, batch_size=4, shuffle=True)\n", function)
     report = run(tmp_path, train=HEADER + text)
-    (finding,) = [finding for _, finding in report.findings(Severity.REVIEW)]
-    assert finding.code == Code.PLAIN_SAMPLER and "evaluation" in finding.message
+    assert not list(report.findings(Severity.REVIEW))
+    (result,) = report.files
+    assert "loader = make()\nloader = shard(loader)\nheld_out = make()\n" in (result.after or b"").decode()
 
 
 def test_wrappers_go(tmp_path: Path) -> None:
