@@ -10,8 +10,8 @@ from ds_migrate.findings import Finding
 from ds_migrate.report.counts import count
 from ds_migrate.report.formats.html_rules import code_link, rule_sections
 from ds_migrate.report.html_parts import code, contents, document, table
-from trial_runtime._curves import Points, curves
 from trial_runtime._redaction import masked_file
+from trial_runtime._svg_curves import Points, curves
 
 from ds_verify.compare import gap_between
 from ds_verify.record import Kind, Record

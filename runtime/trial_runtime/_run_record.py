@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from trial_runtime._whole_file import write_whole
+from trial_runtime._atomic_file import write_whole
 
 RUN_FILE = "run.json"
 MAX_BYTES = 64 << 20

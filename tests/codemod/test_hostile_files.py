@@ -14,7 +14,7 @@ import libcst as cst
 import pytest
 from ds_migrate.findings import Severity, TrialStatus
 from ds_migrate.options import Options
-from ds_migrate.report import plain
+from ds_migrate.report import plain_text
 from ds_migrate.report.escaping import visible
 from ds_migrate.report.formats.github import to_github
 from ds_migrate.report.formats.json import to_json
@@ -236,7 +236,7 @@ def test_no_finding_shows_a_secret_of_a_config(lines: str, tmp_path: Path) -> No
     (tmp_path / "c.yaml").write_text(CONFIG.replace("  global", "  api_key: KEY-1\n  global") + lines + "\n")
     report = examples.run(tmp_path)
     assert list(report.trials())
-    shown = [*to_github(report, Mode.CHECK), *plain.finding_lines(report), *plain.waiting_lines(report)]
+    shown = [*to_github(report, Mode.CHECK), *plain_text.finding_lines(report), *plain_text.waiting_lines(report)]
     assert "KEY-1" not in "\n".join([*shown, to_json(report), to_sarif(report, Mode.CHECK)])
 
 
@@ -246,7 +246,7 @@ HOSTILE_NAME = b"a\x1b[31m\x07\xc2\x9b\xe2\x80\xae::warning::b\nc\x9b.py"
 def test_nothing_in_a_name_reaches_a_terminal_raw(tmp_path: Path) -> None:
     (tmp_path / os.fsdecode(HOSTILE_NAME)).write_text(examples.module())
     report = examples.run(tmp_path)
-    shown = [*to_github(report, Mode.CHECK), *plain.finding_lines(report), *plain.waiting_lines(report)]
+    shown = [*to_github(report, Mode.CHECK), *plain_text.finding_lines(report), *plain_text.waiting_lines(report)]
     assert len(shown) > 5
     assert all(line == visible(line) for line in shown)
     lines = patch(report, tmp_path.resolve()).splitlines()

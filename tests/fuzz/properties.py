@@ -22,7 +22,7 @@ from ds_migrate.files import journal, writer
 from ds_migrate.files.discovery import discover
 from ds_migrate.findings import FileKind, FileResult, Report, Severity, TrialStatus
 from ds_migrate.pipeline import migrate
-from ds_migrate.report import plain
+from ds_migrate.report import plain_text
 from ds_migrate.report.formats.github import to_github
 from ds_migrate.report.formats.html import to_html
 from ds_migrate.report.formats.json import to_json
@@ -96,8 +96,12 @@ def _formats(report: Report) -> Iterator[str]:
     """Render the report in every format; what is shown holds nothing that a terminal obeys."""
     for mode in Mode:
         command = Command(["."])
-        shown = [*plain.finding_lines(report), *plain.closing_lines(report, mode, command), *to_github(report, mode)]
-        shown += [*plain.waiting_lines(report), *plain.written_lines(report), to_sarif(report, mode)]
+        shown = [
+            *plain_text.finding_lines(report),
+            *plain_text.closing_lines(report, mode, command),
+            *to_github(report, mode),
+        ]
+        shown += [*plain_text.waiting_lines(report), *plain_text.written_lines(report), to_sarif(report, mode)]
         shown += [to_html(report, mode, command)] if mode is Mode.PREVIEW else []
         for line in shown:
             if not line.startswith(("<", "{")) and CONTROL.search(line):

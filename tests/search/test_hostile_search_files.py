@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trial_runtime._whole_file import write_whole
+from trial_runtime._atomic_file import write_whole
 from trial_runtime.search.config import Search
 from trial_runtime.search.events import Action, Close, Closed, Create, Created, Event, Train, Validated
 from trial_runtime.search.state import SearchState

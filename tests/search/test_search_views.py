@@ -15,7 +15,7 @@ from trial_runtime.search.state import SearchState
 from trial_runtime.train.search import live_table
 from trial_runtime.train.search.assignment import Assignment, Outcome
 from trial_runtime.train.search.directory import SearchDirectory
-from trial_runtime.train.search.standing import Standing, Standings
+from trial_runtime.train.search.trial_progress import Standing, Standings
 
 SEARCH = Search("async_halving", 8, "batches", 4, num_rungs=2, divisor=2, generation="promotion")
 SPACES = {

@@ -33,7 +33,7 @@ from ds_verify.working_copies import Sides, open_sides, working_copy
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
-from trial_runtime._curves import curves
+from trial_runtime._svg_curves import curves
 from trial_runtime.pytorch.deepspeed import EngineModule
 from trial_runtime.train.config.errors import ConfigError
 

@@ -19,7 +19,7 @@ from ds_migrate.files.discovery import CONFIG_SUFFIXES, JOURNAL_FOLDER, Source, 
 from ds_migrate.findings import FileResult, FileStatus, Finding, Report, Severity
 from ds_migrate.options import Options
 from ds_migrate.project.named_files import keep_concerned
-from ds_migrate.report import plain
+from ds_migrate.report import plain_text
 from ds_migrate.report.counts import nothing_found
 from ds_migrate.report.escaping import visible
 from ds_migrate.report.summary import Command, Mode, exit_code
@@ -84,7 +84,7 @@ def convert_stdin(arguments: Arguments) -> int:
         from ds_migrate.cli.written_places import place_as_written
 
         place_as_written([own])
-    warn(*plain.finding_lines(report, plain.ORDER[:-1]))
+    warn(*plain_text.finding_lines(report, plain_text.ORDER[:-1]))
     others = [str(file.path) for file in report.files if file is not own and file.to_write]
     if others:
         warn(f"note: the conversion needs {' and '.join(others)} too, which --write on the file itself makes")

@@ -12,7 +12,7 @@ from ds_migrate.cli.arguments import Arguments
 from ds_migrate.command_line import colored
 from ds_migrate.files.discovery import project_root
 from ds_migrate.findings import Report
-from ds_migrate.report import plain
+from ds_migrate.report import plain_text
 from ds_migrate.report.escaping import visible
 from ds_migrate.report.summary import Command, Mode
 
@@ -102,11 +102,11 @@ def present(report: Report, mode: Mode, command: Command, arguments: Arguments) 
     else:
         if mode is Mode.PREVIEW:
             _print_patch(report)
-            warn(*plain.finding_lines(report))
+            warn(*plain_text.finding_lines(report))
         else:
-            print_lines(plain.written_lines(report) if mode is Mode.WRITE else plain.waiting_lines(report))
-            print_lines(plain.finding_lines(report, plain.ORDER[:-1]))
-        warn(*plain.closing_lines(report, mode, command))
+            print_lines(plain_text.written_lines(report) if mode is Mode.WRITE else plain_text.waiting_lines(report))
+            print_lines(plain_text.finding_lines(report, plain_text.ORDER[:-1]))
+        warn(*plain_text.closing_lines(report, mode, command))
 
 
 def is_on_terminal(arguments: Arguments) -> bool:

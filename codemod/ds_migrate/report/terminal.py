@@ -20,7 +20,7 @@ from ds_migrate.report.file_rows import file_rows, size_text, trial_state
 from ds_migrate.report.finding_rows import finding_rows, prose
 from ds_migrate.report.highlighting import Palette, SourceText
 from ds_migrate.report.hunks import laid_out, unplaced
-from ds_migrate.report.plain import ORDER, sorted_findings
+from ds_migrate.report.plain_text import ORDER, sorted_findings
 from ds_migrate.report.summary import Command, Mode, memory_lines, next_steps, sentences
 
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trial_runtime._atomic_file import write_whole
 from trial_runtime._run_metrics import validation_values
-from trial_runtime._whole_file import write_whole
 from trial_runtime.core._distributed import DistributedContext
 
 if TYPE_CHECKING:

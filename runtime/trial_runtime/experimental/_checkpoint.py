@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trial_runtime._atomic_file import write_whole
 from trial_runtime._refusal import refused_method
-from trial_runtime._whole_file import write_whole
 from trial_runtime.errors import InvalidCheckpointException
 from trial_runtime.experimental._metrics import TrialMetrics
 from trial_runtime.experimental._sorting import CheckpointState, DownloadMode

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ds_migrate.findings import FileResult, Report, Severity
 from ds_migrate.report import pending
 from ds_migrate.report.escaping import visible
-from ds_migrate.report.plain import ORDER, sorted_findings
+from ds_migrate.report.plain_text import ORDER, sorted_findings
 from ds_migrate.report.summary import Mode
 
 _LEVELS = {Severity.ERROR: "error", Severity.BLOCKED: "error", Severity.REVIEW: "warning"}

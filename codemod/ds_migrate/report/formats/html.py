@@ -15,7 +15,7 @@ from ds_migrate.report.formats.html_diff import diff
 from ds_migrate.report.formats.html_rules import code_link, rule_sections
 from ds_migrate.report.html_parts import code, document, inline_code
 from ds_migrate.report.patch import size
-from ds_migrate.report.plain import ORDER, sorted_findings
+from ds_migrate.report.plain_text import ORDER, sorted_findings
 from ds_migrate.report.summary import Command, Mode, memory_lines, next_steps, sentences
 
 _EXCERPT = 200  # characters of a source line

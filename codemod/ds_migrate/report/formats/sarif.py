@@ -18,7 +18,7 @@ from ds_migrate.findings import FileResult, Finding, Report, Severity
 from ds_migrate.report import pending
 from ds_migrate.report.escaping import encoding_of
 from ds_migrate.report.patch import Change, changes, split_lines
-from ds_migrate.report.plain import ORDER, sorted_findings
+from ds_migrate.report.plain_text import ORDER, sorted_findings
 from ds_migrate.report.summary import EXIT_FAILED, Mode, exit_code
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"

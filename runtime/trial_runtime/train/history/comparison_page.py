@@ -7,8 +7,8 @@ from html import escape
 
 from ds_migrate.report.html_parts import code, document, table
 
-from trial_runtime._curves import curves
 from trial_runtime._run_metrics import points
+from trial_runtime._svg_curves import curves
 from trial_runtime.train.history.records import Run
 from trial_runtime.train.history.tables import different_hparams, short_names
 from trial_runtime.train.run.paths import relative_path

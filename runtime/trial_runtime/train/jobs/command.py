@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trial_runtime._whole_file import write_whole
+from trial_runtime._atomic_file import write_whole
 from trial_runtime.train.config.errors import ConfigError
 from trial_runtime.train.config.searcher import is_search
 from trial_runtime.train.jobs.job import Job, read_job

@@ -23,7 +23,7 @@ from types import FrameType
 
 from ds_migrate.command_line import print_error
 
-from trial_runtime._whole_file import write_whole
+from trial_runtime._atomic_file import write_whole
 from trial_runtime.train.run.failure import is_own_code, record_failure
 
 VARIABLE = "DS_TRAIN_HANG_TIMEOUT"

@@ -9,7 +9,7 @@ from typing import Any
 from trial_runtime._cluster_info import Length
 from trial_runtime._redaction import masked_command, masked_hparams
 from trial_runtime.train.config.run_plan import RunPlan
-from trial_runtime.train.search.places import visible_gpus
+from trial_runtime.train.search.slots import visible_gpus
 
 _DEFAULT_REPORTS = Length(100, "batches")
 

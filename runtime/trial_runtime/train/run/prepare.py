@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from trial_runtime._atomic_file import write_whole
 from trial_runtime._cluster_info import CLUSTER_INFO_FILE, ClusterInfo, newest_checkpoint, newest_of_run
 from trial_runtime._redaction import masked_text
 from trial_runtime._storage.remote import Location, call, is_url
-from trial_runtime._whole_file import write_whole
 from trial_runtime.errors import CheckpointStorageError
 from trial_runtime.train.config import unsupported_fields
 from trial_runtime.train.config.context_directory import context_of

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from trial_runtime._whole_file import write_whole
+from trial_runtime._atomic_file import write_whole
 
 
 @dataclass(frozen=True)

@@ -36,10 +36,10 @@ from trial_runtime.train.search.assignment import Assignment
 from trial_runtime.train.search.directory import SearchDirectory, SearchRecord
 from trial_runtime.train.search.leader import Leader
 from trial_runtime.train.search.ledger import LedgerError
-from trial_runtime.train.search.places import Places, places_of_machine
 from trial_runtime.train.search.result import print_result
 from trial_runtime.train.search.retention import remove_superseded_of_trials
 from trial_runtime.train.search.runner import Runner, ds_train_command
+from trial_runtime.train.search.slots import Places, places_of_machine
 from trial_runtime.train.search.views import Views
 
 _MAX_SEED = 2**32 - 1

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
+from trial_runtime._atomic_file import write_whole
 from trial_runtime._run_record import read_object
-from trial_runtime._whole_file import write_whole
 from trial_runtime.train.search.assignment import Assignment, Outcome
 
 SEARCH_FILE = "search.json"

@@ -13,7 +13,7 @@ from rich.text import Text
 from trial_runtime.search.config import Search
 from trial_runtime.train.history.records import flattened
 from trial_runtime.train.search.result import differing
-from trial_runtime.train.search.standing import Standing, State
+from trial_runtime.train.search.trial_progress import Standing, State
 
 _MOST_HYPERPARAMETERS = 5
 _ORDER: list[State] = ["running", "paused", "waiting", "completed", "stopped", "invalid_hp", "canceled", "errored"]

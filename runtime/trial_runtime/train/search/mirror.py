@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from trial_runtime.search.config import Search
 from trial_runtime.search.space import is_group, is_space
 from trial_runtime.train.history.records import flattened
-from trial_runtime.train.search.standing import Standing
+from trial_runtime.train.search.trial_progress import Standing
 
 if TYPE_CHECKING:
     import optuna

@@ -9,7 +9,7 @@ from typing import Any
 
 from ds_migrate.report.html_parts import code, document, table
 
-from trial_runtime._curves import curves
+from trial_runtime._svg_curves import curves
 from trial_runtime.search.config import Search
 from trial_runtime.train.search.result import TrialResult, best_of, differing
 

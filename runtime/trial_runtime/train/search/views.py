@@ -15,7 +15,7 @@ from trial_runtime.search.config import Search
 from trial_runtime.train.search import live_table, mirror
 from trial_runtime.train.search.directory import SearchDirectory
 from trial_runtime.train.search.leader import Leader
-from trial_runtime.train.search.standing import Standing, Standings
+from trial_runtime.train.search.trial_progress import Standing, Standings
 
 _SECONDS = 0.5
 

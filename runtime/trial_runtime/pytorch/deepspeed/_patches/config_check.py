@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from trial_runtime.pytorch.deepspeed._engine.initialize import check_arguments
-from trial_runtime.pytorch.deepspeed._patches.around_initialize import around_initialize
+from trial_runtime.pytorch.deepspeed._patches.initialize_wrapper import around_initialize
 from trial_runtime.pytorch.deepspeed._patches.patch import Patch
 
 

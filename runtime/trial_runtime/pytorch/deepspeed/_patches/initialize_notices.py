@@ -11,7 +11,7 @@ import torch
 from ds_migrate.deepspeed_facts import ELEMENTWISE_OPTIMIZERS
 
 from trial_runtime._log_filters import message_left_out
-from trial_runtime.pytorch.deepspeed._patches.around_initialize import around_initialize
+from trial_runtime.pytorch.deepspeed._patches.initialize_wrapper import around_initialize
 from trial_runtime.pytorch.deepspeed._patches.patch import Patch
 
 UNTESTED_OPTIMIZER = "You are using ZeRO with an untested optimizer"

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from trial_runtime.pytorch.deepspeed._patches.around_initialize import around_initialize
+from trial_runtime.pytorch.deepspeed._patches.initialize_wrapper import around_initialize
 from trial_runtime.pytorch.deepspeed._patches.patch import Patch
 
 logger = logging.getLogger("trial_runtime.pytorch.deepspeed")
