@@ -101,6 +101,22 @@ def test_the_names_of_weights_stay_those_of_the_wrapper(tmp_path: Path) -> None:
     assert 'wrapped, bare = model.state_dict(prefix="module."), model.state_dict()' in after
 
 
+@pytest.mark.parametrize(("test", "is_reviewed"), [("ddp", False), ("not ddp", True)])
+def test_a_module_that_is_unwrapped_as_it_was_wrapped_needs_no_check(
+    test: str, is_reviewed: bool, tmp_path: Path
+) -> None:
+    start = "ddp = bool(data)\nif ddp:\n    torch.distributed.init_process_group('gloo')\nmodel = Net()\n"
+    wrapped = f"optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\nif {test}:\n    model = DDP(model)\n"
+    loop = (
+        "optimizer.zero_grad()\nF.mse_loss(model(torch.zeros(2, 4)), torch.zeros(2, 1)).backward()\noptimizer.step()\n"
+    )
+    save = "raw = model.module if ddp else model\ntorch.save(raw.state_dict(), 'a.pt')\n"
+    report = run(tmp_path, train=HEADER + start + wrapped + loop + save)
+    assert bool(list(report.findings(Severity.REVIEW))) is is_reviewed
+    (result,) = report.files
+    assert "torch.save(raw.state_dict(), 'a.pt')" in (result.after or b"").decode()
+
+
 def test_a_wrapper_under_a_condition_is_for_a_person_to_check(tmp_path: Path) -> None:
     text = LOOP.replace("model = Net()\n", "model = Net()\nif len(data) > 1:\n    model = DDP(model)\n")
     report = run(tmp_path, train=HEADER + text + "torch.save(model.state_dict(), 'a')\n")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.calls import is_called
+from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan, Review
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.recognition.loader_names import may_evaluate, names_of
@@ -12,9 +14,10 @@ from ds_migrate.rules.codes import Code
 
 
 def share_data(plan: ProgramPlan, runtime: RuntimeNames, converted: Converted, review: Review) -> None:
-    """Let each rank train on a share of the data."""
+    """Let each rank train on a share of the data; a program that starts ranks itself knows what they draw."""
+    is_of_one_process = not is_called(INIT, plan.facts.flow)
     for step, _ in plan.steps:
-        if not training_loaders([step], plan.facts):
+        if is_of_one_process and not training_loaders([step], plan.facts):
             message = "no DataLoader feeds this step: several ranks train on the same data, with one seed"
             advice = "let each rank draw other samples, by a separate seed or a share of the data"
             review(Note(Code.PLAIN_SAMPLER, step.file, step.node, message, advice))

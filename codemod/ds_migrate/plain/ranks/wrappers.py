@@ -82,6 +82,8 @@ class Wrappers:
                 return self.around(node.func.value, file, depth)
             return self._returned(node, file, depth - 1)
         if isinstance(node, cst.IfExp):
+            if self._unwraps(node, file):
+                return Wrapped.NEVER
             return self.around(node.body, file, depth).or_else(self.around(node.orelse, file, depth))
         if isinstance(node, cst.Name):
             scope = self._flow.scopes(file).owner(node.value, node)
@@ -104,6 +106,19 @@ class Wrappers:
             ]
             return self._last(lines, node, file, Wrapped.NEVER, depth)
         return Wrapped.NEVER
+
+    def _unwraps(self, node: cst.IfExp, file: SourceFile) -> bool:
+        """Return whether an expression is ``model.module if ddp else model``, and that is wrapped under just that."""
+        if not isinstance(node.body, cst.Attribute) or node.body.attr.value != "module":
+            return False
+        if not node.orelse.deep_equals(node.body.value):
+            return False
+        test = expression_text(node.test)
+        return all(
+            any(isinstance(a, cst.If) and expression_text(a.test) == test for a in wrapped_in.ancestors(call))
+            for wrapped_in, call, _ in self.calls()
+            if self._flow.values(call, wrapped_in) & self._flow.values(node.orelse, file)
+        )
 
     def _last(
         self,
