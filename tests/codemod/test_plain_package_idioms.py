@@ -117,3 +117,15 @@ def test_a_loop_whose_backward_is_not_understood_is_named(tmp_path: Path) -> Non
     """
     codes = {f.code for _, f in run(tmp_path, train=textwrap.dedent(text)).findings(Severity.BLOCKED)}
     assert codes == {"DSM602", "DSM650"}
+
+
+def test_one_line_may_make_one_of_several_optimizers(tmp_path: Path) -> None:
+    factory = """\
+        def resolve(name):
+            return {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[name]
+
+
+        kind = "sgd"
+    """
+    made = LOOP.replace("torch.optim.SGD(", "resolve(kind)(")
+    assert convert(tmp_path, HEADER + textwrap.dedent(factory) + made).count("deepspeed.initialize(") == 1

@@ -381,6 +381,7 @@ def _common_statement(
 
     None where one runs after another that its engine was made from: the optimizer of this name is used between them.
     """
+    statements = list({id(statement): statement for statement in statements}.values())
     if len(statements) == 1:
         return statements[0]
     chains = [[s, *file.ancestors(s)] for s in statements]
