@@ -199,6 +199,16 @@ def test_the_engine_uses_the_scaler_of_the_program(tmp_path: Path) -> None:
     assert "unscale_" not in after and ".update()" not in after and "state = scaler.state_dict()" in after
 
 
+def test_gradients_may_be_read_behind_the_step_that_unscales_them(tmp_path: Path) -> None:
+    clip = "    scaler.unscale_(optimizer)\n    nn.utils.clip_grad_norm_(model.parameters(), 0.5)\n    scaler.step("
+    text = SCALED_LOOP.replace("    scaler.step(", clip)
+    late, early = "    print(model.fc.weight.grad.norm())\n", "    scaler.unscale_(optimizer)\n"
+    after = convert(tmp_path, HEADER + text + late)
+    assert "keep_gradients=True" in after and '"gradient_clipping": 0.5,' in after and "unscale_" not in after
+    ((code, message),) = blocked(tmp_path, HEADER + text.replace(early, early + late))
+    assert code == Code.PLAIN_PRECISION and message.startswith("gradients are unscaled here")
+
+
 def test_the_engine_gets_a_scaler_that_was_made_before_it(tmp_path: Path) -> None:
     text = SCALED_LOOP.replace("scaler = torch.amp.GradScaler(enabled=amp)\n", "")
     after = convert(tmp_path, HEADER + "scaler = torch.cuda.amp.GradScaler()\n" + text)

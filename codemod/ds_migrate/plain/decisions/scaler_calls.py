@@ -103,6 +103,21 @@ def _method(node: cst.CSTNode) -> str | None:
     return node.func.attr.value if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) else None
 
 
+def _are_gradients_read(place: Place, plan: ProgramPlan) -> bool:
+    """Return whether gradients may be read around an ``unscale_()``, other than behind the step that uses them."""
+    steps = [s.position for s, _ in plan.steps if s.file is place.file and s.function is place.function]
+    step = min((position for position in steps if position > place.position), default=None)
+    backwards = [b.position for b in plan.fed if b.file is place.file and b.function is place.function]
+    backward = max((position for position in backwards if position < place.position), default=None)
+    reads = [
+        Place(place.file, node) for node in place.file.attributes_by_name.get("grad", ())
+        if not of_kind(plan.facts.flow.values(node.value, place.file), Kind.EXTERNAL)  # torch.autograd.grad
+    ]  # fmt: skip
+    if step is None or backward is None:
+        return bool(reads)
+    return any(read.function is not place.function or backward < read.position < step for read in reads)
+
+
 def _goes_with_clipping(place: Place, plan: ProgramPlan) -> bool:
     """Return whether ``unscale_()`` goes, as it is before clipping that moves to the config.
 
@@ -114,8 +129,12 @@ def _goes_with_clipping(place: Place, plan: ProgramPlan) -> bool:
         return False
     moved = [c for c in plan.facts.operations.clips if c in plan.removed and c.function is place.function]
     is_beside = block_path(place.node, place.file) in [block_path(clip.node, clip.file) for clip in moved]
-    reads = any(n.attr.value == "grad" for n in place.file.nodes(cst.Attribute))
-    if is_kept or not is_beside or reads or not isinstance(place.file.parent(place.node), cst.Expr):
+    if (
+        is_kept
+        or not is_beside
+        or _are_gradients_read(place, plan)
+        or not isinstance(place.file.parent(place.node), cst.Expr)
+    ):
         raise InexactScalingError(
             "gradients are unscaled here before the engine averages them over ranks", place.file, place.node,
             "call scaler.unscale_(optimizer) and clip_grad_norm_ right before scaler.step(optimizer)",
