@@ -209,6 +209,26 @@ def test_gradients_may_be_read_behind_the_step_that_unscales_them(tmp_path: Path
     assert code == Code.PLAIN_PRECISION and message.startswith("gradients are unscaled here")
 
 
+def test_an_argument_of_backward_that_no_call_gives_is_off(tmp_path: Path) -> None:
+    helper = """\
+def go_back(loss, optimizer, create_graph=False):
+    optimizer.zero_grad()
+    loss.backward(create_graph=create_graph)
+    optimizer.step()
+
+
+"""
+    text = (
+        HEADER
+        + helper
+        + LOOP.replace("    optimizer.zero_grad()\n", "").replace("loss.backward()", "go_back(loss, optimizer)")
+    )
+    text = text.removesuffix("    optimizer.step()\n")
+    assert "    engine.backward(loss)\n" in convert(tmp_path, text)
+    ((code, message),) = blocked(tmp_path, text.replace("(loss, optimizer)\n", "(loss, optimizer, size > 1)\n"))
+    assert code == Code.PLAIN_BACKWARD and "create_graph" in message
+
+
 def test_the_engine_gets_a_scaler_that_was_made_before_it(tmp_path: Path) -> None:
     text = SCALED_LOOP.replace("scaler = torch.amp.GradScaler(enabled=amp)\n", "")
     after = convert(tmp_path, HEADER + "scaler = torch.cuda.amp.GradScaler()\n" + text)

@@ -357,3 +357,35 @@ def copy_trained_module(stage: int) -> None:
 @pytest.mark.parametrize("stage", [0, 1])
 def test_a_module_is_copied_and_saved_without_its_engine(stage: int) -> None:
     run_ranks(copy_trained_module, stage, size=1)
+
+
+def run_copy_on_rank_0() -> list[list[float]]:
+    """Return running statistics of a module and its copy, which rank 0 alone runs."""
+    import copy
+    import io
+
+    import torch.distributed as dist
+    from trial_runtime.plain import match_torch
+
+    torch.manual_seed(0)
+    model = Halves()
+    config = {"train_micro_batch_size_per_gpu": 4, "gradient_clipping": 0.0, "zero_optimization": {"stage": 0}}
+    engine = match_torch(
+        make_engine(model, torch.optim.SGD(model.parameters(), lr=0.1), config), broadcast_buffers=True
+    )
+    average = copy.deepcopy(model)
+    torch.manual_seed(dist.get_rank())
+    average(torch.randn(4, 2))
+    if dist.get_rank() == 0:
+        average(torch.randn(4, 2))
+    file = io.BytesIO()
+    torch.save(model, file)
+    assert b"trial_runtime" not in file.getvalue()
+    engine(torch.randn(4, 2))
+    engine(torch.randn(4, 2))
+    return [average.norm.running_mean.tolist(), model.norm.running_mean.tolist()]  # type: ignore[union-attr]
+
+
+def test_a_copy_has_its_own_buffers_on_each_rank() -> None:
+    one, other = run_ranks(run_copy_on_rank_0)
+    assert one[0] != other[0] and one[1] != other[1]

@@ -11,12 +11,13 @@ which then broadcasts nothing. So it is here.
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+_STATE = "__getstate__"  # which copy and pickle ask an object for, before its class
 _LIBRARIES = ("torch", "deepspeed", "trial_runtime")
 
 
@@ -50,6 +51,20 @@ class BufferSync:
         self._due = True
         module.register_forward_pre_hook(self._before)
         module.register_forward_hook(self._after)
+        vars(module)[_STATE] = self._state_of_copies
+
+    def _state_of_copies(self) -> Any:
+        """Return what copies and pickles of the module have: a copy, such as an average of weights, is no model that
+        all ranks run together."""
+        by_class = getattr(type(self.module), _STATE, None)
+        state = vars(self.module) if by_class is None else by_class(self.module)
+        if not isinstance(state, dict):
+            return state
+        state = {name: value for name, value in state.items() if name != _STATE}
+        for name in ("_forward_pre_hooks", "_forward_hooks"):
+            hooks = state.get(name, {}).items()
+            state[name] = OrderedDict((key, h) for key, h in hooks if not isinstance(_owner(h), BufferSync))
+        return state
 
     def now(self) -> None:
         """Broadcast if the next forward would. Collective."""
@@ -71,6 +86,10 @@ class BufferSync:
     def needed(module: torch.nn.Module) -> bool:
         """Return whether the module has buffers and parameters to train: DistributedDataParallel takes no others."""
         return any(True for _ in module.buffers()) and any(p.requires_grad for p in module.parameters())
+
+
+def _owner(hook: object) -> object:
+    return getattr(hook, "__self__", None)
 
 
 def _is_called_by_own_method(module: torch.nn.Module) -> bool:
