@@ -46,6 +46,13 @@ def test_rank_0_alone_shows_writes_and_records(line: str, converted: str, tmp_pa
     assert after.split("engine.step()\n")[-1].startswith(converted)
 
 
+@pytest.mark.parametrize("end", ["sys.exit('it is there')", "raise SystemExit(1)"])
+def test_a_folder_that_must_be_new_is_made_once(end: str, tmp_path: Path) -> None:
+    lines = f"try:\n    os.makedirs('a')\nexcept FileExistsError:\n    {end}\n"
+    after = convert(tmp_path, f"import sys\n{IMPORTS}{HEADER}{LOOP}{lines}")
+    assert "try:\n    if is_main_rank():\n        os.makedirs('a')\nexcept FileExistsError:\n" in after
+
+
 @pytest.mark.parametrize(
     "lines",
     [

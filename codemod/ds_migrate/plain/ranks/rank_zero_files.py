@@ -118,13 +118,22 @@ def _write_nowhere(file: SourceFile, path: cst.Arg, runtime: RuntimeNames) -> No
 
 def _makes_folder(call: cst.Call, file: SourceFile, facts: LoopFacts) -> bool:
     given = argument(call, None, "exist_ok")
-    is_caught = any(isinstance(outer, cst.Try) for outer in file.ancestors(call))
+    is_caught = any(isinstance(outer, cst.Try) and not _gives_up(outer, file) for outer in file.ancestors(call))
     if is_caught or (given is not None and dotted(given.value) != "False"):
         return False
     if facts.flow.is_call_of(call, file, ("os.makedirs", "os.mkdir")):
         return True
     is_method = isinstance(call.func, cst.Attribute) and call.func.attr.value == "mkdir"
     return is_method and not any(v.kind is Kind.EXTERNAL for v in facts.flow.values(call.func, file))
+
+
+def _gives_up(node: cst.Try, file: SourceFile) -> bool:
+    """Return whether a program ends where an error is caught: every rank but the first to make a folder would."""
+    return any(
+        file.nodes(cst.Raise, below=handler)
+        or any(dotted(call.func) in ("sys.exit", "exit", "quit") for call in file.nodes(cst.Call, below=handler))
+        for handler in node.handlers
+    )
 
 
 def _make_once(file: SourceFile, call: cst.Call, runtime: RuntimeNames, converted: Converted) -> None:
