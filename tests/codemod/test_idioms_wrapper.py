@@ -171,3 +171,64 @@ def test_what_the_wrapper_changed_in_names_and_children_is_reported(line: str, p
 def test_names_and_children_that_the_wrapper_left_alone_are_not(above: str, below: str, tmp_path: Path) -> None:
     text = examples.module(INIT.format(above=above, below=below)) + STRUCTURE
     assert [f for f in examples.convert(tmp_path, text).findings if f.code == "DSM352"] == []
+
+
+BESIDE = """
+def embed(net, x):
+    return net.head(net.encode(x))
+
+
+def run(net, x):
+    return net(net.encode(x))
+
+
+def rate(net, value):
+    net.rate = value
+
+
+def optimize(loss, optimizer):
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+
+def log(loss, optimizer):
+    print(loss.item(), optimizer.param_groups[0]["lr"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        ("self.model(inputs)", "beside.embed(self.model, inputs)", ("DSM301", "beside.embed() goes past Distributed")),
+        ("self.model(inputs)", "beside.run(self.model, inputs)", None),
+        (
+            "inputs, targets = batch",
+            "inputs, targets = batch; beside.rate(self.model, 1)",
+            ("DSM352", "net.rate is set"),
+        ),
+        (
+            "self.context.step_optimizer(self.optimizer)",
+            "self.context.step_optimizer(self.optimizer); beside.optimize(loss, self.optimizer)",
+            ("DSM301", "a helper calls loss.backward() past the context, in beside.py"),
+        ),
+        ("return {", "beside.log(loss, self.optimizer)\n    return {", None),
+    ],
+)
+@pytest.mark.parametrize("style", ["import beside", "from beside import embed, log, optimize, rate, run"])
+def test_functions_in_a_file_that_stays_are_seen_where_they_are_called(
+    old: str, new: str, found: tuple[str, str] | None, style: str, tmp_path: Path
+) -> None:
+    (tmp_path / "beside.py").write_text(BESIDE)
+    new = new if style == "import beside" else new.replace("beside.", "")
+    train = examples.METHODS["train_batch"].replace(old, new)
+    text = f"{style}\n{examples.module(train)}"
+    result = examples.convert(tmp_path, text)
+    concerned = [f for f in result.findings if f.severity in (Severity.REVIEW, Severity.BLOCKED)]
+    if found is None:
+        assert concerned == []
+    else:
+        [finding] = concerned
+        message = found[1] if style == "import beside" else found[1].replace("beside.embed", "embed")
+        assert finding.code == found[0] and message in finding.message
+        assert new.partition("(")[0] in text.splitlines()[finding.line - 1]

@@ -18,7 +18,6 @@ from ds_migrate.decisions import decide, reconcile
 from ds_migrate.decisions.engine_plan import Accumulation, Blocked, EnginePlan
 from ds_migrate.decisions.static_config import static_config
 from ds_migrate.experiment import ConfigFacts
-from ds_migrate.files.limits import LARGEST_MODULE
 from ds_migrate.findings import Finding, Severity
 from ds_migrate.project.library_bases import LIBRARY_BASE
 from ds_migrate.project.trial_class import TrialClass
@@ -31,6 +30,7 @@ from ds_migrate.syntax.source import SourceError, SourceFile
 from ds_migrate.targets import target_named
 from ds_migrate.trial.builder import build_trial, class_node
 from ds_migrate.trial.context import ContextNames, link
+from ds_migrate.trial.helper_files import HelperFiles
 from ds_migrate.trial.model import Trial
 from ds_migrate.trial.top_level import TopLevel
 
@@ -106,7 +106,7 @@ class Conversion:
                 self.problems.append((path, error.finding))
         if self.problems:
             return
-        helpers = _readable(self.unit.helpers)
+        helpers = HelperFiles(self.unit.helpers)
         separate(self.files, self.unit, self.staying)
         classes: dict[Path, list[cst.ClassDef]] = {path: [] for path in self.files}
         for member in self.unit.trials:
@@ -260,16 +260,6 @@ def _made_below(base: TrialClass, plans: Sequence[EnginePlan]) -> EnginePlan | N
             if own is not None and plan.location.function not in own.methods.values():
                 return plan
     return None
-
-
-def _readable(helpers: Mapping[Path, bytes]) -> list[SourceFile] | None:
-    """Return the parsed files; None where one cannot be read, or they are too large to be followed."""
-    if sum(map(len, helpers.values())) > LARGEST_MODULE:
-        return None
-    try:
-        return [SourceFile(path, data, frozenset()) for path, data in sorted(helpers.items())]
-    except SourceError:
-        return None
 
 
 def _has_helpers(known: Iterable[ContextNames]) -> bool:

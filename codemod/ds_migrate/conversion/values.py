@@ -23,7 +23,7 @@ class ConversionUnit:
     ``upgraded``: what the upgrade of old trials did in the files that are read in their new form.
     ``library``: files with base classes of libraries, which are read along and not written. ``used_beside``: classes
     and functions of the sources that other files of the project name. ``helpers``: imported files that stay as they
-    are and may change parameters.
+    are and define what the sources use.
     """
 
     trials: tuple[TrialClass, ...]

@@ -6,6 +6,7 @@ code does not reach. What was frozen when the model was made has no copy, as the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import libcst as cst
@@ -15,12 +16,13 @@ from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.model import Trial
 
 _PARTS = frozenset(["parameters", "named_parameters", "modules", "named_modules", "children", "named_children"])
+_PAST_AUTOGRAD = re.compile(rb"\.data\b|no_grad|requires_grad|Parameter\(")
 _CHANGED = "a parameter is changed in the model's forward pass"
 
 
 def module_hazard(trial: Trial) -> str:
     """Return where a model's forward pass changes its parameters, "" where none does."""
-    for file in dict.fromkeys((*trial.files, *trial.helper_files)):
+    for file in dict.fromkeys((*trial.files, *trial.helper_files.matching(_PAST_AUTOGRAD))):
         for node in file.nodes(cst.ClassDef):
             methods = {s.name.value: s for s in node.body.body if isinstance(s, cst.FunctionDef)}
             if "forward" in methods:

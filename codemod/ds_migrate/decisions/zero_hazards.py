@@ -43,8 +43,6 @@ def parameter_hazard(trial: Trial, location: EngineLocation) -> str:
             )
             if reason:
                 return f"{reason} ({file.path.name}, line {file.position(node)[0]})"
-    if trial.has_unread_helpers:
-        return "what the modules do that the trial imports cannot be seen"
     changed = module_hazard(trial)
     if changed:
         return changed
@@ -52,7 +50,7 @@ def parameter_hazard(trial: Trial, location: EngineLocation) -> str:
         if not classes_made(trial, call) and _is_called(trial, attribute):
             line = file.position(call)[0]
             return f"what {attribute} does to the model it is given cannot be seen ({file.path.name}, line {line})"
-    return ""
+    return "" if trial.helper_files.are_all_read else "what some imported modules do cannot be seen"
 
 
 def setting_hazard(trial: Trial) -> str:

@@ -29,12 +29,6 @@ _HAND_RUN = re.compile(
 _DEFINED = re.compile(rb"^(?:class|def)\s+(\w+)", re.MULTILINE)
 _DEFINED_ANYWHERE = re.compile(rb"^[ \t]*(?:class|def)\s+(\w+)", re.MULTILINE)
 _IMPORTS = re.compile(rb"^[ \t]*(?:from\s+\S+\s+)?import\s+(?:\([^)]*\)|.*)", re.MULTILINE)
-# What may change parameters or gradients, or choose parameters by their names; not ``nn.init.normal_()``: weights are
-# initialized before a wrap.
-_CHANGES_PARAMETERS = re.compile(
-    rb"\.data\b|no_grad|requires_grad|load_state_dict|add_param_group|reset_parameters|vector_to_parameters|\.grad\b"
-    rb"|autograd|param_groups|named_parameters|named_modules|children\(|register_\w*hook|\.state\b|(?<!init\.)\b[a-z]\w*_\("
-)
 _WORD = re.compile(rb"[^\W\d]\w*")
 _LOOKS_UP = re.compile(
     rb"\b(?:globals|locals|vars|eval|exec|__dict__|__subclasses__|import_module|__import__|getmembers|locate"
@@ -130,7 +124,7 @@ class ConversionGroups:
         return frozenset(name.decode("utf-8", "replace") for name in defined)
 
     def helpers_of(self, group: ConversionGroup) -> dict[Path, bytes]:
-        """Return the imported files that stay as they are and may change parameters in what the group's code calls."""
+        """Return the imported files that stay as they are and define what the group's code, or one of them, names."""
         unused = {path: self._project.read(path) or b"" for path in group.imported}
         defined = {path: set(_DEFINED_ANYWHERE.findall(text)) for path, text in unused.items()}
         used: dict[Path, bytes] = {}
@@ -142,7 +136,7 @@ class ConversionGroups:
             for path in [path for path in unused if by_name or not words.isdisjoint(defined[path])]:
                 used[path] = unused.pop(path)
                 queue.append(used[path])
-        return {path: text for path, text in used.items() if _CHANGES_PARAMETERS.search(text)}
+        return used
 
     def _packages_of(self, path: Path) -> Iterator[Path]:
         """Yield the ``__init__.py`` of each package that holds the file: an import of the file runs them all."""

@@ -14,7 +14,7 @@ from ds_migrate.syntax.nodes import argument, has_star, is_literal
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.trial.ddp_bypass import never_averaged, thawed_late
 from ds_migrate.trial.gradient_access import handles_gradients
-from ds_migrate.trial.manual_steps import steps_of_helpers
+from ds_migrate.trial.manual_steps import steps_of_helpers, steps_outside
 from ds_migrate.trial.model import Backward
 
 CODE = Code.BACKWARD
@@ -62,6 +62,12 @@ def apply(ctx: RuleContext) -> None:
         ctx.review(
             CODE, *thawed, "parameters that are frozen when the model is wrapped and learn later: on several ranks "
             "PyTorchTrial never averaged their gradients, the engine does",
+        )  # fmt: skip
+    for file, call, what, where in steps_outside(ctx.trial):
+        ctx.blocked(
+            CODE, file, call, f"a helper calls {what}() past the context, in {where}",
+            "give the helper the context and call context.backward and context.step_optimizer, "
+            "or backpropagate and step in the trial itself",
         )  # fmt: skip
     for file, call in steps_of_helpers(ctx.trial):
         ctx.blocked(

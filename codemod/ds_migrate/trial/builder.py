@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from ds_migrate.project.trial_class import TrialClass
 from ds_migrate.syntax.nodes import dotted, walk
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.context import ContextNames, ContextUse
+from ds_migrate.trial.helper_files import NO_HELPERS, HelperFiles
 from ds_migrate.trial.model import Part, Trial
 from ds_migrate.trial.parameter_ownership import models_of, optimizers_of
 from ds_migrate.trial.steps import backwards_of, manual_calls, steps_of
@@ -35,10 +36,10 @@ def build_trial(
     files: Mapping[Path, SourceFile],
     context_names: Mapping[SourceFile, ContextNames],
     unused: Set[cst.CSTNode] = frozenset(),
-    helper_files: Sequence[SourceFile] | None = (),
+    helper_files: HelperFiles = NO_HELPERS,
 ) -> Trial:
     """Model one trial. ``files`` are the parsed files of its family by path; ``unused`` classes and functions of them
-    run in no trial. ``helper_files``: imported files that stay as they are, None if not known."""
+    run in no trial. ``helper_files``: imported files that stay as they are."""
     parts = tuple(_parts(facts, files))
     inside = {part.node for part in parts}
     replaced = _replaced(parts)
@@ -59,7 +60,7 @@ def build_trial(
     manual = list(manual_calls(trial, replaced, context_uses))
     trial = replace(trial, steps=tuple(steps_of(trial, own, manual)))
     trial = replace(trial, backwards=tuple(backwards_of(trial, own, manual)))
-    trial = replace(trial, helper_files=tuple(helper_files or ()), has_unread_helpers=helper_files is None)
+    trial = replace(trial, helper_files=helper_files)
     running = list(functions_in_training(trial))
     return replace(
         trial,

@@ -15,6 +15,7 @@ from ds_migrate.syntax.nodes import dotted, parameters, targets
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.model import Model, Trial
 from ds_migrate.trial.training_functions import EVALUATION, NO_FORWARD
+from ds_migrate.trial.wrapper_attributes import given_to
 
 
 def never_averaged(trial: Trial) -> Iterator[tuple[SourceFile, cst.Call, str]]:
@@ -45,10 +46,36 @@ def _calls(trial: Trial, model: Model) -> list[tuple[SourceFile, cst.Call]] | No
                 outer, around = around, file.parent(around)
             called = isinstance(around, cst.Call) and around.func is outer
             if outer is node:
-                return None
+                passed = _calls_by_callee(trial, file, node)
+                if passed is None:
+                    return None
+                found += passed
             if called and isinstance(around, cst.Call) and outer.attr.value not in NO_FORWARD:
                 found.append((file, around))
     return found
+
+
+def _calls_by_callee(trial: Trial, file: SourceFile, node: cst.Attribute) -> list[tuple[SourceFile, cst.Call]] | None:
+    """Return the call that passes the model to a function of the project which only calls what is inside of it.
+
+    None where that function calls the model itself, passes it on, or is not known.
+    """
+    arg = file.parent(node)
+    call = file.parent(arg) if isinstance(arg, cst.Arg) else None
+    uses = list(given_to(trial, file, node))
+    inside = False
+    for other, name in uses:
+        outer: cst.CSTNode = name
+        around = other.parent(name)
+        while isinstance(around, cst.Attribute) and around.value is outer:
+            outer, around = around, other.parent(around)
+        if outer is name:
+            return None
+        is_call = isinstance(around, cst.Call) and around.func is outer
+        inside = inside or (is_call and isinstance(outer, cst.Attribute) and outer.attr.value not in NO_FORWARD)
+    if not uses or not isinstance(call, cst.Call):
+        return None
+    return [(file, call)] if inside else []
 
 
 def thawed_late(trial: Trial) -> tuple[SourceFile, cst.CSTNode] | None:

@@ -28,6 +28,32 @@ def steps_of_helpers(trial: Trial) -> Iterator[tuple[SourceFile, cst.Call]]:
                 yield file, node
 
 
+def steps_outside(trial: Trial) -> Iterator[tuple[SourceFile, cst.Call, str, str]]:
+    """Yield calls of functions in files that stay, which call ``loss.backward()`` or ``optimizer.step()``: the file,
+    the call, what the function calls, and the name of its file."""
+    optimizers = {name for optimizer in trial.optimizers for name in optimizer.names}
+    for file, function in trial.training_functions:
+        for call in file.nodes(cst.Call, below=function):
+            module, _, name = (file.names.qualified(call.func) or "").rpartition(".")
+            for other in trial.helper_files.defining(name) if module and not module.startswith("self") else ():
+                helpers = [h for h in other.statements if isinstance(h, cst.FunctionDef) and h.name.value == name]
+                for helper in helpers:
+                    given = {p.name.value: argument(call, i, p.name.value) for i, p in enumerate(parameters(helper))}
+                    stepped = {n for n, arg in given.items() if arg is not None and dotted(arg.value) in optimizers}
+                    step = next(_manual(other, helper, stepped), None)
+                    if step is not None:
+                        yield file, call, dotted(step.func) or "", other.path.name
+
+
+def _manual(file: SourceFile, helper: cst.FunctionDef, optimizers: set[str]) -> Iterator[cst.Call]:
+    for node in file.nodes(cst.Call, below=helper):
+        owner, _, method = (dotted(node.func) or "").rpartition(".")
+        if isinstance(file.parent(node), cst.Expr) and (
+            method == "backward" or (method == "step" and owner in optimizers)
+        ):
+            yield node
+
+
 def _optimizer_parameters(trial: Trial) -> set[tuple[cst.FunctionDef, str | None]]:
     """Return the parameters by which functions of the project get a wrapped optimizer from the trial."""
     optimizers = {name for optimizer in trial.optimizers for name in optimizer.names}

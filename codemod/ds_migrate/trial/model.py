@@ -10,6 +10,7 @@ import libcst as cst
 from ds_migrate.project.trial_class import TrialClass
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.context import ContextUse
+from ds_migrate.trial.helper_files import NO_HELPERS, HelperFiles
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,9 +118,8 @@ class Trial:
     steps: tuple[Step, ...] = ()
     backwards: tuple[Backward, ...] = ()
     training_functions: tuple[tuple[SourceFile, cst.FunctionDef], ...] = ()
-    helper_files: tuple[SourceFile, ...] = ()
+    helper_files: HelperFiles = NO_HELPERS
     helper_functions: tuple[tuple[SourceFile, cst.FunctionDef], ...] = ()
-    has_unread_helpers: bool = False  # they do not parse, or are too large to be followed
 
     @property
     def name(self) -> str:

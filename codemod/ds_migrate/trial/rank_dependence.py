@@ -34,15 +34,16 @@ _CARRIERS = (
 def setting_by_rank(trial: Trial) -> tuple[SourceFile, cst.CSTNode, str] | None:
     """Return what may set another learning rate (or other setting) on each rank: its file, the node and the reason."""
     files = tuple(dict.fromkeys([*(part.file for part in trial.parts), *trial.files]))
+    outside = dict.fromkeys(file for file, _ in trial.helper_functions)
     helpers = {function for _, function in trial.helper_functions}
     writes = [
         write
-        for write in _writes(trial, (*files, *trial.helper_files))
-        if write[0] not in trial.helper_files or write[0].function(write[1]) in helpers
+        for write in _writes(trial, (*files, *outside))
+        if write[0] not in outside or write[0].function(write[1]) in helpers
     ]
     if not writes:
         return None
-    flow = _RankFlow(trial, (*files, *trial.helper_files))
+    flow = _RankFlow(trial, (*files, *outside))
     for file, node, values, reason in writes:
         if any(flow.differs(file, value) for value in values) or flow.runs_by_rank(file, node):
             return file, node, reason

@@ -29,21 +29,27 @@ def functions_in_training(trial: Trial) -> Iterator[tuple[SourceFile, cst.Functi
     queue: list[tuple[SourceFile, cst.FunctionDef]] = [
         (part.file, function) for part, function in trial.methods() if function.name.value not in _SET_UP
     ]
-    files = dict.fromkeys([*(part.file for part in trial.parts), *trial.files, *trial.helper_files])
     own = {function for _, function in trial.methods()}
+    parts = {part.node for part in trial.parts}
     functions: dict[str, list[tuple[SourceFile, cst.FunctionDef]]] = {}
-    stand_ins = stand_in_classes(files).values()
-    for file in files:
+    known: set[SourceFile] = set()
+
+    def add(file: SourceFile) -> None:
+        known.add(file)
+        stand_ins = stand_in_classes([file]).values()
         for statement in file.statements:
             if isinstance(statement, cst.FunctionDef):
                 functions.setdefault(statement.name.value, []).append((file, statement))
             elif isinstance(statement, cst.ClassDef) and not _is_module(file, statement):
                 methods = [s for s in statement.body.body if isinstance(s, cst.FunctionDef)]
                 if any("Callback" in code(base.value) for base in statement.bases):
-                    queue += [(file, m) for m in methods if m.name.value != "__init__"]
-                for method in methods:
-                    if statement not in {part.node for part in trial.parts} and statement not in stand_ins:
+                    queue.extend((file, m) for m in methods if m.name.value != "__init__")
+                if statement not in parts and statement not in stand_ins:
+                    for method in methods:
                         functions.setdefault(method.name.value, []).append((file, method))
+
+    for file in dict.fromkeys([*(part.file for part in trial.parts), *trial.files]):
+        add(file)
     for _, call, _ in made_of_models(trial):
         for file, made in classes_made(trial, call):
             if not _is_module(file, made):
@@ -62,6 +68,9 @@ def functions_in_training(trial: Trial) -> Iterator[tuple[SourceFile, cst.Functi
             if node not in clips and any(_is_owned(arg, given) for arg in node.args):
                 called = node.func.attr if isinstance(node.func, cst.Attribute) else node.func
                 name = called.value if isinstance(called, cst.Name) else ""
+                for other in trial.helper_files.defining(name):
+                    if other not in known:
+                        add(other)
                 queue += [f for f in functions.get(name, []) if len(parameters(f[1])) > 0]
 
 
@@ -86,7 +95,7 @@ def made_of_models(trial: Trial) -> Iterator[tuple[SourceFile, cst.Call, str]]:
 def classes_made(trial: Trial, call: cst.Call) -> list[tuple[SourceFile, cst.ClassDef]]:
     """Return the classes in the trial's files that a call may make an object of."""
     name = (dotted(call.func) or "").rpartition(".")[2]
-    files = (*trial.files, *trial.helper_files)
+    files = (*trial.files, *trial.helper_files.defining(name))
     return [(file, node) for file in files for node in file.nodes(cst.ClassDef) if node.name.value == name]
 
 

@@ -45,7 +45,7 @@ def wrapped_uses(trial: Trial) -> Iterator[tuple[SourceFile, cst.BaseExpression,
         for file, node, function in _uses(trial, model):
             if not _is_raw(trial, model, file, node, function):
                 yield file, node, None
-                for other, inner in _given_to(trial, file, node):
+                for other, inner in given_to(trial, file, node):
                     yield other, inner, (file, node) if other in trial.helper_files else None
 
 
@@ -76,14 +76,14 @@ def _set_on(file: SourceFile, node: cst.BaseExpression, name: str) -> Iterator[F
             yield file, call, f"{name}.{shown}" if shown else f"an attribute of {name}"
 
 
-def _given_to(trial: Trial, file: SourceFile, node: cst.BaseExpression) -> Iterator[tuple[SourceFile, cst.Name]]:
+def given_to(trial: Trial, file: SourceFile, node: cst.BaseExpression) -> Iterator[tuple[SourceFile, cst.Name]]:
     """Yield the uses of the parameter as which a function of the project is given the model."""
     arg = file.parent(node)
     call = file.parent(arg) if isinstance(arg, cst.Arg) else None
     if not isinstance(call, cst.Call):
         return
     called = (dotted(call.func) or "").rpartition(".")[2]
-    for other in (*trial.files, *trial.helper_files):
+    for other in (*trial.files, *trial.helper_files.defining(called)):
         for function in other.nodes(cst.FunctionDef):
             if function.name.value != called:
                 continue
