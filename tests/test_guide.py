@@ -28,7 +28,7 @@ def test_it_has_every_field_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("name", unsupported_fields.IGNORED)
-def test_what_is_not_acted_on_is_said_as_at_start(name: str) -> None:
+def test_what_is_not_acted_on_is_reported_as_at_start(name: str) -> None:
     assert table()[name][1] == unsupported_fields.IGNORED[name]
 
 

@@ -87,7 +87,7 @@ def test_precision_replaces_what_the_trial_asked_for(
         ("", Options(offload="parameters", zero=2), "only stage 3 can, and this is 2"),
     ],
 )
-def test_what_would_not_do_what_it_says_is_blocked(block: str, options: Options, reason: str, tmp_path: Path) -> None:
+def test_what_would_not_do_what_it_states_is_blocked(block: str, options: Options, reason: str, tmp_path: Path) -> None:
     report, source, config = migrate(tmp_path, block, options)
 
     code = "DSM510" if options.precision else "DSM511"

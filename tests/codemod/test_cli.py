@@ -179,7 +179,7 @@ def test_every_option_has_a_default_in_one_place() -> None:
         (["--list-rules", "--format", "html"], "--format html is for"),
     ],
 )
-def test_wrong_usage_is_2_and_says_what_is_right(
+def test_wrong_usage_is_2_and_reports_what_is_right(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 2
@@ -303,7 +303,7 @@ def test_the_next_command_repeats_what_decides_the_result(engine: Engine, capsys
     assert "ds-migrate --write --target determined --zero 0 trial.py\n" in capsys.readouterr().err
 
 
-def test_uncommitted_work_is_said_before_it_is_written_over(
+def test_uncommitted_work_is_reported_before_it_is_written_over(
     here: Path, engine: Engine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     git(here, "init", "-q")
@@ -470,7 +470,7 @@ def test_kinds_of_files_keep_their_order(engine: Engine, capsys: pytest.CaptureF
 # -- with the engine itself -------------------------------------------------------------------------------------------
 
 
-def test_a_preview_a_patch_a_write_and_an_undo_tell_the_same_story(
+def test_a_preview_a_patch_a_write_and_an_undo_agree(
     empty: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     def tree() -> dict[str, bytes]:

@@ -266,7 +266,7 @@ def test_project_files_are_resolved_and_named_once(tree: Path) -> None:
         ("from base import Base", "Base", "src/base.py"),
     ],
 )
-def test_a_file_that_imports_a_trial_is_kept_though_it_says_no_word_of_one(
+def test_a_file_that_imports_a_trial_is_kept_though_it_has_no_word_of_one(
     importing: str, bases: str, file: str, tmp_path: Path
 ) -> None:
     git(tmp_path, "init", "-q")

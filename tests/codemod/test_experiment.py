@@ -160,7 +160,7 @@ def test_a_search_by_batches_is_divided_too(here: Project) -> None:
     assert "max_time: 64}" in here.convert(text % "epochs")
 
 
-def test_a_length_that_does_not_divide_is_a_review_that_tells_the_rest(here: Project) -> None:
+def test_a_length_that_does_not_divide_is_a_review_that_names_the_rest(here: Project) -> None:
     result = here.result(HEAD + "optimizations: {aggregation_frequency: 4}\nsearcher: {max_length: {batches: 103}}\n")
     [finding] = [f for f in result.findings if f.code == "DSM404"]
     assert (finding.severity, finding.line) == (Severity.REVIEW, 5)
@@ -261,7 +261,7 @@ def test_flow_style_optimizations(here: Project, before: str, after: str) -> Non
     assert here.convert(f"{HEAD}optimizations: {before}\n") == f"{DONE}optimizations: {after}\n"
 
 
-def test_a_config_whose_k_equals_that_of_the_ds_config_file_says_it_nevertheless(here: Project) -> None:
+def test_a_config_whose_k_equals_that_of_the_ds_config_file_is_reported_nevertheless(here: Project) -> None:
     static = here.with_trial(ds_config={"gradient_accumulation_steps": 4})
     assert "gradient_accumulation_steps: 4" in static.convert(HEAD + "optimizations: {aggregation_frequency: 4}\n")
     assert "gradient_accumulation_steps: 1" in static.convert(HEAD)
@@ -388,7 +388,7 @@ def test_the_image_is_reviewed_for_determined_only(here: Project) -> None:
     assert ("DSM409", "review") not in codes(here.result(text))
 
 
-def test_facts_gather_what_the_configs_of_a_trial_say(here: Project) -> None:
+def test_facts_gather_what_the_configs_of_a_trial_state(here: Project) -> None:
     configs = [
         HEAD + "  lr: 1e-3\n  clip: {type: double, minval: 0, maxval: 1}\nresources: {slots_per_trial: 2}\n",
         "entrypoint: python3 -m determined.launch.horovod --trial model_def:MyTrial\n"

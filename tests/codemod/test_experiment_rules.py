@@ -36,7 +36,7 @@ WAYS_OUT = [
 
 
 @pytest.mark.parametrize(("code", "blocked"), WAYS_OUT)
-def test_what_is_blocked_follows_once_it_is_written_as_its_page_says(
+def test_what_is_blocked_follows_once_it_is_written_as_its_page_shows(
     code: Code, blocked: BlockedMessage, tmp_path: Path
 ) -> None:
     here = project(tmp_path)

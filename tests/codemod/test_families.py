@@ -294,7 +294,7 @@ SPLIT = {
 
 
 @pytest.mark.parametrize(("named", "missing"), [("base.py", "derived.py"), ("derived.py", "base.py")])
-def test_a_trial_of_which_a_file_was_not_named_is_blocked_and_says_which(
+def test_a_trial_of_which_a_file_was_not_named_is_blocked_and_names_it(
     named: str, missing: str, tmp_path: Path
 ) -> None:
     tree(tmp_path, SPLIT)
@@ -460,7 +460,7 @@ def test_what_is_not_converted_does_not_stop_its_neighbour(source: str, tmp_path
      ("", "from determined.pytorch import *\n")],
     ids=["passed on by another file", "star import"],
 )  # fmt: skip
-def test_a_base_class_that_is_not_taken_from_determined_itself_is_said_to_be_so(
+def test_a_base_class_that_is_not_taken_from_determined_itself_is_reported(
     facade: str, taken: str, tmp_path: Path
 ) -> None:
     (tmp_path / "facade.py").write_text(facade)

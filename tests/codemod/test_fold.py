@@ -46,6 +46,6 @@ def test_other_lines_stay(line: str) -> None:
     assert fold(line, 8) == line
 
 
-def test_a_folded_line_says_the_same() -> None:
+def test_a_folded_line_means_the_same() -> None:
     line = f"x = f({LONG}[0](1, g({LONG}, {LONG})), key={{'a': [{LONG}, {LONG}]}}, *{LONG})"
     assert ast.dump(ast.parse(fold(line, 8))) == ast.dump(ast.parse(line))

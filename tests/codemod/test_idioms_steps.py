@@ -470,7 +470,7 @@ def test_an_l2_norm_is_the_engines_gradient_clipping(
 
 
 @idioms(KEPT)
-def test_clipping_that_no_config_can_say_is_kept(idiom: Idiom, tmp_path: Path) -> None:
+def test_clipping_that_no_config_can_express_is_kept(idiom: Idiom, tmp_path: Path) -> None:
     idiom.check(tmp_path)
 
 
@@ -479,7 +479,7 @@ def test_mixed_precision(idiom: Idiom, tmp_path: Path) -> None:
     idiom.check(tmp_path)
 
 
-def test_evaluation_without_autocast_is_said_to_have_it_now(tmp_path: Path) -> None:
+def test_evaluation_without_autocast_is_reported_to_have_it_now(tmp_path: Path) -> None:
     block = train(AUTOCAST, f"    {LOSS}", BACKWARD, STEP)
     result = examples.convert(tmp_path, examples.module(block))
     assert [f.code for f in result.findings if "evaluation used float32 before" in f.message] == ["DSM340"]
@@ -596,7 +596,7 @@ PAST_THE_WRAPPER = {
 
 
 @idioms(PAST_THE_WRAPPER)
-def test_gradients_that_several_ranks_never_averaged_are_said_to_be_averaged_now(idiom: Idiom, tmp_path: Path) -> None:
+def test_gradients_that_several_ranks_never_averaged_are_reported_as_averaged(idiom: Idiom, tmp_path: Path) -> None:
     idiom.check(tmp_path)
 
 
@@ -619,7 +619,7 @@ THAWED = {
 
 
 @idioms(THAWED)
-def test_parameters_that_learn_later_than_they_were_wrapped_are_said_to_be_averaged_now(
+def test_parameters_that_learn_later_than_they_were_wrapped_are_reported_as_averaged(
     idiom: Idiom, tmp_path: Path
 ) -> None:
     idiom.check(tmp_path)

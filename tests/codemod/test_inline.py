@@ -127,7 +127,7 @@ def test_a_blocked_trial_gets_no_marker_and_no_byte(capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize("hook", ["  # ds-migrate: ignore[DSM350]", "  # mine. ds-migrate: ignore[DSM204, dsm350]"])
-def test_an_ignored_review_is_not_said_and_leaves_no_marker(hook: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_ignored_review_is_not_reported_and_leaves_no_marker(hook: str, capsys: pytest.CaptureFixture[str]) -> None:
     write(hook=hook.replace("# mine. ds", "# mine # ds"))
     code, said = run("--write", capsys=capsys)
     assert code == 0
@@ -157,7 +157,7 @@ def test_a_comment_in_a_string_is_none() -> None:
         ("skip", "this skip skips no trial"),
     ],
 )
-def test_a_comment_without_effect_is_said(comment: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_comment_without_effect_is_reported(comment: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     write(step=f"  # ds-migrate: {comment}")
     code, output = run(capsys=capsys)
     assert code == 0

@@ -121,7 +121,7 @@ def test_an_edit_that_does_not_parse_is_not_taken() -> None:
     assert "a.py does not parse" in person.told[0]
 
 
-def test_an_editor_that_is_not_there_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_editor_that_is_not_there_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("VISUAL", raising=False)
     for editor, said in (("/no/such/editor", "cannot be started"), ("false", "false ended with 1")):
         monkeypatch.setenv("EDITOR", editor)
@@ -170,7 +170,7 @@ def _until_closed(descriptor: int) -> Iterator[bytes]:
 # -- progress ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_long_run_says_how_far_it_is_and_leaves_no_trace() -> None:
+def test_a_long_run_reports_how_far_it_is_and_leaves_no_trace() -> None:
     stream, now = io.StringIO(), [0.0]
     progress = Progress(stream, lambda: now[0])
     progress(1, 400)
@@ -183,7 +183,7 @@ def test_a_long_run_says_how_far_it_is_and_leaves_no_trace() -> None:
     assert stream.getvalue().endswith("\r" + " " * len("  converting " + "━" * 30 + " 200/400") + "\r")
 
 
-def test_a_short_run_says_nothing() -> None:
+def test_a_short_run_reports_nothing() -> None:
     stream = io.StringIO()
     progress = Progress(stream, lambda: 0.0)
     progress(1, 1)

@@ -64,7 +64,7 @@ def statuses(printed: dict[str, Any]) -> dict[str, str]:
     return {t["name"]: t["status"] for file in printed["files"] for t in file["trials"]}
 
 
-def test_both_base_classes_are_found_and_told_apart(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_both_base_classes_are_found_and_distinguished(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = contents(copy)
     code, printed = report(capsys)
     assert code == 0
@@ -90,7 +90,7 @@ def test_what_is_blocked_has_a_line_a_reason_and_a_way_forward(
         assert expected in reasons
 
 
-def test_check_and_write_say_that_work_remains(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_and_write_report_that_work_remains(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert report(capsys, "--check")[0] == 1
     before = contents(copy)
     code, _ = report(capsys, "--write")

@@ -111,7 +111,7 @@ def test_cells_may_await(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("others", [[], [cell(lines(IMPORTS)), cell(lines(CLASS))]])
-def test_a_trial_that_a_cell_writes_to_a_file_is_left_and_said_to_be(others: list[Any], tmp_path: Path) -> None:
+def test_a_trial_that_a_cell_writes_to_a_file_is_left_and_reported(others: list[Any], tmp_path: Path) -> None:
     writes = "%%writefile model_def.py\n" + TRIAL
     result = examples.convert(tmp_path, notebook(cell("# Title", "markdown"), *others, cell(writes)), "trial.ipynb")
     [found] = [f for f in result.findings if f.code == "DSM017"]
@@ -142,7 +142,7 @@ def test_a_notebook_that_uses_a_trial_of_a_module_is_converted_with_it(tmp_path:
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"cells": 3}', b'{"cells": [{}]}', b"\xff", b'{"cells": [1'])
-def test_what_is_no_notebook_is_said_so(data: bytes) -> None:
+def test_what_is_no_notebook_is_reported(data: bytes) -> None:
     with pytest.raises(NotebookError, match="is not a notebook"):
         Notebook.parse(data)
 

@@ -403,7 +403,7 @@ def test_what_cannot_be_seen_is_blocked_with_a_way_out(source: str, tmp_path: Pa
     assert not result.to_write
 
 
-def test_the_example_of_the_page_converts_as_it_says(tmp_path: Path) -> None:
+def test_the_example_of_the_page_converts_as_it_shows(tmp_path: Path) -> None:
     page = page_of(Code.OLD_API)
     result = examples.convert(tmp_path, examples.module(page.block("Before")))
     assert result.after is not None

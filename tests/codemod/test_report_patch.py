@@ -63,7 +63,7 @@ def test_hunks_cover_every_difference(before: bytes, after: bytes) -> None:
     assert rebuilt + old[position:] == new
 
 
-def test_a_missing_final_newline_is_said() -> None:
+def test_a_missing_final_newline_is_reported() -> None:
     assert file_patch("x", b"a", b"a\n") == (b"--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+a\n")
 
 

@@ -157,7 +157,7 @@ def test_each_change_is_preceded_by_the_rules_behind_it_and_their_reasons() -> N
     assert "converted (" not in "\n".join(rows)
 
 
-def test_a_new_file_says_first_why_it_is_as_it_is() -> None:
+def test_a_new_file_gives_first_why_it_is_as_it_is() -> None:
     file = created(Path("c.json"), b"{\n}\n")
     file.findings.append(finding(Severity.CONVERTED, "a reason", line=2))
     text = shown(report_of(file))
@@ -258,7 +258,7 @@ def test_writing_ends_with_how_to_train_and_how_to_take_it_back() -> None:
     assert "ds-migrate --undo" in text
 
 
-def test_a_blocked_trial_is_said_to_be_left_as_it_is() -> None:
+def test_a_blocked_trial_is_reported_to_be_left_as_it_is() -> None:
     trial = TrialResult("Trial", 4, TrialStatus.BLOCKED)
     file = FileResult(Path("a.py"), status=FileStatus.BLOCKED, trials=[trial], findings=[finding(Severity.BLOCKED)])
     text = shown(report_of(file))
@@ -307,7 +307,7 @@ def test_many_findings_show_their_lines_only_when_asked() -> None:
     assert stream.getvalue().count("1 │ x = 1") == 9
 
 
-def test_nothing_found_is_said() -> None:
+def test_nothing_found_is_reported() -> None:
     assert "No PyTorchTrial in 3 files." in shown(report_of(searched=3))
 
 

@@ -44,7 +44,7 @@ def converted_example(code: Code) -> bytes:
 
 
 @pytest.mark.parametrize("code", PAGES)
-def test_example_converts_as_its_page_says(code: Code, tmp_path: Path) -> None:
+def test_example_converts_as_its_page_shows(code: Code, tmp_path: Path) -> None:
     example = examples.example_of(page_of(code))
     assert example is not None
     result = examples.convert(tmp_path, examples.module(example.before), options=example.options)
@@ -128,7 +128,7 @@ WAYS_OUT = [
 
 
 @pytest.mark.parametrize(("code", "blocked"), WAYS_OUT)
-def test_what_is_blocked_converts_once_it_is_written_as_its_page_says(
+def test_what_is_blocked_converts_once_it_is_written_as_its_page_shows(
     code: Code, blocked: BlockedMessage, tmp_path: Path
 ) -> None:
     assert blocked.example is not None

@@ -93,7 +93,7 @@ class OtherTrial(MyTrial):
 """
 
 
-def test_a_trial_whose_engine_a_derived_one_makes_is_said_to_train_only_as_that(tmp_path: Path) -> None:
+def test_a_trial_whose_engine_a_derived_one_makes_is_reported_to_train_only_as_that(tmp_path: Path) -> None:
     result = examples.convert(tmp_path, examples.module() + MORE)
     assert result.after is not None
     assert len([f for f in result.findings if "MyTrial has no separate engine any more" in f.message]) == 1

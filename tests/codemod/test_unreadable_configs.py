@@ -64,7 +64,7 @@ def test_one_that_may_accumulate_cannot_be_left_out(here: Path, capsys: pytest.C
     assert "help: fix it and run again\n" in capsys.readouterr().out
 
 
-def test_one_named_file_hears_of_its_own_broken_config_only(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_named_file_reports_its_broken_config_only(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for text in (BROKEN.format(f"model_def:{_class_name()}"), f"entrypoint: gone:{_class_name()}\n"):
         (here / "b/const.yaml").write_text(text)
         assert main(["a/model_def.py"]) == 0

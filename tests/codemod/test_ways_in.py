@@ -176,7 +176,7 @@ def test_a_table_above_the_repository_is_another_projects() -> None:
         ("zero = ", "is not TOML"),
     ],
 )
-def test_what_cannot_be_understood_is_2_and_says_what_is_right(
+def test_what_cannot_be_understood_is_2_and_reports_what_is_right(
     text: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     configure(text)
@@ -201,7 +201,7 @@ def test_patterns_are_those_of_gitignore() -> None:
     assert names(include=["src/"], exclude=["*.yaml"]) == ["src/old/b.py"]
 
 
-def test_files_named_themselves_are_left_out_too_and_that_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_named_themselves_are_left_out_too_and_that_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     configure('exclude = ["old/"]')
     touch("old/a.py")
     Path("old/trial.py").write_bytes(SOURCE)

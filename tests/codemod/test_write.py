@@ -262,7 +262,7 @@ def test_undo_removes_no_file_that_was_edited_after_it_was_created(root: Path) -
     assert tree(root) == {"ds_config.json": b'{"mine": 1}'}
 
 
-def test_undo_goes_on_where_it_was_stopped(root: Path) -> None:
+def test_undo_continues_where_it_was_stopped(root: Path) -> None:
     writer.apply(two_conversions(root), root)
     (root / "a.py").write_bytes(b"a")
     assert writer.undo(last(root)) == [root / "b.py", root / "c.py"]
@@ -342,7 +342,7 @@ def test_old_runs_are_forgotten(root: Path) -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"{", b"[]", b'{"format": 1, "files": [{"path": "a", "before": "?", "after": ""}]}']
 )
-def test_a_broken_journal_is_said(root: Path, data: bytes) -> None:
+def test_a_broken_journal_is_reported(root: Path, data: bytes) -> None:
     home = root / ".ds-migrate/journal"
     home.mkdir(parents=True)
     (home / "000001.json").write_bytes(data)
@@ -446,7 +446,7 @@ def test_files_git_could_not_bring_back_are_named(root: Path) -> None:
     assert [path.stem for path in writer.uncommitted(report)] == ["edited", "staged", "untracked"]
 
 
-def test_outside_git_nothing_is_said_to_be_uncommitted(root: Path) -> None:
+def test_outside_git_nothing_is_reported_to_be_uncommitted(root: Path) -> None:
     a = on_disk(root, a=b"old")["a"]
     assert writer.uncommitted(report_of(changed(a, b"old", b"new"))) == []
 

@@ -102,7 +102,7 @@ def test_the_table_names_metric_step_and_gap() -> None:
     assert lines[2].split()[:4] == ["14", "2.00e+00", "state", "model.0.weight:"]
 
 
-def test_a_long_table_says_how_many_lines_it_leaves_out() -> None:
+def test_a_long_table_reports_how_many_lines_it_leaves_out() -> None:
     differences = compare(record(loss=1.0, weight=[1.0]), record(loss=2.0, weight=[2.0]))
     assert table(differences, limit=1).endswith("... and 1 more")
 

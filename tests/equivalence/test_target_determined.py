@@ -64,7 +64,7 @@ def test_trains_the_same_in_determineds_own_loop(runs: Runs, tmp_path: Path, nam
     assert not differences, table(differences)
 
 
-def test_what_that_loop_cannot_do_is_said(tmp_path: Path) -> None:
+def test_what_that_loop_cannot_do_is_reported(tmp_path: Path) -> None:
     copy = tmp_path / "accumulating"
     shutil.copytree(Scenario("schedule_clip_reducers", "oracle").folder, copy)
     report = migrate(discover([copy]), Options(target="determined"))

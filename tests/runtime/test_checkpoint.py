@@ -191,7 +191,7 @@ def test_a_damaged_manifest_is_refused_and_the_sound_checkpoint_named(content: s
 
 
 @pytest.mark.parametrize("what", ["file", "link", "read-only"])
-def test_a_folder_that_takes_no_checkpoints_is_said_before_training(
+def test_a_folder_that_takes_no_checkpoints_is_reported_before_training(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "checkpoints"
@@ -213,7 +213,7 @@ def test_the_policy_best_compares_with_all_before(smaller: bool, wanted: list[bo
         policy.wants({"other": 1.0})
 
 
-def test_what_a_checkpoint_says(tmp_path: Path) -> None:
+def test_what_a_checkpoint_records(tmp_path: Path) -> None:
     toys.fit(toys.SimplePT, run_dir=tmp_path, max_length=pytorch.Batch(2))
     folder = tmp_path / "checkpoints" / (tmp_path / "checkpoints" / "latest").read_text().strip()
     manifest = json.loads((folder / "manifest.json").read_text())

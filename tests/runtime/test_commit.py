@@ -80,7 +80,7 @@ def held_until_awaited(held: threading.Event, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(Commit, "result", releasing)
 
 
-def test_training_goes_on_while_a_checkpoint_is_hashed(held: threading.Event, tmp_path: Path) -> None:
+def test_training_continues_while_a_checkpoint_is_hashed(held: threading.Event, tmp_path: Path) -> None:
     def act(trial: Any) -> None:
         if trial.batches == 4:
             assert not (tmp_path / "checkpoints" / "latest").exists()

@@ -38,7 +38,7 @@ def said(caplog: pytest.LogCaptureFixture) -> list[Any]:
     return [record.getMessage() for record in caplog.records if "some_op" in record.getMessage()]
 
 
-def test_compiling_is_said_where_it_is_not_done_yet(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_compiling_is_reported_where_it_is_not_done_yet(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     (message,) = said(caplog)
     assert message.startswith("DeepSpeed compiles some_op")
     caplog.clear()

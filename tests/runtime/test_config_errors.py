@@ -89,14 +89,14 @@ def test_a_sound_config_has_no_problems() -> None:
         ({"optimizer": {"type": "Adam", "params": {"learning_rate": 1}}}, None, "lr"),
     ],
 )
-def test_an_unknown_key_is_told_with_the_one_that_was_meant(
+def test_an_unknown_key_is_reported_with_the_one_that_was_meant(
     config: dict[str, Any], path: str | None, meant: str
 ) -> None:
     problems = told(config, fatal=None)
     assert any(f"did you mean {meant}?" in text for key, text in problems.items() if path in (None, key)), problems
 
 
-def test_a_key_at_another_level_is_told_where_it_belongs() -> None:
+def test_a_key_at_another_level_is_reported_with_where_it_belongs() -> None:
     problems = told({"loss_scale": 0, "fp16": {"gradient_clipping": 1.0}})
     assert problems["loss_scale"].endswith("it belongs in fp16")
     assert problems["fp16.gradient_clipping"].endswith("it belongs to the top level")
@@ -168,7 +168,7 @@ def test_auto_is_for_deepspeed_where_that_is_its_own_default() -> None:
         ({"gradient_allreduce_op": "max"}, "gradient_allreduce_op", '"mean" or "sum"'),
     ],
 )
-def test_a_value_of_another_kind_is_told_with_one_that_fits(
+def test_a_value_of_another_kind_is_reported_with_one_that_fits(
     config: dict[str, Any], path: str | None, instead: str | None
 ) -> None:
     problems = told(config)
@@ -180,7 +180,7 @@ def test_a_value_of_another_kind_is_told_with_one_that_fits(
 # Batch sizes
 
 
-def test_batch_sizes_that_do_not_multiply_are_told_with_those_that_do() -> None:
+def test_batch_sizes_that_do_not_multiply_are_reported_with_those_that_do() -> None:
     config = {"train_batch_size": 64, "gradient_accumulation_steps": 5}
     text = told(config, ranks=2)["train_batch_size"]
     assert text.startswith("64 is not micro-batch 4 x accumulation 5 x ranks 2 = 40: ")
@@ -197,11 +197,11 @@ def test_batch_sizes_that_do_not_multiply_are_told_with_those_that_do() -> None:
         ({"train_batch_size": 12, "gradient_accumulation_steps": 2}, None, "micro-batch 4 x accumulation 2 = 8"),
     ],
 )
-def test_a_total_that_leaves_a_rest_is_told(config: dict[str, Any], ranks: int | None, text: str) -> None:
+def test_a_total_that_leaves_a_rest_is_reported(config: dict[str, Any], ranks: int | None, text: str) -> None:
     assert text in told(config, ranks=ranks)["train_batch_size"]
 
 
-def test_no_batch_size_at_all_is_told() -> None:
+def test_no_batch_size_at_all_is_reported() -> None:
     (problem,) = lint({"gradient_clipping": 0.0}, Setup(ranks=1))
     assert "context.get_per_slot_batch_size()" in problem.text
 
@@ -254,13 +254,13 @@ def test_batch_sizes_are_judged_as_deepspeed_judges_them(
         ({"optimizer": {"type": "Muon"}, "zero_optimization": {"stage": 3}}, None, "write false"),
     ],
 )
-def test_what_does_not_go_together_is_told(config: dict[str, Any], path: str | None, instead: str) -> None:
+def test_what_does_not_go_together_is_reported(config: dict[str, Any], path: str | None, instead: str) -> None:
     problems = told(config)
     assert any(instead in text for key, text in problems.items() if path in (None, key)), problems
 
 
 @pytest.mark.parametrize("name", ["fp16", "bf16"])
-def test_half_precision_without_a_device_for_it_is_told(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_precision_without_a_device_for_it_is_reported(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     config = {name: {"enabled": True}}
     monkeypatch.setattr(type(get_accelerator()), f"is_{name}_supported", lambda _: False)
     assert "does not have it" in told(config)[f"{name}.enabled"]
@@ -269,7 +269,7 @@ def test_half_precision_without_a_device_for_it_is_told(name: str, monkeypatch: 
     assert told(config) == {}
 
 
-def test_an_optimizer_that_zero_has_not_seen_is_told_with_the_key_to_add() -> None:
+def test_an_optimizer_that_zero_has_not_seen_is_reported_with_the_key_to_add() -> None:
     zero = {"zero_optimization": {"stage": 1}}
     assert "write true" in told(zero, optimizer=sgd())["zero_allow_untested_optimizer"]
     assert told({**zero, "zero_allow_untested_optimizer": True}, optimizer=sgd()) == {}
@@ -284,21 +284,21 @@ def test_a_subclass_of_a_known_optimizer_counts_as_unseen() -> None:
     assert "zero_allow_untested_optimizer" in told({"zero_optimization": {"stage": 2}}, optimizer=sgd(Own))
 
 
-def test_a_torch_optimizer_with_offload_is_told() -> None:
+def test_a_torch_optimizer_with_offload_is_reported() -> None:
     config = {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}
     assert "write false" in told(config, optimizer=sgd(torch.optim.AdamW))["zero_force_ds_cpu_optimizer"]
     assert told({**config, "zero_force_ds_cpu_optimizer": False}, optimizer=sgd(torch.optim.AdamW)) == {}
 
 
 @pytest.mark.parametrize("name", ["Lamb", "Lion"])
-def test_an_optimizer_that_the_device_does_not_have_is_told(name: str) -> None:
+def test_an_optimizer_that_the_device_does_not_have_is_reported(name: str) -> None:
     config = {"optimizer": {"type": name, "params": {"lr": 0.1}}}
     assert told(config)["optimizer.type"].startswith(f"DeepSpeed's {name} needs a GPU")
     assert told(config, fatal=False, here=False)
     assert told({"optimizer": {"type": "Lion"}, "zero_optimization": {"stage": 1, **OFFLOADED}}) == {}
 
 
-def test_groups_of_ranks_that_are_not_of_one_size_are_told() -> None:
+def test_groups_of_ranks_that_are_not_of_one_size_are_reported() -> None:
     config = {"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 2}, "tensor_parallel": {"autotp_size": 2}}
     problems = told(config, ranks=3)
     assert problems["zero_optimization.zero_hpz_partition_size"] == "2 does not divide the 3 ranks"
@@ -312,7 +312,7 @@ def test_sampling_of_data_that_deepspeed_does_not_load_is_remarked_on() -> None:
     assert told(config, data=[]) == {}
 
 
-def test_no_optimizer_where_zero_needs_one_is_told() -> None:
+def test_no_optimizer_where_zero_needs_one_is_reported() -> None:
     assert "optimizer" in told({"zero_optimization": {"stage": 2}}, optimizer=None)
     assert told({}, optimizer=None) == {}
 
@@ -328,7 +328,7 @@ def test_a_pipeline_works_with_the_low_stages_only() -> None:
     assert told({"zero_optimization": {"stage": 1}}, kind="pipeline") == {}
 
 
-def test_a_plateau_schedule_given_to_deepspeed_is_told() -> None:
+def test_a_plateau_schedule_given_to_deepspeed_is_reported() -> None:
     scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(sgd())
     assert "MANUAL_STEP" in told({}, optimizer=sgd(), scheduler=scheduler)["scheduler"]
 
@@ -458,7 +458,7 @@ def test_a_config_that_hyperparameters_name_is_checked_before_the_trial_is_made(
         ('{"zero_optimization": 1}', "zero_optimization is 1, it cannot be overwritten"),
     ],
 )
-def test_a_config_that_cannot_be_read_is_told_before_the_trial_is_made(
+def test_a_config_that_cannot_be_read_is_reported_before_the_trial_is_made(
     tmp_path: Path, content: str, message: str
 ) -> None:
     (tmp_path / "ds_config.json").write_text(content)
@@ -470,7 +470,7 @@ def test_a_config_that_cannot_be_read_is_told_before_the_trial_is_made(
         raise AssertionError("the trial would be made here")
 
 
-def test_a_config_that_is_not_there_is_told_with_where_it_was_looked_for(tmp_path: Path) -> None:
+def test_a_config_that_is_not_there_is_reported_with_where_it_was_looked_for(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="in the working directory"):
         det_ds.overwrite_deepspeed_config(str(tmp_path / "no.json"), {})
 

@@ -269,7 +269,7 @@ def test_ds_train_fills_what_fit_and_init_leave_open(tmp_path: Path, monkeypatch
         assert context.get_initial_batch() == 6
 
 
-def test_reports_are_said_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_reports_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "trial_runtime.pytorch")
     toys.fit(toys.SimpleDS, run_dir=tmp_path, max_length=pytorch.Batch(4), reporting_period=pytorch.Batch(2))
     said = [record.getMessage() for record in caplog.records]
@@ -375,7 +375,7 @@ def test_an_attr_dict_answers_hasattr_and_nests() -> None:
     assert "lr" not in args
 
 
-def test_reducers_say_who_failed(tmp_path: Path) -> None:
+def test_reducers_report_who_failed(tmp_path: Path) -> None:
     with pytorch.init(run_dir=tmp_path) as context:
         reducer = context.wrap_reducer(lambda values: 1 / len(values), name="mean")
         with pytest.raises(ValueError, match=r'_SimpleReducer for name="mean" failed in cross_slot_reduce\(\)'):

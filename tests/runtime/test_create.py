@@ -61,7 +61,7 @@ def reports(folder: Path) -> list[tuple[str, int]]:
     return [(line["group"], line["steps_completed"]) for line in map(json.loads, lines)]
 
 
-def test_a_script_trains_its_class_in_a_run_of_ds_train_and_goes_on(tmp_path: Path) -> None:
+def test_a_script_trains_its_class_in_a_run_of_ds_train_and_resumes(tmp_path: Path) -> None:
     write(tmp_path, RUNTIME)
     done = start(tmp_path, "script.py")
     assert done.returncode == 0, done.stderr

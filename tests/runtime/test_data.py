@@ -143,7 +143,7 @@ def test_objects_that_can_move_are_asked_to() -> None:
     assert (moved[0].where, moved[1]["inside"].where) == ("cpu", "cpu")
 
 
-def test_what_cannot_move_is_told_once_a_type(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_cannot_move_is_reported_once_a_type(caplog: pytest.LogCaptureFixture) -> None:
     with pytorch.init() as context, caplog.at_level(logging.WARNING, "trial_runtime.pytorch"):
         for _ in range(3):
             assert context.to_device({"text": "a", "number": 1, "more": ["b", 2]}) == {

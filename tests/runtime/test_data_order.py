@@ -100,7 +100,7 @@ def test_the_same_samples_come_next_on_more_ranks_with_smaller_batches(tmp_path:
     assert together == whole[28:]
 
 
-def test_a_pass_that_one_rank_had_begun_goes_on_in_its_order(tmp_path: Path) -> None:
+def test_a_pass_that_one_rank_had_begun_continues_in_its_order(tmp_path: Path) -> None:
     for trained in run_ranks(interrupted, tmp_path):
         assert trained[:6] == trained[6:]
 

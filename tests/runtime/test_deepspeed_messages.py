@@ -28,7 +28,7 @@ def shown(logger: logging.Logger, text: str) -> bool:
     ("device", "visible", "says"),
     [(None, None, False), ("nvidia0", None, True), ("kfd", None, True), ("nvidia0", "", False), ("nvidia0", "0", True)],
 )
-def test_that_there_is_no_gpu_is_said_where_there_is_one(
+def test_that_there_is_no_gpu_is_reported_where_there_is_one(
     device: str | None, visible: str | None, says: bool, logger: logging.Logger, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip

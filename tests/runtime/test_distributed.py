@@ -139,7 +139,7 @@ def test_horovod_describes_ranks_too() -> None:
     assert (ranks.rank, ranks.size, ranks.local_rank, ranks.cross_size) == (1, 2, 1, 1)
 
 
-def test_a_process_that_nobody_launched_says_what_to_do() -> None:
+def test_a_process_that_nobody_launched_reports_what_to_do() -> None:
     with (
         mock.patch.dict(os.environ, {}, clear=True),
         mock.patch("torch.distributed.is_initialized", return_value=False),

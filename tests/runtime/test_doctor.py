@@ -33,7 +33,7 @@ def by_name(section: Section) -> dict[str, Row]:
     return {row.name: row for row in section.rows}
 
 
-def test_without_a_config_it_tells_about_the_machine(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_config_it_reports_on_the_machine(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = doctor(capsys)
     assert code == 0
     for part in ("torch: ", "deepspeed: ", "device: ", "started by: ", "MPI: not needed"):
@@ -139,7 +139,7 @@ def test_an_experiment_config_without_one_is_exit_code_2(tmp_path: Path, capsys:
         ({"WORLD_SIZE": "2"}, "RANK is not set", "bad"),
     ],
 )
-def test_the_launcher_is_told_by_its_variables(environment: dict[str, str], text: str, state: str) -> None:
+def test_the_launcher_is_recognized_by_its_variables(environment: dict[str, str], text: str, state: str) -> None:
     row = by_name(machine.launcher(environment))["started by"]
     assert text in row.text
     assert row.state == state
@@ -169,7 +169,7 @@ def test_the_ops_that_a_config_asks_for_are_named(config: dict[str, Any], ops: l
     assert [name for name, _ in config_checks.needed_ops(config)] == ops
 
 
-def test_an_op_that_was_compiled_or_whose_lock_was_left_is_told(
+def test_an_op_that_was_compiled_or_whose_lock_was_left_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))

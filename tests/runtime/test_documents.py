@@ -71,7 +71,7 @@ def test_the_guides_distributed_script_runs(tmp_path: Path) -> None:
     assert len(list((tmp_path / "checkpoints").glob("*/manifest.json"))) == 3
 
 
-def test_the_old_profiler_call_does_nothing_and_says_so(
+def test_the_old_profiler_call_does_nothing_and_reports_it(
     caplog: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -169,7 +169,7 @@ def test_a_trial_can_be_tried_out_by_hand_with_a_context_from_a_config(kind: Any
     context._close()
 
 
-def test_a_warning_tells_how_to_ask_for_the_batch_size(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_warning_explains_how_to_ask_for_the_batch_size(caplog: pytest.LogCaptureFixture) -> None:
     with pytorch.init(hparams={"global_batch_size": 9}) as context, caplog.at_level(logging.WARNING):
         assert context.get_hparam("global_batch_size") == 9
     assert "get_per_slot_batch_size()" in caplog.text

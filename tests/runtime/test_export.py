@@ -298,7 +298,7 @@ def test_a_pytorch_trials_models_are_exported_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("damage", "said"), [("engine", "no engine 7"), ("file", "content has changed"), ("no", "no")])
-def test_what_cannot_be_exported_is_said(
+def test_what_cannot_be_exported_is_reported(
     damage: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     toys.fit(toys.SimpleDS, {}, tmp_path, max_length=pytorch.Batch(1))

@@ -180,7 +180,7 @@ LENGTH = st.one_of(st.tuples(st.just("Batch"), st.integers(1, 14)), st.tuples(st
     evaluation=st.sampled_from(["batch", "reducers", "full"]),
     k=st.sampled_from([1, 2, 4]),
 )
-def test_every_period_policy_and_mode_tells_the_same_story(
+def test_every_period_policy_and_mode_gives_the_same_history(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, **arguments: Any
 ) -> None:
     folder = tmp_path_factory.mktemp("run")
@@ -190,7 +190,7 @@ def test_every_period_policy_and_mode_tells_the_same_story(
     assert other == one
 
 
-def test_a_resume_tells_the_rest_of_the_story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resume_gives_the_rest_of_the_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # In order: a shuffled epoch begins anew in determined when it is resumed.
     monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")  # or determined cannot read its own checkpoints
     (tmp_path / "code").mkdir()
@@ -256,7 +256,7 @@ def test_records_are_batches_of_the_global_batch_size() -> None:
     step=st.integers(0, 40),
     unit=st.sampled_from(["Batch", "Epoch"]),
 )
-def test_a_unit_says_when_as_determined_says(value: Any, step: int, unit: str) -> None:
+def test_a_unit_answers_should_stop_as_determined_does(value: Any, step: int, unit: str) -> None:
     ours, theirs = (getattr(package, unit)(value) for package in (pytorch, determined.pytorch))
     assert ours.should_stop(step) == theirs.should_stop(step)
 

@@ -208,7 +208,7 @@ def first_part(folder: Path) -> None:
         train(folder / str(stage), 5, stage=stage, precision="growing")
 
 
-def test_the_loss_scale_goes_on_with_another_number_of_ranks(tmp_path: Path) -> None:
+def test_the_loss_scale_is_kept_with_another_number_of_ranks(tmp_path: Path) -> None:
     run_ranks(first_part, tmp_path)
     expected = plain("growing", ranks=2)
     for stage in (1, 2, 3):

@@ -31,7 +31,7 @@ def written_by_determined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tu
     return checkpoints[-1].parent, state
 
 
-def test_a_pytorch_trial_goes_on_where_determined_stopped(
+def test_a_pytorch_trial_resumes_where_determined_stopped(
     written_by_determined: tuple[Path, dict[str, torch.Tensor]], tmp_path: Path
 ) -> None:
     checkpoint, state = written_by_determined
@@ -100,7 +100,7 @@ def test_weights_that_fit_no_model_are_refused(tmp_path: Path) -> None:
         toys.fit(toys.SimpleDS, {}, tmp_path / "simple", **arguments)
 
 
-def test_a_pytorch_trial_says_that_it_cannot_load_engines(tmp_path: Path) -> None:
+def test_a_pytorch_trial_reports_that_it_cannot_load_engines(tmp_path: Path) -> None:
     toys.fit(toys.SimpleDS, {}, tmp_path / "ds", max_length=pytorch.Batch(1))
     latest = next((tmp_path / "ds" / "checkpoints").glob("*/manifest.json")).parent
     with pytest.raises(InvalidCheckpointException, match="not one of a PyTorchTrial"):
@@ -241,7 +241,7 @@ def in_plain_torch(checkpoint: Path, weights: dict[str, torch.Tensor], batches: 
 
 
 @pytest.mark.parametrize("stage", [0, 1])
-def test_a_deepspeed_trial_goes_on_where_determineds_own_loop_stopped(stage: int, tmp_path: Path) -> None:
+def test_a_deepspeed_trial_resumes_where_determineds_own_loop_stopped(stage: int, tmp_path: Path) -> None:
     folder = tmp_path / "theirs"
     folder.mkdir()
     checkpoint = written_by_its_deepspeed_trial(folder, 5, stage)

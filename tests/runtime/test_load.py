@@ -110,7 +110,7 @@ def test_a_checkpoint_from_before_load_data_comes_back(tmp_path: Path) -> None:
     assert toys.difference(trial.state(), state) == 0.0
 
 
-def test_a_damaged_checkpoint_is_said_to_be_one(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_reported_as_one(tmp_path: Path) -> None:
     toys.fit(toys.SimpleDS, {}, tmp_path, max_length=pytorch.Batch(1))
     checkpoint = checkpoint_in(tmp_path)
     (checkpoint / "code").mkdir(exist_ok=True)
@@ -123,7 +123,7 @@ def test_a_damaged_checkpoint_is_said_to_be_one(tmp_path: Path) -> None:
         pytorch.load_trial_from_checkpoint_path(checkpoint, toys.SimpleDS)
 
 
-def test_a_folder_that_is_no_checkpoint_is_said_to_be_none(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_checkpoint_is_reported_as_none(tmp_path: Path) -> None:
     with pytest.raises(InvalidCheckpointException, match=r"load_data\.json"):
         pytorch.load_trial_from_checkpoint_path(tmp_path)
 

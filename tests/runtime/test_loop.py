@@ -82,7 +82,7 @@ def trained(kind: type = toys.SimplePT, **arguments: Any) -> tuple[list[str], to
 
 
 @pytest.mark.parametrize("kind", [toys.SimplePT, toys.SimpleDS])
-def test_every_period_fires_when_it_says(kind: type, tmp_path: Path) -> None:
+def test_every_period_fires_when_it_is_due(kind: type, tmp_path: Path) -> None:
     log, outcome = trained(
         kind,
         run_dir=tmp_path,

@@ -278,7 +278,7 @@ def pipeline(folder: Path, stage: int, kind: type = Pipeline, plain: Plain | Non
     assert float(outcome.validation[-1][1]["loss"]) == pytest.approx(validation, abs=1e-6)
 
 
-def test_a_pipeline_with_too_little_validation_data_is_told_before_training(tmp_path: Path) -> None:
+def test_a_pipeline_with_too_little_validation_data_is_reported_before_training(tmp_path: Path) -> None:
     class Short(Pipeline):
         validation_samples = 4
 
@@ -340,7 +340,7 @@ def in_other_layouts(folder: Path) -> list[list[float]]:
     return found
 
 
-def test_under_zero_a_pipeline_goes_on_in_another_layout(tmp_path: Path) -> None:
+def test_under_zero_a_pipeline_resumes_in_another_layout(tmp_path: Path) -> None:
     losses, _ = plain_torch(6, 1, 2)
     pairs = [sum(losses[i : i + 2]) / 2 for i in range(0, 12, 2)]
     for found in run_ranks(in_other_layouts, tmp_path)[0]:

@@ -125,7 +125,7 @@ def far_ahead(trained_elsewhere: Path, tmp_path: Path) -> tuple[Path, str]:
     return tmp_path / "run", (tmp_path / "bucket").as_uri()
 
 
-def test_a_run_that_went_on_elsewhere_goes_on_from_there(far_ahead: tuple[Path, str]) -> None:
+def test_a_run_that_was_resumed_elsewhere_resumes_from_there(far_ahead: tuple[Path, str]) -> None:
     assert goes_on_from(*far_ahead) == 6
 
 
@@ -212,7 +212,7 @@ def test_an_upload_that_was_cut_off_counts_as_none(tmp_path: Path) -> None:
         ("simplecache::nonsense://x", "nonsense"),
     ],
 )
-def test_a_storage_without_a_driver_is_said_before_training(url: str, said: str, tmp_path: Path) -> None:
+def test_a_storage_without_a_driver_is_reported_before_training(url: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(CheckpointStorageError, match=said):
         fit(toys.SimplePT, tmp_path, url, max_length=pytorch.Batch(1))
     assert not (tmp_path / "checkpoints").exists()
@@ -296,7 +296,7 @@ def test_ds_train_keeps_checkpoints_there_and_keys_nowhere(tmp_path: Path) -> No
     assert all(report["steps_completed"] >= 8 for report in reports)
 
 
-def test_a_storage_that_cannot_be_reached_is_said_before_anything_starts(tmp_path: Path) -> None:
+def test_a_storage_that_cannot_be_reached_is_reported_before_anything_starts(tmp_path: Path) -> None:
     (tmp_path / "model_def.py").write_text("raise SystemExit('started')\n")
     (tmp_path / "const.yaml").write_text(CONFIG.format(url="s3://bucket", length=2))
     done = ds_train(tmp_path)

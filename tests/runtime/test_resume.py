@@ -248,7 +248,7 @@ class Streaming(torch.utils.data.IterableDataset[Any]):
         self.generator.set_state(state["generator"])
 
 
-def test_a_loader_of_the_trials_own_that_has_state_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_loader_of_the_trials_own_that_has_state_resumes_where_it_was(tmp_path: Path) -> None:
     class Trial(toys.SimplePT):
         def __init__(self, context: Any) -> None:
             super().__init__(context)

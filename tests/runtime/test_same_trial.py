@@ -86,7 +86,7 @@ def change(folder: Path, before: dict[str, Any], after: dict[str, Any]) -> toys.
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
-def test_all_that_changed_is_said_at_once(stage: int, tmp_path: Path) -> None:
+def test_all_that_changed_is_reported_at_once(stage: int, tmp_path: Path) -> None:
     with pytest.raises(InvalidCheckpointException) as error:
         change(tmp_path, {"stage": stage}, {"stage": stage, "width": 16, "optimizer": "sgd", "more": [nn.Linear(1, 1)]})
     message = str(error.value)
@@ -115,7 +115,7 @@ def test_a_change_that_does_not_fit_is_refused(
     assert isinstance(error.value, AssertionError)  # that is what Determined's tests wait for
 
 
-def test_a_change_that_fits_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_change_that_fits_resumes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     changes: list[tuple[dict[str, Any], dict[str, Any]]] = [
         ({"stage": 1}, {"stage": 2}),
         ({}, {"optimizer": "amsgrad"}),

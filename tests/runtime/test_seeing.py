@@ -135,7 +135,7 @@ def test_on_a_terminal_a_run_ends_with_its_whole_bar(tmp_path: Path, monkeypatch
     assert "left" not in last
 
 
-def test_a_run_that_fails_ends_with_a_bar_that_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_fails_ends_with_a_bar_that_reports_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = attach(monkeypatch)
     monkeypatch.setattr(toys.SimpleDS, "evaluate_batch", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):

@@ -41,7 +41,7 @@ def test_help_imports_no_torch(command: str) -> None:
     assert shown.stdout.startswith(f"usage: ds-{command} ")
 
 
-def test_without_the_runtime_they_say_how_to_install_it(
+def test_without_the_runtime_they_report_how_to_install_it(
     config: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # noqa: ARG005

@@ -287,7 +287,7 @@ def test_a_group_with_a_type_is_no_search_space() -> None:
     assert plan("hyperparameters: {opt: {type: adam, lr: 2}}").hparams == {"opt": {"type": "adam", "lr": 2}}
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     message = problem("scheduling_unit: 0\ncheckpoint_policy: x\nreproducibility: {experiment_seed: x}")
 
     assert message.splitlines()[0] == "c.yaml: 3 problems"

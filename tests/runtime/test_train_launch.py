@@ -210,7 +210,7 @@ def test_tasks_of_srun_are_ranks(given: dict[str, str], expected: dict[str, str]
     assert slurm_environment(given) == expected
 
 
-def test_a_config_error_under_a_launcher_is_told_once_and_ends_all_ranks(tmp_path: Path) -> None:
+def test_a_config_error_under_a_launcher_is_reported_once_and_ends_all_ranks(tmp_path: Path) -> None:
     experiment = Experiment(tmp_path, REPORT)
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "trial_runtime.train")
 

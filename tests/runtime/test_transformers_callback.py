@@ -222,7 +222,7 @@ def test_a_script_under_ds_train_is_stopped_and_resumed(tmp_path: Path) -> None:
     assert {(row["group"], row["steps_completed"]) for row in rows} >= {("validation", 6), ("training", 3)}
 
 
-def test_kinds_of_metrics_are_told_by_their_names() -> None:
+def test_kinds_of_metrics_are_recognized_by_their_names() -> None:
     assert get_metric_type({"loss": 1, "eval_loss": 2}) == "eval_"
     assert get_metric_type({"test_loss": 1}) == "test_"
     assert get_metric_type({"loss": 1}) == "train_"

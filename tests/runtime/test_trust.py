@@ -297,7 +297,7 @@ def test_nothing_else_is_reached_by_name(name: str, tmp_path: Path) -> None:
         restricted_load.read(tmp_path / "a.pt")
 
 
-def test_the_commands_refuse_it_and_take_it_when_told_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands_refuse_it_and_take_it_when_asked_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     toys.fit(WithMemory, {}, tmp_path, max_length=pytorch.Batch(1))
     checkpoint = checkpoint_in(tmp_path)
     (tmp_path / "model_def.py").write_text(TRIAL)

@@ -36,7 +36,7 @@ def second_part(folder: Path, k: int) -> dict[int, list[float]]:
 
 
 @pytest.mark.parametrize(("before", "after"), [((2, 1), (1, 2)), ((1, 2), (2, 1))])
-def test_a_run_goes_on_with_another_number_of_ranks(
+def test_a_run_resumes_with_another_number_of_ranks(
     before: tuple[int, int], after: tuple[int, int], tmp_path: Path
 ) -> None:
     run_ranks(first_part, tmp_path, before[1], size=before[0])

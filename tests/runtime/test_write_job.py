@@ -95,7 +95,7 @@ def written(folder: Path, kind: str, *options: str) -> str:
     return text
 
 
-def test_a_slurm_script_has_all_that_the_config_says(folder: Path) -> None:
+def test_a_slurm_script_has_all_that_the_config_states(folder: Path) -> None:
     assert written(folder, "slurm") == SLURM
     subprocess.run(["bash", "-n", FILES["slurm"]], check=True)
 

@@ -73,7 +73,7 @@ def test_line_that_is_no_entry_is_refused(tmp_path: Path) -> None:
         Ledger(path, SearchState(ASHA))
 
 
-def test_trial_that_fails_is_errored_and_the_others_go_on(tmp_path: Path) -> None:
+def test_trial_that_fails_is_errored_and_the_others_continue(tmp_path: Path) -> None:
     said: list[str] = []
     leader = run(tmp_path, ASHA, code=lambda trial: 1 if trial == 2 else 0, said=said)
     assert leader.status == "completed" and leader.ledger.state.exits == {2: "errored"}

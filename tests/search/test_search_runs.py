@@ -137,7 +137,7 @@ def test_promoted_trial_is_bitwise_the_one_that_was_never_paused(project: Path, 
     assert is_same(final_states(project / "paused"), final_states(project / "whole"))
 
 
-def test_search_ends_with_the_best_trial_and_how_to_go_on(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_search_ends_with_the_best_trial_and_how_to_continue(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["c.yaml", "--slots", "1"]) == 0
     said = capfd.readouterr().err
     assert "async_halving (promotion): 3 trials, up to 8 batches each, judged by validation_loss" in said

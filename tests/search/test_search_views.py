@@ -67,7 +67,7 @@ def standings_of(searched: tuple[SearchDirectory, SearchState]) -> list[Standing
         return Standings(directory, SEARCH, "loss").read(directory.assignments(), state)
 
 
-def test_each_trial_stands_where_its_files_and_the_ledger_say(searched: tuple[SearchDirectory, SearchState]) -> None:
+def test_each_trial_is_as_its_files_and_the_ledger_record(searched: tuple[SearchDirectory, SearchState]) -> None:
     states = {standing.trial: standing.state for standing in standings_of(searched)}
     assert states == {1: "completed", 2: "paused", 3: "running", 4: "waiting", 5: "errored"}
 
@@ -99,7 +99,7 @@ def test_table_has_running_trials_first_then_the_best(searched: tuple[SearchDire
     assert lines[-1] == "25% done; 5 of 4 trials: 1 running, 1 paused, 1 waiting, 1 completed, 1 errored"
 
 
-def test_table_says_how_many_trials_it_does_not_show(searched: tuple[SearchDirectory, SearchState]) -> None:
+def test_table_reports_how_many_trials_it_does_not_show(searched: tuple[SearchDirectory, SearchState]) -> None:
     lines = shown(standings_of(searched), 2)
     assert len(lines) == 4 and lines[-1].endswith("; 3 more not shown")
 

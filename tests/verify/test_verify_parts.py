@@ -206,7 +206,7 @@ class TestCudaOnCpu:
         ("", "ended without output"),
     ],
 )
-def test_a_failure_is_told_by_its_error_on_one_line(text: str, reason: str) -> None:
+def test_a_failure_is_reported_by_its_error_on_one_line(text: str, reason: str) -> None:
     assert Failure(0, text).reason == reason
 
 
@@ -433,7 +433,7 @@ def test_headings_of_a_page_are_linked_above_it() -> None:
     assert first == '<h2 id="part-0">One</h2><p>text</p>' and second == '<h2 id="part-1">Rules</h2>'
 
 
-def test_values_of_a_logarithmic_axis_are_told_apart() -> None:
+def test_values_of_a_logarithmic_axis_are_distinguishable() -> None:
     text = curves([("gap", "gap", [(1, 1e-6), (2, 1e-7)])], log=True)
     assert {"1e-06", "3e-07", "1e-07"} <= set(re.findall(r">(\de-\d\d)<", text))
 

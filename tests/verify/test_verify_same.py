@@ -48,7 +48,7 @@ def test_a_fixture_and_its_conversion_are_the_same(
     assert sorted(project.iterdir()) == before, "the sources were written to"
 
 
-def test_every_stage_is_compared_and_one_that_the_trial_refuses_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_stage_is_compared_and_one_that_the_trial_refuses_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     code = main(
         [str(FIXTURES / "gan/before"), "--steps", "4", "--ranks", "1", "--zero-sweep", "1,2", "--no-report",
          "--device", "cpu"]
@@ -127,7 +127,7 @@ def test_an_original_that_does_not_train_gives_no_verdict(tmp_path: Path, capsys
     assert "the original does not train with 1 rank" in printed and "no_such_hparam" in printed
 
 
-def test_a_trial_that_does_not_convert_is_said_with_the_reason(
+def test_a_trial_that_does_not_convert_is_reported_with_the_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     project = tmp_path / "project"
