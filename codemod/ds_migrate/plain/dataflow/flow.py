@@ -79,6 +79,10 @@ class Flow:
         """Return the file of the node that makes a value."""
         return self._variables.file(value)
 
+    def in_order(self, values: Values) -> list[Value]:
+        """Return values in the order in which the program makes them, file by file."""
+        return sorted(values, key=lambda v: (str(self.file(v).path), self.file(v).position(self.node(v))))
+
     def node_of(self, key: int) -> tuple[SourceFile, cst.CSTNode] | None:
         """Return the node that makes the values of a key, with its file."""
         return self._variables.node_of(key)

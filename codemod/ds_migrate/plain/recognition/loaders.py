@@ -19,7 +19,7 @@ def training_loaders(steps: Sequence[Step], facts: LoopFacts) -> list[tuple[Sour
     found: dict[int, tuple[SourceFile, cst.Call]] = {}
     for step in steps:
         for file, node in sources_of(step.file, step.node, facts, depth=3):
-            for value in loaders_of(node, file, facts.flow):
+            for value in facts.flow.in_order(loaders_of(node, file, facts.flow)):
                 maker = facts.flow.node(value)
                 assert isinstance(maker, cst.Call)
                 found[id(maker)] = facts.flow.file(value), maker

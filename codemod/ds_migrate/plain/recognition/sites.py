@@ -44,7 +44,7 @@ def find_sites(
     """Return where the optimizers are bound, and why some of them cannot be followed."""
     bound: list[_Bound] = []
     refusals: list[Refusal] = []
-    for value in sorted(optimizers, key=lambda v: (str(flow.file(v).path), flow.file(v).position(flow.node(v)))):
+    for value in flow.in_order(optimizers):
         file, maker = flow.file(value), flow.node(value)
         assert isinstance(maker, cst.Call)
         try:
