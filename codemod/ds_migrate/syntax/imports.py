@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from ds_migrate.syntax.module_start import first_to_work
 from ds_migrate.syntax.names import Names
 from ds_migrate.syntax.nodes import dotted
 
@@ -31,6 +32,10 @@ class Imports:
     def bindings(self) -> dict[str, str]:
         """The names that any function of the file can use at run time, and what they are bound to."""
         return Names([node for node in self._file.names.import_nodes if self.runs_with_module(node)], ()).bindings
+
+    @cached_property
+    def _first_to_work(self) -> int:
+        return first_to_work(self._file.module.body, self.bindings)
 
     def runs_with_module(self, node: cst.CSTNode) -> bool:
         """Return whether an import runs when the module does: not in a function or class, or under a condition such as
@@ -69,9 +74,8 @@ class Imports:
     def insert(self, text: str, module: str, is_from: bool) -> None:
         """Insert before the first import of the same section that sorts after it, else after the section's last."""
         section = _section(module)
-        lines = [
-            s for s in self._file.module.body if isinstance(s, cst.SimpleStatementLine) and _imported(s) is not None
-        ]
+        body = list(self._file.module.body)[: self._first_to_work]  # what works may need what is imported
+        lines = [s for s in body if isinstance(s, cst.SimpleStatementLine) and _imported(s) is not None]
         keys = [(line, *_key(line)) for line in lines]
         same = [k for k in keys if k[1] == section]
         # Sorted with "import x" before "from x import", or by the module alone where both are mixed.

@@ -11,6 +11,8 @@ from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import dotted, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
+_OF_MODULES = ("eval", "train", "parameters", "state_dict")
+
 
 def wait_for_saves(
     plan: ProgramPlan, files: list[SourceFile], runtime: RuntimeNames, converted: Converted
@@ -22,7 +24,7 @@ def wait_for_saves(
         return []
     for file in files:
         for call in file.nodes(cst.Call):
-            is_load = plan.facts.flow.is_call_of(call, file, ("torch.load",)) and _gives_state(call, file)
+            is_load = plan.facts.flow.is_call_of(call, file, ("torch.load",)) and _gives_weights(call, file)
             if not is_load or not _may_follow_training(call, file, plan):
                 continue
             if conditions.reach_all(call, file):
@@ -35,9 +37,12 @@ def wait_for_saves(
     return notes
 
 
-def _gives_state(call: cst.Call, file: SourceFile) -> bool:
-    """Return whether what is loaded is given to ``load_state_dict()``."""
+def _gives_weights(call: cst.Call, file: SourceFile) -> bool:
+    """Return whether what is loaded is given to ``load_state_dict()``, or used as a module."""
     names = {dotted(target) for a in file.ancestors(call) if isinstance(a, cst.Assign) for target in targets(a)}
+    used = (node.value for name in _OF_MODULES for node in file.attributes_by_name.get(name, ()))
+    if any(part is call or dotted(part) in names - {None} for part in used):
+        return True
     for node in file.attributes_by_name.get("load_state_dict", ()):
         taker = file.parent(node)
         if isinstance(taker, cst.Call) and taker.func is node:

@@ -10,6 +10,7 @@ from ds_migrate.plain.edits.removal import remove_call
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.recognition.facts import LoopFacts, Site
 from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.module_start import first_to_work
 from ds_migrate.syntax.nodes import argument, code, docstring, walk
 from ds_migrate.syntax.source import SourceFile
 
@@ -182,7 +183,7 @@ def _beginnings(facts: LoopFacts, site: Site) -> list[Entry]:
 
 
 def _first_of_module(file: SourceFile, reached: cst.CSTNode, is_call: bool) -> cst.BaseStatement | None:
-    """Return the first statement that works, behind all imports above what is reached.
+    """Return the first statement that works, behind the imports with which the module begins.
 
     Where that is a call in the block of ``__main__``, the first statement of the block.
     """
@@ -192,8 +193,8 @@ def _first_of_module(file: SourceFile, reached: cst.CSTNode, is_call: bool) -> c
             first = outer.body.body[0]
             return first if isinstance(first, cst.BaseStatement) else outer
     body = file.module.body
-    end = next((i for i, statement in enumerate(body) if any(statement is outer for outer in above)), len(body))
-    imports = [i for i, statement in enumerate(body[:end]) if _is_import(statement)]
+    begin = body[: first_to_work(body, file.imports.bindings)]
+    imports = [i for i, statement in enumerate(begin) if _is_import(statement)]
     for statement in body[imports[-1] + 1 if imports else 0 :]:
         if isinstance(statement, (cst.FunctionDef, cst.ClassDef)) or _is_preparation(statement):
             continue
