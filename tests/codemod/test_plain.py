@@ -513,6 +513,17 @@ def test_gradients_that_are_read_before_step_need_nothing(tmp_path: Path) -> Non
     assert "zero_grad" not in text
 
 
+def test_a_name_is_imported_before_a_loader_that_stands_above_later_imports(tmp_path: Path) -> None:
+    text = convert(tmp_path, HEADER + LOOP.replace("model = Net()", "import torch.optim as optim\nmodel = Net()"))
+    assert text.index("import init_distributed, match_torch, shard\n") < text.index("init_distributed()\n")
+    assert text.index("init_distributed()\n") < text.index("shard(DataLoader")
+
+
+def test_ranks_wait_for_a_model_that_is_saved_whole(tmp_path: Path) -> None:
+    text = HEADER + LOOP + 'torch.save(model, "model.pt")\nbest = torch.load("model.pt")\nbest.eval()\n'
+    assert 'wait_for_all_ranks()\nbest = torch.load("model.pt")\n' in convert(tmp_path, text)
+
+
 @pytest.mark.parametrize("early", ["import matplotlib\nmatplotlib.use('Agg')\n", "import random\nrandom.seed(3)\n"])
 def test_the_ranks_start_behind_imports_that_come_late(tmp_path: Path, early: str) -> None:
     text = convert(tmp_path, early + HEADER + LOOP)
