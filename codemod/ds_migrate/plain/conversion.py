@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+import libcst as cst
 
 from ds_migrate.conversion.output_check import check
 from ds_migrate.files.prefilter import may_pass_backward
@@ -14,9 +16,11 @@ from ds_migrate.options import Options
 from ds_migrate.plain.dataflow.calls import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.decisions.decide import decide
+from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.editor import Editor
 from ds_migrate.plain.parts import Part, find_parts, operations_of
 from ds_migrate.plain.program import MOST_FILES, Program
+from ds_migrate.plain.recognition.apex_branches import RAISED, WithoutApex, without_apex
 from ds_migrate.plain.recognition.facts import LoopFacts, Operations, Refusal, Step
 from ds_migrate.plain.recognition.operations import find_operations
 from ds_migrate.plain.recognition.refusals import find_refusals
@@ -25,6 +29,7 @@ from ds_migrate.project.control_comments import Comments
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.import_order import sort_like
 from ds_migrate.syntax.line_folding import fold_new
+from ds_migrate.syntax.nodes import code
 from ds_migrate.syntax.source import SourceError, SourceFile
 
 
@@ -76,6 +81,13 @@ def _too_large(unit: LoopUnit) -> list[FileResult]:
     return results
 
 
+def _without_apex(unit: LoopUnit) -> dict[Path, WithoutApex]:
+    """Return the files without their branches for apex.amp, where these cannot run any more."""
+    found = {path: without_apex(data) for path in unit.program.files if (data := unit.sources.get(path)) is not None}
+    known = {path: file for path, file in found.items() if file is not None}
+    return known if any(file.raises for file in known.values()) else {}
+
+
 class _Conversion:
     def __init__(self, unit: LoopUnit) -> None:
         self.unit = unit
@@ -84,12 +96,18 @@ class _Conversion:
         self.skips: set[tuple[Path, int]] = set()
         self.done: list[SourceFile] = []
         self.left: list[SourceFile] = []  # that loops which stay as they are would have changed beside their own
+        self.simplified = _without_apex(unit)
         for path in (*unit.program.files, *unit.program.context):
             data = unit.sources.get(path)
             if data is None:
                 continue
+            found = self.simplified.get(path)
             try:
-                self.files[path] = SourceFile(path, data, self._comments(path).accepted)
+                self.files[path] = (
+                    SourceFile(path, data, self._comments(path).accepted)
+                    if found is None
+                    else SourceFile(path, found.data, self._comments(path).accepted, found.lines)
+                )
             except SourceError as error:
                 if path in unit.program.files:
                     self.errors.append(FileResult(path, status=FileStatus.ERROR, findings=[error.finding]))
@@ -134,8 +152,9 @@ class _Conversion:
             own = list(part.files)
             part.refusals += _missing(editor, part.steps[0])
             part.files += [f for f in self.files.values() if f.edits and f not in part.files and f not in self.done]
+            self._leave_apex_out(part)
             self._check_writable(part)
-            outputs, problems = _rendered(part.files)
+            outputs, problems = _rendered(part.files, self.simplified)
             part.refusals += problems
             part.configs, problems = written_configs(plan.engines)
             part.refusals += problems
@@ -144,11 +163,24 @@ class _Conversion:
         self.done += part.files
         yield from part_results(part, outputs, TrialStatus.BLOCKED if part.refusals else TrialStatus.CONVERTED)
 
+    def _leave_apex_out(self, part: Part) -> None:
+        """Add the files whose branches for apex.amp cannot run any more, with what is to know about it."""
+        part.files += [
+            self.files[path] for path in self.simplified if self.files[path] not in (*part.files, *self.done)
+        ]
+        for file in part.files:
+            for node in file.nodes(cst.Raise) if file.path in self.simplified else ():
+                if code(node) == RAISED:
+                    message = "apex.amp and an engine would both own the precision: this branch ends with an error now"
+                    advice = "use torch.autocast and torch.amp.GradScaler here, and convert the script again"
+                    part.notes.append((Severity.REVIEW, Note(Code.PLAIN_PRECISION, file, node, message, advice)))
+
     def _check_writable(self, part: Part) -> None:
         """Refuse a part that changes files which are not to be written, or belong to what stays as it is."""
         shared = set(self.unit.program.context) if self.unit.program.is_divided else set()
         for file in part.files:
-            if file.edits and (file.path not in self.unit.writable or file in self.done):
+            is_written = bool(file.edits) or file.path in self.simplified
+            if is_written and (file.path not in self.unit.writable or file in self.done):
                 part.refusals.append(
                     _requires(part, file, "other programs use too")
                     if file.path in shared
@@ -183,11 +215,11 @@ def _lines_of(step: Step) -> Iterator[int]:
         yield step.file.position(step.function)[0]
 
 
-def _rendered(files: Iterable[SourceFile]) -> tuple[dict[Path, bytes], list[Refusal]]:
+def _rendered(files: Iterable[SourceFile], simplified: Collection[Path]) -> tuple[dict[Path, bytes], list[Refusal]]:
     outputs: dict[Path, bytes] = {}
     problems: list[Refusal] = []
     for file in files:
-        if not file.edits:
+        if not file.edits and file.path not in simplified:
             continue
         after = fold_new(file.data, sort_like(file.data, file.render()), file.module.default_indent, file.width)
         problem = check(file.data, after)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -41,12 +41,16 @@ class SourceFile:
     Raises ``SourceError`` when it does not decode, does not parse, or when libcst cannot print it back byte for
     byte (a few valid files: ``except OSError :`` loses its space), because then untouched text could not be promised.
     ``accepted``: line and code of the findings that a user accepts, which leave no marker; line 0 is the whole file.
+    ``lines``: for each line of the text the number that is reported for it, where it is not the text that users have.
     """
 
-    def __init__(self, path: Path, data: bytes, accepted: Collection[tuple[int, str]] = ()) -> None:
+    def __init__(
+        self, path: Path, data: bytes, accepted: Collection[tuple[int, str]] = (), lines: Sequence[int] = ()
+    ) -> None:
         self.path = path
         self.data = data
         self._accepted = accepted
+        self._lines = lines
         sys.setrecursionlimit(max(sys.getrecursionlimit(), _RECURSION_LIMIT))
         try:
             self.module = cst.parse_module(data)
@@ -123,7 +127,8 @@ class SourceFile:
 
     def position(self, node: cst.CSTNode) -> tuple[int, int]:
         """Return line and column of the node's first token, both from 1."""
-        return self._text.position(node)
+        line, column = self._text.position(node)
+        return (self._lines[line - 1] if self._lines else line), column
 
     def nodes(self, *kinds: type[cst.CSTNode], below: cst.CSTNode | None = None) -> list[Any]:
         """Return every node of exactly these classes in source order, of the file or of a part of it."""

@@ -20,7 +20,11 @@ def unwrap(facts: LoopFacts, converted: Converted, review: Review) -> None:
     for file, call, wrapped in wrappers.states():
         _keep_keys(file, call, wrapped, converted, review)
     for file, node in wrappers.inner_modules():
-        file.change(node, lambda updated: updated.value)  # type: ignore[attr-defined]
+        around = file.parent(node)
+        if isinstance(around, cst.IfExp) and around.body is node and dotted(around.orelse) == dotted(node.value):
+            file.change(around, lambda updated: updated.orelse)  # type: ignore[attr-defined]
+        else:
+            file.change(node, lambda updated: updated.value)  # type: ignore[attr-defined]
     for file, call, module in wrappers.calls():
         message = f"{code(call.func)} is removed: the engine averages gradients"
         converted(Code.PLAIN_DISTRIBUTED, file, call, message)

@@ -95,11 +95,17 @@ def can_be_sharded(maker: cst.Call, file: SourceFile, flow: Flow) -> bool:
 
 
 def _may_be_none(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:
-    """Return whether a sampler is None on another path, where shard() divides the data."""
+    """Return whether a sampler is None, or gives all data, on another path, where shard() divides the data."""
     if not isinstance(node, cst.Name):
         return False
     scope = flow.scopes(file).owner(node.value, node)
-    return any(dotted(value) == "None" for value in file.values_of({node.value}, scope))
+    assigned = file.values_of({node.value}, scope)
+    paths = [part for value in assigned for part in _paths(value)]
+    return any(dotted(path) == "None" or not _is_distributed(path, file, flow) for path in paths)
+
+
+def _paths(node: cst.BaseExpression) -> list[cst.BaseExpression]:
+    return [node.body, node.orelse] if isinstance(node, cst.IfExp) else [node]
 
 
 def _is_distributed(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:

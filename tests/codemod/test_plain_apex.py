@@ -1,0 +1,79 @@
+"""Plain training loops that train with apex.amp where a flag of the program asks for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ds_migrate.findings import Severity
+from ds_migrate.rules.codes import Code
+from plain_loops import HEADER, LOOP, blocked, run
+
+INITIALIZE = """\
+if args.fp16:
+    try:
+        from apex import amp
+    except ImportError:
+        raise ImportError("install apex")
+    model, optimizer = amp.initialize(model, optimizer, opt_level="O1")
+"""
+BRANCH = """\
+    # the loss is scaled in half precision
+    if args.fp16:
+        with amp.scale_loss(loss, optimizer) as scaled_loss:
+            scaled_loss.backward()
+        torch.nn.utils.clip_grad_norm_(amp.master_params(optimizer), 1.0)
+    else:
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+"""
+SAVE = """\
+state = {"model": model.state_dict()}
+if args.fp16:
+    state["amp"] = amp.state_dict()
+torch.save(state, "last.pt")
+"""
+ARGUMENTS = "import argparse\nargs = argparse.ArgumentParser().parse_args()\n"
+TEXT = HEADER + ARGUMENTS + LOOP.replace("for x, y", INITIALIZE + "for x, y")
+TEXT = TEXT.replace("    loss.backward()\n    optimizer.step()\n", BRANCH) + SAVE
+
+
+def test_a_branch_for_apex_ends_with_an_error_and_the_others_stay(tmp_path: Path) -> None:
+    (result,) = run(tmp_path, train=TEXT).files
+    after = (result.after or b"").decode()
+    assert 'if args.fp16:\n    raise NotImplementedError("apex.amp does not run with DeepSpeed: use torch.' in after
+    assert after.endswith(
+        "    # the loss is scaled in half precision\n    engine.backward(loss)\n    engine.step()\n"
+        'state = {"model": model.state_dict()}\nif is_main_rank():\n    torch.save(state, "last.pt")\n'
+    )
+    assert '"gradient_clipping": 1.0,' in after and "import amp" not in after
+    reviews = [f for f in result.findings if f.severity is Severity.REVIEW]
+    (line,) = [number for number, text in enumerate(TEXT.splitlines(), 1) if text.startswith("if args.fp16:")][:1]
+    assert [(f.code, line <= f.line <= line + 6) for f in reviews] == [(Code.PLAIN_PRECISION, True)]
+
+
+def test_findings_stand_on_the_lines_of_the_original(tmp_path: Path) -> None:
+    (result,) = run(tmp_path, train=TEXT).files
+    lines = TEXT.splitlines()
+    (step,) = [f.line for f in result.findings if f.code == Code.PLAIN_STEP]
+    assert lines[step - 1] == "    optimizer.step()"
+    (save,) = [f.line for f in result.findings if f.code == Code.PLAIN_RANK_ZERO]
+    assert lines[save - 1] == 'torch.save(state, "last.pt")'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        HEADER
+        + "from apex import amp\n"
+        + LOOP.replace("for x, y", "model, optimizer = amp.initialize(model, optimizer)\nfor x, y"),
+        HEADER
+        + "try:\n    from apex import amp\n    HAS_APEX = True\nexcept ImportError:\n    HAS_APEX = False\n"
+        + LOOP.replace("for x, y", "if HAS_APEX:\n    model, optimizer = amp.initialize(model, optimizer)\nfor x, y"),
+        TEXT.replace("import argparse", "from apex.parallel import DistributedDataParallel as DDP\nimport argparse"),
+    ],
+    ids=["always", "where it is installed", "parallel"],
+)
+def test_apex_that_no_flag_turns_off_is_refused(tmp_path: Path, text: str) -> None:
+    assert {code for code, _ in blocked(tmp_path, text)} == {Code.PLAIN_FRAMEWORK}
