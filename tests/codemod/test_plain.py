@@ -147,6 +147,14 @@ def test_of_a_call_that_makes_several_loaders_the_one_that_trains_is_divided(tmp
     assert "loader = make()\nloader = shard(loader)\nheld_out = make()\n" in (result.after or b"").decode()
 
 
+def test_a_call_that_makes_several_loaders_is_to_review_where_none_has_one_name(tmp_path: Path) -> None:
+    function = "def make():\n    return DataLoader(data, batch_size=4)\n\n\nloader, held_out = make(), make()\n"
+    text = LOOP.replace("loader = DataLoader(data, batch_size=4, shuffle=True)\n", function)
+    report = run(tmp_path, train=HEADER + text)
+    (finding,) = [finding for _, finding in report.findings(Severity.REVIEW)]
+    assert finding.code == Code.PLAIN_SAMPLER and "evaluation" in finding.message
+
+
 def test_wrappers_go(tmp_path: Path) -> None:
     text = HEADER + LOOP.replace("model = Net()\n", "model = Net()\nmodel = DDP(model)\n")
     after = convert(tmp_path, text + 'torch.save(model.module.state_dict(), "a.pt")\n')
