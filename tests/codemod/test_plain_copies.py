@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from ds_migrate.rules.codes import Code
-from plain_loops import blocked, body, convert
+from plain_loops import HEADER, LOOP, blocked, body, convert
 
 TWO = """
     def make_net():
@@ -91,3 +91,9 @@ def test_two_optimizers_of_one_module_are_still_refused(tmp_path: Path) -> None:
 def test_clipping_of_another_module_than_the_optimizers_is_refused(tmp_path: Path) -> None:
     ((code, _),) = blocked(tmp_path, body(TWO) + TRAINED.replace("train(student, second", "train(teacher, second"))
     assert code == Code.PLAIN_CLIPPING
+
+
+def test_engines_of_separate_functions_have_the_short_name(tmp_path: Path) -> None:
+    loop = "".join(f"    {line}\n" for line in LOOP.splitlines())
+    after = convert(tmp_path, f"{HEADER}\n\ndef first():\n{loop}\n\ndef second():\n{loop}\n\nfirst()\nsecond()\n")
+    assert after.count("    engine, *_ = deepspeed.initialize(\n") == 2 and after.count("        engine.step()\n") == 2

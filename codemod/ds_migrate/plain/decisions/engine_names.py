@@ -65,15 +65,23 @@ class EngineNames:
         self._at: dict[Variable, str] = {}
         self._unnamed: dict[int, str] = {}  # engines of optimizers that are arguments, by the call that makes them
         for site in sites:
-            held = next(iter((*site.parts, *site.modules, *site.tensors)), "model")
-            wish = "engine" if len(sites) == 1 else f"{_word(held)}_engine"
-            name = site.file.names.fresh(wish, f"ds_{wish}")
+            name = self._name(site, sites)
             if isinstance(site.target, cst.Attribute):
                 name = f"{dotted(site.target.value)}.{name}"
             self.at_site[site] = name
             self._at[site.variable] = name
             if site.new_name:
                 self._unnamed[id(site.target)] = name
+
+    def _name(self, site: Site, sites: Sequence[Site]) -> str:
+        """Return a name that is free where the engine is made: engine where no other one can be meant."""
+        if len(sites) > 1 and all(_is_local(one) for one in sites):
+            assert site.function is not None
+            if [one for one in sites if one.function is site.function] == [site]:
+                return _free_in(site.function, "engine", site.file)
+        held = next(iter((*site.parts, *site.modules, *site.tensors)), "model")
+        wish = "engine" if len(sites) == 1 else f"{_word(held)}_engine"
+        return site.file.names.fresh(wish, f"ds_{wish}")
 
     def at(self, node: cst.BaseExpression, file: SourceFile) -> str:
         """Return the expression of the engine whose optimizer an expression is.
@@ -254,3 +262,14 @@ def _last(name: str) -> str:
 def _word(expression: str) -> str:
     """Return what an expression ends with as a name: nets_a of ``self.nets["a"]``."""
     return re.sub(r"\W+", "_", re.sub(r"^(\w+\.)+", "", expression)).strip("_") or "model"
+
+
+def _is_local(site: Site) -> bool:
+    """Return whether only the function that makes an optimizer has a name for it."""
+    if site.function is None or not isinstance(site.target, cst.Name):
+        return False
+    return all(
+        item.name.value != site.target.value
+        for node in site.file.nodes(cst.Global, cst.Nonlocal, below=site.function)
+        for item in node.names
+    )
