@@ -32,6 +32,8 @@ from ds_migrate.syntax.line_folding import fold_new
 from ds_migrate.syntax.nodes import code
 from ds_migrate.syntax.source import SourceError, SourceFile
 
+_COPY = "copy the files of this program to a separate folder"
+
 
 @dataclass(frozen=True)
 class LoopUnit:
@@ -134,7 +136,7 @@ class _Conversion:
         operations = operations_of(part, everything, callers)
         part.refusals += [
             *operations.refusals,
-            *(_requires(part, file, "another loop leaves as it is") for file in self.left if part.steps),
+            *(_left_as_it_is(part.steps[0], file) for file in self.left if part.steps),
         ]
         named = list(find_refusals(part.files, operations, flow, callers))
         if any(refusal.code is Code.PLAIN_FRAMEWORK for refusal in named):
@@ -181,11 +183,8 @@ class _Conversion:
         for file in part.files:
             is_written = bool(file.edits) or file.path in self.simplified
             if is_written and (file.path not in self.unit.writable or file in self.done):
-                part.refusals.append(
-                    _requires(part, file, "other programs use too")
-                    if file.path in shared
-                    else _requires(part, file, "is not among the given paths", f"name {file.path.name} too")
-                )
+                required = _shared_with_others if file.path in shared else _not_given
+                part.refusals.append(required(part.steps[0], file))
 
     def _is_skipped(self, part: Part) -> bool:
         """Return whether a comment on a step, or on the function around it, leaves these files as they are."""
@@ -200,13 +199,19 @@ class _Conversion:
         return bool(used)
 
 
-def _requires(
-    part: Part, file: SourceFile, why: str, way_out: str = "copy the files of this program to a separate folder"
-) -> Refusal:
-    """Return that a part cannot be converted without a file beside its own."""
-    step = part.steps[0]
-    message = f"{loop_name(step)} also requires {file.path.name}, which {why}"
-    return Refusal(Code.FILE_NOT_NAMED, step.file, step.node, message, way_out)
+def _left_as_it_is(step: Step, file: SourceFile) -> Refusal:
+    message = f"{loop_name(step)} also requires {file.path.name}, which another loop leaves as it is"
+    return Refusal(Code.FILE_NOT_NAMED, step.file, step.node, message, _COPY)
+
+
+def _shared_with_others(step: Step, file: SourceFile) -> Refusal:
+    message = f"{loop_name(step)} also requires {file.path.name}, which other programs use too"
+    return Refusal(Code.FILE_NOT_NAMED, step.file, step.node, message, _COPY)
+
+
+def _not_given(step: Step, file: SourceFile) -> Refusal:
+    message = f"{loop_name(step)} also requires {file.path.name}, which is not among the given paths"
+    return Refusal(Code.FILE_NOT_NAMED, step.file, step.node, message, f"name {file.path.name} too")
 
 
 def _lines_of(step: Step) -> Iterator[int]:
