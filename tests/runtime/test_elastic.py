@@ -17,6 +17,7 @@ from typing import Any
 import elastic_trial
 import psutil
 import pytest
+from forked_python import forked_python
 from ports import free_port
 from trial_runtime._run_metrics import read_reports
 
@@ -104,7 +105,7 @@ def nodes(tmp_path: Path) -> Iterator[Nodes]:
 def losses_alone(folder: Path, batches: int) -> list[float]:
     """Return the losses of an undisturbed run on one rank."""
     command = [
-        sys.executable, "-m", "trial_runtime.train", "exp/c.yaml", "--run-dir", "runs/alone",
+        forked_python(), "-m", "trial_runtime.train", "exp/c.yaml", "--run-dir", "runs/alone",
         "--config", f"searcher.max_length.batches={batches}",
     ]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": str(Path(elastic_trial.__file__).parent), "OMP_NUM_THREADS": "1"}

@@ -15,6 +15,7 @@ from typing import Any
 import elastic_trial
 import one_node_slurm
 import pytest
+from forked_python import forked_python
 from trial_runtime._run_metrics import read_reports
 from trial_runtime.train.cli import main
 from trial_runtime.train.config.document import parse_yaml
@@ -272,7 +273,7 @@ def test_a_job_that_reaches_its_time_limit_is_requeued_and_loses_nothing(
         assert shown.returncode == 0, shown.stdout + shown.stderr
         return shown.stdout
 
-    train = [sys.executable, "-m", "trial_runtime.train", "c.yaml"]
+    train = [forked_python(), "-m", "trial_runtime.train", "c.yaml"]
     run(*train, "--write-job", "slurm")
     limits = ["--time=3", "--signal=USR1@60", "--overcommit", "--parsable"]
     job = run("sbatch", *limits, "elastic.sbatch").strip()
