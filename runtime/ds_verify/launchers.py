@@ -13,9 +13,18 @@ from trial_runtime._ranks import Process, PythonProcess
 
 from ds_verify.fork_server import ForkServer
 
-_PRELOAD = ("torch._dynamo", "torch.utils.tensorboard", "deepspeed", "ds_verify.first_imports", "rich.progress")
-"""What any training run imports, nearly all of its start-up time. Importing DeepSpeed changes nothing of torch's. The
-runtime's own modules patch DeepSpeed, so every process imports them itself (0.2 s)."""
+PRELOAD = (
+    "torch._dynamo",
+    "torch.utils.tensorboard",
+    "deepspeed",
+    "ds_verify.first_imports",
+    "rich.progress",
+    "trial_runtime.train.run.hang_watch",
+    "trial_runtime.train.run.rank",
+    "trial_runtime.pytorch",
+)
+"""What any training run imports, nearly all of its start-up time. Importing these changes nothing of torch's and
+DeepSpeed's. The runtime's ``pytorch.deepspeed`` patches DeepSpeed, so a process that needs it imports it itself."""
 
 _DRIVERS = ("nvidia[0-9]*", "kfd", "dxg")
 
@@ -63,7 +72,7 @@ class FreshProcesses:
 @functools.cache
 def launcher_for(device: str) -> Launcher:
     """Return what starts ranks on ``"cpu"`` or ``"cuda"``; on a CPU one server for the life of this process."""
-    return ForkServer(_PRELOAD) if device == "cpu" else FreshProcesses()
+    return ForkServer(PRELOAD) if device == "cpu" else FreshProcesses()
 
 
 def has_gpu_driver() -> bool:
