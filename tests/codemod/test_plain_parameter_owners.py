@@ -119,3 +119,24 @@ def test_optimizers_of_a_comprehension_are_refused_by_name(tmp_path: Path) -> No
     ((code, message),) = blocked(tmp_path, body(text))
     assert code == Code.PLAIN_ENGINE
     assert message.endswith("that is made here: a comprehension makes one for each of several modules")
+
+
+def test_a_name_of_another_function_is_another_variable(tmp_path: Path) -> None:
+    text = body("""
+    def freeze(module):
+        for p in module.parameters():
+            p.requires_grad = False
+
+
+    net = Net()
+    freeze(net)
+    chosen = []
+    for name, p in net.named_parameters():
+        chosen.append(p)
+    optimizer = torch.optim.SGD(chosen, lr=0.1)
+    for x, y in DataLoader(data, batch_size=4):
+        optimizer.zero_grad()
+        F.mse_loss(net(x), y).backward()
+        optimizer.step()
+    """)
+    assert "    model=net,\n" in convert(tmp_path, text)

@@ -91,7 +91,7 @@ def _followed(
         if parameter is not None:
             return texts.pop() if len(texts) == 1 else None
     assigned = [
-        n.value for n in file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign, below=scope)
+        n.value for n in flow.scopes(file).nodes(node, cst.Assign, cst.AnnAssign, cst.AugAssign)
         if any(isinstance(t, cst.Name) and t.value == node.value for t in targets(n))
     ]  # fmt: skip
     if len(assigned) == 1 and assigned[0] is not None:
@@ -117,7 +117,7 @@ def _is_known(name: cst.Name, file: SourceFile, statement: cst.BaseStatement, th
     if isinstance(scope, cst.FunctionDef) and any(p.name.value == name.value for p in parameters(scope)):
         return True
     assigned = [
-        n for n in file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign, cst.For, cst.NamedExpr, below=scope)
+        n for n in flow.scopes(file).nodes(name, cst.Assign, cst.AnnAssign, cst.AugAssign, cst.For, cst.NamedExpr)
         if any(isinstance(t, cst.Name) and t.value == name.value for target in _targets(n) for t in walk(target))
     ]  # fmt: skip
     if any(isinstance(n, (cst.AugAssign, cst.For)) for n in assigned):

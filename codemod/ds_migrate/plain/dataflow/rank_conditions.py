@@ -115,11 +115,12 @@ class RankConditions:
         found: list[bool] = []
         if isinstance(scope, cst.FunctionDef):
             found += [self._is_shared_parameter(scope, p, file) for p in parameters(scope) if p.name.value == name]
-        for loop in file.nodes(cst.For, below=scope):
+        for loop in self._flow.scopes(file).nodes(node, cst.For):
             if name in names_in(loop.target):
                 found.append(self._is_counter(name, loop.target, loop.iter, file))
         for target, value in _bindings(file, scope):
-            if isinstance(target, cst.Name) and target.value == name:
+            is_same = isinstance(target, cst.Name) and target.value == name
+            if is_same and self._flow.scopes(file).owner(name, target) is scope:
                 found.append(self._is_set_to_shared(value, target, file))
         self._open.discard((id(scope), name))
         return bool(found) and all(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 import libcst as cst
 
@@ -73,6 +74,13 @@ class Scopes:
             if isinstance(outer, cst.FunctionDef) and name in self._bound[id(outer)]:
                 return outer
         return self.file.module
+
+    def nodes(self, name: cst.Name | cst.Attribute, *kinds: type[cst.CSTNode]) -> list[Any]:
+        """Return the nodes of the file at which a name is the variable that it is here; for an attribute, all."""
+        if isinstance(name, cst.Attribute):
+            return self.file.nodes(*kinds)
+        scope = self.owner(name.value, name)
+        return [node for node in self.file.nodes(*kinds, below=scope) if self.owner(name.value, node) is scope]
 
     def variable(self, name: str, at: cst.CSTNode) -> Variable:
         """Return the variable that a name means at a node."""

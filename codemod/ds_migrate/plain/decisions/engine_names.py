@@ -114,7 +114,7 @@ class EngineNames:
             scope = self._flow.scopes(file).owner(node.value, node)
             if isinstance(scope, cst.FunctionDef) and any(p.name.value == node.value for p in parameters(scope)):
                 return self._pass(scope, node.value, variable, file)
-            return self._alias(node, scope, file)
+            return self._alias(node, file)
         assert isinstance(node, cst.Attribute)
         return self._keep(node, variable, file)
 
@@ -157,9 +157,9 @@ class EngineNames:
             self.arguments[id(arg)] = (caller, arg, self._find(arg.value, caller))
         return name
 
-    def _alias(self, node: cst.Name, scope: cst.CSTNode, file: SourceFile) -> str:
+    def _alias(self, node: cst.Name, file: SourceFile) -> str:
         assigned = [
-            n for n in file.nodes(cst.Assign, cst.AnnAssign, below=scope)
+            n for n in self._flow.scopes(file).nodes(node, cst.Assign, cst.AnnAssign)
             if any(isinstance(t, cst.Name) and t.value == node.value for t in targets(n))
         ]  # fmt: skip
         if len(assigned) == 1 and isinstance(assigned[0].value, (cst.Name, cst.Attribute)):

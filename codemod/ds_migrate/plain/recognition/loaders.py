@@ -76,9 +76,8 @@ def loaders_of(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: in
         return frozenset(v for arg in node.args for v in loaders_of(arg.value, file, flow, depth - 1))
     if isinstance(node, (cst.Name, cst.Attribute)):
         name = dotted(node)
-        scope = flow.scopes(file).owner(node.value, node) if isinstance(node, cst.Name) else file.module
         assigned = [
-            n.value for n in file.nodes(cst.Assign, cst.AnnAssign, below=scope)
+            n.value for n in flow.scopes(file).nodes(node, cst.Assign, cst.AnnAssign)
             if n.value is not None and any(dotted(t) == name for t in targets(n))
         ]  # fmt: skip
         return frozenset(v for value in assigned for v in loaders_of(value, file, flow, depth - 1))

@@ -219,19 +219,18 @@ def _replaces(source: cst.CSTNode, name: cst.Name | cst.Attribute, file: SourceF
 def _sources(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow) -> Iterator[tuple[cst.CSTNode, bool]]:
     """Yield what a list of parameters is made of, in the function that holds it."""
     name = dotted(node)
-    scope: cst.CSTNode = file.module
     if isinstance(node, cst.Name):
         scope = flow.scopes(file).owner(node.value, node)
         if isinstance(scope, cst.FunctionDef) and any(p.name.value == node.value for p in scope.params.params):
             raise UnknownOwnerError(f"{name} is an argument of {scope.name.value}()")
-    for assign in file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign, below=scope):
+    for assign in flow.scopes(file).nodes(node, cst.Assign, cst.AnnAssign, cst.AugAssign):
         if any(dotted(target) == name for target in targets(assign)):
             assert assign.value is not None
             yield assign.value, False
-    for loop in file.nodes(cst.For, below=scope):
+    for loop in flow.scopes(file).nodes(node, cst.For):
         if any(dotted(part) == name for part in walk(loop.target)):
             yield _iterated(loop, node), True
-    for call in file.nodes(cst.Call, below=scope):
+    for call in flow.scopes(file).nodes(node, cst.Call):
         func = call.func
         is_added = isinstance(func, cst.Attribute) and func.attr.value in ("append", "extend")
         if is_added and dotted(getattr(func, "value", None)) == name and call.args:
@@ -258,10 +257,9 @@ def _parameters_in(item: cst.CSTNode) -> Iterator[cst.CSTNode]:
 
 def _is_loop_variable(name: cst.Name, file: SourceFile, flow: Flow, owners: Owners) -> bool:
     """Return whether a name is one module after another of a loop that the optimizer is made behind."""
-    scope = flow.scopes(file).owner(name.value, name)
     return any(
         name.value == dotted(part)
-        for loop in file.nodes(cst.For, below=scope)
+        for loop in flow.scopes(file).nodes(name, cst.For)
         if not any(outer is loop for outer in owners.around)
         for part in walk(loop.target)
     )
