@@ -119,3 +119,29 @@ def test_a_device_of_another_scope_stays(tmp_path: Path) -> None:
         "",
     ]
     assert "engine.device" not in convert(tmp_path, head + "\n".join(lines))
+
+
+@pytest.mark.parametrize(("call", "left"), [("self.copy_it()", "Net().to(device)"), ("print(1)", "Net()")])
+def test_a_method_between_may_need_the_module_on_its_device(call: str, left: str, tmp_path: Path) -> None:
+    text = f"""
+
+class Trainer:
+    def __init__(self):
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.model = Net().to(device)
+        {call}
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+    def copy_it(self):
+        self.average = torch.optim.swa_utils.AveragedModel(self.model)
+
+    def fit(self):
+        for x, y in DataLoader(data, batch_size=4):
+            self.optimizer.zero_grad()
+            F.mse_loss(self.model(x), y).backward()
+            self.optimizer.step()
+
+
+Trainer().fit()
+"""
+    assert f"        self.model = {left}\n" in convert(tmp_path, HEADER + text)

@@ -124,7 +124,18 @@ def _is_left_to(engine: PlannedEngine, move: _Move, flow: Flow) -> bool:
             continue
         if flow.values(node, file) & site.of and not _is_indifferent(node, move, file, flow):
             return False
-    return True
+    return not any(
+        start < file.position(call) < end and of_kind(flow.values(call.func, file), Kind.FUNCTION, Kind.METHOD)
+        for call in file.nodes(cst.Call, below=site.function or file.module)
+        if file.function(call) is site.function and not _is_private(move, site)
+    )
+
+
+def _is_private(move: _Move, site: Site) -> bool:
+    """Return whether other functions do not see the module before they are given it."""
+    statement = site.file.parent(move.call)
+    held = [*targets(statement)] if isinstance(statement, cst.Assign) else [getattr(move.call.func, "value", None)]
+    return site.function is not None and all(isinstance(one, cst.Name) for one in held)
 
 
 def _is_indifferent(node: cst.Name | cst.Attribute, move: _Move, file: SourceFile, flow: Flow) -> bool:
