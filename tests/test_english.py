@@ -24,6 +24,8 @@ IDIOM = {
     r"\btake (it|that|the \w+) (out|back)\b": "remove, undo",
 }
 WORST = re.compile("|".join(f"(?:{pattern})" for pattern in IDIOM), re.IGNORECASE)
+SPEECH = re.compile(r"\b(say|says|said|tell|tells|told)\b", re.IGNORECASE)  # report, warn, log, name, record
+OPENING = re.compile(r"(What|Whether|Where|How|When|Which|Who)\b")
 PYTHON = ("codemod", "runtime")
 TEXTS = ("codemod/ds_migrate/rules/catalog/*.md", "docs/**/*.md", "README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 
@@ -46,6 +48,13 @@ def prose(path: Path) -> Iterator[tuple[int, str]]:
         line += paragraph.count("\n") + 2
 
 
+def docstrings(path: Path) -> Iterator[tuple[int, str]]:
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, kinds) and (text := ast.get_docstring(node)):
+            yield getattr(node, "lineno", 1), text
+
+
 def offenders(path: Path) -> list[str]:
     found = messages(path) if path.suffix == ".py" else prose(path)
     name = path.relative_to(ROOT).as_posix()
@@ -65,3 +74,23 @@ def test_messages_and_documents_hold_no_private_idiom() -> None:
 @pytest.mark.parametrize("sentence", ["which one cannot be told", "this is said once", "a file of its own", "Mend it."])
 def test_the_worst_words_are_found(sentence: str) -> None:
     assert WORST.search(sentence)
+
+
+def test_messages_are_of_programs_that_do_not_speak() -> None:
+    python = [path for path in files() if path.suffix == ".py"]
+    assert not [(path.name, line, text) for path in python for line, text in messages(path) if SPEECH.search(text)]
+
+
+def test_docstrings_begin_with_an_imperative_or_a_noun() -> None:
+    python = [path for path in files() if path.suffix == ".py"]
+    assert not [(path.name, line, text) for path in python for line, text in docstrings(path) if OPENING.match(text)]
+
+
+@pytest.mark.parametrize("text", ["The config says 2.", "It was told.", "nobody Said so"])
+def test_speech_is_found(text: str) -> None:
+    assert SPEECH.search(text)
+
+
+def test_an_opening_is_found(tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text('"""Whether it rains."""\n\ndef two():\n    """Return how much."""\n')
+    assert [bool(OPENING.match(text)) for _, text in docstrings(tmp_path / "one.py")] == [True, False]

@@ -1,4 +1,4 @@
-"""What all commands have in common on a terminal: parsers that suggest, help in colour, lines on stderr."""
+"""Parts of all commands on a terminal: parsers that suggest, help in colour, lines on stderr."""
 
 from __future__ import annotations
 

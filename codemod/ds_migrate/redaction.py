@@ -1,4 +1,4 @@
-"""Secrets in experiment configs: which names say that a value is one, and their lines as a report may show them."""
+"""Secrets in experiment configs: names whose values are secret, and their lines as a report may show them."""
 
 from __future__ import annotations
 

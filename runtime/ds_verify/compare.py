@@ -79,7 +79,7 @@ def compare(
 
 
 def _change(expected: np.ndarray[Any, Any], actual: np.ndarray[Any, Any]) -> str:
-    """Return both values of one number, with six digits where these tell them apart."""
+    """Return both values of one number, with six digits where these distinguish them."""
     before, after = (f"{each.item():.6g}" for each in (expected, actual))
     return f"{before} became {after}" if before != after else f"{expected.item()!r} became {actual.item()!r}"
 

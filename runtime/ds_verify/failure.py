@@ -44,7 +44,7 @@ class Failure:
 
     @property
     def occasion(self) -> str:
-        """What it was doing where training itself works, for a sentence that ends there; else empty."""
+        """Return what it was doing where training itself works, for a sentence that ends there; else empty."""
         if not self.resuming:
             return ""
         return f" once it is resumed after {self.step} batches (--no-resume compares without that)"

@@ -38,7 +38,7 @@ _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 
 @dataclass
 class _Request:
-    """What a fork has to run."""
+    """The work of one fork."""
 
     command: Sequence[str]
     environment: dict[str, str]

@@ -269,5 +269,5 @@ def _line_class(line: str) -> str:
 def _versions(found: Verification) -> Iterator[str]:
     yield "<h2>Versions</h2>"
     yield table(["", ""], [[escape(name), code(text)] for name, text in found.versions.items()])
-    seeds = found.settings.seed if not found.rounds else "as the config says, else " + str(found.settings.seed)
+    seeds = found.settings.seed if not found.rounds else "as in the config, else " + str(found.settings.seed)
     yield f'<p class="soft">seed {seeds}; deterministic algorithms where torch has them</p>'

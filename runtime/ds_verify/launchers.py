@@ -1,4 +1,4 @@
-"""What starts the ranks of a verification: forks of one server on a CPU, fresh processes on GPUs."""
+"""Launchers of the ranks of a verification: forks of one server on a CPU, fresh processes on GPUs."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class Verification:
 
     @property
     def compared(self) -> str:
-        """What was compared, and over how many steps."""
+        """The compared quantities, and the number of steps."""
         return (
             "every training metric of each batch, learning rates, norms of weights and buffers after each optimizer "
             "step, validation metrics, and every initial and final parameter and buffer of every rank, over "

@@ -51,7 +51,7 @@ class Settings:
 
     @property
     def is_resumed(self) -> bool:
-        """Whether both sides are saved and resumed in the middle."""
+        """Return whether both sides are saved and resumed in the middle."""
         return self.resumes and not self.oracle
 
 
@@ -96,7 +96,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a verification is.
+    """The progress of a verification.
 
     Attributes:
         run: the name of the run that trains. number: its place among all `runs`, from 1.
@@ -130,7 +130,7 @@ class VerificationRuns:
 
     @functools.cached_property
     def replaces_cuda(self) -> bool:
-        """Whether CUDA is replaced by a stand-in, on both sides: there is none, and the code names it."""
+        """Return whether CUDA is replaced by a stand-in, on both sides: there is none, and the code names it."""
         folders = (self.sides.original, self.sides.converted)
         return self.settings.device == "cpu" and any(mentions_cuda(folder) for folder in folders)
 

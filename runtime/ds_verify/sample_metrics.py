@@ -17,7 +17,7 @@ _MOST = 50_000
 
 @dataclass(frozen=True)
 class SampleCounts:
-    """How many samples are behind a metric.
+    """The numbers of samples behind a metric.
 
     Attributes:
         training: in a micro-batch of all ranks; 0: unknown.

@@ -261,5 +261,5 @@ def test_a_deepspeed_trial_resumes_where_determineds_own_loop_stopped(stage: int
     assert OurEngines.counting.epochs == rank["callbacks"]["counting"]["epochs"] + 1
     trial = pytorch.load_trial_from_checkpoint_path(checkpoint, OurEngines)
     assert toys.difference(trial.state(), weights) == 0.0
-    with pytest.raises(ValueError, match="does not say which class"):
+    with pytest.raises(ValueError, match="does not record which class"):
         pytorch.load_trial_from_checkpoint_path(checkpoint)

@@ -251,7 +251,7 @@ def test_another_run_starts_from_a_checkpoint_and_saves_to_shared_storage(
 
     assert code == 0, err
     assert reported(second, "validation") == reported(whole, "validation")[2:]
-    assert "1 checkpoint removed, as checkpoint_storage says" in err
+    assert "1 checkpoint removed, as checkpoint_storage asks" in err
     (storage,) = (experiment / "shared").iterdir()
     assert [path.name[:8] for path in storage.iterdir() if path.is_dir()] == ["00000012"]
 

@@ -1,4 +1,4 @@
-"""What keeps a group of trials from being converted, apart from what its code does: files, sizes, names, configs."""
+"""Reasons not to convert a group of trials, apart from what its code does: files, sizes, names, configs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def problems_of_configs(unit: ConversionUnit, trial: Trial, config: ConfigFacts 
     if config is None or config.aggregation <= {1}:
         return
     if len(config.averages) > 1:
-        message = f"the configs of {trial.name} disagree on average_aggregated_gradients, which its source says"
+        message = f"the configs of {trial.name} disagree on average_aggregated_gradients, which its source sets"
         yield _problem(
             trial.facts,
             Code.AVERAGE_AGGREGATED_GRADIENTS,

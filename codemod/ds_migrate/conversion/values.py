@@ -1,4 +1,4 @@
-"""What a conversion gets and gives: values that can be pickled, so that any process can convert them."""
+"""Input and result of a conversion: values that can be pickled, so that any process can convert them."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class EnginePlan:
 
     @property
     def autocast_condition(self) -> str | None:
-        """When the engines run under the trial's own autocast; None for never, as where ``--precision`` replaces it."""
+        """The condition of the engines' own autocast; None for never, as where ``--precision`` replaces it."""
         return self.autocast.condition if self.options.precision is None else None
 
 

@@ -1,4 +1,4 @@
-"""Which ZeRO stage a trial gets, and why it is not higher."""
+"""The ZeRO stage of a trial, and why it is not higher."""
 
 from __future__ import annotations
 

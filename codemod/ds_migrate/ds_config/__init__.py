@@ -24,7 +24,7 @@ _REASONS: dict[str, str] = {
     "train_batch_size": "batch of one optimizer step over all ranks: fixes the number of ranks, better left out",
     "train_micro_batch_size_per_gpu": "batch of one forward pass on one rank; the trial sets it at run time",
     "gradient_accumulation_steps": "micro-batches per optimizer step, as aggregation_frequency was",
-    "managed_gradient_accumulation": "the trial says when to step; gradients are reduced then (DeepSpeed >= 0.19.4)",
+    "managed_gradient_accumulation": "the trial decides when to step; gradients are reduced then (DeepSpeed >= 0.19.4)",
     "gradient_clipping": "largest L2 norm of the gradients, 0.0 for no limit; DeepSpeed's default became 1.0 in 0.19.3",
     "zero_optimization": "which training state is spread over the ranks",
     "zero_optimization.stage": "sharded over ranks: 0 nothing, 1 optimizer state, 2 also gradients, 3 also parameters",

@@ -1,4 +1,4 @@
-"""Which files of a project use names of which, through the packages that pass these on."""
+"""Names that files of a project use of each other, through the packages that pass these on."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Names:
 
 @dataclass
 class Needs:
-    """What a file needs of others: ``definers`` of the names that it uses, and what passes them on."""
+    """The files that a file needs: ``definers`` of the names that it uses, and what passes them on."""
 
     definers: set[str] = field(default_factory=set)
     passing: set[str] = field(default_factory=set)

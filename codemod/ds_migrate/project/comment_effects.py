@@ -50,7 +50,7 @@ def results_of_comments(
 
 def _marker(marker: Marker) -> Finding:
     message = f"a marker is left: {marker.text}"
-    advice = "do what it says, then delete the comment"
+    advice = "do what it asks for, then delete the comment"
     return Finding(Code.LEFTOVER_MARKER, Severity.REVIEW, marker.line, message, marker.column, help=advice)
 
 

@@ -1,4 +1,4 @@
-"""What must be converted together: trials, their base classes, the project files that they import and that use
+"""Groups that are converted together: trials, their base classes, the project files that they import and that use
 Determined, and the scripts that run them."""
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ from ds_migrate.report.summary import Command, Mode, memory_lines, next_steps, s
 
 @dataclass(frozen=True)
 class Look:
-    """What a terminal shows: diffs ``unified``, ``split`` or ``auto``; for a ``light`` or ``dark`` background, or
-    ``auto``; long lists completely or not."""
+    """Settings of a terminal's report: diffs ``unified``, ``split`` or ``auto``; for a ``light`` or ``dark``
+    background, or ``auto``; long lists completely or not."""
 
     view: str = "auto"
     theme: str = "auto"

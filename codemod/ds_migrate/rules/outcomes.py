@@ -1,4 +1,4 @@
-"""What findings of each code can mean, and the groups that codes are listed in."""
+"""The outcomes of findings of each code, and the groups that codes are listed in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a module begins: with imports, definitions and settings, before its first statement that works."""
+"""The beginning of a module: imports, definitions and settings, before its first statement that works."""
 
 from __future__ import annotations
 

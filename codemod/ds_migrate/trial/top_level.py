@@ -86,7 +86,7 @@ class TopLevel:
 
     @cached_property
     def is_dynamic(self) -> bool:
-        """Whether a definition may be found by a name that is made when the code runs."""
+        """Return whether a definition may be found by a name that is made when the code runs."""
         return any(words & _DYNAMIC for words in self._words.values()) or any(map(self._looks_up, self._words))
 
     def found_by_others(self) -> set[cst.CSTNode]:

@@ -1,4 +1,4 @@
-"""What a trial reads of a wrapped model's structure.
+"""Reads of a wrapped model's structure.
 
 On several ranks PyTorchTrial's model is a DistributedDataParallel. Its only child is the model, and the names of
 parameters and modules begin with ``module.``: a test of such a name, or a walk over children, found something else than

@@ -23,7 +23,7 @@ class PlainVerification(Verification):
 
     @property
     def compared(self) -> str:
-        """What was compared, and over how many steps."""
+        """The compared quantities, and the number of steps."""
         return (
             "losses, gradient norms and learning rates of each optimizer step, norms of weights and buffers after it, "
             f"and every initial and final parameter and buffer of every rank, over {self.settings.steps} steps"

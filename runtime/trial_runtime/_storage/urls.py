@@ -156,7 +156,9 @@ def _azure(section: Section) -> dict[str, Any]:
     connection, account = section.secret("connection_string"), section.text("account_url")
     credential = section.secret("credential")
     if connection and (account or credential):
-        section.problems.report(f"{section.path}: connection_string says all: leave out account_url and credential")
+        section.problems.report(
+            f"{section.path}: connection_string has all of it: leave out account_url and credential"
+        )
     elif not connection and not account:
         section.problems.report(f"{section.path}: write connection_string, or account_url (with credential)")
     if connection or not account:

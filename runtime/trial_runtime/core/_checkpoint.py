@@ -27,7 +27,7 @@ _NO_STEPS = (
 
 
 class DownloadMode(enum.Enum):
-    """Whether the ranks of a node share a copy and call in step, or each rank calls for itself."""
+    """The way ranks download: those of a node share a copy and call in step, or each rank calls for itself."""
 
     LocalWorkersShareDownload = "LOCAL_WORKERS_SHARE_DOWNLOAD"
     NoSharedDownload = "NO_SHARED_DOWNLOAD"

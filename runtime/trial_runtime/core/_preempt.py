@@ -11,7 +11,7 @@ from trial_runtime.core._stop_signals import StopSignals
 
 
 class PreemptMode(enum.Enum):
-    """Who calls ``should_preempt()``: all ranks in step, the chief only, or each rank for itself."""
+    """The ranks that call ``should_preempt()``: all in step, the chief only, or each rank for itself."""
 
     WorkersAskChief = "WORKERS_ASK_CHIEF"
     ChiefOnly = "CHIEF_ONLY"

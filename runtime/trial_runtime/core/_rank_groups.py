@@ -112,7 +112,7 @@ class RankGroups:
         others = (dist.get_rank(), dist.get_world_size())
         if others != own and others[1] > 1:
             raise ValueError(
-                f"The DistributedContext says rank {self.rank} of {self.size}, torch.distributed says rank "
+                f"The DistributedContext has rank {self.rank} of {self.size}, torch.distributed has rank "
                 f"{others[0]} of {others[1]}. Give both the same."
             )
         return others == own

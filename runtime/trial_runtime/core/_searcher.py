@@ -22,7 +22,7 @@ class Unit(enum.Enum):
 
 
 class SearcherMode(enum.Enum):
-    """Who calls ``operations()``: all ranks in step, or the chief only."""
+    """The ranks that call ``operations()``: all in step, or the chief only."""
 
     WorkersAskChief = "WORKERS_ASK_CHIEF"
     ChiefOnly = "CHEIF_ONLY"  # as Determined spells it

@@ -1,4 +1,4 @@
-"""What each rank adds to a checkpoint that all ranks save together."""
+"""The files that each rank adds to a checkpoint that all ranks save together."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class EarlyExitReason(enum.Enum):
 
 
 class TensorboardMode(enum.Enum):
-    """Whether reported metrics are written to TensorBoard (AUTO) or left to the program (MANUAL)."""
+    """The writer of reported metrics to TensorBoard: the runtime (AUTO) or the program (MANUAL)."""
 
     AUTO = "AUTO"
     MANUAL = "MANUAL"

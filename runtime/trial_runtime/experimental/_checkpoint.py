@@ -25,7 +25,7 @@ _NAME = "determined.experimental.client.Checkpoint."
 
 @dataclasses.dataclass
 class CheckpointTrainingMetadata:
-    """What a checkpoint was trained with.
+    """The training behind a checkpoint.
 
     Attributes:
         validation_metrics: ``{"avgMetrics": {...}}``, of the validation at the checkpoint's batch; empty without one.

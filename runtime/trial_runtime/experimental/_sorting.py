@@ -25,7 +25,7 @@ class CheckpointOrderBy(enum.Enum):
 
 
 class CheckpointSortBy(enum.Enum):
-    """What checkpoints are sorted by, beside the name of a metric."""
+    """Keys that checkpoints are sorted by, beside the name of a metric."""
 
     UUID = "SORT_BY_UUID"
     TRIAL_ID = "SORT_BY_TRIAL_ID"
@@ -54,7 +54,7 @@ class DownloadMode(enum.Enum):
 
 
 class TrialSortBy(enum.Enum):
-    """What trials are sorted by."""
+    """Keys that trials are sorted by."""
 
     ID = "SORT_BY_ID"
     START_TIME = "SORT_BY_START_TIME"
@@ -70,7 +70,7 @@ class TrialSortBy(enum.Enum):
 
 
 class ExperimentSortBy(enum.Enum):
-    """What experiments are sorted by."""
+    """Keys that experiments are sorted by."""
 
     ID = "SORT_BY_ID"
     DESCRIPTION = "SORT_BY_DESCRIPTION"

@@ -1,4 +1,4 @@
-"""What ranks other than 0 do where rank 0 records and saves."""
+"""Recording and saving on rank 0, and the stand-ins of the other ranks."""
 
 from __future__ import annotations
 

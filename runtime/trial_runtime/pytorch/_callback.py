@@ -11,7 +11,7 @@ class PyTorchCallback:
 
     Every rank runs its own copy. The exceptions, for a PyTorchTrial only: ``state_dict``, ``on_checkpoint_save_start``,
     ``on_checkpoint_write_end`` and ``on_checkpoint_end`` run on the chief alone. A callback that has state must give it
-    in :meth:`state_dict` and take it back in :meth:`load_state_dict`.
+    in :meth:`state_dict` and restore it in :meth:`load_state_dict`.
     """
 
     def on_trial_startup(self, first_batch_idx: int, checkpoint_uuid: str | None) -> None:

@@ -25,7 +25,7 @@ class LRScheduler:
     """
 
     class StepMode(enum.Enum):
-        """When the loop steps a scheduler.
+        """The times at which the loop steps a scheduler.
 
         Attributes:
             STEP_EVERY_EPOCH: after the last optimizer step of an epoch.

@@ -57,7 +57,7 @@ class BaseTrainer:
         Under ``ds-train`` an argument that is left at its default is taken from the experiment config.
 
         Args:
-            checkpoint_period: when to save; None: only at the end (and as ``checkpoint_policy`` says).
+            checkpoint_period: when to save; None: only at the end (and as ``checkpoint_policy`` asks).
             validation_period: when to validate; None: only at the end.
             max_length: how long to train, ``Batch(int)`` or ``Epoch(int)``, from the start of training; needed.
             reporting_period: when to report training metrics; they are reported before validations and checkpoints.

@@ -1,4 +1,4 @@
-"""What the master draws for each trial of a search: hyperparameters, request id and seed.
+"""The draws of the master for each trial of a search: hyperparameters, request id and seed.
 
 The master has one random stream a search, and each trial that is created takes its draws from it in the same order. So
 the trials of a search are a list that its seed and its hyperparameters fix; schedules and reports only decide which of

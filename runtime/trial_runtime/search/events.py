@@ -1,4 +1,4 @@
-"""What happens to the trials of a search, and what is to be done next; both travel as JSON."""
+"""Events of the trials of a search, and the actions that follow; both travel as JSON."""
 
 from __future__ import annotations
 

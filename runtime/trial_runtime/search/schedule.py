@@ -1,4 +1,4 @@
-"""What the search methods have in common."""
+"""Common parts of the search methods."""
 
 from __future__ import annotations
 

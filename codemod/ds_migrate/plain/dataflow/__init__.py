@@ -1,1 +1,1 @@
-"""What the variables of a program may hold, followed over its files."""
+"""The values that variables of a program may hold, followed over its files."""

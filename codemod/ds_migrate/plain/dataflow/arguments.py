@@ -1,4 +1,4 @@
-"""What calls give to the parameters of a program's functions."""
+"""The arguments that calls give to the parameters of a program's functions."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class Expressions:
     """Expressions of a program.
 
     Attributes:
-        skips_unknown_calls: whether a call of what is not known yet has no value, instead of one of its own.
+        skips_unknown_calls: whether a call of what is not known yet has no value, instead of a separate one.
     """
 
     def __init__(self, scopes: Mapping[int, Scopes], variables: Variables) -> None:

@@ -1,4 +1,4 @@
-"""What the targets of a loop are taken from: ``for a, b in zip(x, y)`` takes a from x and b from y."""
+"""The sequences that the targets of a loop are taken from: ``for a, b in zip(x, y)`` takes a from x and b from y."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ Branch = tuple[SourceFile, cst.If | cst.While]
 
 
 class RankConditions:
-    """Whether a place is reached by all ranks, as far as the program shows."""
+    """Conditions around a place, and whether all ranks reach it, as far as the program shows."""
 
     def __init__(self, flow: Flow, callers: Callers) -> None:
         self._flow = flow

@@ -28,7 +28,7 @@ _CLOCKS = frozenset(
 
 
 class RankValues:
-    """What differs by rank in a program.
+    """The variables and expressions of a program that differ by rank.
 
     Args:
         flow: of the program.
@@ -218,5 +218,5 @@ def _literal_items(node: cst.CSTNode | None) -> dict[str, cst.BaseExpression] | 
 
 
 def _attribute(node: cst.Attribute) -> Variable:
-    """Return an attribute of any object as a variable: objects are not told apart."""
+    """Return an attribute of any object as a variable: objects are not distinguished."""
     return 0, f".{node.attr.value}"

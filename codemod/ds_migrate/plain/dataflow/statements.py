@@ -1,4 +1,4 @@
-"""What the statements of a program give to its variables."""
+"""The values that statements of a program give to its variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the variables of a program hold, and the nodes that make these values."""
+"""Variables of a program with the values that they hold, and the nodes that make these."""
 
 from __future__ import annotations
 

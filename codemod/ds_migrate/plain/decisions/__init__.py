@@ -1,1 +1,1 @@
-"""What is decided for a loop: its engines, their configs, and how each operation is converted."""
+"""Decisions on a loop: its engines, their configs, and how each operation is converted."""

@@ -1,4 +1,4 @@
-"""Whether an engine can count the steps of a loop itself: each of them follows one backward pass."""
+"""Accumulation: an engine counts the steps of a loop itself where it can: each of them follows one backward pass."""
 
 from __future__ import annotations
 

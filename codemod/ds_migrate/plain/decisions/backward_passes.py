@@ -1,4 +1,4 @@
-"""Which engine each step and each backward pass belongs to."""
+"""The engine of each step and of each backward pass."""
 
 from __future__ import annotations
 

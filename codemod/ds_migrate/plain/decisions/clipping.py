@@ -1,4 +1,4 @@
-"""Which clipping of gradients moves to the config of its engine."""
+"""Clipping of gradients that moves to the config of its engine."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Kept:
 
 
 class EngineNames:
-    """What each file calls the engines. Names are chosen once, when they are first asked for."""
+    """The names of engines in each file. Names are chosen once, when they are first asked for."""
 
     def __init__(self, sites: Sequence[Site], flow: Flow, callers: Callers) -> None:
         self._flow = flow

@@ -1,4 +1,4 @@
-"""What was asked for about an engine: its optimizer in the config, its config in a file."""
+"""Options for an engine: its optimizer in the config, its config in a file."""
 
 from __future__ import annotations
 

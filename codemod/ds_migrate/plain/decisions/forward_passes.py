@@ -1,4 +1,4 @@
-"""Which forward passes go through the engine: those of its one module, where gradients are made."""
+"""Forward passes that go through the engine: those of its one module, where gradients are made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which ``zero_grad()`` an engine's step makes superfluous, and where gradients are used after it."""
+"""Calls of ``zero_grad()`` that an engine's step makes superfluous, and gradients that are used after it."""
 
 from __future__ import annotations
 

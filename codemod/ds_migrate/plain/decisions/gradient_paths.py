@@ -1,4 +1,4 @@
-"""What gradients hold on the ways through a program: nothing, those of a backward pass, or those that a step has used.
+"""The content of gradients on the ways through a program: nothing, that of a backward pass, or what a step has used.
 
 An engine clears gradients in its step. That is what a program did only where each of its ways from a ``step()`` to the
 next ``backward()`` passes a ``zero_grad()``, and each way from a ``backward()`` a ``step()``.
@@ -25,7 +25,7 @@ _EXITS = ("sys.exit", "exit", "quit", "os._exit")
 
 @dataclass(frozen=True)
 class GradientPaths:
-    """What happens to the gradients of one optimizer.
+    """The gradients of one optimizer that are used twice, or not at all.
 
     Attributes:
         added_to: the steps whose gradients a later backward pass adds to.
@@ -48,7 +48,7 @@ def follow_gradients(operations: Sequence[Operation], files: Iterable[SourceFile
 
 @dataclass
 class _Exits:
-    """What gradients may hold where a block is left early."""
+    """The content of gradients where a block is left early."""
 
     broken: States = frozenset()
     continued: States = frozenset()

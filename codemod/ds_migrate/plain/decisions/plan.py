@@ -1,4 +1,4 @@
-"""What is decided for a program: its engines, and how each operation is converted."""
+"""The decisions on a program: its engines, and how each operation is converted."""
 
 from __future__ import annotations
 

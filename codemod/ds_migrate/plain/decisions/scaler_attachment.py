@@ -1,4 +1,4 @@
-"""Where an engine is given the program's GradScaler: after the statement that makes it."""
+"""The place where an engine is given the program's GradScaler: after the statement that makes it."""
 
 from __future__ import annotations
 

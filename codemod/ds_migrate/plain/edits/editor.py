@@ -74,7 +74,7 @@ class Editor:
             self._report(Severity.REVIEW if note.help is not None else Severity.CONVERTED, note)
 
     def _starts_alone(self) -> bool:
-        """Return whether the program was written for one process, and knows nothing of waiting for others."""
+        """Return whether the program was written for one process, and never waits for others."""
         return not is_called(INIT, self.flow)
 
     @property

@@ -99,7 +99,7 @@ class EngineWriter:
         return [f"{self._runtime.name(engine.site.file, 'match_torch')}({engine.name}{buffers}{gradients})"]
 
     def _declare_global(self, engine: PlannedEngine) -> None:
-        """Make the engine global where the optimizer is, in a function that says so."""
+        """Make the engine global where the optimizer is, in a function that declares it."""
         site: Site = engine.site
         assert isinstance(site.target, cst.Name)
         for node in site.file.nodes(cst.Global, below=site.function):

@@ -1,4 +1,4 @@
-"""What converted files take from the runtime, or from DeepSpeed alone."""
+"""Names that converted files import from the runtime, or from DeepSpeed alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Converted = Callable[[Code, SourceFile, cst.CSTNode, str], None]
 
 
 class RuntimeNames:
-    """What converted files take from the runtime, each in one import.
+    """The helpers of the runtime that converted files use, in one import a file.
 
     Args:
         is_there: whether they may use the runtime; else DeepSpeed starts and numbers the ranks.

@@ -1,1 +1,1 @@
-"""What several ranks need: how they start, agree, share devices, and leave output to rank 0."""
+"""Several ranks: they start, agree, use separate devices, and leave output to rank 0."""

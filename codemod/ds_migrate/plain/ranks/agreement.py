@@ -1,7 +1,7 @@
 """Decisions that all ranks must take alike, where each one sees its share of the data.
 
 Written for one process, ``if stopper.stop: break`` and ``schedule.step(loss)`` would leave ranks with other numbers of
-steps, which wait for each other for ever, and with other learning rates. A condition becomes rank 0's, a number the
+steps, which wait for each other forever, and with other learning rates. A condition becomes rank 0's, a number the
 mean over ranks. With one rank nothing changes.
 """
 
@@ -118,7 +118,7 @@ def _is_rate(target: cst.BaseExpression) -> bool:
 
 
 class _Common:
-    """What all ranks do together, and the functions that lead to it."""
+    """Operations that all ranks do together, and the functions that lead to it."""
 
     def __init__(self, plan: ProgramPlan, values: RankValues) -> None:
         places = [(p.file, p.node) for p, _ in (*plan.steps, *plan.backwards)]

@@ -1,4 +1,4 @@
-"""What a converted script needs to start under the deepspeed launcher: an argument."""
+"""The argument with which the deepspeed launcher starts a converted script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only rank 0 does in a converted script: it prints and saves."""
+"""Output that only rank 0 makes in a converted script: it prints and saves."""
 
 from __future__ import annotations
 

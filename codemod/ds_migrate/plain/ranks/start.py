@@ -1,4 +1,4 @@
-"""How the ranks of a converted script start: by a launcher, one process for each."""
+"""The start of the ranks of a converted script: by a launcher, one process for each."""
 
 from __future__ import annotations
 

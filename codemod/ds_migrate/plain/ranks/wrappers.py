@@ -19,7 +19,7 @@ _DEPTH = 5
 
 
 class Wrapped(Enum):
-    """Whether an expression is a module in its wrapper."""
+    """The paths on which an expression is a module in its wrapper."""
 
     NEVER = "never"
     SOMETIMES = "sometimes"  # under a condition

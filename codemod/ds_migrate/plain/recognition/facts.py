@@ -1,4 +1,4 @@
-"""What a training loop does, as found in its files: facts, frozen."""
+"""Facts about a training loop, as found in its files, frozen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of its parameters a module's forward pass uses, as far as its class shows."""
+"""The parameters that a module's forward pass uses, as far as its class shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What keeps a program from being converted, by name."""
+"""Reasons not to convert a program, by the names in it."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def _check(config: dict[str, Any], source: Any) -> None:
     wrong = {
         "zero_optimization.stage": (config["zero_optimization"].get("stage", 0), 0),
         "managed_gradient_accumulation": (config["managed_gradient_accumulation"], False),
-        "gradient_clipping": (config["gradient_clipping"], 0.0),  # the hyperparameter max_grad_norm says it
+        "gradient_clipping": (config["gradient_clipping"], 0.0),  # the hyperparameter max_grad_norm sets it
     }
     for name, (value, needed) in wrong.items():
         if value != needed:

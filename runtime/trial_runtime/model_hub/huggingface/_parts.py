@@ -1,4 +1,4 @@
-"""What both base classes do: read the settings, build config, tokenizer and model, compute the loss."""
+"""Parts of both base classes: read the settings, build config, tokenizer and model, compute the loss."""
 
 from __future__ import annotations
 

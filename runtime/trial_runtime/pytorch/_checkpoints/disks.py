@@ -1,4 +1,4 @@
-"""Which ranks see the same files: all of them, or those of one machine each."""
+"""Ranks that see the same files: all of them, or those of one machine each."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _seen(directory: Path, token: str, wanted: int) -> set[int]:
 
 
 def _is_network(directory: Path) -> bool:
-    """Return whether the folder may be on a network file system: where the kernel's table does not say local."""
+    """Return whether the folder may be on a network file system: where the kernel's table does not have it as local."""
     local = {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "tmpfs", "ramfs", "overlay", "apfs", "hfs"}
     best, kind = "", ""
     try:

@@ -163,7 +163,9 @@ def _read_json(file: Path) -> dict[str, Any]:
 
 def _imported(folder: Path, spec: str | None) -> Any:
     if spec is None:  # a DeepSpeedTrial's, from Determined
-        raise ValueError(f"The checkpoint {folder} does not say which class it is of. Give the class as trial_class.")
+        raise ValueError(
+            f"The checkpoint {folder} does not record which class it is of. Give the class as trial_class."
+        )
     if not (signature.is_trust_given() or restricted_load.is_own(folder, "code/")):
         raise UntrustedCheckpointError(
             f"The trial {spec} was not imported: {folder / 'code'} is code that no run of this user saved, or that was "

@@ -1,4 +1,4 @@
-"""When a run saves after a validation."""
+"""The policy by which a run saves after a validation."""
 
 from __future__ import annotations
 

@@ -206,7 +206,7 @@ def data_length(data: Any) -> int:
         first = next(iter(data.values())) if isinstance(data, dict) else data[0]
         return first.shape[0] if isinstance(first, _ARRAYS) and first.ndim else len(first)
     raise TypeError(
-        f"Data of incorrect type: {type(data)}. Override the trial's get_batch_length() to tell the length."
+        f"Data of incorrect type: {type(data)}. Override the trial's get_batch_length() to return the length."
     )
 
 

@@ -32,7 +32,7 @@ _SECONDS_TO_FINISH = 60.0
 
 @dataclasses.dataclass(frozen=True)
 class TrackedRun:
-    """What a tracker shows of a run.
+    """The description of a run for a tracker.
 
     Attributes:
         project: the experiment's name.

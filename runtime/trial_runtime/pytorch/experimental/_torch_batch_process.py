@@ -91,7 +91,7 @@ class TorchBatchProcessorContext(_PyTorchReducerContext):
 
 
 class TorchBatchProcessor(abc.ABC):
-    """What to do with each batch. It is made once on each rank."""
+    """The work on each batch. It is made once on each rank."""
 
     @abc.abstractmethod
     def __init__(self, context: TorchBatchProcessorContext) -> None:

@@ -34,7 +34,7 @@ FORMS = (
 
 @dataclasses.dataclass(frozen=True)
 class Entrypoint:
-    """What a rank runs.
+    """The program of a rank.
 
     Attributes:
         kind: ``"class"`` (``target`` is ``module:Class``), ``"script"`` (a path relative to the context directory) or

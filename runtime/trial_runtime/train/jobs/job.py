@@ -76,7 +76,7 @@ class Job:
 
     @property
     def run_directory(self) -> str:
-        """Return the run directory below ``runs/``, up to the part that tells jobs apart."""
+        """Return the run directory below ``runs/``, up to the part that distinguishes jobs."""
         return f"runs/{self.name}"
 
     @property

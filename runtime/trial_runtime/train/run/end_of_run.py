@@ -1,4 +1,4 @@
-"""What ``ds-train`` prints when a run has ended well."""
+"""Output of ``ds-train`` at the end of a run that succeeded."""
 
 from __future__ import annotations
 

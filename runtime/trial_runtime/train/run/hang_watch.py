@@ -43,7 +43,7 @@ _MOMENT = 2.0
 
 @dataclasses.dataclass(frozen=True)
 class Position:
-    """Where a rank is.
+    """The position of a rank in its code.
 
     Attributes:
         rank: the rank.

@@ -155,7 +155,7 @@ class _SignalForwarding:
         self.received.append(number)
         if self.stops > 1:
             self.deadline = min(self.deadline, time.monotonic() + _SECOND_GRACE_SECONDS)
-        elif self.stops and self._slots > 1:  # one that is stuck would have the others wait for ever
+        elif self.stops and self._slots > 1:  # one that is stuck would have the others wait forever
             self.deadline = time.monotonic() + GRACE_SECONDS
         for process in self._processes:
             process.send_signal(number)

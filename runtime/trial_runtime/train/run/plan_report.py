@@ -1,4 +1,4 @@
-"""What ``ds-train --dry-run`` shows of a run that it would start."""
+"""Output of ``ds-train --dry-run``: the run that it would start."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def run(info: ClusterInfo, context: Path, kind: str, target: str, args: Sequence
                 _record_status(directory, status, reason)
             if holds_lock and status == "completed" and (removed := remove_superseded(info)):
                 count = f"{len(removed)} checkpoint{'' if len(removed) == 1 else 's'}"
-                print_notice("ds-train", f"{count} removed, as checkpoint_storage says")
+                print_notice("ds-train", f"{count} removed, as checkpoint_storage asks")
             hang_watch.leave(directory, rank)
             sys.stdout.flush()
             sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""What one trial of a search is to do, and what became of it: two small files beside its run directory.
+"""The assignment of one trial of a search, and its result: two small files beside its run directory.
 
 Whoever leads the search writes the assignment; whoever runs the trial writes the outcome. An assignment without an
 outcome of the same order is open, and whichever machine claims it first runs it.
@@ -70,7 +70,7 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the process that followed an assignment ended.
+    """The end of the process that followed an assignment.
 
     Attributes:
         order: that of the assignment.

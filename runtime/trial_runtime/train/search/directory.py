@@ -17,7 +17,7 @@ SEARCH_FILE = "search.json"
 
 @dataclass
 class SearchRecord:
-    """What ``search.json`` says.
+    """The content of ``search.json``.
 
     Attributes:
         number: that of the directory; the trials' experiment id.

@@ -137,7 +137,7 @@ class Leader:
         self._directory.assign(self._assignments[trial])
 
     def _events(self) -> Iterator[Event]:
-        """Return what the files say and the ledger does not, by number of the trial."""
+        """Return what the files hold and the ledger does not, by number of the trial."""
         for trial, assignment in sorted(self._assignments.items()):
             if trial not in self._created:
                 yield Created(trial)

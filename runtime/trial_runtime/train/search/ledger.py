@@ -1,7 +1,7 @@
 """The ledger of a search: each event with what followed from it, one JSON line each, only ever appended to.
 
 There is no other state: the decisions are made again from the events when the search is continued, and compared with
-what the ledger says; so is, at some lines, a hash of the state. A line is on the disk before anything that it decides
+what the ledger has; so is, at some lines, a hash of the state. A line is on the disk before anything that it decides
 is done, and all that can be done twice.
 """
 

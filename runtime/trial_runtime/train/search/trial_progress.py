@@ -1,4 +1,4 @@
-"""Where each trial of a search stands: for the live table and for Optuna's dashboard."""
+"""The progress of each trial of a search: for the live table and for Optuna's dashboard."""
 
 from __future__ import annotations
 

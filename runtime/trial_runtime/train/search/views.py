@@ -1,4 +1,4 @@
-"""What a person sees of a search while it runs: the table on a terminal, and the study for Optuna's dashboard."""
+"""Views of a search while it runs: the table on a terminal, and the study for Optuna's dashboard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``determined.pytorch`` was called in 2019."""
+"""The API of ``determined.pytorch``, as it was called in 2019."""
 
 from trial_runtime.pytorch import (
     DataLoader,
