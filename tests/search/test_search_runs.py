@@ -14,6 +14,7 @@ import pytest
 from forked_python import forked_python
 from trial_runtime.train.cli import main
 from trial_runtime.train.search.assignment import Assignment
+from trial_runtime.train.search.directory import try_lock
 
 pytestmark = pytest.mark.skipif(find_spec("deepspeed") is None, reason="needs the extra runtime")
 
@@ -177,6 +178,16 @@ def test_search_over_a_time_metric_stops_trials_while_they_run(
     assert files and not [path for path in files if b"KEY-" in path.read_bytes()]
 
 
+def wait_until_left(search: Path) -> None:
+    """Wait for the ranks of a killed search: while one still leaves its trial, the next trial is trained before it."""
+    deadline = time.monotonic() + 60
+    for path in (*search.glob("trials/*.claim"), *search.rglob("lock")):
+        while (held := try_lock(path)) is None:
+            assert time.monotonic() < deadline, f"{path} is held"
+            time.sleep(0.05)
+        held.close()
+
+
 @pytest.mark.slow
 def test_killed_search_decides_the_same_when_started_again(project: Path, whole: Path) -> None:
     for number, wait in enumerate((3.0, 6.0), 1):
@@ -188,6 +199,7 @@ def test_killed_search_decides_the_same_when_started_again(project: Path, whole:
                 time.sleep(0.05)
             time.sleep(wait)
             first.send_signal(signal.SIGKILL)
+        wait_until_left(search)
         again = train("--slots", "1", "--run-dir", str(search))
         assert again.returncode == 0, again.stderr
         assert (search / "search.jsonl").read_text() == (whole / "search.jsonl").read_text()
