@@ -178,7 +178,7 @@ def test_a_loader_of_each_fold_trains_and_one_of_each_split_may_not(
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for x, y in loader:
             loss = F.mse_loss(model(x), y)
-            if {'split == "train"' if is_reviewed else "x.sum() > 0"}:
+            if {'split != "val"' if is_reviewed else "x.sum() > 0"}:
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
@@ -187,3 +187,51 @@ def test_a_loader_of_each_fold_trains_and_one_of_each_split_may_not(
     reviews = [f for f in result.findings if f.code == Code.PLAIN_SAMPLER and f.severity is Severity.REVIEW]
     assert bool(reviews) is is_reviewed
     assert b"shard(DataLoader(data, batch_size=4))" in (result.after or b"")
+
+
+PHASES = """
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    LOADERS
+    for phase in ["train", "val"]:
+        ONE
+        for x, y in OVER:
+            optimizer.zero_grad()
+            with torch.set_grad_enabled(phase == "train"):
+                loss = F.mse_loss(model(x), y)
+                if phase == "train":
+                    loss.backward()
+                    optimizer.step()
+    """
+
+
+@pytest.mark.parametrize(
+    ("loaders", "one", "over", "divided"),
+    [
+        (
+            'loaders = {x: DataLoader(data, batch_size=4) for x in ["train", "val"]}', "model.train()",
+            "loaders[phase]", 'loaders["train"] = shard(loaders["train"])\n',
+        ),
+        (
+            "pass", "loader = DataLoader(data, batch_size=4)", "loader",
+            '    if phase == "train":\n        loader = shard(loader)\n',
+        ),
+    ],
+)  # fmt: skip
+def test_the_loader_of_the_phase_that_trains_is_divided(
+    tmp_path: Path, loaders: str, one: str, over: str, divided: str
+) -> None:
+    text = body(PHASES).replace("LOADERS", loaders).replace("ONE", one).replace("OVER", over)
+    (result,) = run(tmp_path, train=text).files
+    after = (result.after or b"").decode()
+    assert "DataLoader(data, batch_size=4)" in after and "shard(DataLoader" not in after
+    assert divided in after
+    assert not [f for f in result.findings if f.code == Code.PLAIN_SAMPLER and f.severity is Severity.REVIEW]
+
+
+def test_loaders_of_phases_that_no_text_tells_apart_are_all_divided(tmp_path: Path) -> None:
+    loaders = "loaders = {x: DataLoader(data, batch_size=4) for x in names()}"
+    text = body(PHASES).replace("LOADERS", loaders).replace("ONE", "model.train()").replace("OVER", "loaders[phase]")
+    (result,) = run(tmp_path, train=text).files
+    assert b"{x: shard(DataLoader(data, batch_size=4)) for x in names()}" in (result.after or b"")
+    assert [f for f in result.findings if f.code == Code.PLAIN_SAMPLER and f.severity is Severity.REVIEW]

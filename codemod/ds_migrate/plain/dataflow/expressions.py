@@ -45,7 +45,7 @@ class Expressions:
             return self._result(node, file)
         if isinstance(node, (cst.Tuple, cst.List, cst.ListComp)):
             return frozenset({self.variables.make(Kind.SEQUENCE, node, file)})
-        if isinstance(node, cst.Dict):
+        if isinstance(node, (cst.Dict, cst.DictComp)):
             return frozenset({self.variables.make(Kind.MAPPING, node, file)})
         if isinstance(node, cst.Subscript):
             index = node.slice[0].slice if len(node.slice) == 1 else None

@@ -47,6 +47,8 @@ class Statements:
                 yield (id(function), "return"), values(node.value, file)
         for node in file.nodes(cst.Tuple, cst.List, cst.Dict):
             yield from self._items(node, file)
+        for node in file.nodes(cst.DictComp):
+            yield (id(node), "[]"), values(node.value, file)
         for node in file.nodes(cst.ListComp):
             yield (id(node), "[]"), values(node.elt, file)
         for call in file.nodes(cst.Call):

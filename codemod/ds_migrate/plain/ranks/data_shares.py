@@ -10,6 +10,7 @@ from ds_migrate.plain.decisions.plan import Note, ProgramPlan, Review
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.recognition.loader_names import may_evaluate, names_of
 from ds_migrate.plain.recognition.loaders import can_be_sharded, training_loaders
+from ds_migrate.plain.recognition.phases import training_phase
 from ds_migrate.rules.codes import Code
 
 
@@ -31,6 +32,12 @@ def share_data(plan: ProgramPlan, runtime: RuntimeNames, converted: Converted, r
             one.file.after(one.statement, f"{one.text} = {runtime.name(one.file, 'shard')}({one.text})")
             converted(Code.PLAIN_SAMPLER, one.file, one.statement, "each rank trains on a share of the loader's data")
         if names:
+            continue
+        phase = training_phase(maker, file, steps) if is_shared else None
+        if phase is not None:
+            line = f"{phase.name} = {runtime.name(file, 'shard')}({phase.name})"
+            file.after(phase.statement, f"if {phase.condition}:\n    {line}" if phase.condition else line)
+            converted(Code.PLAIN_SAMPLER, file, maker, "each rank trains on a share of the loader's data")
             continue
         name = runtime.name(file, "shard")
         func = cst.parse_expression(name)

@@ -1,0 +1,75 @@
+"""Loaders of several phases, of which one trains: ``for phase in ["train", "val"]`` with ``if phase == "train"``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import libcst as cst
+
+from ds_migrate.plain.recognition.facts import Step
+from ds_migrate.syntax.nodes import code, dotted
+from ds_migrate.syntax.source import SourceFile
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingPhase:
+    """The loader of the phase that trains.
+
+    Attributes:
+        statement: behind which the loader is known by its name.
+        name: its name there, such as ``loaders["train"]``.
+        condition: that holds in the phase, where the name is that of each phase's loader.
+    """
+
+    statement: cst.BaseStatement
+    name: str
+    condition: str = ""
+
+
+def training_phase(maker: cst.Call, file: SourceFile, steps: Sequence[Step]) -> TrainingPhase | None:
+    """Return the loader of the one phase in which there are steps, of the loaders that a call makes for each phase."""
+    found = {_phase_of(step) for step in steps}
+    if len(found) != 1 or None in found:
+        return None
+    ((variable, phase, test, over),) = [each for each in found if each is not None]
+    around = file.parent(maker)
+    if isinstance(around, cst.DictComp) and around.value is maker:
+        assign = file.parent(around)
+        items = around.for_in.iter
+        is_by_phase = isinstance(around.key, cst.Name) and dotted(around.for_in.target) == around.key.value
+        known = [code(e.value).strip("\"'") for e in items.elements] if isinstance(items, (cst.List, cst.Tuple)) else []
+        if not (isinstance(assign, cst.Assign) and len(assign.targets) == 1 and is_by_phase and phase in known):
+            return None
+        name = dotted(assign.targets[0].target)
+        return None if name is None or not over else TrainingPhase(file.statement(maker), f'{name}["{phase}"]')
+    if isinstance(around, cst.Assign) and len(around.targets) == 1 and isinstance(around.targets[0].target, cst.Name):
+        loops = [outer for outer in file.ancestors(maker) if isinstance(outer, cst.For)]
+        if any(dotted(loop.target) == variable for loop in loops) and all(step.file is file for step in steps):
+            return TrainingPhase(file.statement(maker), around.targets[0].target.value, test)
+    return None
+
+
+def _phase_of(step: Step) -> tuple[str, str, str, bool] | None:
+    """Return the name and the text that are compared around a step, as written, and whether the loop's loader is
+    chosen by that name."""
+    inner: cst.CSTNode = step.node
+    compared: tuple[str, str, str] | None = None
+    for outer in step.file.ancestors(step.node):
+        if isinstance(outer, cst.FunctionDef):
+            break
+        if isinstance(outer, cst.If) and inner is outer.body and isinstance(outer.test, cst.Comparison):
+            (target, *others) = outer.test.comparisons
+            left, right = outer.test.left, target.comparator
+            is_equal = isinstance(target.operator, cst.Equal) and not others
+            if is_equal and isinstance(left, cst.Name) and isinstance(right, cst.SimpleString):
+                compared = left.value, str(right.evaluated_value), code(outer.test)
+        if isinstance(outer, cst.For) and compared is not None:
+            chosen = any(
+                isinstance(index.slice, cst.Index) and dotted(index.slice.value) == compared[0]
+                for part in step.file.nodes(cst.Subscript, below=outer.iter)
+                for index in part.slice
+            )
+            return *compared, chosen
+        inner = outer
+    return None
