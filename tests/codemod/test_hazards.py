@@ -131,6 +131,24 @@ def test_what_training_calls_in_a_file_that_stays_counts_as_its_own(call: str, e
     assert [f.path.name for f in report.files if f.after is not None] == ["model_def.py", "ds_config.json"]
 
 
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("package.clip(self.model.parameters(), 0.1)", 0),
+        ("package.follow(self.model)", 0),
+        ("package.loss(self.model(inputs), targets)", 1),
+        ("torch.save(self.model.state_dict(), 'model.pt')", 1),
+        ("print(self.model)", 1),
+    ],
+)
+def test_what_an_installed_package_does_to_the_model_is_not_known(call: str, expected: int, tmp_path: Path) -> None:
+    train = examples.METHODS["train_batch"].replace("    return", f"    {call}\n    return")
+    (tmp_path / "model_def.py").write_text("import package\n" + _module(train))
+    created = next(f for f in examples.run(tmp_path).files if f.path.name == "ds_config.json")
+    assert created.after is not None
+    assert json.loads(created.after)["zero_optimization"]["stage"] == expected
+
+
 def test_helpers_that_cannot_be_read_keep_it_whole(tmp_path: Path) -> None:
     (tmp_path / "helpers.py").write_text(HELPERS + f"\nTABLE = '{'x' * 1_000_000}'\n")
     train = examples.METHODS["train_batch"].replace("    return", "    helpers.size(self.model)\n    return")

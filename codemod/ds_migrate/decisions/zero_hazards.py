@@ -17,7 +17,7 @@ from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.gradient_access import clip_code
 from ds_migrate.trial.model import Trial
 from ds_migrate.trial.rank_dependence import setting_by_rank
-from ds_migrate.trial.training_functions import EVALUATION, NO_FORWARD, classes_made, made_of_models
+from ds_migrate.trial.training_functions import EVALUATION, NO_FORWARD, classes_made, made_of_models, unseen_calls
 
 _TOGGLES = {
     "requires_grad": "requires_grad changes during training",
@@ -50,6 +50,13 @@ def parameter_hazard(trial: Trial, location: EngineLocation) -> str:
         if not classes_made(trial, call) and _is_called(trial, attribute):
             line = file.position(call)[0]
             return f"what {attribute} does to the model it is given cannot be seen ({file.path.name}, line {line})"
+    unseen = next(unseen_calls(trial), None)
+    if unseen is not None:
+        file, call = unseen
+        line = file.position(call)[0]
+        return (
+            f"what {dotted(call.func)}() does to the model it is given cannot be seen ({file.path.name}, line {line})"
+        )
     return "" if trial.helper_files.are_all_read else "what some imported modules do cannot be seen"
 
 

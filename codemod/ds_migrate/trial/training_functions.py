@@ -20,6 +20,14 @@ NO_FORWARD = frozenset(
         "state_dict", "to", "cuda",
     ]
 )  # fmt: skip
+# Packages whose functions leave the parameters of a model that they are given alone; what torch changes is known.
+_HARMLESS = frozenset(
+    [
+        "contextlib", "copy", "deepspeed", "determined", "functools", "itertools", "json", "logging", "math",
+        "mlflow", "numpy", "os", "pathlib", "pickle", "time", "torch", "torchinfo", "torchsummary", "trial_runtime",
+        "typing", "wandb",
+    ]
+)  # fmt: skip
 
 
 def functions_in_training(trial: Trial) -> Iterator[tuple[SourceFile, cst.FunctionDef]]:
@@ -90,6 +98,27 @@ def made_of_models(trial: Trial) -> Iterator[tuple[SourceFile, cst.Call, str]]:
             given = {name for arg in call.args for node in walk(arg.value) if (name := dotted(node)) is not None}
             if given & models:
                 yield part.file, call, attribute
+
+
+def unseen_calls(trial: Trial) -> Iterator[tuple[SourceFile, cst.Call]]:
+    """Yield calls in training of functions from installed packages that are given a model or its parameters."""
+    names = frozenset(name for model in trial.models for name in model.names if name.startswith("self."))
+    for file, function in trial.training_functions:
+        if function.name.value in EVALUATION:
+            continue
+        for call in file.nodes(cst.Call, below=function):
+            head, _, last = (dotted(call.func) or "").partition(".")
+            package = file.names.bindings.get(head, "").partition(".")[0]
+            if not package or package in _HARMLESS or not any(_is_model(arg, names) for arg in call.args):
+                continue
+            name = (last or file.names.bindings[head]).rpartition(".")[2]
+            own = any(d.name.value == name for f in trial.files for d in f.nodes(cst.FunctionDef, cst.ClassDef))
+            if not own and not trial.helper_files.defining(name):
+                yield file, call
+
+
+def _is_model(arg: cst.Arg, models: frozenset[str]) -> bool:
+    return _is_owned(arg, frozenset()) and bool(models & {dotted(node) for node in walk(arg.value)})
 
 
 def classes_made(trial: Trial, call: cst.Call) -> list[tuple[SourceFile, cst.ClassDef]]:
