@@ -140,3 +140,33 @@ def test_a_name_of_another_function_is_another_variable(tmp_path: Path) -> None:
         optimizer.step()
     """)
     assert "    model=net,\n" in convert(tmp_path, text)
+
+
+ITEMS = """
+    def create():
+        model, fine = Net(), Net()
+        optimizer = torch.optim.SGD(list(model.parameters()) + list(fine.parameters()), lr=0.1)
+        {more}
+        render = {{"net": model, "net_fine": fine, "width": 4}}
+        return render, optimizer
+
+
+    render, optimizer = create()
+    for x, y in DataLoader(data, batch_size=4):
+        optimizer.zero_grad()
+        loss = F.mse_loss(render["net"](x) + render["net_fine"](x), y)
+        loss.backward()
+        optimizer.step()
+    """
+
+
+def test_modules_are_named_by_the_items_of_a_dict_that_is_returned(tmp_path: Path) -> None:
+    after = convert(tmp_path, body(ITEMS.format(more="")))
+    assert "model=nn.ModuleList([render['net'], render['net_fine']])," in after
+    assert '    loss = F.mse_loss(render["net"](x) + render["net_fine"](x), y)\n' in after
+
+
+def test_a_module_that_is_not_returned_has_no_name(tmp_path: Path) -> None:
+    text = body(ITEMS.format(more="")).replace('"net_fine": fine', '"net_fine": model')
+    ((code, message),) = blocked(tmp_path, text)
+    assert code == Code.PLAIN_ENGINE and "has no name where the optimizer is bound" in message

@@ -358,20 +358,22 @@ def _attribute_of_receiver(
 
 
 def visible_name(values: Values, statement: cst.BaseStatement, file: SourceFile, flow: Flow) -> str | None:
-    """Return the name or attribute that holds these modules, and no other, before a statement runs."""
+    """Return the name, attribute or item that holds these modules, and no other, before a statement runs."""
     line = file.position(statement)
     function = file.function(statement)
-    for node in file.nodes(cst.Name, cst.Attribute, below=function or file.module):
-        name = dotted(node)
-        if (
-            name is None
-            or file.function(node) is not function
-            or (file.position(node) > line and file.statement(node) is not statement)
-        ):
-            continue
-        if flow.values(node, file) == values and not isinstance(file.parent(node), cst.Attribute):
-            return name
-    return None
+    nodes = [
+        node for node in file.nodes(cst.Name, cst.Attribute, below=function or file.module)
+        if dotted(node) is not None and file.function(node) is function
+        and (file.position(node) <= line or file.statement(node) is statement)
+        and not isinstance(file.parent(node), cst.Attribute)
+    ]  # fmt: skip
+    names = (dotted(node) for node in nodes if flow.values(node, file) == values)
+    items = (
+        f"{dotted(node)}{item}" for node in nodes if len(flow.values(node, file)) == 1
+        for mapping in of_kind(flow.values(node, file), Kind.MAPPING)
+        for item, held in flow.literal_items(mapping) if held == values
+    )  # fmt: skip
+    return next(names, None) or next(items, None)
 
 
 def _common_statement(
