@@ -104,3 +104,26 @@ def test_what_a_function_may_keep_or_replace_is_not_separated(change: tuple[str,
     assert old in text
     findings = [f for _, f in run(tmp_path, train=text.replace(old, new, 1)).findings(Severity.BLOCKED)]
     assert Code.PLAIN_ENGINE in [finding.code for finding in findings]
+
+
+def test_what_a_wrapper_holds_is_given_as_the_module_itself(tmp_path: Path) -> None:
+    text = """
+        def accumulate(average, model):
+            for one, other in zip(average.parameters(), model.parameters()):
+                one.data.mul_(0.9).add_(other.data, alpha=0.1)
+
+
+        def train(model, average):
+            for x, y in DataLoader(data, batch_size=4):
+                optimizer.zero_grad()
+                F.mse_loss(model(x), y).backward()
+                optimizer.step()
+                accumulate(average, model.module)
+
+
+        model, average = nn.DataParallel(Net()), Net()
+        optimizer = torch.optim.SGD(model.module.parameters(), lr=0.1)
+        train(model, average)
+        """
+    after = convert(tmp_path, body(text))
+    assert "        accumulate(average, model)\n" in after and ".module" not in after

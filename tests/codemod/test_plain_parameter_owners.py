@@ -162,7 +162,7 @@ ITEMS = """
 
 def test_modules_are_named_by_the_items_of_a_dict_that_is_returned(tmp_path: Path) -> None:
     after = convert(tmp_path, body(ITEMS.format(more="")))
-    assert "model=nn.ModuleList([render['net'], render['net_fine']])," in after
+    assert 'model=nn.ModuleList([render["net"], render["net_fine"]]),' in after
     assert '    loss = F.mse_loss(render["net"](x) + render["net_fine"](x), y)\n' in after
 
 

@@ -54,6 +54,20 @@ def test_a_loader_whose_sampler_divides_the_data_is_known() -> None:
     assert not _loader._is_divided(DataLoader(data, batch_sampler=BatchSampler(SequentialSampler(data), 2, False)))
 
 
+@pytest.mark.parametrize(("world", "is_worker", "starts"), [("2", False, 1), ("1", False, 0), ("2", True, 0)])
+def test_a_loader_that_is_made_before_the_ranks_start_starts_them(
+    world: str, is_worker: bool, starts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", world)
+    started: list[bool] = []
+    monkeypatch.setattr(_loader, "parent_process", lambda: object() if is_worker else None)
+    monkeypatch.setattr(_loader, "init_distributed", lambda: started.append(True))
+    monkeypatch.setattr(_loader, "world_size", lambda: 1)
+    _loader.shard(DataLoader(TensorDataset(torch.zeros(8))))
+    assert len(started) == starts
+
+
 def test_each_rank_has_its_own_gpu_before_the_ranks_meet(monkeypatch: pytest.MonkeyPatch) -> None:
     """The name cuda is the rank's own device from then on. Recorded, as most machines of the tests have no GPU."""
     calls: list[tuple[str, object]] = []

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator
+from multiprocessing import parent_process
 from typing import Any
 
 import torch
@@ -11,6 +13,7 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, Sampler
 
 from trial_runtime.plain._agreement import from_rank_0, world_size
+from trial_runtime.plain._distributed import init_distributed
 
 
 def shard(loader: DataLoader[Any]) -> DataLoader[Any]:
@@ -21,8 +24,12 @@ def shard(loader: DataLoader[Any]) -> DataLoader[Any]:
     first samples fill up where the data cannot be divided, as ``DistributedSampler`` does it. With one rank, and for a
     loader whose sampler divides the data itself, this is the loader itself.
 
+    A script that makes its loaders before it starts its ranks, at the top of its module, has them started here.
+
     An ``IterableDataset`` stays whole on each rank, with a warning: only it can divide its stream.
     """
+    if _are_ranks_to_start():
+        init_distributed()
     world = world_size()
     if world == 1 or isinstance(loader, _Sharded) or _is_divided(loader):
         return loader
@@ -52,6 +59,12 @@ def shard(loader: DataLoader[Any]) -> DataLoader[Any]:
         drop_last=loader.drop_last,
         **options,
     )
+
+
+def _are_ranks_to_start() -> bool:
+    """Return whether a launcher started several ranks, which have not met; a loader's worker is none of them."""
+    is_rank = "RANK" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
+    return is_rank and not dist.is_initialized() and parent_process() is None
 
 
 def _is_divided(loader: DataLoader[Any]) -> bool:

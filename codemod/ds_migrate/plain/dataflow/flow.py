@@ -74,8 +74,8 @@ class Flow:
     def literal_items(self, mapping: Value) -> Iterator[tuple[str, Values]]:
         """Yield the items of a dict that have literal keys: each key as an index, as in ``["model"]``."""
         for name in self._variables.names(mapping.key):
-            if name[:2] in ("['", '["'):
-                yield name, self._expressions.item_of(mapping, name)
+            if name[:2] == "['" and '"' not in name:
+                yield name.replace("'", '"'), self._expressions.item_of(mapping, name)
 
     def node(self, value: Value) -> cst.CSTNode:
         """Return the node that makes a value."""

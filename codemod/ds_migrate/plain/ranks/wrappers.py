@@ -52,8 +52,7 @@ class Wrappers:
         for file in self._flow.files.values():
             for node in file.attributes_by_name.get("module", ()):
                 values = of_kind(self._flow.values(node.value, file), Kind.MODULE, Kind.OBJECT)
-                is_given = isinstance(file.parent(node), cst.Arg)
-                if not is_given and values <= self._modules and values & wrapped and not _asks_for_wrapper(node, file):
+                if values <= self._modules and values & wrapped and not _asks_for_wrapper(node, file):
                     yield file, node
 
     def states(self) -> Iterator[tuple[SourceFile, cst.Call, Wrapped]]:
