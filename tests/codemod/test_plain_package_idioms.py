@@ -129,3 +129,9 @@ def test_one_line_may_make_one_of_several_optimizers(tmp_path: Path) -> None:
     """
     made = LOOP.replace("torch.optim.SGD(", "resolve(kind)(")
     assert convert(tmp_path, HEADER + textwrap.dedent(factory) + made).count("deepspeed.initialize(") == 1
+
+
+def test_a_loop_in_the_block_of_main_starts_no_ranks_on_import(tmp_path: Path) -> None:
+    made, _, loop = HEADER.rpartition("\n\n\n")
+    text = f"{made}\n\n\nif __name__ == '__main__':\n{textwrap.indent(f'{loop}{LOOP}', '    ')}"
+    assert "if __name__ == '__main__':\n    init_distributed()\n" in convert(tmp_path, text)

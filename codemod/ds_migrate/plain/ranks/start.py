@@ -185,13 +185,12 @@ def _beginnings(facts: LoopFacts, site: Site) -> list[Entry]:
 def _first_of_module(file: SourceFile, reached: cst.CSTNode, is_call: bool) -> cst.BaseStatement | None:
     """Return the first statement that works, behind the imports with which the module begins.
 
-    Where that is a call in the block of ``__main__``, the first statement of the block.
+    Where that is a call in the block of ``__main__``, or the block itself, the first statement of the block.
     """
     above = [reached, *file.ancestors(reached)]
     for outer in above if is_call else ():
         if isinstance(outer, cst.If) and file.parent(outer) is file.module and _asks_for_main(outer):
-            first = outer.body.body[0]
-            return first if isinstance(first, cst.BaseStatement) else outer
+            return _first_of_block(outer)
     body = file.module.body
     begin = body[: first_to_work(body, file.imports.bindings)]
     imports = [i for i, statement in enumerate(begin) if _is_import(statement)]
@@ -204,8 +203,15 @@ def _first_of_module(file: SourceFile, reached: cst.CSTNode, is_call: bool) -> c
             continue
         if isinstance(statement, cst.Try) and all(_is_preparation(s) for s in statement.body.body):
             continue
+        if isinstance(statement, cst.If) and _asks_for_main(statement) and any(a is statement for a in above):
+            return _first_of_block(statement)
         return statement if isinstance(statement, cst.BaseStatement) else None
     return None
+
+
+def _first_of_block(block: cst.If) -> cst.BaseStatement:
+    first = block.body.body[0]
+    return first if isinstance(first, cst.BaseStatement) else block
 
 
 def _is_import(statement: cst.CSTNode) -> bool:
