@@ -10,7 +10,7 @@ from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import ProgramPlan
 from ds_migrate.plain.recognition.facts import Site
 from ds_migrate.plain.recognition.loaders import training_loaders
-from ds_migrate.plain.recognition.sites import visible_name
+from ds_migrate.plain.recognition.module_names import visible_name
 from ds_migrate.syntax.nodes import argument, dotted
 from ds_migrate.syntax.source import SourceFile
 
