@@ -235,3 +235,19 @@ def test_loaders_of_phases_that_no_text_tells_apart_are_all_divided(tmp_path: Pa
     (result,) = run(tmp_path, train=text).files
     assert b"{x: shard(DataLoader(data, batch_size=4)) for x in names()}" in (result.after or b"")
     assert [f for f in result.findings if f.code == Code.PLAIN_SAMPLER and f.severity is Severity.REVIEW]
+
+
+def test_a_loader_of_each_fold_of_a_script_trains(tmp_path: Path) -> None:
+    text = """
+    if __name__ == "__main__":
+        for fold in range(3):
+            loader = DataLoader(data, batch_size=4)
+            model = Net()
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for x, y in loader:
+                optimizer.zero_grad()
+                F.mse_loss(model(x), y).backward()
+                optimizer.step()
+    """
+    (result,) = run(tmp_path, train=body(text)).files
+    assert not [f for f in result.findings if f.severity is Severity.REVIEW]

@@ -65,6 +65,10 @@ def _asks_for_phase(step: Step) -> bool:
     for outer in step.file.ancestors(step.node):
         if isinstance(outer, cst.FunctionDef):
             break
+        if isinstance(outer, cst.If) and any(
+            isinstance(n, cst.Name) and n.value == "__name__" for n in walk(outer.test)
+        ):
+            break
         if isinstance(outer, cst.If) and (
             isinstance(outer.test, (cst.Name, cst.UnaryOperation))
             or any(isinstance(node, cst.SimpleString) for node in walk(outer.test))
