@@ -25,7 +25,7 @@ def match_torch(engine: Engine, *, broadcast_buffers: bool = False, keep_gradien
     """Have an engine train as torch does, and return it. Call it right after ``deepspeed.initialize``, on all ranks.
 
     - A parameter that no backward reached since the last step stays as it is. DeepSpeed steps it with a gradient of
-      zero, so that weight decay and momentum move it. Beyond ZeRO stage 0 that is not possible: a warning names it.
+      zero, so that weight decay and momentum move it. Beyond ZeRO stage 1 that is not possible: a warning names it.
     - A second ``backward()`` before ``step()`` is refused at ZeRO stages 1 and 2, which would lose the first one's
       gradients.
     - ``backward()`` returns the loss as it was given, not divided by the accumulation steps.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -20,12 +20,14 @@ def apply(new: NewEngine) -> None:
     """Let a new engine step only parameters that have a gradient on some rank.
 
     DeepSpeed steps the others with gradients of zero, so weight decay and momentum move them. At stage 0 in full
-    precision they stay; elsewhere that is not possible, and the first such step logs their names.
+    precision, and at stage 1, they stay; elsewhere that is not possible, and the first such step logs their names.
     """
     if new.is_pipeline:
         return
     if has_torch_gradients(new.engine, new.distributed):
         _UnreachedParameters(new.engine, new.distributed)
+    elif new.stage == 1 and _holds_shards(new.engine, new.distributed):
+        _UnreachedShards(new.engine, new.distributed, len(new.engines))
     else:
         _UnreachedWarning(new.engine, len(new.engines))
 
@@ -84,11 +86,87 @@ class _UnreachedParameters:
         return result
 
 
+def _holds_shards(engine: Any, distributed: core.DistributedContext) -> bool:
+    is_known = type(engine.optimizer).__name__ == "DeepSpeedZeroOptimizer"
+    return is_known and not engine.has_moe_layers and engine.dp_world_size == distributed.size
+
+
+class _UnreachedShards:
+    """Steps of a ZeRO 1 engine that leave its shards of parameters alone which no rank's backward reached.
+
+    Gradients are torch's own until they are reduced, and are looked at then. An optimizer that counts its steps (Adam)
+    counts them for all parameters of a group together: a parameter that is reached now and then differs by that from
+    torch's, and is named once.
+    """
+
+    def __init__(self, engine: Any, distributed: core.DistributedContext, index: int) -> None:
+        self.engine = engine
+        self.distributed = distributed
+        self.index = index
+        self._named = [(name, p) for name, p in engine.module.named_parameters() if p.requires_grad]
+        self._unreached: list[torch.nn.Parameter] = []
+        self._ever: tuple[set[str], set[str]] = set(), set()  # unreached in a step, reached in one
+        self._is_named = False
+        self._reduce, self._step = engine.allreduce_gradients, engine.optimizer._optimizer_step
+        engine.allreduce_gradients = self.allreduce_gradients
+        engine.optimizer._optimizer_step = self.step
+
+    def allreduce_gradients(self, *args: Any, **kwargs: Any) -> Any:
+        """Reduce the gradients, and note which parameters no rank has one for."""
+        if not self.engine.is_gradient_accumulation_boundary():
+            return self._reduce(*args, **kwargs)
+        bits = torch.tensor([p.grad is None for _, p in self._named], dtype=torch.uint8)
+        if self.distributed.size > 1:
+            dist.all_reduce(bits, dist.ReduceOp.MIN, group=self.distributed.group())
+        for (_, parameter), bit in zip(self._named, bits.tolist(), strict=True):
+            if parameter.grad is None and not bit:
+                parameter.grad = torch.zeros_like(parameter)  # DeepSpeed fails where ranks reduce other gradients
+        result = self._reduce(*args, **kwargs)
+        self._unreached = [p for (_, p), bit in zip(self._named, bits.tolist(), strict=True) if bit]
+        for (name, _), bit in zip(self._named, bits.tolist(), strict=True) if not self._is_named else ():
+            self._ever[0 if bit else 1].add(name)
+        return result
+
+    def step(self, group: int) -> None:
+        """Step the shard of a group of parameters, and put the parts of unreached ones back."""
+        shard = self.engine.optimizer.single_partition_of_fp32_groups[group]
+        mappings = [getattr(p, "_hp_mapping", None) for p in self._unreached]  # None: the part is another rank's
+        own = [m for m in mappings if m is not None and m.param_group_index == group]
+        before = [{name: part.clone() for name, part in self._parts(mapping, shard)} for mapping in own]
+        self._step(group)
+        for mapping, parts in zip(own, before, strict=True):
+            for name, part in self._parts(mapping, shard):
+                part.copy_(parts[name]) if name in parts else part.zero_()  # a state as it begins
+        self._name_counted(self.engine.optimizer.optimizer)
+
+    def _parts(self, mapping: Any, shard: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield a parameter's part of the shard, and of each state of it."""
+        yield "", mapping.hp_fragment.detach()
+        where = mapping.hp_fragment_address
+        for name, value in self.engine.optimizer.optimizer.state[shard].items():
+            if torch.is_tensor(value) and value.shape == shard.shape:
+                yield name, value.narrow(0, where.start, where.numel)
+
+    def _name_counted(self, optimizer: torch.optim.Optimizer) -> None:
+        names = sorted(self._ever[0] & self._ever[1])
+        if self._is_named or not names or not any("step" in state for state in optimizer.state.values()):
+            return
+        self._is_named = True
+        logger.warning(
+            f"Engine {self.index}: no backward reached {_listed(names)} before some steps, but before others. "
+            f"{type(optimizer).__name__} counts its steps for them too at ZeRO stage 1; torch and stage 0 would not. "
+            "(Reported once.)"
+        )
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+
+
 class _UnreachedWarning:
     """Warning about the first step with parameters that no backward reached since the step before.
 
-    At stage 1 gradients are torch's own until they are reduced, and are looked at then, once a step. At stages 2 and 3
-    they are taken away one by one: a hook of each parameter notes it.
+    Gradients are taken away one by one: a hook of each parameter notes it.
     """
 
     def __init__(self, engine: Any, index: int) -> None:
@@ -96,45 +174,30 @@ class _UnreachedWarning:
         self.index = index
         self._named = [(name, p) for name, p in engine.module.named_parameters() if p.requires_grad]
         self._reached: set[int] = set()
-        self._unreached: list[str] = []
-        self._hooks: list[Any] = []
         self._is_done = False
-        self._step, self._reduce = engine.step, engine.allreduce_gradients
+        self._step = engine.step
         engine.step = self.step
-        stage = int(engine.zero_optimization_stage())
-        self._looks_at_gradients = type(engine.optimizer).__name__ == "DeepSpeedZeroOptimizer" and stage == 1
-        if self._looks_at_gradients:
-            engine.allreduce_gradients = self._look_and_reduce
-        else:
-            self._hooks = [p.register_post_accumulate_grad_hook(self._note(id(p))) for _, p in self._named]
+        self._hooks = [p.register_post_accumulate_grad_hook(self._note(id(p))) for _, p in self._named]
 
     def step(self, *args: Any, **kwargs: Any) -> Any:
         """Step the engine, and warn if a parameter was not reached."""
         result = self._step(*args, **kwargs)
         if self._is_done or not self.engine.was_step_applied():
             return result
-        if not self._looks_at_gradients:
-            self._unreached = [name for name, p in self._named if id(p) not in self._reached]
-            self._reached.clear()
-        if self._unreached:
-            self._warn(self._unreached)
+        unreached = [name for name, p in self._named if id(p) not in self._reached]
+        self._reached.clear()
+        if unreached:
+            self._warn(unreached)
         return result
 
     def _note(self, key: int) -> Callable[[torch.Tensor], None]:
         return lambda _: self._reached.add(key)
 
-    def _look_and_reduce(self, *args: Any, **kwargs: Any) -> Any:
-        if not self._is_done and self.engine.is_gradient_accumulation_boundary():
-            self._unreached = [name for name, p in self._named if p.grad is None and p.requires_grad]
-        return self._reduce(*args, **kwargs)
-
     def _warn(self, names: list[str]) -> None:
         logger.warning(
-            f"Engine {self.index}: no backward reached {', '.join(names[:10])}"
-            + (f" and {len(names) - 10} more" if len(names) > 10 else "")
-            + " before a step. DeepSpeed steps such parameters with gradients of zero, so weight decay or momentum "
-            f"move them; torch and ZeRO stage 0 would not. (Stage {int(self.engine.zero_optimization_stage())}, "
-            "reported once.)"
+            f"Engine {self.index}: no backward reached {_listed(names)} before a step. DeepSpeed steps such parameters "
+            "with gradients of zero, so weight decay or momentum move them; torch and ZeRO stages 0 and 1 would not. "
+            f"(Stage {int(self.engine.zero_optimization_stage())}, reported once.)"
         )
         self._is_done = True
         for hook in self._hooks:
