@@ -188,3 +188,56 @@ def test_adding_up_is_refused_without_the_runtime(tmp_path: Path) -> None:
     loop = ADDING_UP["nothing clears"]
     message = "engine.step() clears the gradients that are used again here, and only match_torch() lets it keep them"
     assert ("DSM604", message) in blocked(tmp_path, HEADER + loop, Options(plain=True, runtime=False))
+
+
+CLIP = """
+def clip_gradient(optimizer, limit):
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            if p.grad is not None:
+                p.grad.data.clamp_(-limit, limit)
+
+
+"""
+ALIKE = {
+    "clamp": "for p in model.parameters():\n        p.grad.data.clamp_(-1, 1)",
+    "scale": "for p in model.parameters():\n        p.grad *= 0.5",
+    "helper": "clip_gradient(optimizer, 0.1)",
+}
+APART = {
+    "noise": "for p in model.parameters():\n        p.grad.add_(torch.randn_like(p.grad))",
+    "by the loss": "for p in model.parameters():\n        p.grad.mul_(loss.item())",
+    "an element": "model.fc.weight.grad[0] *= 0.5",
+    "set": "model.fc.weight.grad = torch.ones(1, 4)",
+}
+
+
+def changing(line: str) -> str:
+    return HEADER + CLIP + LOOP.replace("    optimizer.step()", f"    {line}\n    optimizer.step()")
+
+
+@pytest.mark.parametrize("line", ALIKE.values(), ids=ALIKE.keys())
+def test_a_change_that_is_the_same_on_all_ranks_acts_on_averaged_gradients(line: str, tmp_path: Path) -> None:
+    text = convert(tmp_path, changing(line))
+    changed = line.replace("optimizer,", "engine.optimizer,") if "engine.optimizer" in text else line
+    assert f"    engine.backward(loss)\n    {changed}\n    engine.step()\n" in text
+    assert '"zero_optimization": {"stage": 0}' in text
+
+
+def test_a_change_in_a_function_that_nothing_names_does_no_harm(tmp_path: Path) -> None:
+    assert "engine.step()" in convert(tmp_path, HEADER + CLIP + LOOP)
+
+
+@pytest.mark.parametrize("line", APART.values(), ids=APART.keys())
+def test_a_change_that_may_differ_by_rank_is_refused(line: str, tmp_path: Path) -> None:
+    assert ("DSM653", "gradients are changed between backward() and step()") in blocked(tmp_path, changing(line))
+
+
+@pytest.mark.parametrize("line", ALIKE.values(), ids=ALIKE.keys())
+def test_a_change_before_gradients_are_averaged_is_refused(line: str, tmp_path: Path) -> None:
+    text = changing(line).replace("for x, y in loader:", "for i, (x, y) in enumerate(loader):")
+    text = text.replace("    optimizer.zero_grad()\n", "").replace(
+        f"    {line}\n    optimizer.step()\n",
+        f"    {line}\n    if i % 2:\n        optimizer.step()\n        optimizer.zero_grad()\n",
+    )
+    assert ("DSM653", "gradients are changed between backward() and step()") in blocked(tmp_path, text)

@@ -63,6 +63,7 @@ def test_a_loader_that_is_made_before_the_ranks_start_starts_them(
     started: list[bool] = []
     monkeypatch.setattr(_loader, "parent_process", lambda: object() if is_worker else None)
     monkeypatch.setattr(_loader, "init_distributed", lambda: started.append(True))
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: False)  # an earlier test may have
     monkeypatch.setattr(_loader, "world_size", lambda: 1)
     _loader.shard(DataLoader(TensorDataset(torch.zeros(8))))
     assert len(started) == starts

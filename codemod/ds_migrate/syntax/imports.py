@@ -74,8 +74,10 @@ class Imports:
     def insert(self, text: str, module: str, is_from: bool) -> None:
         """Insert before the first import of the same section that sorts after it, else after the section's last."""
         section = _section(module)
-        body = list(self._file.module.body)[: self._first_to_work]  # what works may need what is imported
+        body = self._file.module.body
         lines = [s for s in body if isinstance(s, cst.SimpleStatementLine) and _imported(s) is not None]
+        # What works first may need what is imported.
+        lines = [line for line in lines if line in body[: self._first_to_work]] or lines
         keys = [(line, *_key(line)) for line in lines]
         same = [k for k in keys if k[1] == section]
         # Sorted with "import x" before "from x import", or by the module alone where both are mixed.

@@ -62,6 +62,10 @@ class RankConditions:
         reaches = self.reach_all(node, file, found)
         return found if reaches and not any(_asks_for_rank(statement.test) for _, statement in found) else None
 
+    def is_same(self, node: cst.BaseExpression, file: SourceFile) -> bool:
+        """Return whether an expression has the same value on all ranks."""
+        return self._is_shared(node, file)
+
     def _is_under_shared_conditions(
         self, node: cst.CSTNode, file: SourceFile, undecided: list[Branch] | None = None
     ) -> bool:

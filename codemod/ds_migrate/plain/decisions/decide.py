@@ -10,6 +10,7 @@ from ds_migrate.plain.decisions.engine_names import EngineNames
 from ds_migrate.plain.decisions.engine_overlap import decide_overlap
 from ds_migrate.plain.decisions.engines import decide_engines
 from ds_migrate.plain.decisions.forward_passes import decide_forwards
+from ds_migrate.plain.decisions.gradient_changes import decide_changes
 from ds_migrate.plain.decisions.gradient_clearing import decide_clearing, follow_all
 from ds_migrate.plain.decisions.loss_scaling import decide_scaling
 from ds_migrate.plain.decisions.plan import ProgramPlan
@@ -30,6 +31,7 @@ def decide(facts: LoopFacts) -> ProgramPlan:
     plan = decide_no_sync(plan)
     plan = decide_clipping(plan)
     plan = decide_scaling(plan)
+    plan = decide_changes(plan)
     plan = decide_clearing(plan, paths)
     plan = decide_forwards(plan)
     plan = decide_engines(plan)

@@ -63,8 +63,6 @@ def find_refusals(
     for file in files:
         for call in file.nodes(cst.Call):
             yield from _started(call, file, operations, flow, callers)
-    for file in {step.file: None for step in operations.steps}:
-        yield from _changed_gradients(file)
 
 
 def _keeps(owner: cst.ClassDef, value: Value, step: Step, flow: Flow) -> bool:
@@ -150,30 +148,6 @@ def _may_be_true(node: cst.BaseExpression, file: SourceFile, flow: Flow, callers
     return "True" in texts
 
 
-def _changed_gradients(file: SourceFile) -> Iterator[Refusal]:
-    """Yield writes to gradients, which are averaged over ranks before them or after, never as the program meant it."""
-    for node in file.nodes(cst.Attribute):
-        if node.attr.value != "grad":
-            continue
-        parent = file.parent(node)
-        chain: cst.CSTNode = node
-        while isinstance(parent, (cst.Attribute, cst.Subscript)) and parent.value is chain:
-            chain, parent = parent, file.parent(parent)
-        is_written = isinstance(parent, cst.AugAssign) and parent.target is chain
-        is_assigned = isinstance(parent, cst.AssignTarget) and not _is_none(file.parent(parent))
-        is_changed = (
-            isinstance(parent, cst.Call) and parent.func is chain and isinstance(chain, cst.Attribute)
-            and chain.attr.value.endswith("_")
-            and not chain.attr.value.endswith(("__", "zero_", "detach_", "requires_grad_"))
-        )  # fmt: skip
-        if is_written or is_assigned or is_changed:
-            yield Refusal(
-                Code.PLAIN_GRADIENTS, file, node, "gradients are changed between backward() and step()",
-                "express the change as a term of the loss, or as a hook on the parameters",
-            )  # fmt: skip
-            return
-
-
 def _started(
     call: cst.Call, file: SourceFile, operations: Operations, flow: Flow, callers: Callers
 ) -> Iterator[Refusal]:
@@ -200,7 +174,3 @@ def _started(
             "start them by torch.multiprocessing.spawn(function, args=(...), nprocs=n), or call the function once with "
             "LOCAL_RANK from the environment as its rank",
         )  # fmt: skip
-
-
-def _is_none(node: cst.CSTNode | None) -> bool:
-    return isinstance(node, cst.Assign) and dotted(node.value) == "None"

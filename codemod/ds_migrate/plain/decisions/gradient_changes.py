@@ -1,0 +1,76 @@
+"""Changes of gradients between ``backward()`` and ``step()``: kept where they do the same to averaged gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.rank_conditions import RankConditions
+from ds_migrate.plain.decisions.plan import ProgramPlan
+from ds_migrate.plain.recognition.facts import Refusal
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import dotted
+from ds_migrate.syntax.source import SourceFile
+
+_SCALING = frozenset({"clamp_", "clip_", "mul_", "div_", "neg_", "sign_", "nan_to_num_"})
+_NO_CHANGE = ("__", "zero_", "detach_", "requires_grad_")
+
+
+def decide_changes(plan: ProgramPlan) -> ProgramPlan:
+    """Refuse changes of gradients, but for those of an engine that has averaged them by then, in its parameters.
+
+    That is where it averages them in ``backward()``, at stage 0, without a loss scale and without clipping of its own,
+    and the change is the same on all ranks.
+    """
+    averages_before = plan.is_managed and plan.facts.options.runtime and not plan.attachments and not plan.clip_norms
+    conditions = RankConditions(plan.facts.flow, plan.facts.callers)
+    refusals = []
+    for file in plan.facts.flow.files.values():
+        for node, values in _changes(file):
+            if _is_unused(file.function(node), plan):
+                continue
+            is_same = values is not None and all(conditions.is_same(value, file) for value in values)
+            if not (averages_before and is_same):
+                refusals.append(
+                    Refusal(
+                        Code.PLAIN_GRADIENTS, file, node, "gradients are changed between backward() and step()",
+                        "express the change as a term of the loss, or as a hook on the parameters",
+                    )
+                )  # fmt: skip
+                break
+    return plan.refuse(refusals)
+
+
+def _is_unused(function: cst.FunctionDef | None, plan: ProgramPlan) -> bool:
+    """Return whether nothing in the program names a function: no call, import or decorator."""
+    return (
+        function is not None
+        and not function.decorators
+        and not any(
+            node.value == function.name.value and node is not function.name
+            for file in plan.facts.flow.files.values()
+            for node in file.nodes(cst.Name)
+        )
+    )
+
+
+def _changes(file: SourceFile) -> Iterator[tuple[cst.Attribute, list[cst.BaseExpression] | None]]:
+    """Yield writes to gradients, with the values that scale or limit them; None for any other change."""
+    for node in file.attributes_by_name.get("grad", ()):
+        parent = file.parent(node)
+        chain: cst.CSTNode = node
+        while isinstance(parent, (cst.Attribute, cst.Subscript)) and parent.value is chain:
+            chain, parent = parent, file.parent(parent)
+        if isinstance(parent, cst.AugAssign) and parent.target is chain:
+            scales = isinstance(parent.operator, (cst.MultiplyAssign, cst.DivideAssign)) and chain is node
+            yield node, [parent.value] if scales else None
+        elif isinstance(parent, cst.AssignTarget):
+            line = file.parent(parent)
+            if not (isinstance(line, cst.Assign) and dotted(line.value) == "None"):
+                yield node, None
+        elif isinstance(parent, cst.Call) and parent.func is chain and isinstance(chain, cst.Attribute):
+            name = chain.attr.value
+            if name.endswith("_") and not name.endswith(_NO_CHANGE):
+                is_whole = chain.value is node or (isinstance(chain.value, cst.Attribute) and chain.value.value is node)
+                yield node, [arg.value for arg in parent.args] if name in _SCALING and is_whole else None
