@@ -83,8 +83,24 @@ def register(function):
 
 @register
 """
+STEPPING = """\
+class Base(PyTorchTrial):
+    def advance(self):
+        self.context.step_optimizer(self.optimizer)
+
+
+"""
+BASE = """\
+class Base(PyTorchTrial):  # data of both
+    limit = 1
+
+    def rows(self):
+        return make_data()
+
+
+"""
 SHARED = {
-    "a base that becomes another class": ("class Base(PyTorchTrial):\n    limit = 1\n\n\n", "Base", "Base"),
+    "a base that steps": (STEPPING, "Base", "Base"),
     "a mixin without engines": ("class Data:\n    def rows(self):\n        return [1]\n\n\n", "Data, PyTorchTrial", ""),
     "a mixin with a loader": (LOADERS, "Loading, PyTorchTrial", ""),
     "a helper that steps": (HELPER, "PyTorchTrial", "step"),
@@ -110,6 +126,27 @@ def test_shared_code_that_would_change_keeps_both(case: str, tmp_path: Path) -> 
     assert result.to_write is not bool(shared)
     if between is LOADERS:
         assert LOADERS in (result.after or b"").decode()
+
+
+def test_a_base_without_engines_becomes_a_plain_class_for_both(tmp_path: Path) -> None:
+    text = module(BLOCKING, BASE, "Base").replace("make_data(), batch", "self.rows(), batch")
+    report, result = converted(tmp_path, text)
+    after = (result.after or b"").decode()
+    assert statuses(report) == {"GoodTrial": CONVERTED, "BadTrial": BLOCKED}
+    assert class_in(after, "Base") == class_in(BASE, "Base").replace("(PyTorchTrial)", "")
+    assert class_in(after, "BadTrial") == class_in(text, "BadTrial").replace("(Base)", "(Base, PyTorchTrial)")
+    assert "class GoodTrial(Base, DeepSpeedTrial):" in after
+    (review,) = [f for f in result.findings if f.severity is Severity.REVIEW]
+    assert review.message.endswith("but Base, which is a plain class now: trials name PyTorchTrial beside it")
+    settled, again = converted(tmp_path, after)
+    assert statuses(settled)["BadTrial"] is BLOCKED and not again.to_write
+
+
+def test_a_base_of_trials_in_another_file_stays_a_trial(tmp_path: Path) -> None:
+    third = module("", "", "Base").replace("GoodTrial", "Third").partition("\n\nclass BadTrial")[0]
+    others = {"third.py": third.replace("PyTorchTrial, ", "") + "\n\nfrom model_def import Base\n"}
+    found = statuses(converted(tmp_path, module(BLOCKING, BASE, "Base"), others)[0])
+    assert found["GoodTrial"] is found["BadTrial"] is BLOCKED
 
 
 MAIN = """\

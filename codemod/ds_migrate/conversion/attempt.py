@@ -13,6 +13,7 @@ from ds_migrate.conversion.output_check import check
 from ds_migrate.conversion.preconditions import problems_before, problems_of_configs
 from ds_migrate.conversion.rule_context import Findings, RuleContext
 from ds_migrate.conversion.separation import can_separate, names_left, separate, shared_change
+from ds_migrate.conversion.shared_base import without_trial_base
 from ds_migrate.conversion.values import ConversionUnit
 from ds_migrate.decisions import decide, reconcile
 from ds_migrate.decisions.engine_plan import Accumulation, Blocked, EnginePlan
@@ -46,6 +47,7 @@ class Conversion:
     staying: tuple[TrialClass, ...] = ()
     reasons: dict[Path, list[Finding]] = field(default_factory=dict)  # why trials of the unit stay
     shared: str = ""  # what keeps trials from being converted without the blocked ones
+    plain_base: str = ""  # the base class that is no trial any more, so that it serves both
     problems: list[tuple[Path, Finding]] = field(default_factory=list)
     files: dict[Path, SourceFile] = field(default_factory=dict)
     contexts: list[RuleContext] = field(default_factory=list)
@@ -93,6 +95,13 @@ class Conversion:
         for path, found in self.located_findings().items():
             reasons.setdefault(path, []).extend(filter(_blocks, found))
         return Conversion(unit, whole, (*self.staying, *staying), reasons)
+
+    def with_plain_base(self) -> Conversion | None:
+        """Return the conversion with a plain class for the base that staying trials share, None where it cannot be."""
+        unit = without_trial_base(self.unit, self.staying, self.shared) if self.staying and self.shared else None
+        if unit is None:
+            return None
+        return Conversion(unit, self.whole, self.staying, self.reasons, plain_base=self.shared)
 
     # -- model -----------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ds_migrate.conversion.attempt import Conversion
@@ -35,7 +35,7 @@ def _file_results(conversion: Conversion, unit: str) -> Iterator[FileResult]:
         file.trials = [TrialResult(t.facts.name, t.facts.line, status) for t in trials]
         file.trials += [TrialResult(t.facts.name, t.facts.line, TrialStatus.BLOCKED) for t in conversion.stayed(path)]
         if not conversion.blocked:
-            apart = [_stays_beside(trial, conversion.unit.trials) for trial in conversion.staying if trial.path == path]
+            apart = [_stays_beside(trial, conversion) for trial in conversion.staying if trial.path == path]
             file.findings = sorted(
                 [*found, *conversion.reasons.get(path, ()), *apart], key=lambda f: (f.line, f.column)
             )
@@ -79,9 +79,12 @@ def moves_with(trial: TrialClass, blocked: set[str | None], shared: str) -> Find
     return blocked_by(trial, Code.MOVES_WITH_BLOCKED, message, f"fix {names} first{way}")
 
 
-def _stays_beside(trial: TrialClass, converted: Sequence[TrialClass]) -> Finding:
+def _stays_beside(trial: TrialClass, conversion: Conversion) -> Finding:
     """Return what is to be known of a trial that stays in a file from which others are converted."""
-    names = ", ".join(sorted({other.facts.name for other in converted}))
+    names = ", ".join(sorted({other.facts.name for other in conversion.unit.trials}))
     message = f"{trial.facts.name} stays as it is, with the imports that it needs; it shares no code that changes with "
+    message += names
+    if conversion.plain_base:
+        message += f" but {conversion.plain_base}, which is a plain class now: trials name PyTorchTrial beside it"
     name, line = trial.facts.name, trial.facts.line
-    return Finding(Code.MOVES_WITH_BLOCKED, Severity.REVIEW, line, message + names, trial=name)
+    return Finding(Code.MOVES_WITH_BLOCKED, Severity.REVIEW, line, message, trial=name)
