@@ -47,16 +47,16 @@ def _result(first: Conversion, paths: Mapping[tuple[Path, str], Path]) -> UnitRe
         if conversion is not None:
             conversion.attempt(conversion.model)
             conversion.attempt(partial(conversion.apply_rules, paths))
-    spread = last.with_plain_base() if conversion is None else None
-    if spread is not None:
-        spread.attempt(spread.model)
-        spread.attempt(partial(spread.apply_rules, paths))
-        conversion = None if spread.blocked else spread
+    apart = last.with_plain_base() if conversion is None else None
+    if apart is not None:
+        apart.attempt(apart.model)
+        apart.attempt(partial(apart.apply_rules, paths))
+        conversion = None if apart.blocked else apart
     chosen = conversion or first.whole or first
     if conversion is None:
         chosen.shared = last.shared
     result = result_of(chosen, paths)
-    for used in (first, last, chosen, spread):
+    for used in (first, last, chosen, apart):
         if used is not None:
             used.close()
     return result

@@ -19,7 +19,7 @@ from ds_migrate.plain.decisions.decide import decide
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.editor import Editor
 from ds_migrate.plain.parts import Part, find_parts, operations_of
-from ds_migrate.plain.program import MOST_FILES, Program
+from ds_migrate.plain.program import MOST_FILES, MOST_READ, Program
 from ds_migrate.plain.recognition.apex_branches import RAISED, WithoutApex, without_apex
 from ds_migrate.plain.recognition.facts import LoopFacts, Operations, Refusal, Step
 from ds_migrate.plain.recognition.operations import find_operations
@@ -55,8 +55,10 @@ def convert_program(unit: LoopUnit) -> tuple[list[FileResult], set[tuple[Path, i
 
     Files whose optimizers have nothing in common are converted by themselves.
     """
-    if len(unit.program.files) > MOST_FILES:
-        return _too_large(unit), set()
+    own, along = len(unit.program.files), len(unit.program.context)
+    if own > MOST_FILES or own + along > MOST_READ:
+        count, limit = (own, MOST_FILES) if own > MOST_FILES else (own + along, MOST_READ)
+        return _too_large(unit, count, limit), set()
     conversion = _Conversion(unit)
     try:
         return list(conversion.results()), conversion.skips
@@ -70,9 +72,9 @@ def convert_program(unit: LoopUnit) -> tuple[list[FileResult], set[tuple[Path, i
         conversion.close()
 
 
-def _too_large(unit: LoopUnit) -> list[FileResult]:
+def _too_large(unit: LoopUnit, count: int, limit: int) -> list[FileResult]:
     """Return that a program is not looked into."""
-    message = f"{len(unit.program.files)} files import each other around this loop, the limit is {MOST_FILES}"
+    message = f"{count} files import each other around this loop, the limit is {limit}"
     advice = "name the files of one program, in a folder that holds no other"
     results = []
     for path in unit.program.files:

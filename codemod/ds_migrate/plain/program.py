@@ -18,6 +18,7 @@ from ds_migrate.project.recognition import depth_of
 Read = Callable[[Path], bytes | None]
 
 MOST_FILES = 100  # of one program: following values through more takes minutes
+MOST_READ = 150  # of one program, with the files that define what these use
 
 
 @dataclass(frozen=True)

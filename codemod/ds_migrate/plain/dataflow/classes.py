@@ -26,7 +26,7 @@ class Classes:
     def __init__(self, variables: Variables, evaluate: Evaluate) -> None:
         self._variables = variables
         self._evaluate = evaluate
-        self._own_methods: dict[tuple[int, str], Value] = {}  # by class and name
+        self._own_methods: dict[str, dict[int, Value]] = {}  # by name and class
         self._roots: dict[int, int] = {}  # of this round, as are the methods
         self._methods: dict[tuple[int, str], tuple[Value, ...]] = {}
 
@@ -36,7 +36,7 @@ class Classes:
         self._methods.clear()
 
     def add_method(self, owner: int, name: str, method: Value) -> None:
-        self._own_methods.setdefault((owner, name), method)
+        self._own_methods.setdefault(name, {}).setdefault(owner, method)
 
     def is_module(self, node: cst.ClassDef, file: SourceFile) -> bool:
         """Return whether a class is built on ``torch.nn.Module``, as far as the program shows."""
@@ -86,14 +86,16 @@ class Classes:
         return known[0] if known else None
 
     def _find_method(self, key: int, name: str) -> tuple[Value, ...]:
+        own = self._own_methods.get(name)
+        if own is None:
+            return ()
         family = [key]
         for known in family:
             family += [base for base in self.bases(known) if base not in family]
-        found = next(filter(None, (self._own_methods.get((known, name)) for known in family)), None)
+        found = next(filter(None, map(own.get, family)), None)
         if found is None or self._is_abstract(found):
             root = self.root(key)
-            with_it = (cls for cls, method in self._own_methods if method == name and cls not in family)
-            found = next((self._own_methods[cls, name] for cls in with_it if self.root(cls) == root), found)
+            found = next((own[cls] for cls in own if cls not in family and self.root(cls) == root), found)
         return (found,) if found is not None else ()
 
     def _is_abstract(self, method: Value) -> bool:

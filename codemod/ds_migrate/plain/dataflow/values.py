@@ -48,6 +48,9 @@ class Value:
     name: str = ""
     of: int = 0
 
+    def __hash__(self) -> int:
+        return self.key ^ hash(self.name)  # asked for millions of times: all four fields take three times as long
+
 
 Values = frozenset[Value]
 Variable = tuple[int, str]  # the identity of its scope or owner, and its name

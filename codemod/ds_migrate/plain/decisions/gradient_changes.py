@@ -28,7 +28,7 @@ def decide_changes(plan: ProgramPlan) -> ProgramPlan:
     refusals = []
     for file in plan.facts.flow.files.values():
         for node, values in _changes(file):
-            if _is_unused(file.function(node), plan):
+            if not _acts_on_steps(node, file, plan):
                 continue
             is_same = values is not None and all(conditions.is_same(value, file) for value in values)
             if not (averages_before and is_same):
@@ -42,16 +42,28 @@ def decide_changes(plan: ProgramPlan) -> ProgramPlan:
     return plan.refuse(refusals)
 
 
-def _is_unused(function: cst.FunctionDef | None, plan: ProgramPlan) -> bool:
-    """Return whether nothing in the program names a function: no call, import or decorator."""
-    return (
-        function is not None
-        and not function.decorators
-        and not any(
-            node.value == function.name.value and node is not function.name
-            for file in plan.facts.flow.files.values()
-            for node in file.nodes(cst.Name)
-        )
+def _acts_on_steps(node: cst.CSTNode, file: SourceFile, plan: ProgramPlan) -> bool:
+    """Return whether a change is in a file that steps, in use, or in a function that one of its functions calls."""
+    function, steps = file.function(node), plan.facts.operations.steps
+    if any(step.file is file for step in steps):
+        return function is None or _is_named(function, plan)
+    if function is None:
+        return False
+    callers = plan.facts.callers
+    return any(
+        callers.reaches(id(step.function), function) if step.function is not None
+        else any(caller is step.file for caller, _ in callers.of(function))
+        for step in steps
+    )  # fmt: skip
+
+
+def _is_named(function: cst.FunctionDef, plan: ProgramPlan) -> bool:
+    """Return whether something in the program names a function: a call, an import or a decorator."""
+    return bool(function.decorators) or any(
+        node.value == function.name.value and node is not function.name
+        for file in plan.facts.flow.files.values()
+        for node in file.spelled(function.name.value)
+        if isinstance(node, cst.Name)
     )
 
 
