@@ -179,13 +179,21 @@ def test_search_over_a_time_metric_stops_trials_while_they_run(
 
 
 def wait_until_left(search: Path) -> None:
-    """Wait for the ranks of a killed search: while one still leaves its trial, the next trial is trained before it."""
-    deadline = time.monotonic() + 60
-    for path in (*search.glob("trials/*.claim"), *search.rglob("lock")):
-        while (held := try_lock(path)) is None:
-            assert time.monotonic() < deadline, f"{path} is held"
-            time.sleep(0.05)
-        held.close()
+    """Wait for the ranks of a killed search: while one still leaves its trial, the next trial is trained before it.
+
+    A rank that was just started has not claimed its trial yet: none may be claimed for three seconds.
+    """
+    deadline = time.monotonic() + 120
+    free_since = time.monotonic()
+    while time.monotonic() < free_since + 3:
+        assert time.monotonic() < deadline, f"a trial of {search} is held"
+        for path in (*search.glob("trials/*.claim"), *search.rglob("lock")):
+            held = try_lock(path)
+            if held is None:
+                free_since = time.monotonic()
+            else:
+                held.close()
+        time.sleep(0.05)
 
 
 @pytest.mark.slow
