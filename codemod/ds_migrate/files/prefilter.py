@@ -23,7 +23,7 @@ _FRAMEWORKS = (
 )
 _FRAMEWORK = re.compile(rb"\b%s\b" % _FRAMEWORKS)
 _RUNS = rb"(?:\w*Trainer|Accelerator|Fabric|LightningCLI|\w*[Ll]earner|Engine|create_supervised_trainer)"
-_FRAMEWORK_RUN = re.compile(  # imported from a framework, or an attribute: a script may have a Trainer of its own
+_FRAMEWORK_RUN = re.compile(  # imported from a framework, or an attribute: a script may define a Trainer itself
     rb"from\s+%s[\w.]*\s+import\s*(?:\*|(?:\([^)]*?|[^\n(]*?)\b%s\b)|\b\w+\.%s\s*\(" % (_FRAMEWORKS, _RUNS, _RUNS)
 )
 _STEP = re.compile(rb"\.\s*step\s*\(")

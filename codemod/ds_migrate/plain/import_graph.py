@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ds_migrate.project.import_resolver import ImportResolver
+from ds_migrate.syntax.parsing import parse_if_valid
 
 _MAY_CHANGE = re.compile(rb"\.save\w*\(|\bopen\(|\boptim\.|DataLoader\(|SummaryWriter\(|init_process_group")
 
@@ -128,11 +128,8 @@ class ImportGraph:
 
 
 def _names(data: bytes) -> _Names | None:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # invalid escapes in other people's strings
-            tree = ast.parse(data)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    tree = parse_if_valid(data)
+    if tree is None:
         return None
     found = _Names()
     for node in ast.walk(tree):

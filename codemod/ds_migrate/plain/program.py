@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from ds_migrate.plain.import_graph import ImportGraph, divide
 from ds_migrate.project.import_resolver import ImportResolver
 from ds_migrate.project.module_index import ModuleFacts, module_facts
 from ds_migrate.project.recognition import depth_of
+from ds_migrate.syntax.parsing import parse_if_valid
 
 Read = Callable[[Path], bytes | None]
 
@@ -86,10 +86,8 @@ def _is_beyond_limits(data: bytes) -> bool:
     """Return whether a module is too large, or nested too deeply, to be read in seconds."""
     if len(data) > LARGEST_MODULE:
         return True
-    try:
-        return depth_of(ast.parse(data)) > DEEPEST_MODULE
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return True
+    tree = parse_if_valid(data)
+    return tree is None or depth_of(tree) > DEEPEST_MODULE
 
 
 def _facts(data: bytes) -> ModuleFacts | None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ds_migrate.project.control_comments import Comment
+from ds_migrate.syntax.parsing import parse
 
 PYTORCH_TRIAL = "determined.pytorch.PyTorchTrial"
 OLD_PYTORCH = "pedl.frameworks.pytorch"  # what determined.pytorch was called in 2019
@@ -76,9 +76,7 @@ class ModuleFacts:
 
 def module_facts(data: bytes, skips: Sequence[Comment] = ()) -> ModuleFacts:
     """Read a module, whose skip comments are ``skips``. Raises ``SyntaxError`` or ``ValueError`` where Python would."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # invalid escapes in other people's strings
-        tree = ast.parse(data)
+    tree = parse(data)
     facts = ModuleFacts()
     classes: list[tuple[ast.ClassDef, bytes]] = []
     lines = data.split(b"\n")

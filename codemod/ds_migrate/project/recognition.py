@@ -25,6 +25,7 @@ from ds_migrate.project.library_bases import UNMAINTAINED
 from ds_migrate.project.trial_class import TrialClass
 from ds_migrate.project.trials import Project
 from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.parsing import parse
 
 _LISTED = 5  # files that still need determined are named one by one up to here
 # A trial by its name, outside of its own methods; a batch that is wrapped already is none.
@@ -140,7 +141,7 @@ def unreadable(data: bytes, largest: int = LARGEST_READ) -> Finding:
         message = f"has {shown(len(data))}, and modules of up to {shown(largest)} are read"
     else:
         try:
-            depth = depth_of(ast.parse(data))
+            depth = depth_of(parse(data))
             if depth > DEEPEST_MODULE:
                 message = f"is nested {depth:,} levels deep, and modules of up to {DEEPEST_MODULE:,} are read"
         except SyntaxError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -75,9 +76,8 @@ class Imports:
         """Insert before the first import of the same section that sorts after it, else after the section's last."""
         section = _section(module)
         body = self._file.module.body
-        lines = [s for s in body if isinstance(s, cst.SimpleStatementLine) and _imported(s) is not None]
         # What works first may need what is imported.
-        lines = [line for line in lines if line in body[: self._first_to_work]] or lines
+        lines = _import_lines(body[: self._first_to_work]) or _import_lines(body)
         keys = [(line, *_key(line)) for line in lines]
         same = [k for k in keys if k[1] == section]
         # Sorted with "import x" before "from x import", or by the module alone where both are mixed.
@@ -128,6 +128,10 @@ def _block(imports: list[tuple[int, tuple[bool, str], str]], following: int) -> 
         parted = index and imports[index - 1][0] != section
         lines.append(("\n\n" if parted else "\n" if index else "") + text)
     return "".join(lines)
+
+
+def _import_lines(body: Iterable[cst.BaseStatement]) -> list[cst.SimpleStatementLine]:
+    return [s for s in body if isinstance(s, cst.SimpleStatementLine) and _imported(s) is not None]
 
 
 def _imported(line: cst.SimpleStatementLine) -> str | None:

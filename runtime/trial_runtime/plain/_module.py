@@ -47,7 +47,7 @@ def _reduce(parameter: torch.nn.Parameter, protocol: int) -> Any:
 def step_written_weights(engine: Any) -> None:
     """Have an engine step the weights that its parameters have, whoever wrote them.
 
-    At ZeRO stages 1 and 2 DeepSpeed steps copies of its own, and so undoes what a script wrote since the last step:
+    At ZeRO stages 1 and 2 DeepSpeed steps separate copies, and so undoes what a script wrote since the last step:
     weights that were loaded, initialized anew, or changed in place. In float32 the copies equal the parameters but for
     that, and are taken from them before each step; else only where PyTorch counted a write.
     """
@@ -57,18 +57,22 @@ def step_written_weights(engine: Any) -> None:
     # Each parameter is a view of DeepSpeed's buffer, until something replaces its tensor (model.cpu() and back).
     views = [(parameter, parameter.data) for group in optimizer.bit16_groups for parameter in group]
     is_exact = all(view.dtype == torch.float32 for _, view in views)
-    seen = [parameter._version for parameter, _ in views]
     original = optimizer.step
+
+    def versions() -> list[int]:
+        return [] if is_exact else [parameter._version for parameter, _ in views]
+
+    seen = versions()
 
     def step(*args: Any, **kwargs: Any) -> Any:
         for parameter, view in views:
             if parameter.data_ptr() != view.data_ptr():
                 view.copy_(parameter.data)
                 parameter.data = view
-        if is_exact or seen != [parameter._version for parameter, _ in views]:
+        if is_exact or seen != versions():
             optimizer.refresh_fp32_params()
         result = original(*args, **kwargs)
-        seen[:] = [parameter._version for parameter, _ in views]
+        seen[:] = versions()
         return result
 
     optimizer.step = step

@@ -62,10 +62,6 @@ class RankConditions:
         reaches = self.reach_all(node, file, found)
         return found if reaches and not any(_asks_for_rank(statement.test) for _, statement in found) else None
 
-    def is_same(self, node: cst.BaseExpression, file: SourceFile) -> bool:
-        """Return whether an expression has the same value on all ranks."""
-        return self._is_shared(node, file)
-
     def _is_under_shared_conditions(
         self, node: cst.CSTNode, file: SourceFile, undecided: list[Branch] | None = None
     ) -> bool:
@@ -76,7 +72,7 @@ class RankConditions:
                 return True
             if isinstance(outer, (cst.If, cst.While, cst.IfExp)) and inner is not outer.test:
                 is_entry = isinstance(outer, cst.If) and _asks_for_name(outer.test)
-                if not is_entry and not self._is_shared(outer.test, file):
+                if not is_entry and not self.is_shared(outer.test, file):
                     if undecided is None or isinstance(outer, cst.IfExp):
                         return False
                     undecided.append((file, outer))
@@ -85,26 +81,26 @@ class RankConditions:
             inner = outer
         return True
 
-    def _is_shared(self, node: cst.BaseExpression, file: SourceFile) -> bool:
+    def is_shared(self, node: cst.BaseExpression, file: SourceFile) -> bool:
         """Return whether an expression has the same value on all ranks."""
         if isinstance(node, _LITERALS):
             return True
         if isinstance(node, cst.Comparison):
-            return all(self._is_shared(n, file) for n in (node.left, *(c.comparator for c in node.comparisons)))
+            return all(self.is_shared(n, file) for n in (node.left, *(c.comparator for c in node.comparisons)))
         if isinstance(node, (cst.BinaryOperation, cst.BooleanOperation)):
-            return self._is_shared(node.left, file) and self._is_shared(node.right, file)
+            return self.is_shared(node.left, file) and self.is_shared(node.right, file)
         if isinstance(node, cst.UnaryOperation):
-            return self._is_shared(node.expression, file)
+            return self.is_shared(node.expression, file)
         if isinstance(node, (cst.Tuple, cst.List)):
-            return all(self._is_shared(element.value, file) for element in node.elements)
+            return all(self.is_shared(element.value, file) for element in node.elements)
         if isinstance(node, cst.Call):
             name = dotted(node.func)
             if name == "len" and node.args and of_kind(self._flow.values(node.args[0].value, file), Kind.LOADER):
                 return True
             given_ = [arg for arg in node.args if name != "torch.load" or arg is node.args[0]]
-            return name in _PURE and all(self._is_shared(arg.value, file) for arg in given_)
+            return name in _PURE and all(self.is_shared(arg.value, file) for arg in given_)
         if isinstance(node, cst.Subscript):
-            return self._is_shared(node.value, file)
+            return self.is_shared(node.value, file)
         if isinstance(node, cst.Name):
             return node.value in ("True", "False", "None") or self._is_shared_name(node, file)
         if isinstance(node, cst.Attribute):
@@ -130,7 +126,7 @@ class RankConditions:
         return bool(found) and all(found)
 
     def _is_set_to_shared(self, value: cst.BaseExpression | None, target: cst.CSTNode, file: SourceFile) -> bool:
-        return value is not None and self._is_under_shared_conditions(target, file) and self._is_shared(value, file)
+        return value is not None and self._is_under_shared_conditions(target, file) and self.is_shared(value, file)
 
     def _is_shared_parameter(self, function: cst.FunctionDef, param: cst.Param, file: SourceFile) -> bool:
         calls = self._callers.of(function)
@@ -139,7 +135,7 @@ class RankConditions:
             value = arg.value if arg is not None else param.default
             if value is None or (arg is not None and arg.star):
                 return False
-            if not self._is_shared(value, caller if arg is not None else file):
+            if not self.is_shared(value, caller if arg is not None else file):
                 return False
         return bool(calls)
 
@@ -183,7 +179,7 @@ class RankConditions:
             return dotted(target.elements[0].value) == name
         numbers = [arg for arg in over.args if arg.keyword is None]
         is_range = function in ("range", "trange", "tqdm.trange")
-        return is_range and all(self._is_shared(arg.value, file) for arg in numbers)
+        return is_range and all(self.is_shared(arg.value, file) for arg in numbers)
 
 
 def _may_skip(jump: cst.CSTNode, node: cst.CSTNode, file: SourceFile) -> bool:

@@ -1,6 +1,6 @@
 """Functions that return what they are given: ``init_net(net)`` moves and wraps a module, and returns it.
 
-What such a call returns is what it is given there, not all that the function is given anywhere.
+Such a call returns what it is given there, not what other calls of the function are given.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ _NO_CHANGE = ("__", "zero_", "detach_", "requires_grad_")
 def decide_changes(plan: ProgramPlan) -> ProgramPlan:
     """Refuse changes of gradients, but for those of an engine that has averaged them by then, in its parameters.
 
-    That is where it averages them in ``backward()``, at stage 0, without a loss scale and without clipping of its own,
+    That is where it averages them in ``backward()``, at stage 0, without a loss scale and without clipping,
     and the change is the same on all ranks.
     """
     averages_before = plan.is_managed and plan.facts.options.runtime and not plan.attachments and not plan.clip_norms
@@ -30,7 +30,7 @@ def decide_changes(plan: ProgramPlan) -> ProgramPlan:
         for node, values in _changes(file):
             if not _acts_on_steps(node, file, plan):
                 continue
-            is_same = values is not None and all(conditions.is_same(value, file) for value in values)
+            is_same = values is not None and all(conditions.is_shared(value, file) for value in values)
             if not (averages_before and is_same):
                 refusals.append(
                     Refusal(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from ds_migrate.findings import FileResult, FileStatus, Finding, Severity, TrialResult, TrialStatus
 from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.parsing import parse_if_valid
 
 
 @dataclass(frozen=True)
@@ -95,11 +95,8 @@ def framework_script(path: Path, data: bytes) -> FileResult | None:
     """Return that a framework runs the training of a file; None where none does."""
     if _MAY_RUN.search(data) is None:
         return None
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(data)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    tree = parse_if_valid(data)
+    if tree is None:
         return None
     names = dict(_imported(tree))
     for node in ast.walk(tree):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 from ds_migrate.findings import FileResult, FileStatus, Finding, Severity, TrialResult, TrialStatus
 from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.parsing import parse_if_valid
 
 _MAY_UPDATE = re.compile(rb"\btorch\b")
 _GRADIENTS = re.compile(rb"\.grad\b|\bautograd\b")
@@ -21,11 +21,8 @@ def manual_update_script(path: Path, data: bytes) -> FileResult | None:
     """Return that a file trains without the ``backward()`` and ``step()`` that an engine takes over; None otherwise."""
     if _MAY_UPDATE.search(data) is None or _GRADIENTS.search(data) is None:
         return None
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(data)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    tree = parse_if_valid(data)
+    if tree is None:
         return None
     loop = f"the loop of {path.stem}"
     updated, given = next(_updates(tree), None), next(_set_gradients(tree), None)

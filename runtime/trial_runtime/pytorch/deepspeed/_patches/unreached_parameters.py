@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from itertools import compress
 from typing import Any
 
 import torch
@@ -104,8 +105,8 @@ class _UnreachedShards:
         self.distributed = distributed
         self.index = index
         self._named = [(name, p) for name, p in engine.module.named_parameters() if p.requires_grad]
-        self._unreached: list[torch.nn.Parameter] = []
-        self._ever: tuple[set[str], set[str]] = set(), set()  # unreached in a step, reached in one
+        self._unreached: dict[str, torch.nn.Parameter] = {}
+        self._unreached_first: set[str] | None = None  # in the first step
         self._is_named = False
         self._reduce, self._step = engine.allreduce_gradients, engine.optimizer._optimizer_step
         engine.allreduce_gradients = self.allreduce_gradients
@@ -118,19 +119,18 @@ class _UnreachedShards:
         bits = torch.tensor([p.grad is None for _, p in self._named], dtype=torch.uint8)
         if self.distributed.size > 1:
             dist.all_reduce(bits, dist.ReduceOp.MIN, group=self.distributed.group())
-        for (_, parameter), bit in zip(self._named, bits.tolist(), strict=True):
-            if parameter.grad is None and not bit:
+        self._unreached = dict(compress(self._named, bits.tolist()))
+        for name, parameter in self._named:
+            if parameter.grad is None and name not in self._unreached:
                 parameter.grad = torch.zeros_like(parameter)  # DeepSpeed fails where ranks reduce other gradients
-        result = self._reduce(*args, **kwargs)
-        self._unreached = [p for (_, p), bit in zip(self._named, bits.tolist(), strict=True) if bit]
-        for (name, _), bit in zip(self._named, bits.tolist(), strict=True) if not self._is_named else ():
-            self._ever[0 if bit else 1].add(name)
-        return result
+        if self._unreached_first is None:
+            self._unreached_first = set(self._unreached)
+        return self._reduce(*args, **kwargs)
 
     def step(self, group: int) -> None:
         """Step the shard of a group of parameters, and put the parts of unreached ones back."""
         shard = self.engine.optimizer.single_partition_of_fp32_groups[group]
-        mappings = [getattr(p, "_hp_mapping", None) for p in self._unreached]  # None: the part is another rank's
+        mappings = [getattr(p, "_hp_mapping", None) for p in self._unreached.values()]  # None: another rank has it
         own = [m for m in mappings if m is not None and m.param_group_index == group]
         before = [{name: part.clone() for name, part in self._parts(mapping, shard)} for mapping in own]
         self._step(group)
@@ -148,7 +148,7 @@ class _UnreachedShards:
                 yield name, value.narrow(0, where.start, where.numel)
 
     def _name_counted(self, optimizer: torch.optim.Optimizer) -> None:
-        names = sorted(self._ever[0] & self._ever[1])
+        names = sorted((self._unreached_first or set()) ^ self._unreached.keys())
         if self._is_named or not names or not any("step" in state for state in optimizer.state.values()):
             return
         self._is_named = True
