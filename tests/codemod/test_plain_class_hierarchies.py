@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
-from plain_loops import body, convert
+from plain_loops import HEADER, LOOP, body, convert
 
 EXPERIMENT = """
     class Base:
@@ -61,3 +62,19 @@ def test_methods_that_replace_empty_ones_are_those_that_run(tmp_path: Path) -> N
 def test_a_break_out_of_a_loop_keeps_no_rank_from_what_stands_behind_the_loop(tmp_path: Path) -> None:
     after = convert(tmp_path, body(EXPERIMENT))
     assert "        wait_for_all_ranks()\n        self.model.load_state_dict(torch.load(" in after
+
+
+def test_a_class_that_is_built_on_a_base_of_the_one_around_it_is_read_to_the_end(tmp_path: Path) -> None:
+    nested = """
+    class Base:
+        def worker(self):
+            return object
+
+
+    class Inner(Base):
+        def worker(self):
+            class Worker(super().worker()):
+                pass
+            return Worker
+    """
+    assert "engine.step()" in convert(tmp_path, HEADER + LOOP + textwrap.dedent(nested))

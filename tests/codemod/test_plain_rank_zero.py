@@ -16,10 +16,13 @@ import pathlib
 import mlflow
 import tqdm
 import wandb
+from os import mkdir
+from os.path import exists
 from tqdm.auto import tqdm as bar
 from matplotlib import pyplot as plt
 from torch.utils.tensorboard import SummaryWriter
 """
+MADE_BY_HELPER = "if not os.path.exists('a'):\n    utils.mkdir('a')\n"
 
 
 @pytest.mark.parametrize(
@@ -35,6 +38,7 @@ from torch.utils.tensorboard import SummaryWriter
         ("h = logging.FileHandler('a')", "h = logging.FileHandler('a' if is_main_rank() else os.devnull)"),
         ("logging.basicConfig(filename='a')", "logging.basicConfig(filename='a' if is_main_rank() else os.devnull)"),
         ("if not os.path.exists('a'): os.mkdir('a')", "if not os.path.exists('a'): os.makedirs('a', exist_ok=True)"),
+        ("if not exists('a'): mkdir('a')", "if not exists('a'): os.makedirs('a', exist_ok=True)"),
         ("if not p.is_dir(): p.mkdir(parents=True)", "if not p.is_dir(): p.mkdir(parents=True, exist_ok=True)"),
         ("os.makedirs('a')", "if is_main_rank():\n    os.makedirs('a')"),
         ("plt.savefig('a.png')", "if is_main_rank():\n    plt.savefig('a.png')"),
@@ -44,6 +48,13 @@ from torch.utils.tensorboard import SummaryWriter
 def test_rank_0_alone_shows_writes_and_records(line: str, converted: str, tmp_path: Path) -> None:
     after = convert(tmp_path, f"{IMPORTS}{HEADER}how, p = None, pathlib.Path()\n{LOOP}{line}\n")
     assert after.split("engine.step()\n")[-1].startswith(converted)
+
+
+def test_a_function_of_the_program_that_makes_folders_keeps_its_arguments(tmp_path: Path) -> None:
+    helper = "import os\n\n\ndef mkdir(path):\n    os.makedirs(path, exist_ok=True)\n"
+    report = run(tmp_path, utils=helper, train=f"import os\nimport utils\n{HEADER}{LOOP}{MADE_BY_HELPER}")
+    (changed,) = [file.after for file in report.files if file.after is not None]
+    assert changed.decode().endswith(MADE_BY_HELPER)
 
 
 @pytest.mark.parametrize("end", ["sys.exit('it is there')", "raise SystemExit(1)"])

@@ -120,7 +120,9 @@ class Expressions:
 
     def _result(self, call: cst.Call, file: SourceFile) -> Values:
         if isinstance(call.func, cst.Name) and call.func.value == "super":
-            around = next((a for a in file.ancestors(call) if isinstance(a, cst.ClassDef)), None)
+            outside = list(file.ancestors(call))
+            classes = (a for a in outside if isinstance(a, cst.ClassDef) and not any(b in outside for b in a.bases))
+            around = next(classes, None)
             bases = self.classes.bases(id(around)) if around is not None else ()
             return frozenset(Value(Kind.INSTANCE, base) for base in bases)
         found: set[Value] = set()

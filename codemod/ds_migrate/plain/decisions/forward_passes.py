@@ -11,7 +11,7 @@ from ds_migrate.plain.dataflow.torch_names import NO_GRAD
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import ProgramPlan
 from ds_migrate.plain.recognition.facts import LoopFacts, Site
-from ds_migrate.syntax.nodes import dotted
+from ds_migrate.syntax.nodes import dotted, parameters, walk
 from ds_migrate.syntax.source import SourceFile
 
 Function = cst.FunctionDef | None
@@ -30,6 +30,8 @@ def decide_forwards(plan: ProgramPlan) -> ProgramPlan:
         calls = file.nodes(cst.Call, below=function if function is not None else file.module)
         if any(facts.flow.is_call_of(call, file, ("torch.autograd.grad",)) for call in calls):
             break
+        if any(_may_be_none(s.owner, file, facts) for s, _ in plan.steps if s.file is file and s.function is function):
+            continue  # there is no engine where the function evaluates
         own = [call for call in calls if file.function(call) is function]
         trained = [call for call in own if _trains(call, file, site, facts) and _shares_loop(call, file, plan)]
         forwards += [(file, call.func, name) for call in trained]
@@ -57,6 +59,26 @@ def _trains(call: cst.Call, file: SourceFile, site: Site, facts: LoopFacts) -> b
         return False
     is_beside = file is site.file and file.function(call) is site.function
     return not is_beside or file.position(call) >= file.position(site.statement)
+
+
+def _may_be_none(node: cst.BaseExpression, file: SourceFile, facts: LoopFacts, depth: int = 4) -> bool:
+    """Return whether an optimizer is None on some path, as ``optimizer=None`` of a function that evaluates too."""
+    if not isinstance(node, cst.Name) or node.value == "None":
+        return any(isinstance(n, cst.Name) and n.value == "None" for n in walk(node))
+    scope = facts.flow.scopes(file).owner(node.value, node)
+    if any(dotted(value) == "None" for value in file.values_of({node.value}, scope)):
+        return True
+    if not isinstance(scope, cst.FunctionDef) or depth == 0:
+        return False
+    parameter = next((p for p in parameters(scope) if p.name.value == node.value), None)
+    if parameter is None:
+        return False
+    calls = facts.callers.of(scope)
+    given = [(caller, facts.flow.given(call, scope, node.value, caller)) for caller, call in calls]
+    is_left_out = not calls or any(arg is None or arg.star for _, arg in given)
+    return (is_left_out and dotted(parameter.default) == "None") or any(
+        arg is not None and _may_be_none(arg.value, caller, facts, depth - 1) for caller, arg in given
+    )
 
 
 def _shares_loop(call: cst.Call, file: SourceFile, plan: ProgramPlan) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.values import Kind
+from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.rank_zero import guard_line, is_guarded
 from ds_migrate.plain.recognition.facts import LoopFacts
@@ -124,7 +124,8 @@ def _makes_folder(call: cst.Call, file: SourceFile, facts: LoopFacts) -> bool:
     if facts.flow.is_call_of(call, file, ("os.makedirs", "os.mkdir")):
         return True
     is_method = isinstance(call.func, cst.Attribute) and call.func.attr.value == "mkdir"
-    return is_method and not any(v.kind is Kind.EXTERNAL for v in facts.flow.values(call.func, file))
+    known = of_kind(facts.flow.values(call.func, file), Kind.EXTERNAL, Kind.FUNCTION, Kind.METHOD, Kind.CLASS)
+    return is_method and not known
 
 
 def _gives_up(node: cst.Try, file: SourceFile) -> bool:
@@ -140,7 +141,8 @@ def _make_once(file: SourceFile, call: cst.Call, runtime: RuntimeNames, converte
     """Let a folder that the program looks for first be made by any rank, and another one by rank 0."""
     is_checked = any(
         isinstance(outer, cst.If) and any(
-            isinstance(n, cst.Attribute) and n.attr.value in _EXISTS for n in walk(outer.test)
+            isinstance(n, (cst.Attribute, cst.Name)) and (dotted(n) or "").rpartition(".")[2] in _EXISTS
+            for n in walk(outer.test)
         )
         for outer in file.ancestors(call)
     )  # fmt: skip
@@ -150,14 +152,17 @@ def _make_once(file: SourceFile, call: cst.Call, runtime: RuntimeNames, converte
         return
     exist_ok = cst.parse_expression("f(exist_ok=True)")
     assert isinstance(exist_ok, cst.Call)
-    is_flat = (dotted(call.func) or "").endswith("os.mkdir")
+    func = call.func
+    if dotted(func) == "mkdir":
+        func = cst.parse_expression(f"{file.imports.module('os')}.makedirs")
+    elif isinstance(func, cst.Attribute) and (dotted(func) or "").endswith("os.mkdir"):
+        func = func.with_changes(attr=cst.Name("makedirs"))
     kept = [a for a in call.args if a.keyword is None or a.keyword.value != "exist_ok"]
 
     def change(updated: cst.CSTNode) -> cst.CSTNode:
-        assert isinstance(updated, cst.Call) and isinstance(updated.func, cst.Attribute)
-        func = updated.func.with_changes(attr=cst.Name("makedirs")) if is_flat else updated.func
+        assert isinstance(updated, cst.Call)
         return updated.with_changes(func=func, args=[*updated.args[: len(kept)], *exist_ok.args])
 
-    if len(kept) == len(call.args) and isinstance(call.func, cst.Attribute):
+    if len(kept) == len(call.args):
         file.change(call, change)
         converted(Code.PLAIN_RANK_ZERO, file, call, "another rank may have made this folder by then")

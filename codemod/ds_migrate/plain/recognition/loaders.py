@@ -53,6 +53,11 @@ def sources_of(
     for outer in file.ancestors(node):
         if isinstance(outer, cst.For):
             yield file, outer.iter
+        elif isinstance(outer, cst.BaseComp):
+            inner: cst.CompFor | None = outer.for_in
+            while inner is not None:
+                yield file, inner.iter
+                inner = inner.inner_for_in
         elif isinstance(outer, cst.While):
             for call in file.nodes(cst.Call, below=outer):
                 if dotted(call.func) == "next" and call.args:
@@ -64,7 +69,8 @@ def sources_of(
             if dotted(call.func) == "next" and call.args:
                 yield file, call.args[0].value
         for caller, call in facts.callers.of(function):
-            yield from sources_of(caller, call, facts, depth - 1)
+            if not leaves_out(call, caller, function, node, file, facts.flow):
+                yield from sources_of(caller, call, facts, depth - 1)
 
 
 def loaders_of(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int = 4) -> Values:
