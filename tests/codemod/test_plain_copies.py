@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from ds_migrate.rules.codes import Code
 from plain_loops import HEADER, LOOP, blocked, body, convert
 
@@ -32,6 +31,7 @@ TWO = """
     second = make_optimizer(student, 0.2)
     loader = DataLoader(data, batch_size=4)
     """
+UNCLIPPED = body(TWO).replace("        nn.utils.clip_grad_norm_(net.parameters(), 1.0)\n", "")
 TRAINED = "train(teacher, first, loader)\ntrain(student, second, loader)\n"
 
 
@@ -69,23 +69,23 @@ def test_an_optimizer_that_is_returned_with_its_model_is_followed(tmp_path: Path
     assert "b_engine.backward(F.mse_loss(b(x), a(x).detach()), scale_wrt_gas=False)\n    b_engine.step()" in after
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("teacher, student = make_net(), make_net()", "teacher, student = [make_net() for _ in range(2)]"),
-        ("    return net\n", "    make_net.last = net\n    return net\n"),
-    ],
-)  # fmt: skip
-def test_modules_that_cannot_be_separated_are_refused(old: str, new: str, tmp_path: Path) -> None:
-    assert old in body(TWO)
-    found = blocked(tmp_path, body(TWO).replace(old, new) + TRAINED)
-    assert Code.PLAIN_ENGINE in [code for code, _ in found], found
+def test_engines_of_modules_that_cannot_be_separated_clear_no_gradients(tmp_path: Path) -> None:
+    text = UNCLIPPED.replace("    return net\n", "    make_net.last = net\n    return net\n")
+    after = convert(tmp_path, text + TRAINED)
+    assert after.count(", keep_gradients=True)") == 2 and "        engine.optimizer.zero_grad()\n" in after
 
 
-def test_two_optimizers_of_one_module_are_still_refused(tmp_path: Path) -> None:
-    text = body(TWO).replace("make_optimizer(student", "make_optimizer(teacher")
-    ((code, message),) = blocked(tmp_path, text + TRAINED)
-    assert code == Code.PLAIN_ENGINE, message
+def test_modules_in_a_comprehension_are_refused(tmp_path: Path) -> None:
+    old, new = "teacher, student = make_net(), make_net()", "teacher, student = [make_net() for _ in range(2)]"
+    assert old in UNCLIPPED
+    found = blocked(tmp_path, UNCLIPPED.replace(old, new) + TRAINED)
+    assert {code for code, _ in found} == {Code.PLAIN_ENGINE}
+
+
+def test_two_optimizers_of_one_module_have_an_engine_each(tmp_path: Path) -> None:
+    after = convert(tmp_path, UNCLIPPED.replace("make_optimizer(student", "make_optimizer(teacher") + TRAINED)
+    assert "train(teacher, first_engine, loader)\ntrain(student, second_engine, loader)\n" in after
+    assert after.count("    model=teacher,\n") == after.count(", keep_gradients=True)") == 2
 
 
 def test_clipping_of_another_module_than_the_optimizers_is_refused(tmp_path: Path) -> None:

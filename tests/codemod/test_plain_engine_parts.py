@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
-from ds_migrate.rules.codes import Code
+from ds_migrate.options import Options
 from plain_loops import blocked, body, convert
 
 PARTS = """
@@ -38,16 +39,26 @@ def test_optimizers_of_parts_of_a_module_get_engines_of_these_parts(tmp_path: Pa
     assert "    body_engine.backward(F.mse_loss(model(x), y), scale_wrt_gas=False)\n    body_engine.step()" in after
 
 
-@pytest.mark.parametrize("other", ["model", "model.body", "model.body.weight"])
-def test_optimizers_that_share_a_part_are_refused(other: str, tmp_path: Path) -> None:
-    new = "[model.body.weight]" if other.endswith("weight") else f"{other}.parameters()"
-    found = blocked(tmp_path, body(PARTS).replace("model.head.parameters()", new))
-    assert Code.PLAIN_ENGINE in [code for code, _ in found]
+OVERLAPS = ["model.parameters()", "model.body.parameters()", "[p for p in model.parameters() if p.ndim > 1]"]
+
+
+@pytest.mark.parametrize("held", OVERLAPS)
+def test_engines_of_optimizers_that_share_parameters_clear_no_gradients(held: str, tmp_path: Path) -> None:
+    after = convert(tmp_path, body(PARTS).replace("model.head.parameters()", held))
+    assert after.count(", keep_gradients=True)") == 2 and after.count('"managed_gradient_accumulation": False') == 2
+    assert re.search(
+        r"    first.zero_grad\(\)\n    second.zero_grad\(\)\n    (\w+).backward.*\n    \1.step\(\)\n    \w+.step\(\)\n",
+        after,
+    )
+
+
+def test_optimizers_that_share_parameters_need_the_runtime(tmp_path: Path) -> None:
+    text = body(PARTS).replace("model.head.parameters()", "model.parameters()")
+    message = "two optimizers hold parameters of one module, and DeepSpeed alone clears the gradients of both in a step"
+    assert ("DSM601", message) in blocked(tmp_path, text, Options(plain=True, runtime=False))
 
 
 @pytest.mark.parametrize("tie", ["self.head.weight = self.body.weight", "self.also = Net(self.body)"])
-def test_parts_that_may_share_parameters_are_refused(tie: str, tmp_path: Path) -> None:
-    ((code, _),) = blocked(
-        tmp_path, body(PARTS).replace("self.head = nn.Linear(4, 1)", f"self.head = Net()\n        {tie}")
-    )
-    assert code == Code.PLAIN_ENGINE
+def test_parts_that_may_share_parameters_clear_no_gradients(tie: str, tmp_path: Path) -> None:
+    after = convert(tmp_path, body(PARTS).replace("self.head = nn.Linear(4, 1)", f"self.head = Net()\n        {tie}"))
+    assert after.count(", keep_gradients=True)") == 2

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ds_migrate.findings import Severity
-from ds_migrate.rules.codes import Code
-from plain_loops import body, convert, run
+from plain_loops import body, convert
 
 NETWORKS = """
     def init_weights(net):
@@ -93,7 +91,7 @@ def test_a_module_is_not_unwrapped_where_it_is_found_to_be_wrapped(tmp_path: Pat
         ("            net.to(gpu_ids[0])\n", "            net = SHARED\n"),
     ],
 )
-def test_what_a_function_may_keep_or_replace_is_not_separated(change: tuple[str, str], tmp_path: Path) -> None:
+def test_engines_of_what_a_function_may_keep_clear_no_gradients(change: tuple[str, str], tmp_path: Path) -> None:
     text = body(NETWORKS).replace(
         "self.netG = define_net()\n", "self.netG = define_net()\n        self.netE = define_net()\n"
     )
@@ -102,8 +100,7 @@ def test_what_a_function_may_keep_or_replace_is_not_separated(change: tuple[str,
     )
     old, new = (part.removeprefix("    ") for part in change)
     assert old in text
-    findings = [f for _, f in run(tmp_path, train=text.replace(old, new, 1)).findings(Severity.BLOCKED)]
-    assert Code.PLAIN_ENGINE in [finding.code for finding in findings]
+    assert convert(tmp_path, text.replace(old, new, 1)).count(", keep_gradients=True)") == 2
 
 
 def test_what_a_wrapper_holds_is_given_as_the_module_itself(tmp_path: Path) -> None:

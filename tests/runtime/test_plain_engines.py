@@ -389,3 +389,46 @@ def run_copy_on_rank_0() -> list[list[float]]:
 def test_a_copy_has_its_own_buffers_on_each_rank() -> None:
     one, other = run_ranks(run_copy_on_rank_0)
     assert one[0] != other[0] and one[1] != other[1]
+
+
+def step_shared_parameters(ranks: int) -> list[float]:
+    """Return the weights after steps of two optimizers, one of a part of what the other one holds.
+
+    ``ranks``: 0 to train on the data of both ranks with torch alone.
+    """
+    import torch.distributed as dist
+    from trial_runtime.plain import match_torch
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 1))
+    optimizers: list[Any] = [
+        torch.optim.Adam(model.parameters(), lr=0.1),
+        torch.optim.SGD(model[0].parameters(), lr=0.1, momentum=0.9),
+    ]
+    config = {
+        "train_micro_batch_size_per_gpu": 4,
+        "managed_gradient_accumulation": False,
+        "gradient_clipping": 0.0,
+    }
+    held = [model, model[0]]
+    engines = [make_engine(m, o, config) for m, o in zip(held, optimizers, strict=True)] if ranks else optimizers
+    for engine in engines if ranks else ():
+        match_torch(engine, keep_gradients=True)
+    own = slice(4 * dist.get_rank(), 4 * dist.get_rank() + 4) if ranks else slice(8)
+    for step in range(STEPS):
+        for uses_both in (step != 1, True):  # gradients of the second pass are added to those of the first
+            if uses_both:
+                model.zero_grad()
+            loss = model(torch.randn(8, 2)[own]).pow(2).mean()
+            if ranks:
+                engines[0].backward(loss, scale_wrt_gas=False)
+            else:
+                loss.backward()
+            for one in engines if uses_both else engines[1:]:
+                one.step()
+    return [w for p in model.parameters() for w in p.flatten().tolist()]
+
+
+def test_engines_that_share_parameters_step_the_gradients_of_all_ranks() -> None:
+    one, other = run_ranks(step_shared_parameters, 2)
+    assert one == other == pytest.approx(step_shared_parameters(0), abs=1e-6)

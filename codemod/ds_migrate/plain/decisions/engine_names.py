@@ -79,8 +79,10 @@ class EngineNames:
             assert site.function is not None
             if [one for one in sites if one.function is site.function] == [site]:
                 return _free_in(site.function, "engine", site.file)
-        held = next(iter((*site.parts, *site.modules, *site.tensors)), "model")
-        wish = "engine" if len(sites) == 1 else f"{_word(held)}_engine"
+        held = {one: next(iter((*one.parts, *one.modules, *one.tensors)), "model") for one in sites}
+        wish = "engine" if len(sites) == 1 else f"{_word(held[site])}_engine"
+        if len(set(held.values())) < len(sites):  # several optimizers hold the same
+            wish = _named_like(_last(site.optimizer_name))
         return site.file.names.fresh(wish, f"ds_{wish}")
 
     def at(self, node: cst.BaseExpression, file: SourceFile) -> str:
@@ -141,8 +143,7 @@ class EngineNames:
 
     def _pass(self, function: cst.FunctionDef, parameter: str, variable: Variable, file: SourceFile) -> str:
         """Let a function take the engine in the place of an optimizer, and its callers give it."""
-        wish = _WORD.sub("engine", parameter.lower() if parameter.isupper() else parameter)
-        name = _free_in(function, wish if wish != parameter else f"{parameter}_engine", file)
+        name = _free_in(function, _named_like(parameter.lower() if parameter.isupper() else parameter), file)
         self._at[variable] = name
         calls = self._callers.of(function)
         if not calls:
@@ -177,8 +178,7 @@ class EngineNames:
         if len(found) != 1 or dotted(found[0][2]) is None or found[0][1].value is None:
             raise UntracedError(f"{dotted(node)} is bound in a way that cannot be followed", file, node)
         other, assign, target = found[0]
-        name = _WORD.sub("engine", node.attr.value)
-        name = name if name != node.attr.value else f"{name}_engine"
+        name = _named_like(node.attr.value)
         self._at[variable] = f"{dotted(target.value)}.{name}"
         value = assign.value
         assert value is not None
@@ -253,6 +253,12 @@ def _free_in(function: cst.FunctionDef, wish: str, file: SourceFile) -> str:
     """Return the wish, or what is like it, as a name that nothing in the function has."""
     taken = {node.value for node in file.nodes(cst.Name, below=function)}
     return next(name for name in (wish, f"ds_{wish}", *(f"ds_{wish}{n}" for n in range(2, 99))) if name not in taken)
+
+
+def _named_like(optimizer: str) -> str:
+    """Return a name for the engine of an optimizer: engine_d for optimizer_d."""
+    name = _WORD.sub("engine", optimizer)
+    return name if name != optimizer else f"{optimizer}_engine"
 
 
 def _last(name: str) -> str:

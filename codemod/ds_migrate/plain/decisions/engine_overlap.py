@@ -1,4 +1,4 @@
-"""Optimizers that hold parts of one module: each needs an engine whose gradients no other one touches."""
+"""Optimizers that hold parameters of the same modules."""
 
 from __future__ import annotations
 
@@ -9,38 +9,35 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.decisions.plan import ProgramPlan
-from ds_migrate.plain.recognition.facts import LoopFacts, Refusal, Site
+from ds_migrate.plain.recognition.facts import Refusal, Site
 from ds_migrate.rules.codes import Code
 
 
 def decide_overlap(plan: ProgramPlan) -> ProgramPlan:
-    """Give optimizers of separate parts engines of these parts; refuse those whose modules may be the same."""
+    """Give optimizers of separate parts engines of these parts.
+
+    Where several may hold the same parameters, their engines clear no gradients: ``zero_grad()`` stays, and does.
+    """
     parted: set[Site] = set()
+    overlapping: list[Site] = []
     for first, site in combinations(plan.facts.sites, 2):
         if _are_apart(first, site) and not _may_share(first, site, plan.facts.flow):
             parted |= {first, site}
-        elif (refusal := _overlap(first, site, plan.facts)) is not None:
-            return plan.refuse([refusal])
-    return replace(plan, parted=frozenset(parted))
-
-
-def _overlap(first: Site, site: Site, facts: LoopFacts) -> Refusal | None:
-    for value in site.of:
-        if not any(facts.flow.copies.may_be_one(value, other) for other in first.of):
             continue
-        if facts.callers.may_make_several(value, facts.flow):
-            return Refusal(
-                Code.PLAIN_ENGINE, facts.flow.file(value), facts.flow.node(value),
-                "this one call makes the modules of several optimizers, and which of them each optimizer holds is "
-                "unknown",
-                "make each of them by a separate call: a class for each, or a function that is called once",
-            )  # fmt: skip
-        return Refusal(
-            Code.PLAIN_ENGINE, site.file, site.target,
-            "two optimizers hold parameters of one module, and an engine clears the gradients of its whole module",
-            "use one optimizer with several parameter groups, or one module for each optimizer",
-        )  # fmt: skip
-    return None
+        if any(plan.facts.flow.copies.may_be_one(one, other) for one in site.of for other in first.of):
+            overlapping += [first, site]
+    if overlapping and not plan.facts.options.runtime:
+        return plan.refuse([_needs_runtime(overlapping[1])])
+    parted |= {site for site in overlapping if site.parts}
+    return replace(plan, parted=frozenset(parted), overlaps=bool(overlapping))
+
+
+def _needs_runtime(site: Site) -> Refusal:
+    return Refusal(
+        Code.PLAIN_ENGINE, site.file, site.target,
+        "two optimizers hold parameters of one module, and DeepSpeed alone clears the gradients of both in a step",
+        "use one optimizer with several parameter groups, or leave out --no-runtime",
+    )  # fmt: skip
 
 
 def _are_apart(one: Site, other: Site) -> bool:

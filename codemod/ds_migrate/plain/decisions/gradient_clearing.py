@@ -45,7 +45,7 @@ def decide_clearing(plan: ProgramPlan, paths: Sequence[GradientPaths]) -> Progra
         for step in added_to
     ]  # fmt: skip
     used_again = [*_gradients_read_late(plan), *((step.file, step.node) for step in added_to)]
-    plan = replace(plan, keeps_gradients=bool(used_again), notes=(*plan.notes, *notes))
+    plan = replace(plan, keeps_gradients=bool(used_again) or plan.overlaps, notes=(*plan.notes, *notes))
     if used_again:
         if plan.facts.options.runtime:
             return plan
@@ -56,7 +56,7 @@ def decide_clearing(plan: ProgramPlan, paths: Sequence[GradientPaths]) -> Progra
             "read them before step(), and call zero_grad() once for each step(), or leave out --no-runtime",
         )  # fmt: skip
         return plan.refuse([refusal])
-    if plan.left:
+    if plan.left or plan.overlaps:
         return plan
     cleared = [zero for zero in plan.facts.operations.zero_grads if any(_clears(zero, s) for s in plan.facts.sites)]
     removed = [zero for zero in cleared if plan.is_managed or _follows_step(zero, plan)]

@@ -92,6 +92,7 @@ class ProgramPlan:
         fed: the steps that use the gradients of a backward pass.
         steps_elsewhere: whether a backward pass is used by steps in functions that are called beside it.
         parted: the optimizers whose engines hold parts of one module.
+        overlaps: whether several engines may hold the same parameters.
         is_managed: whether each step follows one backward pass, so that the engine counts them itself.
         no_syncs: references to ``no_sync`` of what was wrapped.
         clip_norms: the expression that an engine clips at.
@@ -113,6 +114,7 @@ class ProgramPlan:
     fed: Mapping[Backward, Sequence[Step]] = field(default_factory=dict)
     steps_elsewhere: bool = False
     parted: frozenset[Site] = frozenset()
+    overlaps: bool = False
     is_managed: bool = False
     no_syncs: Sequence[tuple[SourceFile, cst.Attribute]] = ()
     clip_norms: Mapping[Site, str] = field(default_factory=dict)
