@@ -100,6 +100,81 @@ def test_a_rate_that_a_loss_sets_is_the_mean_of_the_ranks(tmp_path: Path) -> Non
     assert "    optimizer.param_groups[0]['lr'] = mean_over_ranks(0.1 * total)\n" in text
 
 
+def test_a_momentum_that_a_loss_sets_is_the_mean_of_the_ranks(tmp_path: Path) -> None:
+    text = converted(tmp_path, after="for group in optimizer.param_groups:\n    group['momentum'] = 0.1 * total")
+    assert "        group['momentum'] = mean_over_ranks(0.1 * total)\n" in text
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        "for p in model.parameters():\n        p.grad.data.mul_(0.1)",
+        "for name, p in model.named_parameters():\n        p.grad = None",
+        "for p in model.parameters():\n        p.requires_grad = False",
+        "model.requires_grad_(False)",
+        "for group in optimizer.param_groups:\n        for p in group['params']:\n            p.data.clamp_(-1, 1)",
+        "with torch.no_grad():\n        for p, noise in zip(model.parameters(), noises):\n            p += noise",
+        "with torch.no_grad():\n        model.layer.weight[0] = 0",
+        "weight = model.layer.weight.data\n    weight.mul_(0.5)",
+        "torch.nn.init.zeros_(model.layer.bias)",
+        "model.apply(reset)",
+        "optimizer.state.clear()",
+    ],
+)
+def test_a_condition_under_which_weights_change_is_rank_0s(write: str, tmp_path: Path) -> None:
+    text = converted(tmp_path, "noises, reset = [], print", after=f"if total > 9:\n    {write}")
+    assert "    if rank_0_decides(total > 9):\n" in text
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        "for p in model.parameters():\n        shown = p.data.clone()",
+        "counter.add_(1)",
+        "x.grad = None",
+        "state['weight'] = 3",
+    ],
+)
+def test_a_condition_under_which_no_weight_changes_stays(write: str, tmp_path: Path) -> None:
+    setup = "counter, state = torch.zeros(1), {}"
+    assert "    if total > 9:\n" in converted(tmp_path, setup, after=f"if total > 9:\n    {write}")
+
+
+ACT_NORM = """\
+class ActNorm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.shift = nn.Parameter(torch.zeros(8))
+        self.register_buffer("done", torch.tensor(0))
+        self.register_buffer("seen", torch.zeros(8))
+
+    def prepare(self, x):
+        self.shift.data.copy_(-x.mean(0))
+        self.seen.copy_(x.mean(0))
+
+    def forward(self, x):
+        if self.done == 0:
+            self.prepare(x)
+            self.done.fill_(1)
+        return x + self.shift
+
+
+norm = nn.Sequential(ActNorm())"""
+
+
+def test_weights_that_a_batch_sets_are_the_mean_of_the_ranks(tmp_path: Path) -> None:
+    text = converted(tmp_path, ACT_NORM)
+    assert "        self.shift.data.copy_(mean_over_ranks(-x.mean(0)))\n        self.seen.copy_(x.mean(0))\n" in text
+    assert "        if self.done == 0:\n" in text
+
+
+def test_weights_that_a_batch_chooses_are_for_review(tmp_path: Path) -> None:
+    loop = EPOCHS.format(setup="", before="model.layer.weight.data[y.argmax()] = 0.5", after="pass")
+    report = run(tmp_path, train=HEADER + loop)
+    found = [(f.code, f.message) for _, f in report.findings(Severity.REVIEW)]
+    assert found == [("DSM616", "each rank may set other weights here, by its share of the data")]
+
+
 @pytest.mark.parametrize(
     "after",
     [

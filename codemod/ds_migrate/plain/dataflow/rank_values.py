@@ -11,7 +11,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Values, Variable, of_kind
-from ds_migrate.syntax.nodes import children, dotted, targets
+from ds_migrate.syntax.nodes import children, dotted, parameters, targets
 from ds_migrate.syntax.source import SourceFile
 
 _ROUNDS = 12
@@ -40,7 +40,7 @@ class RankValues:
         self._flow = flow
         self._loaders = loaders
         self._modules = modules
-        self._known: set[Variable] = set()
+        self._known: set[Variable] = set(_unknown_inputs(flow)) if loaders else set()
         for _ in range(_ROUNDS):
             before = len(self._known)
             for file in flow.files.values():
@@ -186,6 +186,19 @@ class RankValues:
     def _depends(self, node: cst.CSTNode, file: SourceFile) -> bool:
         """Return whether a condition that differs decides if a statement runs."""
         return any(self.differs(outer.test, file) for outer in _conditions(node, file))
+
+
+def _unknown_inputs(flow: Flow) -> Iterator[Variable]:
+    """Yield the arguments of ``forward()`` where no call is found, as of a part of ``nn.Sequential``: of batches."""
+    given = {
+        variable
+        for file in flow.files.values() for call in file.nodes(cst.Call) for variable, _ in flow.passed(call, file)
+    }  # fmt: skip
+    for file in flow.files.values():
+        for function in file.nodes(cst.FunctionDef):
+            inputs = [(id(function), p.name.value) for p in parameters(function)[1:]]
+            if function.name.value == "forward" and not given.intersection(inputs):
+                yield from inputs
 
 
 def _conditions(node: cst.CSTNode, file: SourceFile) -> Iterator[cst.If | cst.While | cst.IfExp]:

@@ -52,7 +52,7 @@ class Editor:
         unwrap(self.plan.facts, self._converted, self._review)
         share_data(self.plan, self._runtime, self._converted, self._review)
         beside = files_beside(self.files, self.flow)
-        agree(self.plan, beside, self._runtime, self._converted)
+        agree(self.plan, beside, self._runtime, self._converted, self._review)
         notes = [*self.plan.notes, *numbered_sets(beside, self.flow)]
         start_ranks(self.plan.facts, self.files, self._done, self._runtime, self._converted)
         touched = [f for f in self.flow.files.values() if f.edits and f not in self.files and f not in self._done]

@@ -105,9 +105,9 @@ def _is_harmless(call: cst.Call) -> bool:
     return True
 
 
-def is_guarded(call: cst.Call, file: SourceFile) -> bool:
-    """Return whether a condition around the call asks for a rank already."""
-    for outer in file.ancestors(call):
+def is_guarded(node: cst.CSTNode, file: SourceFile) -> bool:
+    """Return whether a condition around a node asks for a rank already."""
+    for outer in file.ancestors(node):
         if isinstance(outer, cst.If):
             words = {n.value.lower() for n in walk(outer.test) if isinstance(n, cst.Name)}
             if any("rank" in word or "master" in word or "main_process" in word or word == "gpu" for word in words):

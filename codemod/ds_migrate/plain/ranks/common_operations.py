@@ -1,0 +1,85 @@
+"""Operations that all ranks do together, and the conditions that decide about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.rank_values import RankValues
+from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.decisions.plan import ProgramPlan
+from ds_migrate.plain.ranks.weight_writes import WeightWrites
+from ds_migrate.plain.recognition.loaders import loaders_of
+from ds_migrate.syntax.nodes import code, dotted, targets, walk
+from ds_migrate.syntax.source import SourceFile
+
+_EXITS = frozenset({"sys.exit", "exit", "quit", "os._exit"})
+_SETTINGS = {"lr": "learning rate", "momentum": "momentum", "weight_decay": "weight decay"}
+
+
+def setting_of(target: cst.BaseExpression) -> str | None:
+    """Return which number of an optimizer is set, as the learning rate."""
+    return _SETTINGS.get(code(target.slice[0]).strip("'\"")) if isinstance(target, cst.Subscript) else None
+
+
+class CommonOperations:
+    """Operations that all ranks do together, and the functions that lead to it."""
+
+    def __init__(self, plan: ProgramPlan, values: RankValues, writes: WeightWrites) -> None:
+        places = [(p.file, p.node) for p, _ in (*plan.steps, *plan.backwards)]
+        for file in plan.facts.flow.files.values():
+            places += [
+                (file, node)
+                for node in file.nodes(cst.For)
+                if values.are_shares(loaders_of(node.iter, file, plan.facts.flow))
+            ]
+            places += [(file, call) for call in file.nodes(cst.Call) if _is_shared_call(call, file, plan)]
+            places += [
+                (file, node) for node in file.nodes(cst.Assign, cst.AugAssign) if any(map(setting_of, targets(node)))
+            ]
+            places += [(file, write.node) for write in writes.of(file)]
+        self._nodes: set[int] = set()
+        for file, node in places:  # grows: the calls of the functions around
+            if id(node) in self._nodes:
+                continue
+            self._nodes.add(id(node))
+            function = file.function(node)
+            if function is not None:
+                places += [(caller, call) for caller, call in plan.facts.callers.of(function)]
+
+    def is_led_by(self, node: cst.If | cst.While, file: SourceFile) -> bool:
+        """Return whether a condition decides if, or how often, something is done that all ranks do together."""
+        branches = [node.body, *([node.orelse] if node.orelse is not None else [])]
+        return any(self._holds(branch) for branch in branches) or any(
+            self._holds(passed) for branch in branches for passed in _jumped_over(branch, file)
+        )
+
+    def _holds(self, node: cst.CSTNode) -> bool:
+        return any(id(inner) in self._nodes for inner in walk(node))
+
+
+def _is_shared_call(call: cst.Call, file: SourceFile, plan: ProgramPlan) -> bool:
+    """Return whether a call changes learning rates or weights, which must be the same on each rank."""
+    if not isinstance(call.func, cst.Attribute):
+        return False
+    owner = plan.facts.flow.values(call.func.value, file)
+    if call.func.attr.value == "step":
+        return bool(of_kind(owner, Kind.SCHEDULE))
+    trained = {v for site in plan.facts.sites for v in (*site.of, *site.optimizers)}
+    return call.func.attr.value == "load_state_dict" and bool(owner & trained)
+
+
+def _jumped_over(branch: cst.CSTNode, file: SourceFile) -> Iterator[cst.CSTNode]:
+    """Yield what the jumps in a branch may leave out: the rest of a loop, of a function, or of the program."""
+    for jump in file.nodes(cst.Break, cst.Continue, below=branch):
+        loop = next(a for a in file.ancestors(jump) if isinstance(a, (cst.For, cst.While)))
+        if all(inner is not loop for inner in walk(branch)):
+            yield loop
+    for jump in file.nodes(cst.Return, below=branch):
+        function = file.function(jump)
+        if function is not None and all(inner is not function for inner in walk(branch)):
+            yield function
+    for call in file.nodes(cst.Call, below=branch):
+        if dotted(call.func) in _EXITS:
+            yield file.module

@@ -1,0 +1,135 @@
+"""Writes to what all ranks must hold alike: weights, their gradients, whether they train, the optimizer's state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.scopes import names_in
+from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
+from ds_migrate.syntax.nodes import dotted, targets, walk
+from ds_migrate.syntax.source import SourceFile
+
+_PARAMETERS = frozenset({"parameters", "named_parameters"})
+_OF_MODULES = frozenset({"apply", "requires_grad_", "reset_parameters"})
+_NO_WRITES = frozenset({"detach_", "requires_grad_", "share_memory_"})
+_OF_STATES = frozenset({"clear", "pop", "update", "setdefault"})
+
+
+@dataclass(frozen=True)
+class Write:
+    """A write, with what decides which numbers are written, for a weight, and the indices that they are written to."""
+
+    node: cst.CSTNode
+    values: tuple[cst.BaseExpression, ...] = ()
+    indices: tuple[cst.BaseExpression, ...] = ()
+
+
+class WeightWrites:
+    """The writes of a program to weights, as far as it names them as such."""
+
+    def __init__(self, flow: Flow) -> None:
+        self._flow = flow
+        self._names = {"weight", "bias"} | {
+            target.attr.value
+            for file in flow.files.values()
+            for node in file.nodes(cst.Assign, cst.AnnAssign)
+            if isinstance(node.value, cst.Call) and (dotted(node.value.func) or "").rpartition(".")[2] == "Parameter"
+            for target in targets(node)
+            if isinstance(target, cst.Attribute)
+        }
+
+    def of(self, file: SourceFile) -> Iterator[Write]:
+        for call in file.nodes(cst.Call):
+            if self._is_write(call, file):
+                is_in_place = isinstance(call.func, cst.Attribute) and call.func.attr.value.endswith("_")
+                is_weight = is_in_place and not _is_gradient(call.func)
+                yield Write(call, tuple(arg.value for arg in call.args) if is_weight else ())
+        for node in file.nodes(cst.Assign, cst.AugAssign):
+            for target in targets(node):
+                if not self._is_written(target, isinstance(node, cst.AugAssign), file):
+                    continue
+                if _is_gradient(target) or (isinstance(target, cst.Attribute) and target.attr.value != "data"):
+                    yield Write(node)
+                else:
+                    yield Write(node, (node.value,), tuple(_indices(target)))
+
+    def _is_write(self, call: cst.Call, file: SourceFile) -> bool:
+        first = call.args[0].value if call.args else None
+        if any(v.kind is Kind.EXTERNAL and v.name.startswith("torch.nn.init.") for v in self._values(call.func, file)):
+            return first is not None and self._is_weight(first, file)
+        if not isinstance(call.func, cst.Attribute):
+            return False
+        name, owner = call.func.attr.value, call.func.value
+        if name in _OF_MODULES:
+            return bool(of_kind(self._values(owner, file), Kind.MODULE, Kind.PART)) or self._is_weight(owner, file)
+        if name in _OF_STATES:
+            return self._is_state(owner, file)
+        return name.endswith("_") and name[0] != "_" and name not in _NO_WRITES and self._is_weight(owner, file)
+
+    def _is_written(self, target: cst.BaseExpression, is_added: bool, file: SourceFile) -> bool:
+        if isinstance(target, cst.Attribute):
+            is_kept = target.attr.value in ("data", "grad", "requires_grad")
+            return (is_kept and self._is_weight(target.value, file)) or (is_added and self._is_weight(target, file))
+        if isinstance(target, cst.Subscript):
+            return self._is_weight(target.value, file) or self._is_state(target.value, file)
+        return is_added and self._is_weight(target, file)
+
+    def _is_weight(self, node: cst.CSTNode, file: SourceFile, is_named: bool = False) -> bool:
+        """Return whether an expression is a parameter, its gradient, or a view of one."""
+        while isinstance(node, (cst.Subscript, cst.Call, cst.Attribute)):
+            if isinstance(node, cst.Attribute):
+                if node.attr.value in self._names:
+                    return True
+                if node.attr.value not in ("data", "grad"):
+                    return False
+            if isinstance(node, cst.Call):
+                name = node.func.attr.value if isinstance(node.func, cst.Attribute) else ""
+                if not isinstance(node.func, cst.Attribute) or not (name.endswith("_") or name in ("detach", "view")):
+                    return False
+                node = node.func
+            node = node.value
+        if not isinstance(node, cst.Name):
+            return False
+        scopes = self._flow.scopes(file)
+        if any(node.value in names_in(f.target) and _has_parameters(f.iter) for f in scopes.nodes(node, cst.For)):
+            return True
+        assigned = [
+            line.value for line in scopes.nodes(node, cst.Assign) if any(dotted(t) == node.value for t in targets(line))
+        ]
+        return not is_named and any(self._is_weight(value, file, is_named=True) for value in assigned)
+
+    def _is_state(self, node: cst.BaseExpression, file: SourceFile) -> bool:
+        """Return whether an expression is the state of an optimizer, or a part of it."""
+        while isinstance(node, cst.Subscript):
+            node = node.value
+        if not isinstance(node, cst.Attribute) or node.attr.value != "state":
+            return False
+        return bool(of_kind(self._values(node.value, file), Kind.OPTIMIZER))
+
+    def _values(self, node: cst.CSTNode, file: SourceFile) -> Values:
+        return self._flow.values(node, file)
+
+
+def _has_parameters(over: cst.BaseExpression) -> bool:
+    """Return whether a loop runs over parameters of modules, or of the groups of an optimizer."""
+    return any(
+        (isinstance(n, cst.Attribute) and n.attr.value in _PARAMETERS)
+        or (isinstance(n, cst.SimpleString) and n.evaluated_value == "params")
+        for n in walk(over)
+    )
+
+
+def _is_gradient(node: cst.CSTNode) -> bool:
+    return any(isinstance(n, cst.Attribute) and n.attr.value == "grad" for n in walk(node))
+
+
+def _indices(target: cst.CSTNode) -> Iterator[cst.BaseExpression]:
+    """Yield what says which part of a weight is written."""
+    while isinstance(target, (cst.Subscript, cst.Attribute)):
+        if isinstance(target, cst.Subscript):
+            yield from (e.slice.value for e in target.slice if isinstance(e.slice, cst.Index))
+        target = target.value
