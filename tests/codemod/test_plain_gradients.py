@@ -234,10 +234,14 @@ def test_a_change_that_may_differ_by_rank_is_refused(line: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("line", ALIKE.values(), ids=ALIKE.keys())
-def test_a_change_before_gradients_are_averaged_is_refused(line: str, tmp_path: Path) -> None:
+def test_a_change_of_gradients_that_add_up_acts_on_averages(line: str, tmp_path: Path) -> None:
     text = changing(line).replace("for x, y in loader:", "for i, (x, y) in enumerate(loader):")
     text = text.replace("    optimizer.zero_grad()\n", "").replace(
         f"    {line}\n    optimizer.step()\n",
         f"    {line}\n    if i % 2:\n        optimizer.step()\n        optimizer.zero_grad()\n",
     )
-    assert ("DSM653", "gradients are changed between backward() and step()") in blocked(tmp_path, text)
+    after = convert(tmp_path, text)
+    assert "    engine.backward(loss, scale_wrt_gas=False)\n    engine.allreduce_gradients()\n" in after
+    assert after.count("allreduce_gradients") == 1 and '"zero_optimization": {"stage": 0}' in after
+    options = Options(plain=True, runtime=False)
+    assert ("DSM653", "gradients are changed between backward() and step()") in blocked(tmp_path, text, options)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ds_migrate.rules.codes import Code
-from plain_loops import HEADER, blocked, body, convert, run
+from plain_loops import HEADER, body, convert, run
 
 WRAPPER = """
     class Noam:
@@ -49,11 +48,13 @@ def test_a_clipping_before_the_step_of_a_wrapper_moves_to_the_config(tmp_path: P
     assert '"gradient_clipping": 0.5,' in after and "clip_grad_norm_" not in after
 
 
-def test_a_clipping_before_some_of_the_steps_of_a_wrapper_is_refused(tmp_path: Path) -> None:
+def test_a_clipping_before_some_of_the_steps_of_a_wrapper_acts_on_averages(tmp_path: Path) -> None:
     loop = body(LOOP).removeprefix(HEADER)
     clipped = loop.replace("    noam.step()", "    nn.utils.clip_grad_norm_(model.parameters(), 0.5)\n    noam.step()")
     unclipped = loop[loop.index("for x") :]
-    assert [code for code, _ in blocked(tmp_path, body(WRAPPER) + clipped + unclipped)] == [Code.PLAIN_CLIPPING]
+    after = convert(tmp_path, body(WRAPPER) + clipped + unclipped)
+    assert "    noam.engine.allreduce_gradients()\n    nn.utils.clip_grad_norm_(model.parameters(), 0.5)\n" in after
+    assert after.count("allreduce_gradients") == 1 and '"gradient_clipping": 0.0' in after
 
 
 def test_a_wrapper_that_may_be_none_is_not_asked_for_its_engine(tmp_path: Path) -> None:

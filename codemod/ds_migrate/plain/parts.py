@@ -9,7 +9,7 @@ from ds_migrate.findings import Severity
 from ds_migrate.plain.dataflow.calls import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.decisions.plan import Note
-from ds_migrate.plain.recognition.facts import Operations, Refusal, Site, Step, optimizers_of
+from ds_migrate.plain.recognition.facts import Operations, Place, Refusal, Site, Step, optimizers_of
 from ds_migrate.plain.recognition.sites import find_sites
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.source import SourceFile
@@ -62,18 +62,20 @@ def find_parts(operations: Operations, flow: Flow, callers: Callers) -> list[Par
 def operations_of(part: Part, operations: Operations, callers: Callers) -> Operations:
     """Return the operations of a part; clips and backward passes of other parts stay out.
 
-    Backward passes of files that step nothing are of each part that calls them.
+    Clips and backward passes of files that step nothing are of each part that calls them.
     """
     files = {id(file) for file in part.files}
     stepping = {id(step.file) for step in operations.steps}
+    cleared = optimizers_of(part.steps) | {value for site in part.sites for value in site.of}
+
+    def is_own(place: Place) -> bool:
+        is_helper = id(place.file) not in stepping
+        return id(place.file) in files or (is_helper and bool(files & callers.files_of(place.function)))
+
     return Operations(
         part.steps,
-        [
-            b
-            for b in operations.backwards
-            if id(b.file) in files or (id(b.file) not in stepping and files & callers.files_of(b.function))
-        ],
-        [z for z in operations.zero_grads if id(z.file) in files],
-        [c for c in operations.clips if id(c.file) in files],
+        [backward for backward in operations.backwards if is_own(backward)],
+        [zero for zero in operations.zero_grads if id(zero.file) in files or zero.values & cleared],
+        [clip for clip in operations.clips if is_own(clip)],
         [],
     )

@@ -8,6 +8,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.blocks import block_path
 from ds_migrate.plain.dataflow.moved_expressions import at_statement
+from ds_migrate.plain.decisions.averaging import find_averagings
 from ds_migrate.plain.decisions.backward_passes import step_places
 from ds_migrate.plain.decisions.clip_guards import guard_of, has_optional_norm
 from ds_migrate.plain.decisions.plan import ProgramPlan
@@ -39,8 +40,12 @@ def decide_clipping(plan: ProgramPlan) -> ProgramPlan:
             del moved[site]
             removed = [r for r in removed if r not in clipped]
     norms = {site: norm for site, (_, norm) in moved.items()}
-    refusals = [] if plan.is_managed else [_refusal(clip) for clip in left]
-    return replace(plan, clip_norms=norms, removed=[*plan.removed, *removed]).refuse(refusals)
+    plan = replace(plan, clip_norms=norms, removed=[*plan.removed, *removed])
+    for clip in () if plan.is_managed else left:
+        averagings = find_averagings(clip, plan, clip.modules)
+        plan = replace(plan, averagings=[*plan.averagings, *averagings])
+        plan = plan if averagings else plan.refuse([_refusal(clip)])
+    return plan
 
 
 def _is_behind(place: Place, clip: Clip) -> bool:

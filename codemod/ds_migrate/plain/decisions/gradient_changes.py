@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import libcst as cst
 
 from ds_migrate.plain.dataflow.rank_conditions import RankConditions
+from ds_migrate.plain.decisions.averaging import find_averagings, find_reads
 from ds_migrate.plain.decisions.plan import ProgramPlan
-from ds_migrate.plain.recognition.facts import Refusal
+from ds_migrate.plain.recognition.facts import Place, Refusal
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import dotted
 from ds_migrate.syntax.source import SourceFile
@@ -20,10 +22,11 @@ _NO_CHANGE = ("__", "zero_", "detach_", "requires_grad_")
 def decide_changes(plan: ProgramPlan) -> ProgramPlan:
     """Refuse changes of gradients, but for those of an engine that has averaged them by then, in its parameters.
 
-    That is where it averages them in ``backward()``, at stage 0, without a loss scale and without clipping,
-    and the change is the same on all ranks.
+    That is where it averages them in ``backward()``, or is made to before the change, at stage 0 and without clipping in
+    the config, and the change is the same on all ranks.
     """
-    averages_before = plan.is_managed and plan.facts.options.runtime and not plan.attachments and not plan.clip_norms
+    is_own = plan.facts.options.runtime and not plan.clip_norms
+    averagings = [*plan.averagings]
     conditions = RankConditions(plan.facts.flow, plan.facts.callers)
     refusals = []
     for file in plan.facts.flow.files.values():
@@ -31,7 +34,9 @@ def decide_changes(plan: ProgramPlan) -> ProgramPlan:
             if not _acts_on_steps(node, file, plan):
                 continue
             is_same = values is not None and all(conditions.is_shared(value, file) for value in values)
-            if not (averages_before and is_same):
+            before = [] if plan.is_managed else find_averagings(Place(file, node), plan)
+            averagings += before
+            if not (is_own and is_same and (plan.is_managed or before)):
                 refusals.append(
                     Refusal(
                         Code.PLAIN_GRADIENTS, file, node, "gradients are changed between backward() and step()",
@@ -39,7 +44,8 @@ def decide_changes(plan: ProgramPlan) -> ProgramPlan:
                     )
                 )  # fmt: skip
                 break
-    return plan.refuse(refusals)
+    reads = [] if plan.is_managed or plan.refusals or refusals else find_reads(plan)
+    return replace(plan, averagings=[*averagings, *reads]).refuse(refusals)
 
 
 def _acts_on_steps(node: cst.CSTNode, file: SourceFile, plan: ProgramPlan) -> bool:

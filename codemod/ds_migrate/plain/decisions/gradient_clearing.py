@@ -9,6 +9,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.blocks import block_path
 from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.decisions.averaging import is_set_to_none
 from ds_migrate.plain.decisions.gradient_paths import GradientPaths, follow_gradients
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.recognition.facts import Backward, Place, Refusal, Site, Step, ZeroGrad
@@ -59,6 +60,9 @@ def decide_clearing(plan: ProgramPlan, paths: Sequence[GradientPaths]) -> Progra
     if plan.left or plan.overlaps:
         return plan
     cleared = [zero for zero in plan.facts.operations.zero_grads if any(_clears(zero, s) for s in plan.facts.sites)]
+    own = {file for site in plan.facts.sites for file in (site.file, *(file for file, _ in site.makers))}
+    own |= {step.file for step, _ in plan.steps}  # elsewhere it does no harm
+    cleared = [zero for zero in cleared if zero.file in own and not zero.is_loop]
     removed = [zero for zero in cleared if plan.is_managed or _follows_step(zero, plan)]
     return replace(plan, removed=(*plan.removed, *removed))
 
@@ -73,7 +77,7 @@ def _gradients_read_late(plan: ProgramPlan) -> Iterator[tuple[SourceFile, cst.CS
     for file in flow.files.values():
         for node in file.attributes_by_name.get("grad", ()):
             is_function = of_kind(flow.values(node.value, file), Kind.EXTERNAL)  # torch.autograd.grad
-            if not is_function and not _is_between(Place(file, node), plan):
+            if not (is_function or is_set_to_none(node, file) or _is_between(Place(file, node), plan)):
                 yield file, node
 
 

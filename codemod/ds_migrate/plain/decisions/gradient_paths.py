@@ -145,7 +145,7 @@ class _Walker:
         taken = self._block(node.body.body, file, states, exits)
         if not other and self._only_clears(node.body):
             # Both conditions count micro-batches, where one guards the step and one this.
-            states = frozenset(s for s in states if not (isinstance(s, Step) and _is_guarded(s, node, file)))
+            states = frozenset(s for s in states if not (isinstance(s, Step) and self._is_guarded(s, node, file)))
         if node.orelse is None:
             return taken | states
         other = [node.orelse] if isinstance(node.orelse, cst.If) else node.orelse.body.body
@@ -154,6 +154,16 @@ class _Walker:
     def _only_clears(self, body: cst.CSTNode) -> bool:
         found = [self._by_call.get(id(n)) for n in walk(body) if id(n) in self._by_call]
         return bool(found) and all(isinstance(operation, ZeroGrad) for operation in found)
+
+    def _is_guarded(self, step: Step, node: cst.If, file: SourceFile) -> bool:
+        """Return whether a condition other than those around ``node`` guards a step, with none in its other branch."""
+        around = {id(outer) for outer in file.ancestors(node)}
+        return any(
+            isinstance(outer, cst.If)
+            and id(outer) not in around
+            and (outer.orelse is None or not any(id(n) in self._by_call for n in walk(outer.orelse)))
+            for outer in step.file.ancestors(step.node)
+        )
 
     def _loop(self, node: cst.For | cst.While, file: SourceFile, states: States, exits: _Exits) -> States:
         states = self._calls([node.iter if isinstance(node, cst.For) else node.test], file, states)
@@ -215,15 +225,6 @@ class _Walker:
             self._known[key] = after | exits.returned or states
             self._running.pop()
         return self._known[key]
-
-
-def _is_guarded(step: Step, node: cst.If, file: SourceFile) -> bool:
-    """Return whether a condition other than those around ``node`` guards a step."""
-    around = {id(outer) for outer in file.ancestors(node)}
-    return any(
-        isinstance(outer, cst.If) and outer.orelse is None and id(outer) not in around
-        for outer in step.file.ancestors(step.node)
-    )
 
 
 def _ends_the_process(node: cst.CSTNode) -> bool:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from ds_migrate.plain.dataflow.values import Kind, of_kind
-from ds_migrate.plain.decisions.plan import ProgramPlan
+import libcst as cst
+
+from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
+from ds_migrate.plain.decisions.averaging import find_averagings
+from ds_migrate.plain.decisions.plan import ProgramPlan, ScalerUse
 from ds_migrate.plain.decisions.scaler_attachment import find_makers, place_attachments
 from ds_migrate.plain.decisions.scaler_branches import is_unscaled_branch
 from ds_migrate.plain.decisions.scaler_calls import calls_of_engine, check_unknown
 from ds_migrate.plain.decisions.scaler_errors import InexactScalingError
 from ds_migrate.plain.recognition.facts import Backward, Refusal, Step
 from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import walk
 
 
 def decide_scaling(plan: ProgramPlan) -> ProgramPlan:
     """Choose where the engine gets the scaler, and which of the scaler's calls go; refuse what is not exact so."""
     operations: list[Step | Backward] = [*plan.facts.operations.steps, *(backward for backward, _ in plan.backwards)]
     scaled = [place for place in operations if place.scaler is not None]
-    others = [place for place in operations if place.scaler is None]
     try:
         check_unknown(operations, plan.facts)
         if not scaled:
@@ -33,14 +37,51 @@ def decide_scaling(plan: ProgramPlan) -> ProgramPlan:
             value for place in scaled if place.scaler is not None
             for value in of_kind(plan.facts.flow.values(place.scaler, place.file), Kind.SCALER)
         )  # fmt: skip
-        makers = find_makers(own, plan.facts.flow)
-        plan = replace(plan, attachments=place_attachments(makers, plan.facts.sites[0], scaled[0]))
-        for other in others:
-            if not is_unscaled_branch(other, scaled, makers, plan.facts):
-                raise InexactScalingError(
-                    "a GradScaler scales some losses or steps of this optimizer, and this one not",
-                    other.file, other.node, "make the scaler with enabled=<the condition>, and use it on every path",
-                )  # fmt: skip
-        return replace(plan, scaler_calls=calls_of_engine(plan, own, scaled))
+        plan = _give_scaler(plan, own, scaled, [place for place in operations if place.scaler is None])
+        removed, kept = calls_of_engine(plan, own, scaled)
+        averagings = [averaging for place in kept for averaging in find_averagings(place, plan)]
+        return replace(plan, scaler_calls=removed, averagings=[*plan.averagings, *averagings])
     except InexactScalingError as error:
         return plan.refuse([Refusal(Code.PLAIN_PRECISION, error.file, error.node, str(error), error.way_out)])
+
+
+def _give_scaler(
+    plan: ProgramPlan, own: Values, scaled: Sequence[Step | Backward], others: Sequence[Step | Backward]
+) -> ProgramPlan:
+    """Give the engine the scaler where both are made, or before each backward pass where no name leads to both.
+
+    Raises:
+        InexactScalingError: it scales some losses and not the others, or no name leads to it.
+    """
+    facts = plan.facts
+    makers = find_makers(own, facts.flow)
+    attachments = place_attachments(makers, facts.sites[0], facts.flow, facts.callers)
+    mixed = [other for other in others if not is_unscaled_branch(other, scaled, makers, facts)]
+    if attachments and not mixed:
+        return replace(plan, attachments=attachments)
+    for other in mixed:
+        if not _is_consistent(plan):
+            raise InexactScalingError(
+                "a GradScaler scales some losses or steps of this optimizer, and this one not",
+                other.file, other.node, "make the scaler with enabled=<the condition>, and use it on every path",
+            )  # fmt: skip
+    uses = [ScalerUse(backward, name, backward.scaler) for backward, name in plan.backwards]
+    for use in uses:
+        if use.scaler is not None and any(isinstance(node, cst.Call) for node in walk(use.scaler)):
+            raise InexactScalingError(
+                "the engine cannot get the GradScaler: no name leads to it", use.backward.file, use.backward.node,
+                "keep it in a name or in an attribute",
+            )  # fmt: skip
+    return replace(plan, scaler_uses=uses)
+
+
+def _is_consistent(plan: ProgramPlan) -> bool:
+    """Return whether each step uses gradients of scaled losses where it unscales them, and of others where not."""
+    stepped = {id(step) for steps in plan.fed.values() for step in steps}
+    return (
+        not plan.left
+        and all(id(step) in stepped for step, _ in plan.steps)
+        and all(
+            (backward.scaler is None) == (step.scaler is None) for backward, steps in plan.fed.items() for step in steps
+        )
+    )

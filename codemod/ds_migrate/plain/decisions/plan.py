@@ -55,6 +55,24 @@ class Attachment:
 
 
 @dataclass(frozen=True, eq=False)
+class ScalerUse:
+    """A backward pass before which the engine takes the GradScaler that scales its loss; None where none does."""
+
+    backward: Backward
+    engine: str
+    scaler: cst.BaseExpression | None
+
+
+@dataclass(frozen=True, eq=False)
+class Averaging:
+    """A statement before which an engine averages gradients over ranks, for what reads or changes them there."""
+
+    file: SourceFile
+    statement: cst.BaseStatement
+    engine: str
+
+
+@dataclass(frozen=True, eq=False)
 class Note:
     """Something to know about a place that is converted."""
 
@@ -97,7 +115,9 @@ class ProgramPlan:
         no_syncs: references to ``no_sync`` of what was wrapped.
         clip_norms: the expression that an engine clips at.
         removed: what an engine does itself.
+        averagings: where engines average gradients that the program uses before a step.
         attachments: where an engine is given the program's GradScaler.
+        scaler_uses: the backward passes that give it to the engine, where no statement that makes it can.
         scaler_calls: those that the engine does.
         keeps_gradients: whether ``step()`` leaves gradients, and ``zero_grad()`` stays where it is.
         forwards: the modules, as called, that become engines.
@@ -119,7 +139,9 @@ class ProgramPlan:
     no_syncs: Sequence[tuple[SourceFile, cst.Attribute]] = ()
     clip_norms: Mapping[Site, str] = field(default_factory=dict)
     removed: Sequence[ZeroGrad | Clip] = ()
+    averagings: Sequence[Averaging] = ()
     attachments: Sequence[Attachment] = ()
+    scaler_uses: Sequence[ScalerUse] = ()
     scaler_calls: Sequence[Place] = ()
     keeps_gradients: bool = False
     forwards: Sequence[tuple[SourceFile, cst.BaseExpression, str]] = ()
@@ -128,6 +150,11 @@ class ProgramPlan:
     undecided: Sequence[Branch] = ()
     notes: Sequence[Note] = ()
     refusals: Sequence[Refusal] = ()
+
+    @property
+    def has_scaler(self) -> bool:
+        """Whether the engine scales losses with a GradScaler of the program."""
+        return bool(self.attachments or self.scaler_uses)
 
     def refuse(self, refusals: Iterable[Refusal]) -> ProgramPlan:
         """Return the plan with further reasons not to convert."""

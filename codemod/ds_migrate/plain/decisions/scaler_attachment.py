@@ -5,15 +5,19 @@ from __future__ import annotations
 import libcst as cst
 
 from ds_migrate.plain.dataflow.blocks import block_path
+from ds_migrate.plain.dataflow.calls import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.torch_names import SCALERS
 from ds_migrate.plain.dataflow.values import Values
 from ds_migrate.plain.decisions.plan import Attachment
 from ds_migrate.plain.decisions.scaler_branches import branch_of, is_set_once
 from ds_migrate.plain.decisions.scaler_errors import InexactScalingError
-from ds_migrate.plain.recognition.facts import Place, Site
+from ds_migrate.plain.recognition.facts import Site
 from ds_migrate.syntax.nodes import dotted, targets
 from ds_migrate.syntax.source import SourceFile
+
+_Held = tuple[SourceFile, cst.Call, str | None]  # the call that makes a scaler, or its owner; the name of the scaler
+_DEPTH = 3
 
 
 def find_makers(own: Values, flow: Flow) -> list[tuple[SourceFile, cst.Call]]:
@@ -35,19 +39,19 @@ def find_makers(own: Values, flow: Flow) -> list[tuple[SourceFile, cst.Call]]:
     return found
 
 
-def place_attachments(makers: list[tuple[SourceFile, cst.Call]], site: Site, first: Place) -> list[Attachment]:
+def place_attachments(
+    makers: list[tuple[SourceFile, cst.Call]], site: Site, flow: Flow, callers: Callers
+) -> list[Attachment]:
     """Return where the engine is given the scaler: after each call that makes it, or after the engine.
 
-    Raises:
-        InexactScalingError: no one name leads to it where the engine is made.
+    Nothing where no one name leads to it in the function that makes the engine.
     """
     found: list[Attachment] = []
     names = set()
-    for file, call in makers:
+    calls = [held for file, call in makers for held in _held(file, call, site, flow, callers)]
+    calls = list({(id(call), name): (file, call, name) for file, call, name in calls}.values())
+    for file, call, name in calls:
         statement = file.statement(call)
-        assign = next((a for a in file.ancestors(call) if isinstance(a, (cst.Assign, cst.AnnAssign))), None)
-        held = [dotted(t) for t in targets(assign)] if assign is not None else []
-        name = held[0] if len(held) == 1 else None
         names.add(name)
         own, there = block_path(call, file), block_path(site.statement, site.file)
         is_near = file is site.file and file.function(call) is site.function
@@ -63,16 +67,48 @@ def place_attachments(makers: list[tuple[SourceFile, cst.Call]], site: Site, fir
             found.append(Attachment(file, site.statement, name, condition))
         else:
             break
-    if len(found) != len(makers) or len(names) != 1 or not found:
-        raise InexactScalingError(
-            "the engine cannot get the GradScaler: it is not made under one name in the function of the optimizer",
-            first.file, first.node, "make one GradScaler in the function that makes the optimizer",
-        )  # fmt: skip
+    if len(found) != len(calls) or len(names) != 1:
+        return []
     if len(found) > 1 and any(each.statement is site.statement for each in found):
         return [each for each in found if each.statement is site.statement][:1] + [
             each for each in found if each.statement is not site.statement
         ]
     return found
+
+
+def _held(
+    file: SourceFile, call: cst.Call, site: Site, flow: Flow, callers: Callers, depth: int = _DEPTH
+) -> list[_Held]:
+    """Return the calls that make a scaler, or the objects that keep it, as near to an engine as constructors lead."""
+    name, function = _name_of(file, call), file.function(call)
+    if function is None or (file is site.file and function is site.function) or function.name.value != "__init__":
+        return [(file, call, name)]
+    owner, _, attribute = (name or "").partition(".")
+    is_own = attribute and owner == next((p.name.value for p in function.params.params), None)
+    if depth == 0 or not is_own or not _is_always_set(name, file, function):
+        return [(file, call, None)]
+    found: list[_Held] = []
+    for caller, made in callers.of(function):
+        for outer_file, outer, held in _held(caller, made, site, flow, callers, depth - 1):
+            found.append((outer_file, outer, f"{held}.{attribute}" if held is not None else None))
+    return found or [(file, call, None)]
+
+
+def _name_of(file: SourceFile, call: cst.Call) -> str | None:
+    """Return the one name that is assigned what a call returns."""
+    around = file.parent(call)
+    while isinstance(around, (cst.IfExp, cst.BooleanOperation)):
+        around = file.parent(around)
+    held = [dotted(t) for t in targets(around)] if isinstance(around, (cst.Assign, cst.AnnAssign)) else []
+    return held[0] if len(held) == 1 else None
+
+
+def _is_always_set(name: str | None, file: SourceFile, function: cst.FunctionDef) -> bool:
+    """Return whether a constructor sets an attribute on every way through it."""
+    return any(
+        not block_path(node, file) and any(dotted(target) == name for target in targets(node))
+        for node in file.nodes(cst.Assign, cst.AnnAssign, below=function)
+    )
 
 
 def _condition(file: SourceFile, call: cst.Call) -> str | None:

@@ -10,6 +10,7 @@ from ds_migrate.plain.dataflow.blocks import block_path
 from ds_migrate.plain.dataflow.dead_branches import is_dead
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
+from ds_migrate.plain.decisions.averaging import find_averagings
 from ds_migrate.plain.decisions.plan import ProgramPlan
 from ds_migrate.plain.decisions.scaler_errors import InexactScalingError
 from ds_migrate.plain.recognition.facts import Backward, Clip, LoopFacts, Place, Step
@@ -21,8 +22,10 @@ _HARMLESS = frozenset(
 )  # fmt: skip
 
 
-def calls_of_engine(plan: ProgramPlan, own: Values, scaled: Iterable[Step | Backward]) -> list[Place]:
-    """Return the calls of a scaler that its engine does.
+def calls_of_engine(
+    plan: ProgramPlan, own: Values, scaled: Iterable[Step | Backward]
+) -> tuple[list[Place], list[Place]]:
+    """Return the calls of a scaler that its engine does, and those of ``unscale_()`` that need averaged gradients.
 
     Args:
         own: the scaler.
@@ -38,13 +41,14 @@ def calls_of_engine(plan: ProgramPlan, own: Values, scaled: Iterable[Step | Back
     updates: list[Place] = []
     unscaled: list[Place] = []
     removed: list[Place] = []
+    kept: list[Place] = []
     for file, call, name in _calls(own, flow):
         place = Place(file, call)
         if name == "update":
             updates.append(place)
         elif name == "unscale_":
             unscaled.append(place)
-            removed += [place] if _goes_with_clipping(place, plan) else []
+            (removed if _goes_with_clipping(place, plan) else kept).append(place)
         elif id(call) not in handled and name not in _HARMLESS:
             raise InexactScalingError(
                 "cannot determine which backward() or step() this call of a GradScaler is for", file, call,
@@ -60,7 +64,7 @@ def calls_of_engine(plan: ProgramPlan, own: Values, scaled: Iterable[Step | Back
         )  # fmt: skip
     _check_clips(steps, unscaled, plan)
     _check_escapes(own, flow)
-    return removed
+    return removed, [] if plan.is_managed else kept
 
 
 def check_unknown(operations: Iterable[Step | Backward], facts: LoopFacts) -> None:
@@ -125,7 +129,7 @@ def _goes_with_clipping(place: Place, plan: ProgramPlan) -> bool:
         InexactScalingError: it stays, and gradients are not averaged by then.
     """
     is_kept = plan.facts.sites[0] not in plan.clip_norms
-    if is_kept and plan.is_managed:
+    if is_kept and (plan.is_managed or find_averagings(place, plan)):
         return False
     moved = [c for c in plan.facts.operations.clips if c in plan.removed and c.function is place.function]
     is_beside = block_path(place.node, place.file) in [block_path(clip.node, clip.file) for clip in moved]

@@ -36,10 +36,12 @@ def refuse_inexact(plan: ProgramPlan) -> ProgramPlan:
         )  # fmt: skip
     refusals += [
         Refusal(
-            Code.PLAIN_PRECISION, attachment.file, attachment.statement,
-            "DeepSpeed alone cannot use the program's GradScaler", _WITH_RUNTIME,
+            Code.PLAIN_PRECISION, file, node, "DeepSpeed alone cannot use the program's GradScaler", _WITH_RUNTIME
         )
-        for attachment in plan.attachments
+        for file, node in [
+            *((each.file, each.statement) for each in plan.attachments),
+            *((use.backward.file, use.backward.node) for use in plan.scaler_uses),
+        ]
     ]  # fmt: skip
     refusals += [
         Refusal(

@@ -33,7 +33,7 @@ def choose_stage(plan: ProgramPlan, site: Site) -> tuple[int, str, bool]:
 def _hazard(plan: ProgramPlan, site: Site) -> str:
     if len(plan.facts.sites) > 1:
         return "there are several engines"
-    if plan.attachments:
+    if plan.has_scaler:
         return "a GradScaler scales the loss"
     if not plan.is_managed:
         return "not every step() follows one backward()"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import libcst as cst
 
+from ds_migrate.plain.decisions.averaging import distinct
 from ds_migrate.plain.decisions.checkpoints import HELPERS
-from ds_migrate.plain.decisions.plan import LOOKED_UP, ProgramPlan, StateCall
+from ds_migrate.plain.decisions.plan import LOOKED_UP, ProgramPlan, ScalerUse, StateCall
 from ds_migrate.plain.edits.removal import remove_call
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.recognition.facts import Backward, Clip, Step
@@ -17,6 +18,12 @@ def write_calls(plan: ProgramPlan, runtime: RuntimeNames, converted: Converted) 
     """Let the engines do what the loop did, and remove what they do themselves."""
     for step, name in plan.steps:
         _step(step, name, runtime, converted)
+    for each in distinct(plan.averagings, plan):
+        each.file.before(each.statement, f"{each.engine}.allreduce_gradients()")
+        message = "gradients are averaged over ranks before they are used here"
+        converted(Code.PLAIN_CLIPPING, each.file, each.statement, message)
+    for use in plan.scaler_uses:
+        _use_scaler(use, runtime, converted)
     for backward, name in plan.backwards:
         _backward(backward, name, plan.is_managed, converted)
     for backward in plan.left:
@@ -44,6 +51,14 @@ def _step(step: Step, name: str, runtime: RuntimeNames, converted: Converted) ->
         name = f"{runtime.name(step.file, 'engine_of')}({code(step.owner)})"
     step.file.replace(step.call, f"{name}.step()")
     converted(Code.PLAIN_STEP, step.file, step.node, f"{code(step.call)} becomes {name}.step()")
+
+
+def _use_scaler(use: ScalerUse, runtime: RuntimeNames, converted: Converted) -> None:
+    """Have the engine scale the next loss as the program does."""
+    file, node = use.backward.file, use.backward.node
+    scaler = code(use.scaler) if use.scaler is not None else "None"
+    file.before(file.statement(node), f"{runtime.name(file, 'use_scaler')}({use.engine}, {scaler})")
+    converted(Code.PLAIN_PRECISION, file, node, f"{use.engine} scales this loss with {scaler}")
 
 
 def _backward(backward: Backward, name: str, is_managed: bool, converted: Converted) -> None:

@@ -70,11 +70,15 @@ class Backward(Place):
 
 @dataclass(frozen=True, eq=False)
 class ZeroGrad(Place):
-    """``optimizer.zero_grad()`` or ``model.zero_grad()``; ``owner`` is what it is called on."""
+    """``optimizer.zero_grad()`` or ``model.zero_grad()``; ``owner`` is what it is called on.
+
+    ``is_loop``: it is a loop over ``model.parameters()`` that sets each gradient to None.
+    """
 
     call: cst.Call
     owner: cst.BaseExpression
     values: Values
+    is_loop: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -101,10 +101,10 @@ def can_be_sharded(maker: cst.Call, file: SourceFile, flow: Flow) -> bool:
 
 def _may_be_none(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:
     """Return whether a sampler is None, or gives all data, on another path, where shard() divides the data."""
-    if not isinstance(node, cst.Name):
-        return False
-    scope = flow.scopes(file).owner(node.value, node)
-    assigned = file.values_of({node.value}, scope)
+    if isinstance(node, cst.Name):
+        assigned = file.values_of({node.value}, flow.scopes(file).owner(node.value, node))
+    else:
+        assigned = [node]
     paths = [part for value in assigned for part in _paths(value)]
     return any(dotted(path) == "None" or not _is_distributed(path, file, flow) for path in paths)
 

@@ -58,6 +58,7 @@ def find_operations(flow: Flow, callers: Callers) -> Operations:
             for value in flow.values(call.func, file):
                 if value.kind is Kind.EXTERNAL and value.name in CLIP_NORM | CLIP_VALUE:
                     clips.append(_clip(call, file, flow))
+        zero_grads += _clearing_loops(file, flow)
     return Operations(steps, backwards, zero_grads, clips, refusals)
 
 
@@ -138,6 +139,23 @@ def _is_off(value: cst.BaseExpression, file: SourceFile, flow: Flow, callers: Ca
     given = [arg.value if arg is not None else None for arg in calls]
     given = [parameter.default if one is None and parameter is not None else one for one in given]
     return bool(given) and all(dotted(one) in ("False", "None") for one in given)
+
+
+def _clearing_loops(file: SourceFile, flow: Flow) -> Iterator[ZeroGrad]:
+    """Yield the loops over all parameters of a module that set each gradient to None."""
+    for node in file.attributes_by_name.get("grad", ()):
+        target = file.parent(node)
+        assign = file.parent(target) if isinstance(target, cst.AssignTarget) else None
+        if not isinstance(assign, cst.Assign) or dotted(assign.value) != "None":
+            continue
+        block = file.parent(file.statement(assign))
+        loop = file.parent(block) if block is not None else None
+        if not isinstance(loop, cst.For) or loop.body is not block or dotted(loop.target) != dotted(node.value):
+            continue
+        over = loop.iter
+        if isinstance(over, cst.Call) and isinstance(over.func, cst.Attribute) and over.func.attr.value == "parameters":
+            owner = over.func.value
+            yield ZeroGrad(file, over, over, owner, flow.values(owner, file), is_loop=True)
 
 
 def _clip(call: cst.Call, file: SourceFile, flow: Flow) -> Clip:

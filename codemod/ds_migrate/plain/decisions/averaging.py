@@ -1,0 +1,164 @@
+"""Code before a ``step()`` that needs averaged gradients, where an engine averages them in ``step()`` alone.
+
+There ``engine.allreduce_gradients()`` averages them before that code; ``step()`` does it again, which changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.blocks import block_path
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.values import NOTHING, Kind, Values, of_kind
+from ds_migrate.plain.decisions.backward_passes import step_places
+from ds_migrate.plain.decisions.plan import LOOKED_UP, Averaging, ProgramPlan
+from ds_migrate.plain.recognition.facts import Place, Site, Step
+from ds_migrate.plain.recognition.loaders import loaders_of
+from ds_migrate.syntax.nodes import dotted, walk
+from ds_migrate.syntax.source import SourceFile
+
+_LOOPS = (cst.For, cst.CompFor)
+
+
+def find_averagings(place: Place, plan: ProgramPlan, modules: Values = NOTHING) -> list[Averaging]:
+    """Return where engines average the gradients that a place needs averaged, each time before a step.
+
+    Nothing where a step that follows is not known each time, or DeepSpeed is alone, which averages in ``step()`` only.
+
+    Args:
+        modules: those whose gradients the place needs, where they are known.
+    """
+    if not plan.facts.options.runtime:
+        return []
+    found: list[Averaging] = []
+    for each in _in_stepping_functions(place, plan):
+        before = _before(each, plan, modules)
+        if not before:
+            return []
+        found += before
+    return found
+
+
+def find_reads(plan: ProgramPlan) -> Iterator[Averaging]:
+    """Yield where engines average gradients that the program reads by hand, as for a norm that it logs."""
+    for file in plan.facts.flow.files.values():
+        for node in file.attributes_by_name.get("grad", ()):
+            if _is_of_parameter(node.value, file, plan.facts.flow) and not _is_tested(node, file):
+                for place in _in_stepping_functions(Place(file, node), plan):
+                    yield from _before(place, plan, NOTHING)
+
+
+def distinct(averagings: Sequence[Averaging], plan: ProgramPlan) -> list[Averaging]:
+    """Return those that an earlier one in the same block does not make superfluous."""
+    found: list[Averaging] = []
+    for each in sorted(averagings, key=lambda one: (str(one.file.path), one.file.position(one.statement))):
+        if not any(_covers(known, each, plan) for known in found):
+            found.append(each)
+    return found
+
+
+def _covers(one: Averaging, other: Averaging, plan: ProgramPlan) -> bool:
+    if one.file is not other.file or one.engine != other.engine:
+        return False
+    if block_path(one.statement, one.file) != block_path(other.statement, one.file):
+        return False
+    first, last = one.file.position(one.statement), one.file.position(other.statement)
+    function = one.file.function(one.statement)
+    return function is one.file.function(other.statement) and not any(
+        first <= one.file.position(event) < last for event in _events(one.file, function, plan)
+    )
+
+
+def _in_stepping_functions(place: Place, plan: ProgramPlan) -> list[Place]:
+    """Return a place that is in a function with a step, or else the calls in such functions that lead to it."""
+    functions = {(id(p.file), id(p.function)): p for site in plan.facts.sites for p, _ in step_places(site, plan)}
+    if (id(place.file), id(place.function)) in functions:
+        return [place]
+    if place.function is None:
+        return []
+    callers = plan.facts.callers
+    return [
+        Place(p.file, call)
+        for p in functions.values()
+        for call in callers.leading_to(place.function, p.file, p.function)
+    ]
+
+
+def _before(place: Place, plan: ProgramPlan, modules: Values) -> list[Averaging]:
+    """Return where the engines of the next step behind a place in its function average; nothing where none follows."""
+    after = [
+        (position, step, site)
+        for site in plan.facts.sites for position, step in step_places(site, plan)
+        if position.file is place.file and position.function is place.function and position.position > place.position
+    ]  # fmt: skip
+    own = [each for each in after if modules & each[2].of]
+    if not after or (modules and not own):
+        return []
+    statement = _statement(place, plan)
+    first = min(each[0].position for each in (own or after))
+    chosen = own or [each for each in after if each[0].position == first]
+    names = {_engine(position, step, site, plan): None for position, step, site in chosen}
+    if statement is None or None in names:
+        return []
+    return [Averaging(place.file, statement, name) for name in names if name is not None]
+
+
+def _engine(position: Place, step: Step, site: Site, plan: ProgramPlan) -> str | None:
+    if position.node is step.node:
+        name = next(name for known, name in plan.steps if known is step)
+        return None if name is LOOKED_UP else name
+    return plan.names.visible(position.function, position.file, site.optimizers)
+
+
+def _statement(place: Place, plan: ProgramPlan) -> cst.BaseStatement | None:
+    """Return the statement before which all ranks average: the outermost that holds no backward pass and no step."""
+    file = place.file
+    events = {id(node) for node in _events(file, place.function, plan)}
+    found: cst.BaseStatement | None = None
+    for outer in (place.node, *file.ancestors(place.node)):
+        if isinstance(outer, (cst.FunctionDef, cst.ClassDef)) or any(id(node) in events for node in walk(outer)):
+            break
+        around = file.parent(outer)
+        is_elif = isinstance(around, cst.If) and around.orelse is outer
+        if isinstance(outer, (cst.SimpleStatementLine, cst.BaseCompoundStatement)) and not is_elif:
+            found = outer
+    return found
+
+
+def _events(file: SourceFile, function: cst.FunctionDef | None, plan: ProgramPlan) -> list[cst.CSTNode]:
+    """Return what computes or uses gradients in a function, also through others that it calls."""
+    operations: list[Place] = [*plan.facts.operations.steps, *plan.facts.operations.backwards]
+    found: list[cst.CSTNode] = []
+    for each in operations:
+        if each.file is file and each.function is function:
+            found.append(each.node)
+        else:
+            found += plan.facts.callers.leading_to(each.function, file, function)
+    return found
+
+
+def _is_of_parameter(owner: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:
+    """Return whether a gradient may be that of a parameter: of a part of a module, or of what a loop runs over."""
+    if of_kind(flow.values(owner, file), Kind.PART):
+        return True
+    return isinstance(owner, cst.Name) and any(
+        owner.value in {dotted(part) for part in walk(loop.target)} and not loaders_of(loop.iter, file, flow)
+        for loop in flow.scopes(file).nodes(owner, *_LOOPS)
+    )
+
+
+def _is_tested(node: cst.Attribute, file: SourceFile) -> bool:
+    """Return whether a gradient is just compared with None, or set to it."""
+    around = file.parent(node)
+    if is_set_to_none(node, file):
+        return True
+    return isinstance(around, cst.Comparison) and dotted(around.comparisons[0].comparator) == "None"
+
+
+def is_set_to_none(node: cst.Attribute, file: SourceFile) -> bool:
+    """Return whether a gradient is cleared by an assignment of None."""
+    target = file.parent(node)
+    line = file.parent(target) if isinstance(target, cst.AssignTarget) else None
+    return isinstance(line, cst.Assign) and dotted(line.value) == "None"
