@@ -30,11 +30,13 @@ def find_averagings(place: Place, plan: ProgramPlan, modules: Values = NOTHING) 
     Args:
         modules: those whose gradients the place needs, where they are known.
     """
-    if not plan.facts.options.runtime:
+    held = frozenset(value for site in plan.facts.sites for value in site.of)
+    is_known = len(plan.facts.sites) == 1 or (modules and modules <= held)
+    if not plan.facts.options.runtime or not is_known:
         return []
     found: list[Averaging] = []
     for each in _in_stepping_functions(place, plan):
-        before = _before(each, plan, modules)
+        before = _before(each, plan, _given(each, modules & held, plan) if each is not place else modules & held)
         if not before:
             return []
         found += before
@@ -86,6 +88,13 @@ def _in_stepping_functions(place: Place, plan: ProgramPlan) -> list[Place]:
     ]
 
 
+def _given(place: Place, modules: Values, plan: ProgramPlan) -> Values:
+    """Return those of several modules that a call is given, or all where it shows none of them."""
+    assert isinstance(place.node, cst.Call)
+    given = [node for arg in place.node.args for node in walk(arg.value) if isinstance(node, cst.BaseExpression)]
+    return modules & frozenset(v for node in given for v in plan.facts.flow.values(node, place.file)) or modules
+
+
 def _before(place: Place, plan: ProgramPlan, modules: Values) -> list[Averaging]:
     """Return where the engines of the next step behind a place in its function average; nothing where none follows."""
     after = [
@@ -94,7 +103,7 @@ def _before(place: Place, plan: ProgramPlan, modules: Values) -> list[Averaging]
         if position.file is place.file and position.function is place.function and position.position > place.position
     ]  # fmt: skip
     own = [each for each in after if modules & each[2].of]
-    if not after or (modules and not own):
+    if not after or not modules <= frozenset(value for each in own for value in each[2].of):
         return []
     statement = _statement(place, plan)
     first = min(each[0].position for each in (own or after))

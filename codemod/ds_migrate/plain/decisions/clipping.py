@@ -42,7 +42,7 @@ def decide_clipping(plan: ProgramPlan) -> ProgramPlan:
     norms = {site: norm for site, (_, norm) in moved.items()}
     plan = replace(plan, clip_norms=norms, removed=[*plan.removed, *removed])
     for clip in () if plan.is_managed else left:
-        averagings = find_averagings(clip, plan, clip.modules)
+        averagings = find_averagings(clip, plan, clip.modules) if _is_of_one_engine(plan, clip) else []
         plan = replace(plan, averagings=[*plan.averagings, *averagings])
         plan = plan if averagings else plan.refuse([_refusal(clip)])
     return plan
@@ -71,6 +71,16 @@ def _norms(plan: ProgramPlan, clip: Clip, place: Place, step: Step) -> dict[Site
             return {}
         norms[site] = f"{norm} or 0.0" if has_optional_norm(clip) else norm
     return norms
+
+
+def _is_of_one_engine(plan: ProgramPlan, clip: Clip) -> bool:
+    """Return whether a function that steps several optimizers clips, in each call, the module of the one it steps."""
+    shared = [
+        step for step, _ in plan.steps
+        if step.file is clip.file and step.function is clip.function
+        and len([site for site in plan.facts.sites if site.optimizers & step.optimizers]) > 1
+    ]  # fmt: skip
+    return all(_is_given_together(plan, clip, step) for step in shared)
 
 
 def _is_given_together(plan: ProgramPlan, clip: Clip, step: Step) -> bool:

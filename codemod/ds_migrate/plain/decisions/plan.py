@@ -153,7 +153,7 @@ class ProgramPlan:
 
     @property
     def has_scaler(self) -> bool:
-        """Whether the engine scales losses with a GradScaler of the program."""
+        """Return whether the engine scales losses with a GradScaler of the program."""
         return bool(self.attachments or self.scaler_uses)
 
     def refuse(self, refusals: Iterable[Refusal]) -> ProgramPlan:
