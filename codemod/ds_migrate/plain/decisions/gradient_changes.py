@@ -22,7 +22,7 @@ _NO_CHANGE = ("__", "zero_", "detach_", "requires_grad_")
 def decide_changes(plan: ProgramPlan) -> ProgramPlan:
     """Refuse changes of gradients, but for those of an engine that has averaged them by then, in its parameters.
 
-    That is where it averages them in ``backward()``, or is made to before the change, at stage 0 and without clipping in
+    That is where it averages them in ``backward()``, or is made to before the change, at stage 0 without clipping in
     the config, and the change is the same on all ranks.
     """
     is_own = plan.facts.options.runtime and not plan.clip_norms
