@@ -99,6 +99,28 @@ def gradient_dtypes() -> bool:
     return False
 
 
+class Scaled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(3.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.scale * x
+
+
+def scalar_clipping() -> bool:
+    with det_ds.init():
+        engine, net = initialized(net=Scaled(), stage=0, gradient_clipping=0.5)
+        engine.backward(engine(torch.full((2,), 2.0)).sum())  # a gradient of 4, clipped to 0.5
+        try:
+            engine.step()
+        except RuntimeError as error:
+            assert "broadcast" in str(error)
+            return True
+    torch.testing.assert_close(net.scale.detach(), torch.tensor(3.0 - 0.1 * 0.5), atol=1e-6, rtol=0)
+    return False
+
+
 def shared_memory_comm() -> bool:
     table = mock.patch.dict(deepspeed.ops.__compatible_ops__, {"deepspeed_shm_comm": True})  # there is a compiler
     compiled = mock.patch.object(ShareMemCommBuilder, "load")
@@ -262,10 +284,10 @@ def repeated_backward() -> bool:
 FAULTS: dict[str, Callable[[], bool]] = {
     function.__name__: function
     for function in (
-        accelerator_notice, future_warnings, repeating_loader, gradient_dtypes, muon_compilation, shared_memory_comm,
-        initialize_notices, second_config, config_check, jit_notice, initial_step, adagrad, parameter_broadcast,
-        plain_engines, loss_scaling, fp32_master_names, unreached_parameters, backward_loss, cross_engine_backward,
-        repeated_backward,
+        accelerator_notice, future_warnings, repeating_loader, gradient_dtypes, scalar_clipping, muon_compilation,
+        shared_memory_comm, initialize_notices, second_config, config_check, jit_notice, initial_step, adagrad,
+        parameter_broadcast, plain_engines, loss_scaling, fp32_master_names, unreached_parameters,
+        backward_loss, cross_engine_backward, repeated_backward,
     )
 }  # fmt: skip
 
