@@ -108,6 +108,30 @@ def test_ranks_that_cannot_be_left_to_a_launcher_are_refused(message: str, new: 
     assert [code for code, text in found if message in text] == [Code.PLAIN_DISTRIBUTED], found
 
 
+@pytest.mark.parametrize("process", ["mp.Process", 'mp.get_context("spawn").Process'])
+def test_a_model_that_processes_of_another_file_train_is_refused(process: str, tmp_path: Path) -> None:
+    train = """
+        def train(model, data):
+            loader = DataLoader(data, batch_size=4)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for x, y in loader:
+                optimizer.zero_grad()
+                F.mse_loss(model(x), y).backward()
+                optimizer.step()
+        """
+    (tmp_path / "hogwild.py").write_text(HEADER + body(train))
+    started = f"""
+        import torch.multiprocessing as mp
+        from hogwild import train
+
+        model = Net()
+        model.share_memory()
+        workers = [{process}(target=train, args=(model, data)) for _ in range(2)]
+        """
+    found = blocked(tmp_path, HEADER + body(started))
+    assert [code for code, text in found if "makes a process for each" in text] == [Code.PLAIN_DISTRIBUTED], found
+
+
 def test_ranks_start_after_a_function_that_may_start_none(tmp_path: Path) -> None:
     function = "def setup(alone):\n    if alone:\n        return\n    torch.distributed.init_process_group()\n"
     function += "\n\nsetup(True)\n"

@@ -8,7 +8,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.calls import Callers
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.spawning import is_spawn, started, started_arguments
+from ds_migrate.plain.dataflow.spawning import PROCESSES, SPAWN, is_spawn, started, started_arguments
 from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
 from ds_migrate.plain.recognition.facts import Operations, Refusal, Step
 from ds_migrate.plain.recognition.frameworks import framework_of, message_of
@@ -31,6 +31,7 @@ _PARALLEL = {
     "colossalai": "Colossal-AI",
     "opacus": "Opacus",
 }
+_STARTERS = tuple(name.rpartition(".")[2].encode() for name in sorted(SPAWN | PROCESSES))
 
 
 def find_refusals(
@@ -60,9 +61,10 @@ def find_refusals(
                     f"the optimizer is made inside the module {owner.name.value}, which the engine would wrap with it",
                     "make the optimizer outside of the module, in the function that trains",
                 )  # fmt: skip
-    for file in files:
-        for call in file.nodes(cst.Call):
-            yield from _started(call, file, operations, flow, callers)
+    for file in flow.files.values():
+        if any(name in file.data for name in _STARTERS):
+            for call in file.nodes(cst.Call):
+                yield from _started(call, file, files, operations, flow, callers)
 
 
 def _keeps(owner: cst.ClassDef, value: Value, step: Step, flow: Flow) -> bool:
@@ -149,7 +151,12 @@ def _may_be_true(node: cst.BaseExpression, file: SourceFile, flow: Flow, callers
 
 
 def _started(
-    call: cst.Call, file: SourceFile, operations: Operations, flow: Flow, callers: Callers
+    call: cst.Call,
+    file: SourceFile,
+    files: Sequence[SourceFile],
+    operations: Operations,
+    flow: Flow,
+    callers: Callers,
 ) -> Iterator[Refusal]:
     """Yield why processes that train cannot be left to a launcher."""
     callees = flow.values(call.func, file)
@@ -168,7 +175,8 @@ def _started(
         else "the program keeps the processes of its ranks, or hides what it gives them, which a launcher starts for "
         "DeepSpeed"
     )
-    if (trains and not (is_spawn(callees) and is_plain)) or (is_spawn(callees) and not workers):
+    may_train = is_spawn(callees) and not workers and file in files
+    if (trains and not (is_spawn(callees) and is_plain)) or may_train:
         yield Refusal(
             Code.PLAIN_DISTRIBUTED, file, call, message,
             "start them by torch.multiprocessing.spawn(function, args=(...), nprocs=n), or call the function once with "
