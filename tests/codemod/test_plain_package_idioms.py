@@ -6,7 +6,7 @@ import textwrap
 from pathlib import Path
 
 from ds_migrate.findings import Severity
-from plain_loops import HEADER, LOOP, convert, run
+from plain_loops import HEADER, LOOP, body, convert, run
 
 LAUNCH = """\
 import os
@@ -135,3 +135,34 @@ def test_a_loop_in_the_block_of_main_starts_no_ranks_on_import(tmp_path: Path) -
     made, _, loop = HEADER.rpartition("\n\n\n")
     text = f"{made}\n\n\nif __name__ == '__main__':\n{textwrap.indent(f'{loop}{LOOP}', '    ')}"
     assert "if __name__ == '__main__':\n    init_distributed()\n" in convert(tmp_path, text)
+
+
+def test_a_method_between_the_loaders_and_those_who_ask_for_them_leaves_evaluation_whole(tmp_path: Path) -> None:
+    text = """
+        def provide(flag):
+            return data, DataLoader(data, batch_size=4, shuffle=flag == "train")
+
+
+        class Exp:
+            def __init__(self):
+                self.model = Net()
+
+            def _get_data(self, flag):
+                data_set, data_loader = provide(flag)
+                return data_set, data_loader
+
+            def train(self):
+                train_data, train_loader = self._get_data("train")
+                val_data, val_loader = self._get_data("val")
+                optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+                for x, y in train_loader:
+                    optimizer.zero_grad()
+                    F.mse_loss(self.model(x), y).backward()
+                    optimizer.step()
+                return [self.model(x) for x, y in val_loader]
+
+
+        Exp().train()
+        """
+    after = convert(tmp_path, HEADER + body(text))
+    assert after.count("shard(") == 1 and "        train_loader = shard(train_loader)\n" in after

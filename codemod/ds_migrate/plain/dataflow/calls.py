@@ -69,8 +69,10 @@ class Callers:
         if is_repeated(file, node):
             return True
         function = file.function(node)
-        if function is None:
-            return False
+        return function is not None and self.has_several(function)
+
+    def has_several(self, function: cst.FunctionDef) -> bool:
+        """Return whether a function has several calls, of which more than one may run."""
         return any(
             not (one_file is other_file and _are_exclusive(one_file, one, other))
             for (one_file, one), (other_file, other) in combinations(self.of(function), 2)

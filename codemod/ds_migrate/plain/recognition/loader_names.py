@@ -46,13 +46,27 @@ def names_of(maker: cst.Call, steps: Sequence[Step], facts: LoopFacts) -> list[L
 
 def may_evaluate(maker: cst.Call, file: SourceFile, steps: Sequence[Step], facts: LoopFacts) -> bool:
     """Return whether a call may make loaders that do not train: it runs often, and not each time for the steps."""
-    if not facts.callers.may_run_often(file, maker):
+    if not (facts.callers.may_run_often(file, maker) or _serves_several(maker, file, steps, facts)):
         return False
     loops = [outer for outer in file.ancestors(maker) if isinstance(outer, cst.For)]
     near = [step for step in steps if step.file is file and step.function is file.function(maker)]
     inside = [step for step in near if loops and any(outer is loops[0] for outer in file.ancestors(step.node))]
     is_statement = isinstance(file.parent(maker), cst.Assign)
     return not (inside and is_statement and not any(_asks_for_phase(step) for step in inside))
+
+
+def _serves_several(maker: cst.Call, file: SourceFile, steps: Sequence[Step], facts: LoopFacts) -> bool:
+    """Return whether a call is in a function that trains nothing, for a function that several others call."""
+    function, seen = file.function(maker), set[int]()
+    while function is not None and id(function) not in seen:
+        seen.add(id(function))
+        if any(facts.callers.reaches(id(function), step.function) for step in steps):
+            return False
+        if facts.callers.has_several(function):
+            return True
+        ((caller, call), *_) = facts.callers.of(function) or ((file, None),)
+        function = caller.function(call) if call is not None else None
+    return False
 
 
 def _holds(maker: cst.Call, values: Values, facts: LoopFacts) -> bool:
