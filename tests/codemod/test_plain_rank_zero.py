@@ -85,7 +85,8 @@ def test_what_every_rank_may_do_stays(lines: str, tmp_path: Path) -> None:
         "w = SummaryWriter('a')\nfolder = w.log_dir\n",
         "wandb.init()\nrate = wandb.config.lr\n",
         "mlflow.start_run()\n",
-        "torch.save(model.state_dict(), 'a')\nif loss < 1: model.load_state_dict(torch.load('a'))\n",
+        "torch.save(model.state_dict(), 'a')\ntry:\n    loss.item()\nexcept RuntimeError:\n"
+        "    model.load_state_dict(torch.load('a'))\n",
     ],
 )
 def test_what_cannot_be_written_for_all_ranks_is_for_a_person_to_check(lines: str, tmp_path: Path) -> None:
@@ -104,3 +105,23 @@ def test_ranks_wait_for_the_weights_that_are_loaded_after_training(tmp_path: Pat
         after.count("wait_for_all_ranks()\n") == 1
         and "wait_for_all_ranks()\n" + load in after.split("engine.step()")[1]
     )
+
+
+def test_ranks_wait_before_they_look_for_a_file_or_open_it(tmp_path: Path) -> None:
+    save = "torch.save(model.state_dict(), 'a')\n"
+    looked = "import os\nif os.path.exists('a'):\n    model.load_state_dict(torch.load('a'))\n"
+    after = convert(tmp_path, HEADER + LOOP + save + looked)
+    assert "wait_for_all_ranks()\nif os.path.exists('a'):\n    model.load" in after
+    opened = "with open('a', 'rb') as f:\n    model.load_state_dict(torch.load(f))\n"
+    after = convert(tmp_path, HEADER + LOOP + save + opened)
+    assert "wait_for_all_ranks()\nwith open('a', 'rb') as f:\n    model.load" in after
+
+
+def test_rank_0_decides_where_ranks_wait_under_a_condition(tmp_path: Path) -> None:
+    text = "torch.save(model.state_dict(), 'a')\nif play(model):\n    model.load_state_dict(torch.load('a'))\n"
+    after = convert(
+        tmp_path, HEADER + LOOP + "torch.save(model, 'a')\nif loss < 1: model.load_state_dict(torch.load('a'))\n"
+    )
+    assert "wait_for_all_ranks()\nif rank_0_decides(loss < 1): model.load" in after
+    after = convert(tmp_path, HEADER + LOOP + text)
+    assert "if rank_0_decides(play(model)):\n    wait_for_all_ranks()\n    model.load" in after

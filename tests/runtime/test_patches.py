@@ -110,7 +110,8 @@ class Scaled(nn.Module):
 
 def scalar_clipping() -> bool:
     with det_ds.init():
-        engine, net = initialized(net=Scaled(), stage=0, gradient_clipping=0.5)
+        net = Scaled()
+        engine, _ = initialized(net=net, stage=0, gradient_clipping=0.5)
         engine.backward(engine(torch.full((2,), 2.0)).sum())  # a gradient of 4, clipped to 0.5
         try:
             engine.step()

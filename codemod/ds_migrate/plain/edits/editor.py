@@ -52,7 +52,7 @@ class Editor:
         unwrap(self.plan.facts, self._converted, self._review)
         share_data(self.plan, self._runtime, self._converted, self._review)
         beside = files_beside(self.files, self.flow)
-        agree(self.plan, beside, self._runtime, self._converted, self._review)
+        decided = agree(self.plan, beside, self._runtime, self._converted, self._review)
         notes = [*self.plan.notes, *numbered_sets(beside, self.flow)]
         start_ranks(self.plan.facts, self.files, self._done, self._runtime, self._converted)
         touched = [f for f in self.flow.files.values() if f.edits and f not in self.files and f not in self._done]
@@ -68,7 +68,7 @@ class Editor:
         others = [f for f in program if f not in self.files]
         write_once(self.plan.facts, self.files, others, self._runtime, self._converted)
         if self._starts_alone():
-            notes += wait_for_saves(self.plan, program, self._runtime, self._converted)
+            notes += wait_for_saves(self.plan, program, decided, self._runtime, self._converted)
         self._runtime.write_imports()
         for note in notes:
             self._report(Severity.REVIEW if note.help is not None else Severity.CONVERTED, note)

@@ -27,11 +27,11 @@ _FINITE = frozenset({"isnan", "isinf", "isfinite"})
 
 def agree(
     plan: ProgramPlan, files: list[SourceFile], runtime: RuntimeNames, converted: Converted, review: Review
-) -> None:
-    """Have all ranks of a program take the same decisions."""
+) -> set[int]:
+    """Have all ranks of a program take the same decisions; return the statements of these, by identity."""
     flow = plan.facts.flow
     for file, branch in plan.undecided:
-        _wrap(branch.test, file, runtime.name(file, _DECIDES))
+        let_rank_0_decide(branch.test, file, runtime)
         converted(
             Code.PLAIN_AGREEMENT, file, branch.test, "rank 0 decides for all ranks: each saves its share under this"
         )
@@ -39,7 +39,7 @@ def agree(
     makers = training_loaders([step for step, _ in plan.steps], plan.facts)
     shares = [(file, maker) for file, maker in makers if can_be_sharded(maker, file, flow)]
     if not shares:
-        return
+        return decided
     loaders = frozenset(v for file, maker in shares for v in of_kind(flow.values(maker, file), Kind.LOADER))
     modules = frozenset(v for site in plan.facts.sites for v in site.of)
     values = RankValues(flow, loaders, modules)
@@ -51,6 +51,7 @@ def agree(
                 continue
             if values.differs(node.test, file) and not is_guarded(node.test, file) and common.is_led_by(node, file):
                 _agree_on_test(node, file, values, runtime, converted)
+                decided.add(id(node))
         for call in file.nodes(cst.Call):
             metric = _schedule_metric(call, file, plan)
             if metric is not None and values.differs(metric, file) and not is_guarded(call, file):
@@ -64,6 +65,7 @@ def agree(
         for write in writes.of(file):
             if not is_guarded(write.node, file):
                 _agree_on_write(write, file, values, runtime, converted, review)
+    return decided
 
 
 def _agree_on_write(
@@ -82,6 +84,11 @@ def _agree_on_write(
         converted(Code.PLAIN_AGREEMENT, file, write.node, message)
 
 
+def let_rank_0_decide(test: cst.BaseExpression, file: SourceFile, runtime: RuntimeNames) -> None:
+    """Make a condition rank 0's."""
+    _wrap(test, file, runtime.name(file, _DECIDES))
+
+
 def _agree_on_test(
     node: cst.If | cst.While, file: SourceFile, values: RankValues, runtime: RuntimeNames, converted: Converted
 ) -> None:
@@ -97,7 +104,7 @@ def _agree_on_test(
             Code.PLAIN_AGREEMENT, file, node.test, "all ranks look at the mean over ranks, which is NaN if one is"
         )
     else:
-        _wrap(node.test, file, runtime.name(file, _DECIDES))
+        let_rank_0_decide(node.test, file, runtime)
         converted(
             Code.PLAIN_AGREEMENT, file, node.test, "rank 0 decides for all ranks: their shares of the data differ"
         )

@@ -16,7 +16,7 @@ from ds_migrate.syntax.source import SourceFile
 _WRITES = frozenset("".join(parts) for parts in (
     (how, plus, kind) for how in "wa" for plus in ("", "+") for kind in ("", "b", "t")
 )) | {"wb+", "ab+"}  # fmt: skip
-_EXISTS = frozenset({"exists", "isdir", "is_dir", "isfile"})
+EXISTS = frozenset({"exists", "isdir", "is_dir", "isfile"})
 
 
 _OPENERS = frozenset({"open", "io.open", "gzip.open", "bz2.open", "lzma.open"})
@@ -141,7 +141,7 @@ def _make_once(file: SourceFile, call: cst.Call, runtime: RuntimeNames, converte
     """Let a folder that the program looks for first be made by any rank, and another one by rank 0."""
     is_checked = any(
         isinstance(outer, cst.If) and any(
-            isinstance(n, (cst.Attribute, cst.Name)) and (dotted(n) or "").rpartition(".")[2] in _EXISTS
+            isinstance(n, (cst.Attribute, cst.Name)) and (dotted(n) or "").rpartition(".")[2] in EXISTS
             for n in walk(outer.test)
         )
         for outer in file.ancestors(call)
