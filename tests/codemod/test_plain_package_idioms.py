@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
+import pytest
 from ds_migrate.findings import Severity
 from plain_loops import HEADER, LOOP, body, convert, run
 
@@ -166,3 +167,17 @@ def test_a_method_between_the_loaders_and_those_who_ask_for_them_leaves_evaluati
         """
     after = convert(tmp_path, HEADER + body(text))
     assert after.count("shard(") == 1 and "        train_loader = shard(train_loader)\n" in after
+
+
+@pytest.mark.parametrize("base", ["torch.optim.lr_scheduler._LRScheduler", "torch.optim.lr_scheduler.LambdaLR"])
+def test_a_schedule_of_the_program_is_no_optimizer(base: str, tmp_path: Path) -> None:
+    schedule = f"""
+        class Noam({base}):
+            def get_lr(self):
+                return [rate / (1 + self.last_epoch) for rate in self.base_lrs]
+
+
+        """
+    loop = LOOP.replace("for x", "schedule = Noam(optimizer)\nfor x") + "    schedule.step()\n"
+    after = convert(tmp_path, HEADER + body(schedule) + loop)
+    assert after.count("deepspeed.initialize(") == 1 and "    engine.step()\n    schedule.step()\n" in after

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.torch_names import kind_made_by
 from ds_migrate.plain.dataflow.values import Kind, Value, Values, Variable, of_kind
 from ds_migrate.plain.dataflow.variables import Variables
 from ds_migrate.syntax.nodes import body_of, docstring
@@ -47,8 +48,15 @@ class Classes:
 
     def is_optimizer(self, node: cst.ClassDef, file: SourceFile) -> bool:
         """Return whether a class is built on ``torch.optim.Optimizer``."""
+        return self._is_of_torch_optim(Kind.OPTIMIZER, node, file)
+
+    def is_schedule(self, node: cst.ClassDef, file: SourceFile) -> bool:
+        """Return whether a class is built on a schedule of ``torch.optim.lr_scheduler``."""
+        return self._is_of_torch_optim(Kind.SCHEDULE, node, file)
+
+    def _is_of_torch_optim(self, kind: Kind, node: cst.ClassDef, file: SourceFile) -> bool:
         return any(
-            name == "torch.optim.Optimizer" or name.startswith("torch.optim.") for name in self._base_names(node, file)
+            name.startswith("torch.optim.") and kind_made_by(name) is kind for name in self._base_names(node, file)
         )
 
     def is_loader(self, node: cst.ClassDef, file: SourceFile) -> bool:

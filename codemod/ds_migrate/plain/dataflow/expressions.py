@@ -106,6 +106,9 @@ class Expressions:
             held = self.variables.held(self.classes.attribute(base.key, name))
             method = self.classes.method(base.key, name)
             return held | {method} if method is not None else held
+        if base.kind is Kind.SCHEDULE and base.of:
+            method = self.classes.method(base.of, name)
+            return frozenset({method}) if method is not None else NOTHING
         if base.kind not in (Kind.MODULE, Kind.OBJECT):
             return NOTHING
         held = self.variables.held(self.classes.attribute(base.key, name))
@@ -203,6 +206,8 @@ class Expressions:
             return make(Kind.MODULE, call, file, name, callee.key)
         if self.classes.is_optimizer(node, owner):
             return make(Kind.OPTIMIZER, call, file, name)
+        if self.classes.is_schedule(node, owner):
+            return make(Kind.SCHEDULE, call, file, name, callee.key)
         if self.classes.is_loader(node, owner):
             return make(Kind.LOADER, call, file, name)
         return Value(Kind.INSTANCE, callee.key, name)
