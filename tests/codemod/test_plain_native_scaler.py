@@ -117,6 +117,76 @@ def test_a_branch_without_the_scaler_takes_it_from_the_engine(tmp_path: Path) ->
     assert "use_scaler" not in after["main"]
 
 
+ASKED = """\
+        is_second_order = hasattr(optimizer, "is_second_order") and optimizer.is_second_order
+        norm = """
+
+
+@pytest.mark.parametrize(
+    ("maker", "is_known"),
+    [("torch.optim.AdamW", True), ("timm.optim.Lookahead", True), ("timm.optim.Adahessian", False)],
+)
+def test_a_graph_of_gradients_is_off_for_optimizers_of_first_order(maker: str, is_known: bool, tmp_path: Path) -> None:
+    engine = ENGINE.replace("        norm = ", ASKED).replace("create_graph=False", "create_graph=is_second_order")
+    main = "import timm.optim\n" + HEADER + MAIN.replace("torch.optim.AdamW", maker)
+    util = converted(tmp_path, util=NATIVE_SCALER, loop=HEADER + engine, main=main)["util"]
+    raised = '        if create_graph:\n            raise NotImplementedError("an engine has no create_graph: '
+    assert (raised in util) is not is_known and "        engine.backward(loss, scale_wrt_gas=False)\n" in util
+    assert "create_graph=create_graph" not in util
+
+
+def test_a_graph_of_gradients_that_is_asked_for_otherwise_is_refused(tmp_path: Path) -> None:
+    engine = ENGINE.replace("create_graph=False", "create_graph=accum_iter > 2")
+    report = run(tmp_path, util=NATIVE_SCALER, loop=HEADER + engine, main=HEADER + MAIN)
+    assert not any(file.to_write for file in report.files)
+    assert "DSM602" in [finding.code for _, finding in report.findings()]
+
+
+FACTORY = """
+    from timm.optim import Lookahead
+
+
+    def groups(model, decay):
+        found = {}
+        for name, param in model.named_parameters():
+            if not param.requires_grad:
+                continue
+            group = found.setdefault("bias" if param.ndim == 1 else "weight", {"params": [], "lr_scale": 1.0})
+            group["params"].append(param)
+        return list(found.values())
+
+
+    def create_optimizer(opt, model, is_filtered=True):
+        if is_filtered:
+            parameters = groups(model, 0.1)
+        else:
+            parameters = model.parameters()
+        name = opt.split("_")[-1]
+        if name == "sgd":
+            optimizer = torch.optim.SGD(parameters, lr=0.1)
+        elif name == "adamw":
+            optimizer = torch.optim.AdamW(parameters, lr=0.1)
+        else:
+            raise ValueError(opt)
+        if len(opt.split("_")) > 1:
+            optimizer = Lookahead(optimizer)
+        return optimizer
+
+
+    model = Net()
+    optimizer = create_optimizer("adamw", model)
+    for x, y in DataLoader(data, batch_size=4):
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+    """
+
+
+def test_an_optimizer_that_wraps_another_one_in_a_factory_holds_its_parameters(tmp_path: Path) -> None:
+    after = convert(tmp_path, body(FACTORY))
+    assert 'optimizer = create_optimizer("adamw", model)\nengine, *_ = deepspeed.initialize(\n    model=model,' in after
+
+
 LEARNER = """
     class Learner:
         def __init__(self, model, loader, optimizer, **kwargs):

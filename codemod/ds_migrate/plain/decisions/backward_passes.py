@@ -9,7 +9,7 @@ from math import inf
 import libcst as cst
 
 from ds_migrate.plain.decisions.engine_names import UntracedError
-from ds_migrate.plain.decisions.plan import LOOKED_UP, ProgramPlan
+from ds_migrate.plain.decisions.plan import LOOKED_UP, Note, ProgramPlan
 from ds_migrate.plain.recognition.facts import Backward, LoopFacts, Place, Refusal, Site, Step
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.source import SourceFile
@@ -73,7 +73,17 @@ def assign_backwards(plan: ProgramPlan) -> ProgramPlan:
         for step, _ in plan.steps
         if id(step.function) not in functions and not (left or step in used)
     ]  # fmt: skip
-    return replace(plan, backwards=backwards, fed=fed, left=left, steps_elsewhere=is_elsewhere).refuse(refusals)
+    notes = [
+        Note(
+            Code.PLAIN_BACKWARD, backward.file, backward.node,
+            "with an optimizer of second order this ends with an error: an engine has no create_graph",
+            "choose an optimizer that takes gradients alone",
+        )
+        for backward, _ in backwards
+        if backward.second_order is not None
+    ]  # fmt: skip
+    plan = replace(plan, backwards=backwards, fed=fed, left=left, steps_elsewhere=is_elsewhere)
+    return replace(plan, notes=[*plan.notes, *notes]).refuse(refusals)
 
 
 def _engine_of(backward: Backward, plan: ProgramPlan) -> _Assigned | Refusal | None:

@@ -13,6 +13,10 @@ from ds_migrate.plain.recognition.facts import Backward, Clip, Step
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import code
 
+_NO_GRAPH = (
+    'raise NotImplementedError("an engine has no create_graph: choose an optimizer that is not of second order")'
+)
+
 
 def write_calls(plan: ProgramPlan, runtime: RuntimeNames, converted: Converted) -> None:
     """Let the engines do what the loop did, and remove what they do themselves."""
@@ -62,6 +66,9 @@ def _use_scaler(use: ScalerUse, runtime: RuntimeNames, converted: Converted) -> 
 
 
 def _backward(backward: Backward, name: str, is_managed: bool, converted: Converted) -> None:
+    if backward.second_order is not None:
+        line = f"if {code(backward.second_order)}:\n    {_NO_GRAPH}"
+        backward.file.before(backward.file.statement(backward.node), line)
     options = []
     if not is_managed:
         options.append("scale_wrt_gas=False")

@@ -59,13 +59,19 @@ class Step(Place):
 
 @dataclass(frozen=True, eq=False)
 class Backward(Place):
-    """``loss.backward()``. ``gradient``: the gradient of the loss, where one is passed."""
+    """``loss.backward()``.
+
+    Attributes:
+        gradient: that of the loss, where one is passed.
+        second_order: the ``create_graph`` that is on for optimizers of second order alone.
+    """
 
     call: cst.Call
     loss: cst.BaseExpression
     scaler: cst.BaseExpression | None = None
     retains_graph: cst.BaseExpression | None = None
     gradient: cst.BaseExpression | None = None
+    second_order: cst.BaseExpression | None = None
 
 
 @dataclass(frozen=True, eq=False)

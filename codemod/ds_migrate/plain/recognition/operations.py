@@ -13,8 +13,9 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.torch_names import CLIP_NORM, CLIP_VALUE
 from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
 from ds_migrate.plain.recognition.facts import Backward, Clip, Operations, Refusal, Step, ZeroGrad
+from ds_migrate.plain.recognition.second_order import GraphRequests
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, dotted, has_star, is_literal, parameters, walk
+from ds_migrate.syntax.nodes import argument, dotted, has_star, is_literal, walk
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
@@ -105,7 +106,11 @@ def _backward(call: cst.Call, file: SourceFile, flow: Flow, callers: Callers) ->
         scaler, loss = (loss.func.value, loss.args[0].value) if is_scaled else (None, loss)
     gradient = argument(call, 0, "gradient")
     gradient = None if gradient is not None and is_literal(gradient.value, "None") else gradient
-    unknown = [arg.keyword.value for arg in call.args if arg.keyword is not None and _matters(arg, file, flow, callers)]
+    requests = GraphRequests(flow, callers)
+    asked = [arg for arg in call.args if arg.keyword is not None and arg.keyword.value in ("inputs", "create_graph")]
+    asked = [arg for arg in asked if not requests.is_off(arg.value, file)]
+    graph = next((a.value for a in asked if requests.is_of_second_order(a.value, file)), None)
+    unknown = [arg.keyword.value for arg in asked if arg.keyword is not None and arg.value is not graph]
     unknown += ["retain_graph by position"] if len([arg for arg in call.args if arg.keyword is None]) > 1 else []
     unknown += ["a gradient besides a GradScaler"] if gradient is not None and scaler is not None else []
     if unknown or has_star(call):
@@ -117,28 +122,8 @@ def _backward(call: cst.Call, file: SourceFile, flow: Flow, callers: Callers) ->
     retains = argument(call, None, "retain_graph")
     return Backward(
         file, call, call, loss, scaler,
-        retains.value if retains is not None else None, gradient.value if gradient is not None else None,
+        retains.value if retains is not None else None, gradient.value if gradient is not None else None, graph,
     )  # fmt: skip
-
-
-def _matters(arg: cst.Arg, file: SourceFile, flow: Flow, callers: Callers) -> bool:
-    """Return whether an argument of ``backward()`` asks for what an engine does not do."""
-    is_asked = arg.keyword is not None and arg.keyword.value in ("inputs", "create_graph")
-    return is_asked and not _is_off(arg.value, file, flow, callers)
-
-
-def _is_off(value: cst.BaseExpression, file: SourceFile, flow: Flow, callers: Callers) -> bool:
-    """Return whether an argument is False or None, or a parameter that is so in each call of the function."""
-    if dotted(value) in ("False", "None"):
-        return True
-    function = file.function(value)
-    if not isinstance(value, cst.Name) or function is None or file.values_of({value.value}, function):
-        return False
-    parameter = next((p for p in parameters(function) if p.name.value == value.value), None)
-    calls = [flow.given(call, function, value.value, caller) for caller, call in callers.of(function)]
-    given = [arg.value if arg is not None else None for arg in calls]
-    given = [parameter.default if one is None and parameter is not None else one for one in given]
-    return bool(given) and all(dotted(one) in ("False", "None") for one in given)
 
 
 def _clearing_loops(file: SourceFile, flow: Flow) -> Iterator[ZeroGrad]:

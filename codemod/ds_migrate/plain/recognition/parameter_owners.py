@@ -124,6 +124,10 @@ def _collect(node: cst.CSTNode, file: SourceFile, flow: Flow, owners: Owners, de
 
 def _of_call(node: cst.Call, file: SourceFile, flow: Flow, owners: Owners, depth: int) -> None:
     name = node.func.attr.value if isinstance(node.func, cst.Attribute) else dotted(node.func) or ""
+    params = argument(node, 0, "params")
+    if params is not None and not params.star and of_kind(flow.values(node, file), Kind.OPTIMIZER):
+        _collect(params.value, file, flow, owners, depth)  # of an optimizer that another one wraps
+        return
     if isinstance(node.func, cst.Attribute) and name in _ASKED_OF_MODULES:
         owners.is_partial |= not name.endswith("parameters")
         if isinstance(node.func.value, cst.Name) and _is_loop_variable(node.func.value, file, flow, owners):
