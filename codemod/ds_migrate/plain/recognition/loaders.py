@@ -9,6 +9,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.dead_branches import leaves_out
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
+from ds_migrate.plain.recognition.drawn_batches import drawn_batches
 from ds_migrate.plain.recognition.facts import LoopFacts, Step
 from ds_migrate.syntax.nodes import argument, dotted, targets, walk
 from ds_migrate.syntax.source import SourceFile
@@ -58,16 +59,11 @@ def sources_of(
             while inner is not None:
                 yield file, inner.iter
                 inner = inner.inner_for_in
-        elif isinstance(outer, cst.While):
-            for call in file.nodes(cst.Call, below=outer):
-                if dotted(call.func) == "next" and call.args:
-                    yield file, call.args[0].value
         if outer is function:
             break
+    for drawn in drawn_batches(file, node, facts):
+        yield file, drawn
     if function is not None and depth:
-        for call in file.nodes(cst.Call, below=function):
-            if dotted(call.func) == "next" and call.args:
-                yield file, call.args[0].value
         for caller, call in facts.callers.of(function):
             if not leaves_out(call, caller, function, node, file, facts.flow):
                 yield from sources_of(caller, call, facts, depth - 1)

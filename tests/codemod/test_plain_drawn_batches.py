@@ -1,0 +1,78 @@
+"""Plain loops that draw batches by ``next()``: loaders that training draws from are divided, not those that are shown."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+from plain_loops import HEADER, convert
+
+LOADERS = """\
+loader = DataLoader(data, batch_size=4, shuffle=True)
+other = DataLoader(data, batch_size=4)
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+STEP = """\
+optimizer.zero_grad()
+loss.backward()
+optimizer.step()
+"""
+LOOP = """\
+{before}
+for x, y in loader:
+    {inside}
+    loss = F.mse_loss(model(x), y){more}
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+{after}
+"""
+EVALUATION = "print(sum(F.mse_loss(model(a), b) for a, b in other))"
+
+
+def divided(folder: Path, before: str = "", inside: str = "pass", more: str = "", after: str = EVALUATION) -> set[str]:
+    """Return which of the two loaders are divided, in a loop at module level; as in a function, it must be the same."""
+    loop = LOADERS + LOOP.format(before=before, inside=inside.replace("\n", "\n    "), more=more, after=after)
+    in_function = "def main():\n" + textwrap.indent(loop, "    ") + "main()\n"
+    texts = []
+    for name, body in (("module", loop), ("function", in_function)):
+        (folder / name).mkdir()
+        texts.append(convert(folder / name, HEADER + body))
+    found = [{n for n in ("loader", "other") if f"{n} = shard(DataLoader(" in text} for text in texts]
+    assert found[0] == found[1]
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    ("before", "inside"),
+    [
+        ("drawn = iter(other)", "u, v = next(drawn)\nu = u * 2"),
+        ("drawn = iter(other)", "try:\n    u = next(drawn)[0]\nexcept StopIteration:\n    drawn = iter(other)"),
+        ("", "u, _ = next(iter(other))"),
+        ("drawn = iter(other)", "batch = next(drawn)\nu, _ = batch"),
+    ],
+)
+def test_a_second_loader_that_training_draws_from_is_divided(before: str, inside: str, tmp_path: Path) -> None:
+    assert divided(tmp_path, before, inside, more=" + model(u).mean()") == {"loader", "other"}
+
+
+@pytest.mark.parametrize("parts", ["losses = []\nlosses.append(model(u).mean())", "losses = [model(u).mean()]"])
+def test_a_batch_that_is_collected_in_the_loss_is_trained_on(parts: str, tmp_path: Path) -> None:
+    assert divided(tmp_path, "drawn = iter(other)", f"u, _ = next(drawn)\n{parts}", " + sum(losses)") == {
+        "loader", "other",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("before", "inside"),
+    [
+        ("fixed, _ = next(iter(other))", "print(model(fixed))"),
+        ("drawn = iter(other)\nfixed = next(drawn)", "pass"),
+        ("", "if len(x) < 3:\n    x, y = next(iter(other))\n    print(model(x))"),
+        ("print(next(iter(loader)))", "pass"),
+    ],
+)
+def test_a_loader_whose_batch_is_only_shown_is_not_divided(before: str, inside: str, tmp_path: Path) -> None:
+    assert divided(tmp_path, before, inside) == {"loader"}
