@@ -251,3 +251,42 @@ def test_a_loader_of_each_fold_of_a_script_trains(tmp_path: Path) -> None:
     """
     (result,) = run(tmp_path, train=body(text)).files
     assert not [f for f in result.findings if f.severity is Severity.REVIEW]
+
+
+OLD_SCALER = """\
+try:
+    from {module} import {names}
+except{error}:
+    class GradScaler:
+        def scale(self, loss): return loss
+        def unscale_(self, optimizer): pass
+        def step(self, optimizer): optimizer.step()
+        def update(self): pass
+"""
+SCALED = """\
+loader = DataLoader(data, batch_size=4)
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = GradScaler()
+for x, y in loader:
+    optimizer.zero_grad()
+    scaler.scale(F.mse_loss(model(x), y)).backward()
+    scaler.unscale_(optimizer)
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(optimizer)
+    scaler.update()
+"""
+
+
+@pytest.mark.parametrize(("names", "error"), [("GradScaler", ""), ("autocast, GradScaler", " ImportError")])
+def test_a_scaler_for_an_older_torch_does_not_run(names: str, error: str, tmp_path: Path) -> None:
+    old = OLD_SCALER.format(module="torch.cuda.amp", names=names, error=error)
+    text = convert(tmp_path, HEADER + old + SCALED)
+    assert old in text
+    assert "use_scaler(engine, scaler)\n" in text
+
+
+def test_a_scaler_for_what_may_be_missing_may_run(tmp_path: Path) -> None:
+    old = OLD_SCALER.format(module="ours.amp", names="GradScaler", error="")
+    report = run(tmp_path, train=HEADER + old + SCALED)
+    assert [f.code for _, f in report.findings(Severity.BLOCKED)] == ["DSM602"]

@@ -1,4 +1,4 @@
-"""Plain loops that draw batches by ``next()``: loaders that training draws from are divided, not those that are shown."""
+"""Plain loops that draw batches by ``next()``: loaders that training draws from are divided, others stay whole."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.calls import Callers
 from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.import_fallbacks import is_fallback
 from ds_migrate.syntax.nodes import dotted, parameters, targets
 from ds_migrate.syntax.source import SourceFile
 
@@ -13,7 +14,12 @@ _CONSTANTS = ("True", "False", "None")
 
 
 def is_dead(node: cst.CSTNode, file: SourceFile, flow: Flow, callers: Callers) -> bool:
-    """Return whether a node is in a branch for a parameter that is None in every call of its function."""
+    """Return whether a node is in a branch for a parameter that is None in every call of its function.
+
+    So is what handles an import that does not fail.
+    """
+    if is_fallback(node, file):
+        return True
     inner = node
     for outer in file.ancestors(node):
         if isinstance(outer, cst.If) and inner is outer.body:

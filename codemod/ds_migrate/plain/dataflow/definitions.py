@@ -8,6 +8,7 @@ from pathlib import Path
 import libcst as cst
 
 from ds_migrate.plain.dataflow.classes import Classes
+from ds_migrate.plain.dataflow.import_fallbacks import is_fallback
 from ds_migrate.plain.dataflow.scopes import Scopes
 from ds_migrate.plain.dataflow.values import Kind, Value, Variable
 from ds_migrate.plain.dataflow.variables import Variables
@@ -67,6 +68,8 @@ class Definitions:
             method = Value(Kind.METHOD, id(node), node.name.value, id(owner))
             self._classes.add_method(id(owner), node.name.value, method)
             self._bind_receiver(node, owner)
+            return
+        if is_fallback(node, file):
             return
         scope = self._scopes[id(file)].function_of(node) or file.module
         self._variables.add((id(scope), node.name.value), frozenset({Value(kind, id(node))}))
