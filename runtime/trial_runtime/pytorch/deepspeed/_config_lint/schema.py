@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import logging
 import typing
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import pydantic
@@ -41,20 +41,40 @@ class Block:
     """
 
     defaults: dict[str, Any]
-    blocks: dict[str, Block]
+    blocks: Mapping[str, Block]
     model: type[pydantic.BaseModel] | None = None
 
 
 @functools.cache
 def known() -> Block:
     """Return the whole config, as the installed DeepSpeed reads it."""
-    logger = logging.getLogger("DeepSpeed")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)  # it logs what it reads
-    try:
-        return _plain(())
-    finally:
-        logger.setLevel(level)
+    return _plain(())
+
+
+class _Blocks(Mapping[str, Block]):
+    """The blocks of a plain dict, each found when it is asked for: a config has few of them.
+
+    Args:
+        path: of the dict.
+        keys: those that may hold objects.
+    """
+
+    def __init__(self, path: tuple[str, ...], keys: Collection[str]) -> None:
+        self._path = path
+        self._keys = keys
+        self._find = functools.cache(_inner)
+
+    def __getitem__(self, key: str) -> Block:
+        found = self._find((*self._path, key)) if key in self._keys else None
+        if found is None:
+            raise KeyError(key)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return (key for key in self._keys if key in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 def removed() -> dict[str, str]:
@@ -102,10 +122,15 @@ def _read(path: tuple[str, ...], block: _Recorder) -> Exception | None:
         content = {key: content, "type": "Adam"} if path[0] in ("optimizer", "scheduler") else {key: content}
     if path:
         content["train_micro_batch_size_per_gpu"] = 1
+    logger = logging.getLogger("DeepSpeed")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)  # it logs what it reads
     try:
         DeepSpeedConfig(content)
     except Exception as error:
         return error
+    finally:
+        logger.setLevel(level)
     return None
 
 
@@ -119,14 +144,9 @@ def _plain(path: tuple[str, ...]) -> Block:
         from deepspeed.runtime.config import get_pipeline_config
 
         defaults = {**get_pipeline_config({}), "use_reentrant": True}
-    blocks = {}
-    for key, default in defaults.items():
-        if key in _OPEN or isinstance(default, bool | int | float | str):
-            continue
-        inner = _inner((*path, key))
-        if inner is not None:
-            blocks[key] = inner
-    return Block(defaults, blocks)
+    scalars = bool | int | float | str
+    inner_keys = [key for key, value in defaults.items() if key not in _OPEN and not isinstance(value, scalars)]
+    return Block(defaults, _Blocks(path, inner_keys))
 
 
 def _inner(path: tuple[str, ...]) -> Block | None:
