@@ -151,6 +151,7 @@ class SearchCommand:
                 if lock is None and (lock := directory.lead()) is not None:
                     leader = self._lead(directory, record)
                     directory.write(record)
+                runner.record_ends()
                 assignments = leader.step() if leader is not None else directory.assignments()
                 if len(received) > signalled:
                     signalled = len(received)

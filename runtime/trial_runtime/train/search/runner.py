@@ -55,13 +55,21 @@ class Runner:
         """Return the trials that run here, by number."""
         return sorted(self._running)
 
-    def step(self, assignments: Sequence[Assignment]) -> None:
-        """Record the trials that ended, stop those that are to stop, and start others."""
-        stopped = {assignment.trial for assignment in assignments if assignment.is_stopped}
-        for trial, running in list(self._running.items()):
+    def record_ends(self) -> None:
+        """Record the trials that ended.
+
+        What they lead to is to be decided before others start: else a search that is killed and started again would
+        start others first than the one that nothing disturbed.
+        """
+        for running in list(self._running.values()):
             if running.process.poll() is not None:
                 self._end(running)
-            elif trial in stopped and not running.is_stopping:
+
+    def step(self, assignments: Sequence[Assignment]) -> None:
+        """Stop the trials that are to stop, and start others."""
+        stopped = {assignment.trial for assignment in assignments if assignment.is_stopped}
+        for trial, running in self._running.items():
+            if trial in stopped and not running.is_stopping:
                 running.is_stopping = True
                 running.process.send_signal(signal.SIGTERM)
         for assignment in assignments:
