@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ds_migrate.files.discovery import discover
 from ds_migrate.findings import FileStatus, Report, Severity
 from ds_migrate.pipeline import migrate
 from ds_migrate.plain import program
+from ds_migrate.plain.dataflow.statements import Statements
 from plain_loops import HEADER, LOOP, PLAIN, run
 
 NETS = """\
@@ -116,6 +118,25 @@ def test_torch_is_never_a_folder_of_the_project(tmp_path: Path) -> None:
     files = {"kit/torch/__init__.py": "", "kit/task/run.py": HEADER + LOOP}
     (result,) = convert(tmp_path, files).files
     assert result.status is FileStatus.CHANGED
+
+
+def test_a_statement_is_read_again_only_when_what_it_reads_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 0
+    assigned = Statements._assigned
+
+    def counted(*args: Any) -> Any:
+        nonlocal count
+        count += 1
+        return assigned(*args)
+
+    monkeypatch.setattr(Statements, "_assigned", counted)
+    chain = "".join(f"net{i + 1} = net{i}\n" for i in reversed(range(10)))  # one more is known in each round
+    beside = "".join(f"other{i} = len([{i}])\n" for i in range(100))
+    report = run(tmp_path, train=HEADER + chain + "net0 = Net()\n" + beside + LOOP.replace("Net()", "net10"))
+    assert report.files[0].status is FileStatus.CHANGED
+    assert count < 5 * 115  # with and without the results of unknown calls, for one copy of values and for several
 
 
 def test_walks_through_trees_and_lists_end_soon(tmp_path: Path) -> None:

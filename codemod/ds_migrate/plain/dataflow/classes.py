@@ -28,13 +28,6 @@ class Classes:
         self._variables = variables
         self._evaluate = evaluate
         self._own_methods: dict[str, dict[int, Value]] = {}  # by name and class
-        self._roots: dict[int, int] = {}  # of this round, as are the methods
-        self._methods: dict[tuple[int, str], tuple[Value, ...]] = {}
-
-    def start_round(self) -> None:
-        """Forget what was derived from bases that may be better known now."""
-        self._roots.clear()
-        self._methods.clear()
 
     def add_method(self, owner: int, name: str, method: Value) -> None:
         self._own_methods.setdefault(name, {}).setdefault(owner, method)
@@ -72,12 +65,12 @@ class Classes:
 
     def root(self, key: int) -> int:
         """Return the outermost class of the program that a class is built on: all below it share attributes."""
-        if key in self._roots:
-            return self._roots[key]
+        return self._variables.derived(("root", key), lambda: self._find_root(key))
+
+    def _find_root(self, key: int) -> int:
         seen = [key]
         while bases := [base for base in self.bases(seen[-1]) if base not in seen]:
             seen.append(bases[0])
-        self._roots[key] = seen[-1]
         return seen[-1]
 
     def attribute(self, owner: int, name: str) -> Variable:
@@ -88,15 +81,12 @@ class Classes:
 
     def method(self, key: int, name: str) -> Value | None:
         """Return the method of a class, of one that it is built on, or of one that is built on it."""
-        known = self._methods.get((key, name))
-        if known is None:
-            known = self._methods[key, name] = self._find_method(key, name)
-        return known[0] if known else None
-
-    def _find_method(self, key: int, name: str) -> tuple[Value, ...]:
         own = self._own_methods.get(name)
         if own is None:
-            return ()
+            return None
+        return self._variables.derived(("method", key, name), lambda: self._find_method(key, own))
+
+    def _find_method(self, key: int, own: dict[int, Value]) -> Value | None:
         family = [key]
         for known in family:
             family += [base for base in self.bases(known) if base not in family]
@@ -104,7 +94,7 @@ class Classes:
         if found is None or self._is_abstract(found):
             root = self.root(key)
             found = next((own[cls] for cls in own if cls not in family and self.root(cls) == root), found)
-        return (found,) if found is not None else ()
+        return found
 
     def _is_abstract(self, method: Value) -> bool:
         """Return whether a method leaves its work to those that replace it: it does nothing, or raises an error."""

@@ -32,7 +32,6 @@ class Expressions:
         self.classes = Classes(variables, self.values)
         self.copies = Copies(variables, self.values)
         self.skips_unknown_calls = False
-        self.parameter_returns: dict[int, tuple[int | None, str] | None] = {}  # of this round, by function
         self._scopes = scopes
 
     def values(self, node: cst.CSTNode, file: SourceFile) -> Values:
@@ -153,11 +152,10 @@ class Expressions:
 
     def _handed_back(self, callee: Value, call: cst.Call, file: SourceFile) -> Values | None:
         """Return what a call gives a function that returns just that, moved or wrapped; None for all others."""
-        if callee.key not in self.parameter_returns:
-            owner, function = self.variables.file(callee), self.variables.node(callee)
-            assert isinstance(function, cst.FunctionDef)
-            self.parameter_returns[callee.key] = ParameterReturn(function, owner, self.values).find()
-        place = self.parameter_returns[callee.key]
+        owner, function = self.variables.file(callee), self.variables.node(callee)
+        assert isinstance(function, cst.FunctionDef)
+        returned = ParameterReturn(function, owner, self.values)
+        place = self.variables.derived(("returned parameter", callee.key), returned.find)
         if place is None or any(arg.star for arg in call.args):
             return None
         index, name = place

@@ -37,6 +37,7 @@ class Flow:
         self._statements = Statements(self._scopes, self._expressions, self._arguments)
         self.classes = self._expressions.classes
         self.copies = self._expressions.copies
+        self._gives = [give for file in files.values() for give in self._statements.of(file)]
         self._definitions = Definitions(files, resolve, self._scopes, self._variables, self.classes)
         self._settle()
         self.copies.functions = separable_functions(files.values(), self._expressions)
@@ -49,6 +50,8 @@ class Flow:
         self._definitions.bind()
         for skips in (True, False):
             self._expressions.skips_unknown_calls = skips
+            self._variables.forget_derived()
+            self._variables.outdated = set(range(len(self._gives)))
             for _ in range(_ROUNDS):
                 self._variables.has_changed = False
                 self._run_round()
@@ -56,12 +59,16 @@ class Flow:
                     break
 
     def _run_round(self) -> None:
-        self.classes.start_round()
-        self._expressions.parameter_returns.clear()
+        """Let those nodes give values that have read a variable which changed since."""
+        variables = self._variables
         self._definitions.pass_on()
-        for file in self.files.values():
-            for variable, values in self._statements.of(file):
-                self._variables.add(variable, values)
+        for number, give in enumerate(self._gives):
+            if number in variables.outdated:
+                variables.outdated.remove(number)
+                variables.reader = number
+                for variable, values in give():
+                    variables.add(variable, values)
+        variables.reader = None
 
     def values(self, node: cst.CSTNode, file: SourceFile) -> Values:
         """Return what an expression may be."""

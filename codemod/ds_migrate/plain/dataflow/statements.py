@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 import libcst as cst
 
@@ -24,39 +25,57 @@ class Statements:
         self._expressions = expressions
         self._arguments = arguments
 
-    def of(self, file: SourceFile) -> _Given:
-        """Yield the variables to which a file gives values, with these."""
+    def of(self, file: SourceFile) -> Iterator[Callable[[], _Given]]:
+        """Yield what yields the variables to which a node gives values, with these, for each node of a file."""
+        for give, *kinds in (
+            (self._assigned, cst.Assign),
+            (self._annotated, cst.AnnAssign, cst.NamedExpr),
+            (self._looped, cst.For, cst.CompFor),
+            (self._entered, cst.WithItem),
+            (self._returned, cst.Return),
+            (self._items, cst.Tuple, cst.List, cst.Dict),
+            (self._computed, cst.DictComp),
+            (self._computed, cst.ListComp),
+            (self._passed, cst.Call),
+        ):
+            for node in file.nodes(*kinds):
+                yield partial(give, node, file)
+
+    def _assigned(self, node: cst.Assign, file: SourceFile) -> _Given:
+        given = self._expressions.values(node.value, file)
+        for target in node.targets:
+            yield from self._into(target.target, given, file)
+
+    def _annotated(self, node: cst.AnnAssign | cst.NamedExpr, file: SourceFile) -> _Given:
+        if node.value is not None:
+            yield from self._into(node.target, self._expressions.values(node.value, file), file)
+
+    def _looped(self, node: cst.For | cst.CompFor, file: SourceFile) -> _Given:
+        for target, container in taken_from(node.target, node.iter):
+            values = self._expressions.values(container, file)
+            items = {v for value in values for v in self._expressions.items_of(value)}
+            yield from self._into(target, frozenset(items), file)
+
+    def _entered(self, node: cst.WithItem, file: SourceFile) -> _Given:
+        if node.asname is not None:
+            yield from self._into(node.asname.name, self._expressions.values(node.item, file), file)
+
+    def _returned(self, node: cst.Return, file: SourceFile) -> _Given:
+        function = file.function(node)
+        if function is not None and node.value is not None:
+            yield (id(function), "return"), self._expressions.values(node.value, file)
+
+    def _computed(self, node: cst.DictComp | cst.ListComp, file: SourceFile) -> _Given:
+        item = node.value if isinstance(node, cst.DictComp) else node.elt
+        yield (id(node), "[]"), self._expressions.values(item, file)
+
+    def _passed(self, call: cst.Call, file: SourceFile) -> _Given:
         values = self._expressions.values
-        for node in file.nodes(cst.Assign):
-            given = values(node.value, file)
-            for target in node.targets:
-                yield from self._into(target.target, given, file)
-        for node in file.nodes(cst.AnnAssign, cst.NamedExpr):
-            if node.value is not None:
-                yield from self._into(node.target, values(node.value, file), file)
-        for node in file.nodes(cst.For, cst.CompFor):
-            for target, container in taken_from(node.target, node.iter):
-                items = {v for value in values(container, file) for v in self._expressions.items_of(value)}
-                yield from self._into(target, frozenset(items), file)
-        for node in file.nodes(cst.WithItem):
-            if node.asname is not None:
-                yield from self._into(node.asname.name, values(node.item, file), file)
-        for node in file.nodes(cst.Return):
-            function = file.function(node)
-            if function is not None and node.value is not None:
-                yield (id(function), "return"), values(node.value, file)
-        for node in file.nodes(cst.Tuple, cst.List, cst.Dict):
-            yield from self._items(node, file)
-        for node in file.nodes(cst.DictComp):
-            yield (id(node), "[]"), values(node.value, file)
-        for node in file.nodes(cst.ListComp):
-            yield (id(node), "[]"), values(node.elt, file)
-        for call in file.nodes(cst.Call):
-            for variable, expression in self._arguments.passed(call, file):
-                yield variable, values(expression, file)
-            if isinstance(call.func, cst.Attribute) and call.func.attr.value == "append" and len(call.args) == 1:
-                for base in of_kind(values(call.func.value, file), Kind.SEQUENCE):
-                    yield (base.key, appended(call)), values(call.args[0].value, file)
+        for variable, expression in self._arguments.passed(call, file):
+            yield variable, values(expression, file)
+        if isinstance(call.func, cst.Attribute) and call.func.attr.value == "append" and len(call.args) == 1:
+            for base in of_kind(values(call.func.value, file), Kind.SEQUENCE):
+                yield (base.key, appended(call)), values(call.args[0].value, file)
 
     def _into(self, target: cst.CSTNode, values: Values, file: SourceFile) -> _Given:
         if isinstance(target, cst.Name):

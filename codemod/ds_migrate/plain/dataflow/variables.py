@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 import libcst as cst
 
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, Variable, of_kind
@@ -9,23 +12,53 @@ from ds_migrate.syntax.source import SourceFile
 
 _MOST_PARTS = 100  # that one variable holds: two assignments in a loop double them in each round
 
+_T = TypeVar("_T")
+_Question = tuple[str, int] | tuple[str, int, str]  # its name, and what it is about
+_Read = Variable | int | _Question  # an int: the names of the variables of an owner
+_Reader = int | _Question
+
 
 class Variables:
-    """The values of each variable, and the node of each value."""
+    """The values of each variable, and the node of each value.
+
+    Attributes:
+        has_changed: whether a variable was given a further value.
+        reader: who reads variables from now on, a number, for :attr:`outdated`; None for nobody.
+        outdated: the readers of variables that have changed since they read them.
+    """
 
     def __init__(self) -> None:
         self.has_changed = False
+        self.reader: _Reader | None = None
+        self.outdated: set[_Reader] = set()
+        self._readers: dict[_Read, set[_Reader]] = {}
+        self._derived: dict[_Question, Any] = {}
         self._held: dict[Variable, Values] = {}
         self._names: dict[int, set[str]] = {}  # of the variables of each owner
         self._nodes: dict[int, tuple[SourceFile, cst.CSTNode]] = {}
 
     def held(self, variable: Variable) -> Values:
         """Return what a variable may hold."""
+        if self.reader is not None:
+            self._readers.setdefault(variable, set()).add(self.reader)
         return self._held.get(variable, NOTHING)
 
     def names(self, owner: int) -> list[str]:
         """Return the names of the variables of a scope, class or container."""
+        if self.reader is not None:
+            self._readers.setdefault(owner, set()).add(self.reader)
         return list(self._names.get(owner, ()))
+
+    def derived(self, question: _Question, answer: Callable[[], _T]) -> _T:
+        """Return the answer to a question about variables, which is found again when one of them has changed."""
+        if self.reader is not None:
+            self._readers.setdefault(question, set()).add(self.reader)
+        if question not in self._derived:
+            reader, self.reader = self.reader, question
+            self._derived[question] = answer()
+            self.reader = reader
+        found: _T = self._derived[question]
+        return found
 
     def add(self, variable: Variable, values: Values) -> None:
         """Let a variable hold further values."""
@@ -34,13 +67,31 @@ class Variables:
             values -= of_kind(values, Kind.PART, Kind.EXTERNAL)
         if not values <= known:
             self._held[variable] = known | values
-            self._names.setdefault(variable[0], set()).add(variable[1])
             self.has_changed = True
+            self._outdate(variable)
+            names = self._names.setdefault(variable[0], set())
+            if variable[1] not in names:
+                names.add(variable[1])
+                self._outdate(variable[0])
 
     def clear(self) -> None:
         """Forget what the variables hold."""
         self._held.clear()
         self._names.clear()
+        self.forget_derived()
+
+    def forget_derived(self) -> None:
+        """Forget all answers to questions about variables."""
+        self._derived.clear()
+        self._readers.clear()
+
+    def _outdate(self, read: _Read) -> None:
+        for reader in self._readers.pop(read, ()):
+            if isinstance(reader, int):
+                self.outdated.add(reader)
+            elif reader in self._derived:
+                del self._derived[reader]
+                self._outdate(reader)
 
     def node(self, value: Value) -> cst.CSTNode:
         """Return the node that makes a value."""
