@@ -23,6 +23,9 @@ class _Names:
     used: set[str] = field(default_factory=set)
 
 
+_Seen = tuple[str, str | frozenset[str]]  # a file, and the name or names of it that were followed
+
+
 @dataclass
 class Needs:
     """The files that a file needs: ``definers`` of the names that it uses, and what passes them on."""
@@ -53,12 +56,13 @@ class ImportGraph:
             found = self._needs[name] = Needs()
             module = self._module(name)
             if module is not None:
-                seen: set[tuple[str, str]] = set()
-                bound = [one for local in module.imported.keys() & module.used for one in module.imported[local]]
+                seen: set[_Seen] = set()
+                used = frozenset(module.used)
+                bound = [one for local, all_ in module.imported.items() if local in module.used for one in all_]
                 for one in bound:
-                    self._enter(name, *one, module.used, found, seen)
+                    self._enter(name, *one, used, found, seen)
                 for source, level in module.stars:
-                    self._enter(name, source, "", level, module.used, found, seen)
+                    self._enter(name, source, "", level, used, found, seen)
                 found.definers.discard(name)
                 found.passing -= {name, *found.definers}
         return self._needs[name]
@@ -73,9 +77,9 @@ class ImportGraph:
         module: str,
         name: str,
         level: int,
-        used: set[str],
+        used: frozenset[str],
         found: Needs,
-        seen: set[tuple[str, str]],
+        seen: set[_Seen],
     ) -> None:
         """Follow one import of a file that uses these names."""
         if name:
@@ -92,11 +96,11 @@ class ImportGraph:
             if home is not None:
                 self._open(home, used, found, seen)
 
-    def _open(self, home: str, used: set[str], found: Needs, seen: set[tuple[str, str]]) -> None:
+    def _open(self, home: str, used: frozenset[str], found: Needs, seen: set[_Seen]) -> None:
         """Follow every name of a module that a file may use as its attribute."""
-        if (home, "") in seen:
+        if (home, used) in seen:
             return
-        seen.add((home, ""))
+        seen.add((home, used))
         found.passing.add(home)
         module = self._module(home)
         for name in used & (module.imported.keys() | module.defined) if module is not None else ():
@@ -104,7 +108,7 @@ class ImportGraph:
         for source, level in module.stars if module is not None else ():
             self._enter(home, source, "", level, used, found, seen)
 
-    def _follow(self, home: str, name: str, found: Needs, seen: set[tuple[str, str]]) -> None:
+    def _follow(self, home: str, name: str, found: Needs, seen: set[_Seen]) -> None:
         """Follow a name of a module to the file that defines it."""
         if (home, name) in seen:
             return
@@ -116,9 +120,9 @@ class ImportGraph:
             return
         found.passing.add(home)
         for one in module.imported.get(name, ()):
-            self._enter(home, *one, {name}, found, seen)
+            self._enter(home, *one, frozenset({name}), found, seen)
         for source, level in module.stars if name not in module.imported else ():
-            self._enter(home, source, "", level, {name}, found, seen)
+            self._enter(home, source, "", level, frozenset({name}), found, seen)
 
     def _module(self, name: str) -> _Names | None:
         if name not in self._modules:

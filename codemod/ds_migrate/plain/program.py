@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from ds_migrate.files.limits import DEEPEST_MODULE, LARGEST_MODULE
@@ -54,13 +55,21 @@ def find_programs(root: Path, names: Iterable[str], read: Read) -> tuple[list[Pr
     new = {name for name, data in contents.items() if may_belong_to_loop(data)}
     trains = {name for name in new if may_pass_backward(contents[name])}
     steps = {name for name in new if may_step(contents[name])}
+    waiting = contents.keys() - new
+
+    @cache
+    def imports_of(name: str) -> set[str] | None:
+        is_read = name not in trains & steps or not _is_beyond_limits(contents[name])
+        facts = _facts(contents[name]) if is_read else None
+        return _imported(name, facts, resolver) if facts is not None else None
+
     while new:
         for name in new:
-            data = contents.pop(name)
-            facts = None if name in trains & steps and _is_beyond_limits(data) else _facts(data)
-            if facts is not None:
-                imported[name] = _imported(name, facts, resolver)
-        new = _importers(contents, imported, resolver) if trains and steps else set()
+            found = imports_of(name)
+            if found is not None:
+                imported[name] = found
+        waiting -= new
+        new = _importers(waiting, contents, imported, imports_of) if trains and steps else set()
     groups = _connected(imported)
     programs = []
     for group in groups:
@@ -97,17 +106,19 @@ def _facts(data: bytes) -> ModuleFacts | None:
         return None
 
 
-def _importers(contents: Mapping[str, bytes], known: Collection[str], resolver: ImportResolver) -> set[str]:
+def _importers(
+    waiting: Collection[str],
+    contents: Mapping[str, bytes],
+    known: Collection[str],
+    imports_of: Callable[[str], set[str] | None],
+) -> set[str]:
     """Return the files that import known ones: a script may do no more than pass a model to a trainer."""
     stems = {Path(name).parent.name if name.endswith("__init__.py") else Path(name).stem for name in known}
     named = re.compile(
         rb"(?:import|from)\b.*\b(?:%s)\b" % b"|".join(re.escape(stem.encode()) for stem in sorted(stems))
     )
-    found = {name: _facts(data) for name, data in contents.items() if named.search(data)}
-    return {
-        name for name, facts in found.items()
-        if facts is not None and any(other in known for other in _imported(name, facts, resolver))
-    }  # fmt: skip
+    named_in = (name for name in waiting if named.search(contents[name]))
+    return {name for name in named_in if any(other in known for other in imports_of(name) or ())}
 
 
 def _imported(name: str, facts: ModuleFacts, resolver: ImportResolver) -> set[str]:
