@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from ds_migrate.findings import Severity
 from ds_migrate.rules.codes import Code
-from plain_loops import HEADER, LOOP, blocked, convert, run
+from plain_loops import HEADER, LOOP, blocked, body, convert, run
 
 PARSED = "import argparse\nimport os\n\nargs = argparse.ArgumentParser().parse_args()\n"
 GROUP = "torch.distributed.init_process_group('gloo')\n"
@@ -145,3 +145,19 @@ class Trainer:
 Trainer().fit()
 """
     assert f"        self.model = {left}\n" in convert(tmp_path, HEADER + text)
+
+
+def test_torchrun_gives_the_rank_to_a_script_that_waits_for_an_argument(tmp_path: Path) -> None:
+    start = """
+        import argparse
+
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--local_rank", type=int, default=-1)
+        args = parser.parse_args()
+        if args.local_rank != -1:
+            torch.distributed.init_process_group("nccl")
+        """
+    after = convert(tmp_path, HEADER + body(start) + LOOP)
+    assert 'add_argument("--local_rank", type=int, default=local_rank(-1))\n' in after
+    after = convert(tmp_path, HEADER + body(start).rpartition("if args")[0] + LOOP)
+    assert "type=int, default=-1)" in after

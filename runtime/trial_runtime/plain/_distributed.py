@@ -83,8 +83,15 @@ def run_worker(fn: Callable[..., object], args: Iterable[object] = (), nprocs: i
     fn(local_rank(), *args)
 
 
-def local_rank() -> int:
-    """Return the number of this rank on its machine, 0 without a launcher."""
+def local_rank(alone: int | None = None) -> int:
+    """Return the number of this rank on its machine, as a launcher gives it, 0 without one.
+
+    Args:
+        alone: what to return where there is one rank in all: -1 for scripts that count ranks only where there are
+            several.
+    """
+    if alone is not None and int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return alone
     return int(os.environ.get("LOCAL_RANK", "0"))
 
 

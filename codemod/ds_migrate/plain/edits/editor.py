@@ -62,7 +62,7 @@ class Editor:
         guard_saves(self.plan, [f for f in helpers if f not in self.files], self._runtime, self._converted)
         program = [*self.files, *(f for f in helpers if f not in self.files)]
         notes += RankDevices(self.flow, not self._starts_alone(), self._converted).free(program)
-        add_arguments(self.plan.facts, self.files, self._converted)
+        add_arguments(self.plan.facts, self.files, self._runtime, self._converted)
         guard_output(self.plan, self.files, self._runtime, self._converted)
         notes += quiet_loggers(self.plan.facts, self.files, self._runtime, self._converted)
         others = [f for f in program if f not in self.files]
