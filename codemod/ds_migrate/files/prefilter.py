@@ -26,6 +26,7 @@ _RUNS = rb"(?:\w*Trainer|Accelerator|Fabric|LightningCLI|\w*[Ll]earner|Engine|cr
 _FRAMEWORK_RUN = re.compile(  # imported from a framework, or an attribute: a script may define a Trainer itself
     rb"from\s+%s[\w.]*\s+import\s*(?:\*|(?:\([^)]*?|[^\n(]*?)\b%s\b)|\b\w+\.%s\s*\(" % (_FRAMEWORKS, _RUNS, _RUNS)
 )
+LIBRARY_SCALER = re.compile(rb"\bfrom\s+timm\.utils[\w.]*\s+import\s*(?:\([^)]*?|[^\n(]*?)\bNativeScaler\b")
 _STEP = re.compile(rb"\.\s*step\s*\(")
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -62,12 +63,17 @@ def may_hold_loop(data: bytes) -> bool:
 
 def may_pass_backward(data: bytes) -> bool:
     """Return whether a file can hold the backward pass of a loop, whose optimizer another file may step."""
-    return (b"torch" in data or b"optim" in data) and _BACKWARD.search(data) is not None
+    return ((b"torch" in data or b"optim" in data) and _BACKWARD.search(data) is not None) or _has_library_scaler(data)
 
 
 def may_step(data: bytes) -> bool:
     """Return whether a file can step an optimizer."""
-    return _STEP.search(data) is not None
+    return _STEP.search(data) is not None or _has_library_scaler(data)
+
+
+def _has_library_scaler(data: bytes) -> bool:
+    """Return whether a file imports timm's NativeScaler, in which losses go back and optimizers step."""
+    return b"NativeScaler" in data and LIBRARY_SCALER.search(data) is not None
 
 
 def may_run_framework(data: bytes) -> bool:

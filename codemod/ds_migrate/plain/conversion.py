@@ -20,8 +20,9 @@ from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.editor import Editor
 from ds_migrate.plain.parts import Part, find_parts, operations_of
 from ds_migrate.plain.program import MOST_FILES, MOST_READ, Program
-from ds_migrate.plain.recognition.apex_branches import RAISED, WithoutApex, without_apex
+from ds_migrate.plain.recognition.apex_branches import RAISED, ChangedFile, WithoutApex, line_numbers, without_apex
 from ds_migrate.plain.recognition.facts import LoopFacts, Operations, Refusal, Step
+from ds_migrate.plain.recognition.library_scalers import OWN_SCALER, with_own_scaler
 from ds_migrate.plain.recognition.operations import find_operations
 from ds_migrate.plain.recognition.refusals import find_refusals
 from ds_migrate.plain.results import loop_name, part_results, written_configs
@@ -92,6 +93,17 @@ def _without_apex(unit: LoopUnit) -> dict[Path, WithoutApex]:
     return known if any(file.raises for file in known.values()) else {}
 
 
+def _changed_before(unit: LoopUnit) -> dict[Path, ChangedFile]:
+    """Return the files that are changed before their loops are looked at."""
+    found: dict[Path, ChangedFile] = {**_without_apex(unit)}
+    for path in unit.program.files:
+        original = unit.sources.get(path, b"")
+        own = with_own_scaler(found[path].data if path in found else original)
+        if own is not None:
+            found[path] = ChangedFile(own, line_numbers(original, own))
+    return found
+
+
 class _Conversion:
     def __init__(self, unit: LoopUnit) -> None:
         self.unit = unit
@@ -100,7 +112,7 @@ class _Conversion:
         self.skips: set[tuple[Path, int]] = set()
         self.done: list[SourceFile] = []
         self.left: list[SourceFile] = []  # that loops which stay as they are would have changed beside their own
-        self.simplified = _without_apex(unit)
+        self.simplified = _changed_before(unit)
         for path in (*unit.program.files, *unit.program.context):
             data = unit.sources.get(path)
             if data is None:
@@ -110,7 +122,7 @@ class _Conversion:
                 self.files[path] = (
                     SourceFile(path, data, self._comments(path).accepted)
                     if found is None
-                    else SourceFile(path, found.data, self._comments(path).accepted, found.lines)
+                    else SourceFile(path, found.data, self._comments(path).accepted, reported_lines=found.lines)
                 )
             except SourceError as error:
                 if path in unit.program.files:
@@ -156,7 +168,7 @@ class _Conversion:
             own = list(part.files)
             part.refusals += _missing(editor, part.steps[0])
             part.files += [f for f in self.files.values() if f.edits and f not in part.files and f not in self.done]
-            self._leave_apex_out(part)
+            self._add_changed(part)
             self._check_writable(part)
             outputs, problems = _rendered(part.files, self.simplified)
             part.refusals += problems
@@ -167,8 +179,8 @@ class _Conversion:
         self.done += part.files
         yield from part_results(part, outputs, TrialStatus.BLOCKED if part.refusals else TrialStatus.CONVERTED)
 
-    def _leave_apex_out(self, part: Part) -> None:
-        """Add the files whose branches for apex.amp cannot run any more, with what is to know about it."""
+    def _add_changed(self, part: Part) -> None:
+        """Add the files that were changed before: without apex.amp, or with a class in the place of a library's."""
         part.files += [
             self.files[path] for path in self.simplified if self.files[path] not in (*part.files, *self.done)
         ]
@@ -178,6 +190,12 @@ class _Conversion:
                     message = "apex.amp and an engine would both own the precision: this branch ends with an error now"
                     advice = "use torch.autocast and torch.amp.GradScaler here, and convert the script again"
                     part.notes.append((Severity.REVIEW, Note(Code.PLAIN_PRECISION, file, node, message, advice)))
+            for node in file.nodes(cst.ClassDef) if file.path in self.simplified else ():
+                if OWN_SCALER in code(node):
+                    message = (
+                        f"{node.name.value} of timm is a class of the program: the engine goes back and steps in it"
+                    )
+                    part.notes.append((Severity.CONVERTED, Note(Code.PLAIN_PRECISION, file, node, message)))
 
     def _check_writable(self, part: Part) -> None:
         """Refuse a part that changes files which are not to be written, or belong to what stays as it is."""
@@ -217,9 +235,9 @@ def _not_given(step: Step, file: SourceFile) -> Refusal:
 
 
 def _lines_of(step: Step) -> Iterator[int]:
-    yield step.position[0]
+    yield step.file.reported_position(step.node)[0]
     if step.function is not None:
-        yield step.file.position(step.function)[0]
+        yield step.file.reported_position(step.function)[0]
 
 
 def _rendered(files: Iterable[SourceFile], simplified: Collection[Path]) -> tuple[dict[Path, bytes], list[Refusal]]:

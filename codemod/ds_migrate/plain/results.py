@@ -21,10 +21,13 @@ def part_results(part: Part, outputs: Mapping[Path, bytes], status: TrialStatus)
     for file, refusals in own.items():
         result = FileResult(file.path, units=frozenset({name}))
         loops = {loop_name(step): step for step in reversed(part.steps) if step.file is file}
-        result.trials = [TrialResult(loop, step.position[0], status, is_loop=True) for loop, step in loops.items()]
+        result.trials = [
+            TrialResult(loop, step.file.reported_position(step.node)[0], status, is_loop=True)
+            for loop, step in loops.items()
+        ]
         if not part.steps and refusals:
             result.trials = [
-                TrialResult(f"the loop of {file.path.stem}", file.position(refusals[0].node)[0], status, True)
+                TrialResult(f"the loop of {file.path.stem}", file.reported_position(refusals[0].node)[0], status, True)
             ]
         first = next(iter(loops), None)
         if blocked:
@@ -42,7 +45,7 @@ def part_results(part: Part, outputs: Mapping[Path, bytes], status: TrialStatus)
 
 
 def _finding(of: Note | Refusal, severity: Severity, loop: str | None) -> Finding:
-    line, column = of.file.position(of.node)
+    line, column = of.file.reported_position(of.node)
     return Finding(of.code, severity, line, of.message, column, trial=loop, help=of.help)
 
 

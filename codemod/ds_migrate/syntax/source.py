@@ -42,15 +42,22 @@ class SourceFile:
     byte (a few valid files: ``except OSError :`` loses its space), because then untouched text could not be promised.
     ``accepted``: line and code of the findings that a user accepts, which leave no marker; line 0 is the whole file.
     ``lines``: for each line of the text the number that is reported for it, where it is not the text that users have.
+    ``reported_lines``: likewise, where positions stay those of the text, and only ``reported_position()`` is of theirs.
     """
 
     def __init__(
-        self, path: Path, data: bytes, accepted: Collection[tuple[int, str]] = (), lines: Sequence[int] = ()
+        self,
+        path: Path,
+        data: bytes,
+        accepted: Collection[tuple[int, str]] = (),
+        lines: Sequence[int] = (),
+        reported_lines: Sequence[int] = (),
     ) -> None:
         self.path = path
         self.data = data
         self._accepted = accepted
         self._lines = lines
+        self._reported_lines = reported_lines
         sys.setrecursionlimit(max(sys.getrecursionlimit(), _RECURSION_LIMIT))
         try:
             self.module = cst.parse_module(data)
@@ -129,6 +136,11 @@ class SourceFile:
         """Return line and column of the node's first token, both from 1."""
         line, column = self._text.position(node)
         return (self._lines[line - 1] if self._lines else line), column
+
+    def reported_position(self, node: cst.CSTNode) -> tuple[int, int]:
+        """Return line and column of the node's first token as users have the file, both from 1."""
+        line, column = self.position(node)
+        return (self._reported_lines[line - 1] if self._reported_lines else line), column
 
     def nodes(self, *kinds: type[cst.CSTNode], below: cst.CSTNode | None = None) -> list[Any]:
         """Return every node of exactly these classes in source order, of the file or of a part of it."""

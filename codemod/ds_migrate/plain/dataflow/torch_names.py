@@ -29,15 +29,20 @@ FLUENT = frozenset(
 CLIP_NORM = frozenset(
     {"torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_norm", "torch.nn.utils.clip_grad.clip_grad_norm_"}
 )
-CLIP_VALUE = frozenset({"torch.nn.utils.clip_grad_value_", "torch.nn.utils.clip_grad.clip_grad_value_"})
 SCALERS = frozenset({"torch.cuda.amp.GradScaler", "torch.amp.GradScaler", "torch.GradScaler"})
 NO_GRAD = frozenset({"torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad", "torch.set_grad_enabled"})
 
+_CLIPS = re.compile(r"\w*clip_?grad\w*|(get_)?(total_)?grad(ient)?_norm_?", re.IGNORECASE)
 _OPTIMIZER = re.compile(
     r"(Adam\w*|\w*SGD\w*|RMSprop\w*|Ada\w+|[RN]Adam|ASGD|Rprop|LBFGS|LARS|LARC|Lamb|LAMB|Lion|Ranger\w*|SAM|ESAM|"
     r"Lookahead|\w*[Oo]ptimizer\w*|\?)"
 )
 _SCHEDULE = re.compile(r"(\w*LR|\w*Schedule[r]?\w*|CosineAnnealing\w*|ReduceLROnPlateau|get_\w*schedule\w*)")
+
+
+def clips_gradients(name: str) -> bool:
+    """Return whether an external function clips the gradients of parameters that it is given, or returns their norm."""
+    return _CLIPS.fullmatch(name.rpartition(".")[2]) is not None
 
 
 def is_optimizer_name(name: str) -> bool:

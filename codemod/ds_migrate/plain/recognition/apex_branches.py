@@ -15,17 +15,17 @@ RAISED = 'raise NotImplementedError("apex.amp does not run with DeepSpeed: use t
 
 
 @dataclass(frozen=True)
-class WithoutApex:
-    """A file without its branches for apex.amp.
-
-    Attributes:
-        data: the file; where ``amp.initialize()`` was called, an error is raised.
-        lines: for each of its lines, the one of the original, from 1.
-        raises: whether it has such an error.
-    """
+class ChangedFile:
+    """A file that is changed before its loops are looked at. ``lines``: the one of the original for each, from 1."""
 
     data: bytes
     lines: Sequence[int]
+
+
+@dataclass(frozen=True)
+class WithoutApex(ChangedFile):
+    """A file without its branches for apex.amp. ``raises``: it ends with an error where ``amp.initialize()`` was."""
+
     raises: bool
 
 
@@ -49,7 +49,7 @@ def without_apex(data: bytes) -> WithoutApex | None:
     if branches.tested & _set_by_availability(module):
         return None
     new = after.bytes
-    return WithoutApex(new, _line_numbers(data, new), branches.raises)
+    return WithoutApex(new, line_numbers(data, new), branches.raises)
 
 
 def _is_of_apex(node: cst.Import | cst.ImportFrom) -> bool:
@@ -137,7 +137,7 @@ class _Branches(cst.CSTTransformer):
         )
 
 
-def _line_numbers(before: bytes, after: bytes) -> list[int]:
+def line_numbers(before: bytes, after: bytes) -> list[int]:
     """Return the line of a text that each line of a newer one was, or comes behind."""
     old, new = ([line.strip() for line in text.split(b"\n")] for text in (before, after))
     numbers = [1] * len(new)

@@ -10,7 +10,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.calls import Callers
 from ds_migrate.plain.dataflow.dead_branches import is_dead
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.torch_names import CLIP_NORM, CLIP_VALUE
+from ds_migrate.plain.dataflow.torch_names import CLIP_NORM, clips_gradients
 from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
 from ds_migrate.plain.recognition.facts import Backward, Clip, Operations, Refusal, Step, ZeroGrad
 from ds_migrate.plain.recognition.second_order import GraphRequests
@@ -57,7 +57,7 @@ def find_operations(flow: Flow, callers: Callers) -> Operations:
                     )
                 )  # fmt: skip
             for value in flow.values(call.func, file):
-                if value.kind is Kind.EXTERNAL and value.name in CLIP_NORM | CLIP_VALUE:
+                if value.kind is Kind.EXTERNAL and clips_gradients(value.name):
                     clips.append(_clip(call, file, flow))
         zero_grads += _clearing_loops(file, flow)
     return Operations(steps, backwards, zero_grads, clips, refusals)
@@ -155,7 +155,7 @@ def _clip(call: cst.Call, file: SourceFile, flow: Flow) -> Clip:
     )
     is_statement = isinstance(file.parent(call), cst.Expr)
     is_whole = parameters is not None and _is_whole(parameters.value)
-    is_norm = not flow.is_call_of(call, file, CLIP_VALUE)
+    is_norm = flow.is_call_of(call, file, CLIP_NORM)
     known = norm.value if norm is not None and is_norm and is_euclidean and is_statement and is_whole else None
     return Clip(file, call, call, modules, known)
 
