@@ -198,15 +198,43 @@ def clip_gradient(optimizer, limit):
                 p.grad.data.clamp_(-limit, limit)
 
 
+def clip_each(module, limit):
+    for name, p in module.named_parameters():
+        if p.grad is not None:
+            norm = p.grad.data.norm(2)
+            scale = limit / (norm + 1e-6)
+            if scale < 1:
+                p.grad.data.mul_(scale)
+
+
+def clip_all(module, limit):
+    found = [p for p in module.parameters() if p.grad is not None]
+    total = 0.0
+    for p in found:
+        total += p.grad.norm(2).item() ** 2
+    total = total ** 0.5
+    for p in found:
+        p.grad.mul_(limit / max(total, limit))
+
+
 """
 ALIKE = {
     "clamp": "for p in model.parameters():\n        p.grad.data.clamp_(-1, 1)",
     "scale": "for p in model.parameters():\n        p.grad *= 0.5",
     "helper": "clip_gradient(optimizer, 0.1)",
+    "each norm": "clip_each(model, 0.3)",
+    "the norm": "clip_all(model, 0.3)",
+    "stacked norms": (
+        "norm = torch.norm(torch.stack([p.grad.norm() for p in model.parameters()]))\n"
+        "    for p in model.parameters():\n        p.grad /= norm.clamp(min=1.0)"
+    ),
 }
 APART = {
     "noise": "for p in model.parameters():\n        p.grad.add_(torch.randn_like(p.grad))",
     "by the loss": "for p in model.parameters():\n        p.grad.mul_(loss.item())",
+    "by an input's gradient": "for p in model.parameters():\n        p.grad.mul_(x.grad.norm())",
+    "by a list": "for p in model.parameters():\n        p.grad.mul_(torch.stack([l for l in y]).mean())",
+    "by a method": "for p in model.parameters():\n        p.grad.mul_(loss.detach().item())",
     "an element": "model.fc.weight.grad[0] *= 0.5",
     "set": "model.fc.weight.grad = torch.ones(1, 4)",
 }

@@ -1,4 +1,4 @@
-"""What a program defines for a torch that is too old to have it: it does not run."""
+"""Handlers of imports that do not fail: code for a torch that is too old for DeepSpeed, which does not run."""
 
 from __future__ import annotations
 

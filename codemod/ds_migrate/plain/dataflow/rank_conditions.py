@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import libcst as cst
 
@@ -20,18 +20,31 @@ _PURE = frozenset({
     "len", "int", "float", "bool", "min", "max", "round", "str", "range", "trange", "tqdm.trange", "torch.load",
     "os.path.join", "os.path.isfile", "os.path.exists", "os.path.isdir",
 })  # fmt: skip
+# Methods and functions of torch that return the same for the same tensors.
+_PURE_ON_TENSORS = frozenset({
+    "abs", "clamp", "clone", "detach", "float", "item", "max", "mean", "min", "norm", "pow", "sqrt", "square", "stack",
+    "sum",
+})  # fmt: skip
 _PARSERS = frozenset({"parse_args", "parse_known_args"})
 _FLAGS = frozenset({"absl.flags.FLAGS"})
 _RANK = re.compile("rank|gpu|device|node|master|main", re.IGNORECASE)
+Known = Callable[[cst.BaseExpression, SourceFile], bool]
 Branch = tuple[SourceFile, cst.If | cst.While]
 
 
 class RankConditions:
-    """Conditions around a place, and whether all ranks reach it, as far as the program shows."""
+    """Conditions around a place, and whether all ranks reach it, as far as the program shows.
 
-    def __init__(self, flow: Flow, callers: Callers) -> None:
+    Args:
+        flow: of the program.
+        callers: of its functions.
+        is_common: returns whether another expression has the same value on all ranks, beside those that show it.
+    """
+
+    def __init__(self, flow: Flow, callers: Callers, is_common: Known | None = None) -> None:
         self._flow = flow
         self._callers = callers
+        self._is_common = is_common or (lambda *_: False)
         self._open: set[object] = set()  # what is being looked into, and may depend on itself
 
     def reach_all(self, node: cst.CSTNode, file: SourceFile, undecided: list[Branch] | None = None) -> bool:
@@ -83,7 +96,7 @@ class RankConditions:
 
     def is_shared(self, node: cst.BaseExpression, file: SourceFile) -> bool:
         """Return whether an expression has the same value on all ranks."""
-        if isinstance(node, _LITERALS):
+        if isinstance(node, _LITERALS) or self._is_common(node, file):
             return True
         if isinstance(node, cst.Comparison):
             return all(self.is_shared(n, file) for n in (node.left, *(c.comparator for c in node.comparisons)))
@@ -93,8 +106,15 @@ class RankConditions:
             return self.is_shared(node.expression, file)
         if isinstance(node, (cst.Tuple, cst.List)):
             return all(self.is_shared(element.value, file) for element in node.elements)
+        if isinstance(node, (cst.ListComp, cst.GeneratorExp)):
+            is_of_common = any(isinstance(n, cst.Attribute) and self._is_common(n, file) for n in walk(node.elt))
+            conditions = [test.test for test in node.for_in.ifs]
+            return is_of_common and all(self.is_shared(part, file) for part in (node.elt, *conditions))
         if isinstance(node, cst.Call):
             name = dotted(node.func)
+            if isinstance(node.func, cst.Attribute) and node.func.attr.value in _PURE_ON_TENSORS:
+                receiver = [] if name is not None and name.startswith("torch.") else [node.func.value]
+                return all(self.is_shared(part, file) for part in (*receiver, *(arg.value for arg in node.args)))
             if name == "len" and node.args and of_kind(self._flow.values(node.args[0].value, file), Kind.LOADER):
                 return True
             given_ = [arg for arg in node.args if name != "torch.load" or arg is node.args[0]]

@@ -11,6 +11,7 @@ from ds_migrate.plain.dataflow.rank_conditions import RankConditions
 from ds_migrate.plain.decisions.averaging import find_averagings, find_reads
 from ds_migrate.plain.decisions.plan import ProgramPlan
 from ds_migrate.plain.recognition.facts import Place, Refusal
+from ds_migrate.plain.recognition.weight_writes import WeightWrites
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import dotted
 from ds_migrate.syntax.source import SourceFile
@@ -27,7 +28,7 @@ def decide_changes(plan: ProgramPlan) -> ProgramPlan:
     """
     is_own = plan.facts.options.runtime and not plan.clip_norms
     averagings = [*plan.averagings]
-    conditions = RankConditions(plan.facts.flow, plan.facts.callers)
+    conditions = RankConditions(plan.facts.flow, plan.facts.callers, WeightWrites(plan.facts.flow).is_gradient)
     refusals = []
     for file in plan.facts.flow.files.values():
         for node, values in _changes(file):

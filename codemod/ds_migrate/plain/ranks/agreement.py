@@ -15,8 +15,8 @@ from ds_migrate.plain.decisions.plan import Note, ProgramPlan, Review
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.common_operations import CommonOperations, setting_of
 from ds_migrate.plain.ranks.rank_zero import is_guarded
-from ds_migrate.plain.ranks.weight_writes import WeightWrites, Write
 from ds_migrate.plain.recognition.loaders import can_be_sharded, training_loaders
+from ds_migrate.plain.recognition.weight_writes import WeightWrites, Write
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, dotted, targets, walk
 from ds_migrate.syntax.source import SourceFile

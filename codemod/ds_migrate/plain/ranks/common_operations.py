@@ -9,8 +9,8 @@ import libcst as cst
 from ds_migrate.plain.dataflow.rank_values import RankValues
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import ProgramPlan
-from ds_migrate.plain.ranks.weight_writes import WeightWrites
 from ds_migrate.plain.recognition.loaders import loaders_of
+from ds_migrate.plain.recognition.weight_writes import WeightWrites
 from ds_migrate.syntax.nodes import code, dotted, targets, walk
 from ds_migrate.syntax.source import SourceFile
 

@@ -60,25 +60,25 @@ class WeightWrites:
     def _is_write(self, call: cst.Call, file: SourceFile) -> bool:
         first = call.args[0].value if call.args else None
         if any(v.kind is Kind.EXTERNAL and v.name.startswith("torch.nn.init.") for v in self._values(call.func, file)):
-            return first is not None and self._is_weight(first, file)
+            return first is not None and self.is_weight(first, file)
         if not isinstance(call.func, cst.Attribute):
             return False
         name, owner = call.func.attr.value, call.func.value
         if name in _OF_MODULES:
-            return bool(of_kind(self._values(owner, file), Kind.MODULE, Kind.PART)) or self._is_weight(owner, file)
+            return bool(of_kind(self._values(owner, file), Kind.MODULE, Kind.PART)) or self.is_weight(owner, file)
         if name in _OF_STATES:
             return self._is_state(owner, file)
-        return name.endswith("_") and name[0] != "_" and name not in _NO_WRITES and self._is_weight(owner, file)
+        return name.endswith("_") and name[0] != "_" and name not in _NO_WRITES and self.is_weight(owner, file)
 
     def _is_written(self, target: cst.BaseExpression, is_added: bool, file: SourceFile) -> bool:
         if isinstance(target, cst.Attribute):
             is_kept = target.attr.value in ("data", "grad", "requires_grad")
-            return (is_kept and self._is_weight(target.value, file)) or (is_added and self._is_weight(target, file))
+            return (is_kept and self.is_weight(target.value, file)) or (is_added and self.is_weight(target, file))
         if isinstance(target, cst.Subscript):
-            return self._is_weight(target.value, file) or self._is_state(target.value, file)
-        return is_added and self._is_weight(target, file)
+            return self.is_weight(target.value, file) or self._is_state(target.value, file)
+        return is_added and self.is_weight(target, file)
 
-    def _is_weight(self, node: cst.CSTNode, file: SourceFile, is_named: bool = False) -> bool:
+    def is_weight(self, node: cst.CSTNode, file: SourceFile, is_named: bool = False) -> bool:
         """Return whether an expression is a parameter, its gradient, or a view of one."""
         while isinstance(node, (cst.Subscript, cst.Call, cst.Attribute)):
             if isinstance(node, cst.Attribute):
@@ -95,12 +95,30 @@ class WeightWrites:
         if not isinstance(node, cst.Name):
             return False
         scopes = self._flow.scopes(file)
-        if any(node.value in names_in(f.target) and _has_parameters(f.iter) for f in scopes.nodes(node, cst.For)):
+        loops = scopes.nodes(node, cst.For, cst.CompFor)
+        if any(node.value in names_in(loop.target) and self._has_parameters(loop.iter, file) for loop in loops):
             return True
         assigned = [
             line.value for line in scopes.nodes(node, cst.Assign) if any(dotted(t) == node.value for t in targets(line))
         ]
-        return not is_named and any(self._is_weight(value, file, is_named=True) for value in assigned)
+        return not is_named and any(self.is_weight(value, file, is_named=True) for value in assigned)
+
+    def is_gradient(self, node: cst.CSTNode, file: SourceFile) -> bool:
+        """Return whether an expression is the gradient of a parameter, as it is."""
+        while isinstance(node, cst.Attribute) and node.attr.value == "data":
+            node = node.value
+        return isinstance(node, cst.Attribute) and node.attr.value == "grad" and self.is_weight(node.value, file)
+
+    def _has_parameters(self, over: cst.BaseExpression, file: SourceFile) -> bool:
+        """Return whether a loop runs over parameters of modules, or of the groups of an optimizer."""
+        lines = self._flow.scopes(file).nodes(over, cst.Assign) if isinstance(over, cst.Name) else ()
+        parts = [over, *(line.value for line in lines if dotted(over) in [dotted(t) for t in targets(line)])]
+        return any(
+            (isinstance(n, cst.Attribute) and n.attr.value in _PARAMETERS)
+            or (isinstance(n, cst.SimpleString) and n.evaluated_value == "params")
+            for part in parts
+            for n in walk(part)
+        )
 
     def _is_state(self, node: cst.BaseExpression, file: SourceFile) -> bool:
         """Return whether an expression is the state of an optimizer, or a part of it."""
@@ -112,15 +130,6 @@ class WeightWrites:
 
     def _values(self, node: cst.CSTNode, file: SourceFile) -> Values:
         return self._flow.values(node, file)
-
-
-def _has_parameters(over: cst.BaseExpression) -> bool:
-    """Return whether a loop runs over parameters of modules, or of the groups of an optimizer."""
-    return any(
-        (isinstance(n, cst.Attribute) and n.attr.value in _PARAMETERS)
-        or (isinstance(n, cst.SimpleString) and n.evaluated_value == "params")
-        for n in walk(over)
-    )
 
 
 def _is_gradient(node: cst.CSTNode) -> bool:
