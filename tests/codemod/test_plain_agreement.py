@@ -266,3 +266,26 @@ def test_what_differs_by_rank_is_known_by_item_and_library(after: str, is_agreed
     text = convert(tmp_path, "import numpy as np\nfrom tqdm import tqdm\n" + HEADER + FACTORY.format(after=after))
     assert text.count("if rank_0_decides(") == is_agreed
     assert "mean_over_ranks" not in text
+
+
+@pytest.mark.parametrize(
+    ("line", "after"),
+    [
+        ("mean = total / len(loader.dataset)", "mean = total / count_samples(loader)"),
+        ("mean = 100. * total / len(data)", "mean = 100. * total / count_samples(loader)"),
+        ("total /= len(loader.dataset)", "total /= count_samples(loader)"),
+        ("print(f'{total} {len(loader.dataset)}')", "print(f'{total} {count_samples(loader)}')"),
+        ("weight = 1 / len(data)", "weight = 1 / len(data)"),
+        ("mean = total / len(held_out.dataset)", "mean = total / len(held_out.dataset)"),
+    ],
+)
+def test_each_rank_divides_what_it_added_up_by_its_share_of_the_samples(line: str, after: str, tmp_path: Path) -> None:
+    loop = LOOP.replace("for x", "total = 0\nheld_out = DataLoader(data)\nfor x") + "    total += loss.item()\n"
+    assert after in convert(tmp_path, HEADER + loop + line + "\n")
+
+
+def test_a_loss_is_weighted_by_all_data(tmp_path: Path) -> None:
+    loop = LOOP.replace("for x", "prior = 0\nfor x").replace(
+        "y)\n", "y) + prior / len(loader.dataset)\n    prior += 1\n"
+    )
+    assert "engine(x), y) + prior / len(loader.dataset)\n" in convert(tmp_path, HEADER + loop)

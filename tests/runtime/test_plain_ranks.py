@@ -13,21 +13,25 @@ from distributed import run_ranks
 
 def agreed() -> dict[str, object]:
     import torch.distributed as dist
-    from trial_runtime.plain import mean_over_ranks, rank_0_decides
+    from torch.utils.data import DataLoader
+    from trial_runtime.plain import count_samples, mean_over_ranks, rank_0_decides, shard
 
     rank = dist.get_rank()
+    whole: DataLoader[int] = DataLoader(range(5))  # type: ignore[arg-type]
     half = mean_over_ranks(torch.tensor([rank, float("nan") if rank else 1.0], dtype=torch.float16))
     return {
         "number": mean_over_ranks(rank),
         "tensor": half.tolist(),
         "type": half.dtype,
         "decision": rank_0_decides([] if rank else [0]),
+        "samples": (count_samples(whole), count_samples(shard(whole))),
     }
 
 
 def test_ranks_agree_on_means_and_on_rank_0s_decision() -> None:
     first, second = run_ranks(agreed)
     assert first["number"] == second["number"] == 0.5
+    assert first["samples"] == second["samples"] == (5, 3)
     assert first["type"] is second["type"] is torch.float16
     for result in (first, second):
         half, not_a_number = result["tensor"]

@@ -4,13 +4,14 @@ from trial_runtime.plain._agreement import mean_over_ranks, rank_0_decides
 from trial_runtime.plain._checkpoint import load_optimizer_state, optimizer_state, save_on_main_rank
 from trial_runtime.plain._distributed import init_distributed, is_main_rank, local_rank, run_worker
 from trial_runtime.plain._engine import engine_of, match_torch, use_scaler
-from trial_runtime.plain._loader import shard
+from trial_runtime.plain._loader import count_samples, shard
 from trial_runtime.plain._rank_zero import NoTracker, wait_for_all_ranks
 from trial_runtime.pytorch.deepspeed import EngineModule
 
 __all__ = [
     "EngineModule",
     "NoTracker",
+    "count_samples",
     "engine_of",
     "init_distributed",
     "is_main_rank",

@@ -61,6 +61,12 @@ def shard(loader: DataLoader[Any]) -> DataLoader[Any]:
     )
 
 
+def count_samples(loader: DataLoader[Any]) -> int:
+    """Return how many samples of the loader's data are this rank's: all, where each rank has all of them."""
+    count = len(loader.dataset)  # type: ignore[arg-type]
+    return -(-count // world_size()) if isinstance(loader, _Sharded) else count
+
+
 def _are_ranks_to_start() -> bool:
     """Return whether a launcher started several ranks, which have not met; a loader's worker is none of them."""
     is_rank = "RANK" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1

@@ -50,8 +50,8 @@ class Editor:
         write_calls(self.plan, self._runtime, self._converted)
         pass_engines(self.plan, self._converted)
         unwrap(self.plan.facts, self._converted, self._review)
-        share_data(self.plan, self._runtime, self._converted, self._review)
         beside = files_beside(self.files, self.flow)
+        share_data(self.plan, beside, self._runtime, self._converted, self._review)
         decided = agree(self.plan, beside, self._runtime, self._converted, self._review)
         notes = [*self.plan.notes, *numbered_sets(beside, self.flow)]
         start_ranks(self.plan.facts, self.files, self._done, self._runtime, self._converted)

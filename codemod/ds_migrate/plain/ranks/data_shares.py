@@ -8,14 +8,22 @@ from ds_migrate.plain.dataflow.calls import is_called
 from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan, Review
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
+from ds_migrate.plain.ranks.sample_counts import count_own_samples
 from ds_migrate.plain.recognition.loader_names import may_evaluate, names_of
 from ds_migrate.plain.recognition.loaders import can_be_sharded, training_loaders
 from ds_migrate.plain.recognition.phases import training_phase
 from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.source import SourceFile
 
 
-def share_data(plan: ProgramPlan, runtime: RuntimeNames, converted: Converted, review: Review) -> None:
-    """Let each rank train on a share of the data; a program that starts ranks itself knows what they draw."""
+def share_data(
+    plan: ProgramPlan, files: list[SourceFile], runtime: RuntimeNames, converted: Converted, review: Review
+) -> None:
+    """Let each rank train on a share of the data; a program that starts ranks itself knows what they draw.
+
+    Args:
+        files: the program's, in which samples may be counted.
+    """
     is_of_one_process = not is_called(INIT, plan.facts.flow)
     for step, _ in plan.steps:
         if is_of_one_process and not training_loaders([step], plan.facts):
@@ -23,9 +31,10 @@ def share_data(plan: ProgramPlan, runtime: RuntimeNames, converted: Converted, r
             advice = "let each rank draw other samples, by a separate seed or a share of the data"
             review(Note(Code.PLAIN_SAMPLER, step.file, step.node, message, advice))
     steps = [step for step, _ in plan.steps]
-    for file, maker in training_loaders(steps, plan.facts):
-        if not can_be_sharded(maker, file, plan.facts.flow):
-            continue
+    makers = [(f, m) for f, m in training_loaders(steps, plan.facts) if can_be_sharded(m, f, plan.facts.flow)]
+    if is_of_one_process:
+        count_own_samples(makers, files, plan.facts.flow, runtime, converted)
+    for file, maker in makers:
         is_shared = may_evaluate(maker, file, steps, plan.facts)
         names = names_of(maker, steps, plan.facts) if is_shared else []
         for one in names:

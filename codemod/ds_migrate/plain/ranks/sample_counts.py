@@ -1,0 +1,105 @@
+"""Averages over the samples of an epoch: each rank has as many as its share of the data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
+from ds_migrate.plain.recognition.loaders import loaders_of
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import code, dotted, walk
+from ds_migrate.syntax.source import SourceFile
+
+_OUTPUT = frozenset({"print", "format", "write", "debug", "info", "warning", "set_description", "set_postfix"})
+Makers = Iterable[tuple[SourceFile, cst.Call]]
+
+
+def count_own_samples(
+    makers: Makers, files: list[SourceFile], flow: Flow, runtime: RuntimeNames, converted: Converted
+) -> None:
+    """Count a rank's own samples where sums over them are divided, or progress is reported.
+
+    The length of a data set that scales what trains (the weight of a prior in the loss) stays that of all data.
+
+    Args:
+        makers: the calls that make the loaders of which each rank has a share.
+    """
+    known = list(makers)
+    for file in files:
+        for call in file.nodes(cst.Call):
+            if dotted(call.func) != "len" or len(call.args) != 1 or not _is_of_an_epoch(call, file, flow):
+                continue
+            loader = _loader_of(call.args[0].value, file, known, flow)
+            if loader is not None:
+                file.replace(call, f"{runtime.name(file, 'count_samples')}({loader})")
+                converted(Code.PLAIN_SAMPLER, file, call, "each rank counts the samples of its share")
+
+
+def _loader_of(data: cst.BaseExpression, file: SourceFile, makers: Makers, flow: Flow) -> str | None:
+    """Return the expression of the loader whose data set an expression is: ``loader.dataset``, or a name beside it."""
+    nodes = {id(maker) for _, maker in makers}
+    if isinstance(data, cst.Attribute) and data.attr.value == "dataset":
+        held = of_kind(flow.values(data.value, file), Kind.LOADER)
+        return code(data.value) if any(id(flow.node(value)) in nodes for value in held) else None
+    if not isinstance(data, cst.Name):
+        return None
+    variable = flow.variable(data, file)
+    for other, maker in makers:
+        assign = other.parent(maker)
+        target = assign.targets[0].target if isinstance(assign, cst.Assign) and len(assign.targets) == 1 else None
+        given = maker.args[0].value if maker.args else None
+        if other is file and isinstance(target, cst.Name) and isinstance(given, cst.Name):
+            is_same = flow.variable(given, file) == variable
+            if is_same and flow.scopes(file).variable(target.value, data) == flow.variable(target, file):
+                return target.value
+    return None
+
+
+def _is_of_an_epoch(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
+    """Return whether a length is reported, or divides a sum over an epoch, but no loss that trains."""
+    inner: cst.CSTNode = call
+    for outer in file.ancestors(call):
+        if isinstance(outer, cst.Call) and inner is not outer.func and _is_output(outer):
+            return True
+        if isinstance(outer, cst.BinaryOperation) and isinstance(outer.operator, cst.Divide) and inner is outer.right:
+            return _is_number(outer.left) or (_is_sum(outer.left, file) and _follows_epoch(call, file, flow))
+        if isinstance(outer, cst.AugAssign):
+            is_divided = isinstance(outer.operator, cst.DivideAssign) and inner is outer.value
+            return is_divided and _is_sum(outer.target, file) and _follows_epoch(call, file, flow)
+        if isinstance(outer, cst.BaseStatement):
+            return False
+        inner = outer
+    return False
+
+
+def _is_output(call: cst.Call) -> bool:
+    name = call.func.attr.value if isinstance(call.func, cst.Attribute) else dotted(call.func)
+    return name in _OUTPUT
+
+
+def _is_number(node: cst.BaseExpression) -> bool:
+    """Return whether an expression is made of numbers that left their tensors."""
+    return any(isinstance(n, cst.Attribute) and n.attr.value in ("item", "tolist") for n in walk(node))
+
+
+def _is_sum(node: cst.BaseExpression, file: SourceFile) -> bool:
+    """Return whether an expression has a name to which something is added elsewhere, or sums up."""
+    added = {
+        dotted(line.target) for line in file.nodes(cst.AugAssign) if isinstance(line.operator, cst.AddAssign)
+    }  # fmt: skip
+    return any(dotted(n) in added or dotted(n) == "sum" for n in walk(node) if isinstance(n, (cst.Name, cst.Attribute)))
+
+
+def _follows_epoch(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
+    """Return whether a call comes behind a loop over a loader, in its function, and is in none."""
+    scope = file.function(call)
+    loops = [
+        loop for loop in file.nodes(cst.For, below=scope or file.module)
+        if file.function(loop) is scope and loaders_of(loop.iter, file, flow)
+    ]  # fmt: skip
+    around = {id(outer) for outer in file.ancestors(call)}
+    return any(file.position(loop) < file.position(call) for loop in loops) and not any(id(p) in around for p in loops)
