@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from ds_migrate.files.limits import DEEPEST_MODULE, LARGEST_MODULE
-from ds_migrate.files.prefilter import may_belong_to_loop, may_pass_backward, may_step
+from ds_migrate.files.prefilter import may_belong_to_loop, may_hold_loop, may_pass_backward, may_step
 from ds_migrate.plain.import_graph import ImportGraph, divide
 from ds_migrate.project.import_resolver import ImportResolver
 from ds_migrate.project.module_index import ModuleFacts, module_facts
@@ -46,23 +46,32 @@ class Program:
         return None if found is None else Path(found)
 
 
-def find_programs(root: Path, names: Iterable[str], read: Read) -> tuple[list[Program], list[Path]]:
-    """Return the programs of a project that may hold a training loop, and the files that may and cannot be read."""
+def find_programs(
+    root: Path, names: Iterable[str], given: Collection[str], read: Read
+) -> tuple[list[Program], list[Path]]:
+    """Return the programs of a project that may hold a training loop, and the files that may and cannot be read.
+
+    Only those of the ``given`` files, and of loops in their folders, are sure to be found.
+    """
     paths = {name: Path(name) for name in names if name.endswith(".py")}
     resolver = ImportResolver(str(root), paths.__contains__)
     contents = {name: data for name, path in paths.items() if (data := read(path)) is not None}
+
+    @cache
+    def imports_of(name: str) -> set[str] | None:
+        is_read = not may_hold_loop(contents[name]) or not _is_beyond_limits(contents[name])
+        facts = _facts(contents[name]) if is_read else None
+        return _imported(name, facts, resolver) if facts is not None else None
+
+    if not contents.keys() <= set(given):
+        folders = {paths[name].parent for name in given if name in paths}
+        beside = {name for name, data in contents.items() if paths[name].parent in folders and may_hold_loop(data)}
+        contents = _connected_to(contents.keys() & {*given, *beside}, contents, imports_of)
     imported: dict[str, set[str]] = {}
     new = {name for name, data in contents.items() if may_belong_to_loop(data)}
     trains = {name for name in new if may_pass_backward(contents[name])}
     steps = {name for name in new if may_step(contents[name])}
     waiting = contents.keys() - new
-
-    @cache
-    def imports_of(name: str) -> set[str] | None:
-        is_read = name not in trains & steps or not _is_beyond_limits(contents[name])
-        facts = _facts(contents[name]) if is_read else None
-        return _imported(name, facts, resolver) if facts is not None else None
-
     while new:
         for name in new:
             found = imports_of(name)
@@ -104,6 +113,19 @@ def _facts(data: bytes) -> ModuleFacts | None:
         return module_facts(data)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+
+
+def _connected_to(
+    seeds: Collection[str], contents: Mapping[str, bytes], imports_of: Callable[[str], set[str] | None]
+) -> dict[str, bytes]:
+    """Return the files that import these, or are imported by them, however indirectly."""
+    found: dict[str, bytes] = {}
+    left, new = dict(contents), set(seeds)
+    while new:
+        found |= {name: left.pop(name) for name in new}
+        imported = {other for name in new for other in imports_of(name) or ()}
+        new = (imported & left.keys()) | _importers(left, contents, new, imports_of)
+    return found
 
 
 def _importers(

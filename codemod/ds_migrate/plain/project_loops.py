@@ -35,7 +35,7 @@ def convert_loops(
     for root, named in members.items():
         names = project_files(Path(root), next((s.listed for s in named if s.listed is not None), None))
         given = {source.real_name for source in named}
-        programs, broken = find_programs(Path(root), sorted({*names, *given}), files.read)
+        programs, broken = find_programs(Path(root), sorted({*names, *given}), given, files.read)
         results += [
             FileResult(path, findings=[unreadable(files.read(path) or b"", LARGEST_MODULE)])
             for path in broken
