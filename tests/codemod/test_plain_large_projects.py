@@ -12,6 +12,7 @@ from ds_migrate.findings import FileStatus, Report, Severity
 from ds_migrate.pipeline import migrate
 from ds_migrate.plain import program
 from ds_migrate.plain.dataflow.statements import Statements
+from ds_migrate.project.module_index import ModuleFacts, module_facts
 from plain_loops import HEADER, LOOP, PLAIN, run
 
 NETS = """\
@@ -156,3 +157,28 @@ def test_walks_through_trees_and_lists_end_soon(tmp_path: Path) -> None:
     """
     report = run(tmp_path, train=HEADER + LOOP + textwrap.dedent(walk))
     assert not list(report.findings(Severity.ERROR))
+
+
+def test_one_file_of_a_large_folder_is_read_with_what_it_is_connected_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {f"other{i}/train.py": HEADER + LOOP for i in range(20)} | {f"other{i}/kit.py": NETS for i in range(20)}
+    files |= {
+        "nets.py": NETS,
+        "trainer.py": TRAINER,
+        "kit.py": "from nets import Net\nfrom trainer import fit\n",
+    }
+    files |= {"script.py": SCRIPT.replace("from kit.data import samples\n", "samples = list\n")}
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    read = []
+
+    def noted(data: bytes) -> ModuleFacts:
+        read.append(data)
+        return module_facts(data)
+
+    monkeypatch.setattr(program, "module_facts", noted)
+    report = migrate(discover([str(tmp_path / "script.py"), str(tmp_path / "trainer.py")]), PLAIN)
+    assert [f.path.name for f in report.files if f.status is FileStatus.CHANGED] == ["script.py", "trainer.py"], report
+    assert len(read) == 4
