@@ -181,3 +181,22 @@ def test_a_schedule_of_the_program_is_no_optimizer(base: str, tmp_path: Path) ->
     loop = LOOP.replace("for x", "schedule = Noam(optimizer)\nfor x") + "    schedule.step()\n"
     after = convert(tmp_path, HEADER + body(schedule) + loop)
     assert after.count("deepspeed.initialize(") == 1 and "    engine.step()\n    schedule.step()\n" in after
+
+
+def test_the_class_of_an_optimizer_may_be_a_default_value(tmp_path: Path) -> None:
+    text = """
+        class Estimator:
+            def __init__(self, rate=0.1, optimizer=torch.optim.SGD):
+                self.model = Net()
+                self.optimizer_ = optimizer(self.model.parameters(), lr=rate)
+
+            def fit(self, loader):
+                for x, y in loader:
+                    self.optimizer_.zero_grad()
+                    F.mse_loss(self.model(x), y).backward()
+                    self.optimizer_.step()
+
+
+        Estimator().fit(DataLoader(data, batch_size=4))
+        """
+    assert "                    self.engine.step()\n"[8:] in convert(tmp_path, HEADER + body(text))

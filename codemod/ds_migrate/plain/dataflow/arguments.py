@@ -9,6 +9,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.expressions import Expressions
 from ds_migrate.plain.dataflow.spawning import is_spawn, started, started_arguments
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Variable, of_kind
+from ds_migrate.syntax.nodes import parameters
 from ds_migrate.syntax.source import SourceFile
 
 _Given = tuple[int, str | None, cst.Arg]  # function, parameter (None behind a star), argument
@@ -33,18 +34,35 @@ class Arguments:
                 return arg
         return None
 
+    def omitted(self, call: cst.Call, file: SourceFile) -> Iterator[tuple[Variable, cst.BaseExpression, SourceFile]]:
+        """Yield the parameters that a call leaves out, with their default values that are names, and their file."""
+        for key, args, skipped in self._called(call, file):
+            owner, function = self._expressions.variables.node_of(key) or (file, None)
+            if not isinstance(function, cst.FunctionDef):
+                continue
+            named = [p for p in parameters(function) if isinstance(p.default, (cst.Name, cst.Attribute))]
+            given = {name for _, name, _ in self._bound(key, args, skipped)} if named else {None}
+            for parameter in named if None not in given else ():
+                if parameter.name.value not in given and parameter.default is not None:
+                    yield (key, parameter.name.value), parameter.default, owner
+
     def _all(self, call: cst.Call, file: SourceFile) -> Iterator[_Given]:
+        for key, args, skipped in self._called(call, file):
+            yield from self._bound(key, args, skipped)
+
+    def _called(self, call: cst.Call, file: SourceFile) -> Iterator[tuple[int, Sequence[cst.Arg], int]]:
+        """Yield the functions that a call runs, with their arguments and how many parameters get none of these."""
         callees = self._expressions.values(call.func, file)
         target = started(call, callees)
         workers = self._expressions.values(target, file) if target is not None else NOTHING
         for worker in of_kind(workers, Kind.FUNCTION, Kind.METHOD):
             skipped = int(is_spawn(callees)) + int(worker.kind is Kind.METHOD)
-            yield from self._bound(worker.key, started_arguments(call, callees), skipped)
+            yield worker.key, started_arguments(call, callees), skipped
         for callee in callees:
             if callee.kind is Kind.FUNCTION:
-                yield from self._bound(callee.key, call.args, 0)
+                yield callee.key, call.args, 0
             elif (method := self._method(callee)) is not None:
-                yield from self._bound(method.key, call.args, 1)
+                yield method.key, call.args, 1
 
     def _method(self, callee: Value) -> Value | None:
         """Return the method that a call of a value runs."""

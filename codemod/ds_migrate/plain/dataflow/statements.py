@@ -73,6 +73,8 @@ class Statements:
         values = self._expressions.values
         for variable, expression in self._arguments.passed(call, file):
             yield variable, values(expression, file)
+        for variable, expression, owner in self._arguments.omitted(call, file):
+            yield variable, values(expression, owner)
         if isinstance(call.func, cst.Attribute) and call.func.attr.value == "append" and len(call.args) == 1:
             for base in of_kind(values(call.func.value, file), Kind.SEQUENCE):
                 yield (base.key, appended(call)), values(call.args[0].value, file)
