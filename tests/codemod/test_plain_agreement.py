@@ -289,3 +289,12 @@ def test_a_loss_is_weighted_by_all_data(tmp_path: Path) -> None:
         "y)\n", "y) + prior / len(loader.dataset)\n    prior += 1\n"
     )
     assert "engine(x), y) + prior / len(loader.dataset)\n" in convert(tmp_path, HEADER + loop)
+
+
+def test_ranks_agree_on_the_weights_that_they_keep_and_load_again(tmp_path: Path) -> None:
+    loop = LOOP.replace("for x", "best, kept = 1e9, None\nfor x")
+    kept = "    if loss.item() < best:\n        best = loss.item()\n        kept = copy.deepcopy(model.state_dict())\n"
+    after = convert(tmp_path, "import copy\n" + HEADER + loop + kept + "model.load_state_dict(kept)\n")
+    assert "    if rank_0_decides(loss.item() < best):\n        best = loss.item()\n" in after
+    after = convert(tmp_path, "import copy\n" + HEADER + loop + kept + "torch.save(kept, 'a')\n")
+    assert "    if loss.item() < best:\n" in after

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.rank_values import RankValues
-from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.dataflow.values import Kind, Variable, of_kind
 from ds_migrate.plain.decisions.plan import ProgramPlan
 from ds_migrate.plain.recognition.loaders import loaders_of
 from ds_migrate.plain.recognition.weight_writes import WeightWrites
@@ -28,16 +29,22 @@ class CommonOperations:
 
     def __init__(self, plan: ProgramPlan, values: RankValues, writes: WeightWrites) -> None:
         places = [(p.file, p.node) for p, _ in (*plan.steps, *plan.backwards)]
+        loaded: set[Variable] = set()
+        for file in plan.facts.flow.files.values():
+            for call in file.nodes(cst.Call):
+                if _is_shared_call(call, file, plan):
+                    places.append((file, call))
+                    loaded.update(_variables(call.args, file, plan.facts.flow))
         for file in plan.facts.flow.files.values():
             places += [
                 (file, node)
                 for node in file.nodes(cst.For)
                 if values.are_shares(loaders_of(node.iter, file, plan.facts.flow))
             ]
-            places += [(file, call) for call in file.nodes(cst.Call) if _is_shared_call(call, file, plan)]
-            places += [
-                (file, node) for node in file.nodes(cst.Assign, cst.AugAssign) if any(map(setting_of, targets(node)))
-            ]
+            for node in file.nodes(cst.Assign, cst.AugAssign):
+                is_loaded = bool(loaded) and not loaded.isdisjoint(_variables(targets(node), file, plan.facts.flow))
+                if is_loaded or any(map(setting_of, targets(node))):
+                    places.append((file, node))
             places += [(file, write.node) for write in writes.of(file)]
         self._nodes: set[int] = set()
         for file, node in places:  # grows: the calls of the functions around
@@ -68,6 +75,15 @@ def _is_shared_call(call: cst.Call, file: SourceFile, plan: ProgramPlan) -> bool
         return bool(of_kind(owner, Kind.SCHEDULE))
     trained = {v for site in plan.facts.sites for v in (*site.of, *site.optimizers)}
     return call.func.attr.value == "load_state_dict" and bool(owner & trained)
+
+
+def _variables(nodes: Iterable[cst.CSTNode], file: SourceFile, flow: Flow) -> Iterator[Variable]:
+    """Yield the variables that are named: those that a state to be loaded is kept in, or that are assigned."""
+    for node in nodes:
+        value = node.value if isinstance(node, cst.Arg) else node
+        variable = flow.variable(value, file)
+        if variable is not None:
+            yield variable
 
 
 def _jumped_over(branch: cst.CSTNode, file: SourceFile) -> Iterator[cst.CSTNode]:
