@@ -168,6 +168,37 @@ def test_weights_that_a_batch_sets_are_the_mean_of_the_ranks(tmp_path: Path) -> 
     assert "        if self.done == 0:\n" in text
 
 
+CODEBOOK = """\
+class Codebook(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("codes", torch.zeros(8, 4))
+        self.register_buffer("queue", torch.zeros(8, 4))
+        self.register_buffer("calls", torch.tensor(0))
+
+    def forward(self, x):
+        self.codes.data.mul_(0.99).add_(x.mean(0), alpha=0.01)
+        self.queue[:4] = x
+        self.calls += 1
+        return x
+
+
+book = nn.Sequential(Codebook())"""
+
+
+def test_a_buffer_that_is_made_of_batches_is_for_review(tmp_path: Path) -> None:
+    report = run(tmp_path, train=HEADER + EPOCHS.format(setup=CODEBOOK, before="pass", after="pass"))
+    found = [(f.code, f.message) for _, f in report.findings(Severity.REVIEW)]
+    assert found == [("DSM616", "each rank makes its own codes of its share of the data")]
+
+
+def test_a_count_beside_batches_is_the_same_on_all_ranks(tmp_path: Path) -> None:
+    loop = EPOCHS.format(setup="", before="pass", after="pass")
+    loop = loop.replace("in enumerate(loader)", "in zip(range(9), loader)")
+    loop = loop.replace("optimizer.zero_grad()", "if step == 5:\n            break\n        optimizer.zero_grad()", 1)
+    assert "        if step == 5:\n            break\n" in convert(tmp_path, HEADER + loop)
+
+
 def test_weights_that_a_batch_chooses_are_for_review(tmp_path: Path) -> None:
     loop = EPOCHS.format(setup="", before="model.layer.weight.data[y.argmax()] = 0.5", after="pass")
     report = run(tmp_path, train=HEADER + loop)

@@ -140,6 +140,11 @@ class RankValues:
     def _of_loop(self, target: cst.CSTNode, over: cst.BaseExpression, file: SourceFile) -> Iterator[Variable]:
         if not self.differs(over, file):
             return
+        parts = target.elements if isinstance(target, cst.Tuple) else ()
+        if isinstance(over, cst.Call) and dotted(over.func) == "zip" and len(over.args) == len(parts):
+            for element, arg in zip(parts, over.args, strict=True):
+                yield from self._of_loop(element.value, arg.value, file)
+            return
         if isinstance(target, cst.Tuple) and len(target.elements) == 2 and self._counts(over, file):
             target = target.elements[1].value
         yield from self._variables(target, file)

@@ -11,8 +11,10 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.rank_values import RankValues
 from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.decisions.distributed import broadcasts_buffers
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan, Review
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
+from ds_migrate.plain.ranks.buffer_writes import buffer_notes
 from ds_migrate.plain.ranks.common_operations import CommonOperations, setting_of
 from ds_migrate.plain.ranks.rank_zero import is_guarded
 from ds_migrate.plain.recognition.loaders import can_be_sharded, training_loaders
@@ -65,6 +67,9 @@ def agree(
         for write in writes.of(file):
             if not is_guarded(write.node, file):
                 _agree_on_write(write, file, values, runtime, converted, review)
+    if not any(broadcasts_buffers(site, plan.facts) for site in plan.facts.sites):
+        for note in buffer_notes(files, flow, values):
+            review(note)
     return decided
 
 

@@ -1,0 +1,72 @@
+"""Buffers that modules make of the batches that they get: on several ranks, each rank has others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.rank_values import RankValues
+from ds_migrate.plain.decisions.plan import Note
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import argument, targets
+from ds_migrate.syntax.source import SourceFile
+
+
+def buffer_notes(files: list[SourceFile], flow: Flow, values: RankValues) -> Iterator[Note]:
+    """Yield a note for each function that writes to buffers what differs by rank, as a codebook's averages.
+
+    Queues are left: what is written to an index is one of many samples.
+    """
+    registered = set(_registered(flow))
+    for file in files:
+        found: dict[int, tuple[cst.CSTNode, list[str]]] = {}
+        for node, name, written in _writes(file):
+            function = file.function(node)
+            if name in registered and function is not None and any(values.differs(value, file) for value in written):
+                names = found.setdefault(id(function), (node, []))[1]
+                names.extend([name] if name not in names else [])
+        for node, names in found.values():
+            message = f"each rank makes its own {', '.join(names)} of its share of the data"
+            advice = (
+                "where training uses it, make it of mean_over_ranks() of what a batch gives, "
+                "or give match_torch() broadcast_buffers=True"
+            )
+            yield Note(Code.PLAIN_AGREEMENT, file, node, message, advice)
+
+
+def _registered(flow: Flow) -> Iterator[str]:
+    for file in flow.files.values():
+        for node in file.attributes_by_name.get("register_buffer", ()):
+            call = file.parent(node)
+            name = argument(call, 0, "name") if isinstance(call, cst.Call) else None
+            if name is not None and isinstance(name.value, cst.SimpleString):
+                yield str(name.value.evaluated_value)
+
+
+def _writes(file: SourceFile) -> Iterator[tuple[cst.CSTNode, str, list[cst.BaseExpression]]]:
+    """Yield writes to attributes of ``self`` as a whole, with the names of these and what is written."""
+    for call in file.nodes(cst.Call):
+        if isinstance(call.func, cst.Attribute) and call.func.attr.value.endswith("_"):
+            name = _own_attribute(call.func.value)
+            if name is not None:
+                yield call, name, [arg.value for arg in call.args]
+    for node in file.nodes(cst.Assign, cst.AugAssign):
+        for target in targets(node):
+            name = _own_attribute(target)
+            if name is not None:
+                yield node, name, [node.value]
+
+
+def _own_attribute(node: cst.CSTNode) -> str | None:
+    """Return the attribute of ``self`` that an expression is, or changes in place: of ``self.mean.data.mul_(0.9)``."""
+    while True:
+        if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.func.attr.value.endswith("_"):
+            node = node.func.value
+        elif isinstance(node, cst.Attribute) and node.attr.value == "data":
+            node = node.value
+        else:
+            break
+    is_own = isinstance(node, cst.Attribute) and isinstance(node.value, cst.Name) and node.value.value == "self"
+    return node.attr.value if is_own and isinstance(node, cst.Attribute) else None
