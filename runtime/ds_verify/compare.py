@@ -14,7 +14,18 @@ if TYPE_CHECKING:
     from ds_verify.tolerance import Limits
 
 # Within a step causes come first: a learning rate is one before the weights that it moves.
-_CAUSES: list[Kind] = ["setup", "initial", "lr", "training", "gradient", "window", "validation", "norm", "state"]
+_CAUSES: list[Kind] = [
+    "setup",
+    "initial",
+    "lr",
+    "training",
+    "gradient",
+    "window",
+    "validation",
+    "norm",
+    "saved",
+    "state",
+]
 
 # Agreement asked for in fp32 on a CPU, absolute.
 TOLERANCE = 1e-6

@@ -25,11 +25,18 @@ class Failure:
     Attributes:
         step: micro-batches trained before. text: the traceback, or the end of the output.
         resuming: whether it ended where it was resumed from the checkpoint in the middle.
+        varies: whether it trained, but otherwise than another run of the same.
     """
 
     step: int
     text: str
     resuming: bool = False
+    varies: bool = False
+
+    @property
+    def verb(self) -> str:
+        """What it did, for a sentence that begins with the run."""
+        return "trains otherwise each time it runs" if self.varies else "does not train"
 
     @property
     def reason(self) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-Kind = Literal["setup", "initial", "training", "gradient", "window", "lr", "norm", "validation", "state"]
+Kind = Literal["setup", "initial", "training", "gradient", "window", "lr", "norm", "validation", "saved", "state"]
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,9 @@ class Key:
 
     kind: "setup" (a fact of the run), "initial" (a parameter or buffer before the first step), "training" (one
         micro-batch, or a step of a script), "gradient" (the norm of the gradients that a script's optimizers get),
-        "window" (means and reducers over a reporting window), "lr" (learning rates, smallest first), "norm" (the norm
-        of a module's parameters or buffers), "validation", or "state" (a final parameter or buffer).
+        "window" (means and reducers over a reporting window), "lr" (options of a step such as learning rates,
+        smallest first), "norm" (the norm of a module's parameters or buffers), "validation" (in a script: its
+        evaluations), "saved" (in a script: what it saves), or "state" (a final parameter or buffer).
     step: micro-batches trained when the value was taken, counted from 1.
     name: the metric's name, or the tensor's name below its trial ("model.0.weight").
     rank: metrics are the chief's (0); every rank has its own copy of the weights.

@@ -73,13 +73,18 @@ class Verification:
     def headline(self) -> str:
         """The verdict in one line."""
         if self.failure is None:
-            return headline(self.outcomes, self.settings.steps)
+            return headline(self.outcomes, self.trained)
         ranks, failure = self.failure
         label = ranks_named(ranks)
         if not self.outcomes:
-            return f"could not run: the original does not train with {label}{failure.occasion}: {failure.reason}"
-        compared = headline(self.outcomes, self.settings.steps)
-        return f"{compared}; {label}: the original itself does not train{failure.occasion} ({failure.reason})"
+            return f"could not run: the original {failure.verb} with {label}{failure.occasion}: {failure.reason}"
+        compared = headline(self.outcomes, self.trained)
+        return f"{compared}; {label}: the original itself {failure.verb}{failure.occasion} ({failure.reason})"
+
+    @property
+    def trained(self) -> str:
+        """How many batches were trained."""
+        return str(self.settings.steps)
 
     @property
     def compared(self) -> str:
@@ -114,7 +119,7 @@ class Verification:
         """Yield each error that ended a run, as the user's own Python would show it, with the name of the run."""
         if self.failure is not None:
             ranks, failure = self.failure
-            yield f"the original does not train with {ranks_named(ranks)}{failure.occasion}", failure.text.strip()
+            yield f"the original {failure.verb} with {ranks_named(ranks)}{failure.occasion}", failure.text.strip()
         for each in self.outcomes:
             if each.failure is not None:
                 title = f"the converted {self.subject} does not train with {each.label}{each.failure.occasion}"

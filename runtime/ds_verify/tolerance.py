@@ -34,6 +34,8 @@ FLOORS: Mapping[tuple[str, str], float] = {
 less. Half precisions: two units in the last place of a value near 1."""
 
 _WEAK = 1e-2
+_VARIES = 1e-2
+"""A saved value that the control moves by a larger part of itself, such as a duration, is another one in each run."""
 
 Series = tuple[Kind, str, int]
 
@@ -61,7 +63,10 @@ class Limits:
         scale = max(1.0, magnitude(expected))
         if self.given is not None:
             return self.given * scale
-        limit = max(self.floor * scale, FACTOR * self.spread_at(key))
+        spread = self.spread_at(key)
+        if key.kind == "saved" and spread > _VARIES * magnitude(expected):
+            return math.inf
+        limit = max(self.floor * scale, FACTOR * spread)
         return limit + (self.jumps.get((key.kind, key.name), 0.0) if key.step >= self.parted_from else 0.0)
 
     def spread_at(self, key: Key) -> float:

@@ -77,12 +77,14 @@ _LOOK_AT: dict[Kind, str] = {
     "window": "reducers, and which batches are averaged",
     "validation": "the evaluation: train() and eval(), buffers, the data of each rank",
     "norm": "the step: clipping, accumulation, weight decay, which parameters the optimizer has",
+    "saved": "the saving: which model, under which keys, and the condition on it",
     "state": "what happens after the last step, and weights that no step moves",
 }
 
 
 _LOOK_AT_IN_SCRIPT: dict[Kind, str] = {
     "setup": "each optimizer.step() that engine.step() has to replace",
+    "lr": "the optimizer's options, the clipping, and where schedules step",
     "training": "the data of each rank, the forward pass and the loss",
 }
 
@@ -125,8 +127,8 @@ def ranks_named(ranks: int) -> str:
     return "1 rank" if ranks == 1 else f"{ranks} ranks"
 
 
-def headline(outcomes: Sequence[Outcome], steps: int) -> str:
-    """Return the verdict in one line."""
+def headline(outcomes: Sequence[Outcome], steps: str) -> str:
+    """Return the verdict in one line; `steps` is how many were trained."""
     wrong = [each for each in outcomes if not each.same]
     if wrong:
         return f"different: with {wrong[0].label} from {wrong[0].first}"

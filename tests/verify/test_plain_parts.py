@@ -9,14 +9,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from distributed import run_ranks
+from ds_verify.compare import compare
 from ds_verify.plain.data_order import can_share, one_order, share
+from ds_verify.plain.evaluations import Evaluations
 from ds_verify.plain.file_isolation import open_folders
 from ds_verify.plain.reference import RankGroup, average_gradients
+from ds_verify.plain.saved_files import name_of, values_in
+from ds_verify.plain.step_options import StepOptions
 from ds_verify.plain.training_loaders import Loaders, trains
 from ds_verify.plain.weights import ModuleRegistry
+from ds_verify.record import Key, Record
+from ds_verify.tolerance import Limits
 from ds_verify.working_copies import working_copy
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, TensorDataset, WeightedRandomSampler
 
@@ -154,6 +161,65 @@ class TestWeights:
         with registry.watched():
             Net()
         assert list(registry.tensors()) == ["Net.layers.0.0.weight", "Net.layers.0.0.bias"]
+
+
+class TestWhatStepsNeedNotShow:
+    """What differs in no loss and no weight of the observed steps is recorded by value."""
+
+    def test_evaluations_are_the_forward_passes_without_gradients(self) -> None:
+        registry = ModuleRegistry()
+        with registry.watched():
+            net = torch.nn.Sequential(torch.nn.Linear(2, 2))
+        evaluations, record = Evaluations(registry), Record()
+        with evaluations.watched():
+            net(torch.ones(1, 2))
+            with torch.no_grad():
+                total = sum(float(net(torch.ones(1, 2)).norm()) ** 2 for _ in range(3))
+            net.eval()(torch.ones(1, 2))
+        evaluations.add_to(record, 4)
+        found = {key.name: float(value) for key, value in record.values.items()}
+        assert found.pop("calls of Sequential in evaluations") == 4
+        assert found.pop("outputs of Sequential in evaluations") == pytest.approx((total * 4 / 3) ** 0.5)
+        assert not found
+
+    def test_what_is_saved_is_its_keys_and_what_lies_under_them(self) -> None:
+        net = torch.nn.Linear(2, 1)
+        saved = {"model": net.state_dict(), "epoch": 3, "args": {"lr": 0.1, "local_rank": 0}, "note": "x", "all": [net]}
+        found = dict(values_in(saved))
+        assert list(found) == [
+            "model.weight", "model.bias", "epoch", "args.lr", "note", "all[0].weight", "all[0].bias"
+        ]  # fmt: skip
+        assert found["epoch"] == 3 and found["args.lr"] == 0.1
+        turned = dict(values_in({"w": net.weight.detach().flip(1)}))["w"]
+        assert turned[0] == pytest.approx(found["model.weight"][0]) and turned[1] != found["model.weight"][1]
+        assert dict(values_in({"w": net.weight.half()}))["w"][2] == 2
+        assert name_of(Path("out/net_12_0.93.pt")) == "net_#_#.#.pt"
+
+    def test_a_saved_duration_is_no_difference(self) -> None:
+        key = Key("saved", 3, "last.pt: seconds")
+        original, control, converted = (Record({key: np.array(value)}) for value in (1.0, 1.2, 9.0))
+        assert not compare(original, converted, Limits.measured(original, control, 1e-6))
+        assert compare(original, converted, Limits.measured(original, original, 1e-6))
+
+    def test_options_that_do_not_act_yet_are_recorded(self) -> None:
+        net = torch.nn.Linear(2, 1)
+        optimizer = torch.optim.AdamW(net.parameters(), lr=0.1, betas=(0.8, 0.9), weight_decay=1e-9)
+        options, record = StepOptions(), Record()
+        with options.watched():
+            schedule = torch.optim.lr_scheduler.StepLR(optimizer, 100)
+            options.add_to(Record(), 0, 0)
+            torch.nn.utils.clip_grad_norm_(net.parameters(), 7.0)  # there are no gradients yet
+            net(torch.ones(1, 2)).sum().backward()
+            torch.nn.utils.clip_grad_norm_(net.parameters(), 1e9)
+            torch.nn.utils.clip_grad_norm_(net.parameters(), float("inf"))
+            optimizer.step()
+            options.add_optimizer(optimizer)
+            schedule.step()
+            options.add_to(record, 1, 0)
+        assert {key.name: value.tolist() for key, value in record.values.items()} == {
+            "steps of schedules": 1, "limits of clip_grad_norm_": [1e9], "learning rates": [0.1],
+            "betas[0]": [0.8], "betas[1]": [0.9], "eps": [1e-8], "weight_decay": [1e-9],
+        }  # fmt: skip
 
 
 def averaged(folder: str) -> list[Any]:

@@ -216,6 +216,15 @@ FAULTS: dict[str, dict[str, tuple[tuple[Replacement, ...], str]]] = {
             (("        engine.step()", "        optimizer.step()"),),
             "before the first step: setup optimizer steps that an engine knows nothing of by 12 ",
         ),
+        "validated_on_a_share": (
+            (("test_loader = DataLoader(test_set, batch_size=100)",
+              "test_loader = DataLoader(test_set, batch_size=100, sampler=DistributedSampler(test_set))"),),
+            "step 8: validation calls of Net in evaluations by 1 ",
+        ),
+        "saved_as_another_model": (
+            (("torch.save(net.", "torch.save(engine."),),
+            "step 8: saved net.pth: features.0.weight: missing in the candidate",
+        ),
         "results_in_the_wrong_order": ((("engine, *_ =", "*_, engine ="),), "step 1: TypeError"),
     },
     "plain_accumulation": {

@@ -5,8 +5,9 @@ plain loop, of accumulated gradients, of two optimizers for one loss. Each side 
 
 - the losses that enter a backward, summed over the step. ``engine.backward(loss)`` counts as the loss divided by the
   accumulation steps, as DeepSpeed divides it; a loss that a GradScaler scaled counts unscaled.
-- the norm of the gradients that the optimizers see, and their learning rates, when they step.
+- the norm of the gradients that the optimizers see, and their options, when they step.
 - norms of weights and buffers when the next backward begins: ZeRO gathers weights after the optimizer has stepped.
+- on rank 0, evaluations, and what ``torch.save`` writes, since the step before.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ from unittest import mock
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from ds_verify.plain.evaluations import Evaluations
 from ds_verify.plain.reference import RankGroup
+from ds_verify.plain.saved_files import name_of, values_in
+from ds_verify.plain.step_options import StepOptions
 from ds_verify.plain.weights import ModuleRegistry, norm
 from ds_verify.record import Key, Record
 from ds_verify.weights import whole
 
 OUTSIDE = "optimizer steps that an engine knows nothing of"
-
-
-class Observed(BaseException):
-    """The end of what is observed; the script is not run any further."""
+PRECISION = "bytes of a number in weights and buffers"
 
 
 @dataclass
@@ -42,7 +43,6 @@ class _Step:
     loss: float = 0.0
     backwards: int = 0
     squares: float = 0.0
-    rates: set[float] = field(default_factory=set)
     optimizers: int = 0
 
 
@@ -57,8 +57,11 @@ class Observer:
         saves_from: a run that is resumed later ends when it has saved, after so many steps at least; 0: it does not.
         report_progress: called with the number of steps so far.
         after_backward: called after each outermost backward of the script.
+        end: called when what is observed is over; it ends the process. An exception could be caught by the script, or
+            end only one of its threads.
         record: what was observed. engines: DeepSpeed's, in the order of creation.
-        saved: the step after which the script has written a checkpoint last.
+        saved: the step after which the script has written a checkpoint last. files: how often each was written.
+        has_engine_checkpoint: whether an engine wrote one, in a form that the other side has not.
     """
 
     group: RankGroup
@@ -68,11 +71,14 @@ class Observer:
     saves_from: int = 0
     report_progress: Callable[[int], None] = lambda _: None
     after_backward: Callable[[], None] = lambda: None
+    end: Callable[[], None] = lambda: None
     record: Record = field(default_factory=Record)
     engines: list[Any] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     done: int = 0
     saved: int = 0
+    files: dict[tuple[str, int], int] = field(default_factory=dict)
+    has_engine_checkpoint: bool = False
     _step: _Step = field(default_factory=_Step)
     _depth: int = 0
     _in_engine: int = 0
@@ -82,6 +88,8 @@ class Observer:
 
     def __post_init__(self) -> None:
         self.done = self.first
+        self.evaluations = Evaluations(self.modules)
+        self._options = StepOptions()
 
     @contextlib.contextmanager
     def watching(self, has_engines: bool) -> Iterator[None]:
@@ -95,6 +103,8 @@ class Observer:
             stack.enter_context(mock.patch.object(torch.autograd, "backward", self._watched_backward()))
             stack.enter_context(mock.patch.object(torch.amp.GradScaler, "scale", self._watched_scale()))
             stack.enter_context(mock.patch.object(torch, "save", self._watched_save(torch.save)))
+            stack.enter_context(self._options.watched())
+            stack.enter_context(self.evaluations.watched())
             if has_engines:
                 from deepspeed.runtime.engine import DeepSpeedEngine
 
@@ -102,7 +112,7 @@ class Observer:
                     ("__init__", self._watched_engine),
                     ("backward", self._watched_engine_backward),
                     ("step", self._watched_engine_step),
-                    ("save_checkpoint", self._watched_save),
+                    ("save_checkpoint", self._watched_engine_save),
                 ):
                     replaced = watched(getattr(DeepSpeedEngine, name))
                     stack.enter_context(mock.patch.object(DeepSpeedEngine, name, replaced))
@@ -110,9 +120,12 @@ class Observer:
 
     def finish(self) -> None:
         """Record the end: what the last step left, and the final weights. Collective under ZeRO stage 3."""
-        self._end_step(ends=True)
+        self._end_step()
+        self._add_evaluations()
         self.record.add(Key("setup", 0, OUTSIDE, self.group.rank), self._outside)
         self._add_weights("state", self.done)
+        sizes = {tensor.element_size() for tensor in self.modules.tensors().values() if tensor.is_floating_point()}
+        self.record.add(Key("setup", 0, PRECISION, self.group.rank), sorted(sizes))
 
     def _watched_backward(self) -> Callable[..., Any]:
         backward = torch.autograd.backward
@@ -177,12 +190,39 @@ class Observer:
 
     def _watched_save(self, save: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(save)
-        def saved(*args: Any, **kwargs: Any) -> Any:
-            result = save(*args, **kwargs)
-            self.saved = self.done + (self._step.optimizers > 0)
+        def saved(obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
+            result = save(obj, f, *args, **kwargs)
+            self.saved = self.place
+            if self.group.rank == 0:
+                self._add_saved(name_of(f), obj)
             return result
 
         return saved
+
+    def _watched_engine_save(self, save: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(save)
+        def saved(*args: Any, **kwargs: Any) -> Any:
+            self.has_engine_checkpoint = True
+            result = save(*args, **kwargs)
+            self.saved = self.place
+            return result
+
+        return saved
+
+    @property
+    def place(self) -> int:
+        """The step that has been trained last, also where the next one has not shown its end."""
+        return self.done + (self._step.optimizers > 0)
+
+    def _add_saved(self, file: str, obj: Any) -> None:
+        count = self.files[file, self.place] = self.files.get((file, self.place), 0) + 1
+        name = file if count == 1 else f"{file} ({count})"
+        for path, value in values_in(obj):
+            self.record.add(Key("saved", self.place, f"{name}: {path}"), value)
+
+    def _add_evaluations(self) -> None:
+        if self.group.rank == 0:
+            self.evaluations.add_to(self.record, self.place)
 
     @contextlib.contextmanager
     def _nested(self) -> Iterator[None]:
@@ -193,7 +233,8 @@ class Observer:
             self._depth -= 1
 
     def _backward_begins(self, loss: float) -> None:
-        self._end_step()
+        if self._end_step() and self._is_over():
+            self.end()
         if self.done == self.first and not self._step.backwards:
             self._add_weights("initial", self.first)
         self._step.loss += loss
@@ -218,24 +259,28 @@ class Observer:
         if any(engine.zero_optimization_stage() for engine in engines):
             square = float(self.group.sum(torch.tensor(square, dtype=torch.float64)))
         step.squares += square
-        step.rates |= {float(group["lr"]) for group in optimizer.param_groups if group["params"] and "lr" in group}
+        self._options.add_optimizer(optimizer)
+        for engine in engines:
+            if engine.gradient_clipping() > 0:
+                self._options.add_clipping("clip_grad_norm_", engine.gradient_clipping())
         step.optimizers += 1
 
-    def _end_step(self, ends: bool = False) -> None:
-        """End the step under way if an optimizer has stepped.
+    def _is_over(self) -> bool:
+        """Return whether so many steps are done, or a checkpoint is written from which another run resumes."""
+        return self.done >= self.steps or bool(self.saves_from and self.group.any(self.saved >= self.saves_from))
 
-        Raises:
-            Observed: so many steps are done, or a checkpoint is written from which another run resumes.
-        """
+    def _end_step(self) -> bool:
+        """End the step under way if an optimizer has stepped; return whether it has."""
         step = self._step
         if not step.optimizers:
-            return
+            return False
+        self._add_evaluations()
         self._step = _Step()
         self.done += 1
         rank = self.group.rank
         self.record.add(Key("training", self.done, "loss", rank), step.loss)
         self.record.add(Key("gradient", self.done, "gradient norm", rank), math.sqrt(step.squares))
-        self.record.add(Key("lr", self.done, "learning rates", rank), sorted(step.rates))
+        self._options.add_to(self.record, self.done, rank)
         for name, value in self.modules.norms().items():
             self.record.add(Key("norm", self.done, name, rank), value)
         now = time.perf_counter()
@@ -243,10 +288,7 @@ class Observer:
             self.times.append(now - self._began)
         self._began = now
         self.report_progress(self.done)
-        if ends:
-            return
-        if self.done >= self.steps or (self.saves_from and self.group.any(self.saved >= self.saves_from)):
-            raise Observed
+        return True
 
     def _add_weights(self, kind: Any, number: int) -> None:
         tensors = self.modules.tensors()

@@ -22,12 +22,19 @@ class PlainVerification(Verification):
     remarks: Sequence[str] = field(default_factory=list)
 
     @property
+    def trained(self) -> str:
+        """How many steps were trained; with each number of ranks, where the script ends before all of them."""
+        done = [trained.original.figures["steps"] for trained in self.rounds if trained.original.figures]
+        counts = list(dict.fromkeys(done)) or [self.settings.steps]
+        return " and ".join(map(str, counts))
+
+    @property
     def compared(self) -> str:
         """The compared quantities, and the number of steps."""
         return (
-            "losses, gradient norms and learning rates of each optimizer step, norms of weights and buffers after it, "
-            f"and every initial and final parameter and buffer of every rank, over {self.settings.steps} steps"
-            + (", saved and resumed in the middle" * self.is_resumed)
+            "losses, gradient norms and options of each optimizer step, norms of weights and buffers after it, "
+            "evaluations, saved files, and every initial and final parameter and buffer of every rank, over "
+            f"{self.trained} steps" + (", saved and resumed in the middle" * self.is_resumed)
         )
 
     @property
@@ -39,3 +46,8 @@ class PlainVerification(Verification):
     def notes(self) -> Iterator[str]:
         """Yield what a reader of the verdict has to know besides."""
         yield from self.remarks
+        figures = self.rounds[0].original.figures if self.rounds else {}
+        if figures and not (figures["has_ended"] or figures["evaluations"] or figures["files"]):
+            yield "no evaluation and no saving was reached: more --steps compare them, and the ends of epochs"
+        if self.failure is not None and (step := self.failure[1].step) > 1 and not self.failure[1].varies:
+            yield f"the original trains {step} steps before it fails: --steps {step - 1} ends before that"

@@ -18,6 +18,9 @@ from ds_verify.runs import Progress, Round, Settings, TrainingRun, collect, core
 from ds_verify.tolerance import FLOORS, magnitude
 from ds_verify.working_copies import Sides, mentions_cuda
 
+_VARIES = 1e-3
+"""Initial weights and the first loss of two runs with weights one rounding step apart agree better than this."""
+
 
 @dataclass(frozen=True)
 class PlainJob(Job):
@@ -94,15 +97,31 @@ class ScriptRuns:
             replace(self.job("original", f"control-{ranks}ranks", ranks), nudge=True),
         ]
         first, converted, control = self.train(jobs)
+        if first.failure is None and (moved := _varying(first, control)):
+            first.failure = Failure(0, moved, varies=True)
         if converted.failure is None and converted.figures and not converted.figures["zero_stages"]:
             converted.failure = Failure(0, "the converted script makes no DeepSpeed engine")
         if converted.failure is None and converted.figures and (name := _parted(converted, ranks)):
             text = f"RuntimeError: {name} is not the same on all ranks: each rank trains its own"
             converted.failure = Failure(converted.figures["steps"], text)
+        self._align(first, control, converted)
         if ranks == 1:
             self.alone = first.figures
         self._note(first, ranks)
         return Round(ranks, first, control, converted, self.settings)
+
+    def _align(self, original: TrainingRun, control: TrainingRun, converted: TrainingRun) -> None:
+        """Leave out what the sides have not both: weights after other numbers of steps, files of engines."""
+        if not (original.figures and converted.figures):
+            return
+        left = set[str]()
+        if original.figures["steps"] != converted.figures["steps"]:
+            left.add("state")
+        if converted.figures["has_engine_checkpoint"]:
+            left.add("saved")
+            self._add("the conversion saves through its engine: what is saved was not compared")
+        for run in (original, control, converted):
+            run.record.values = {key: value for key, value in run.record.values.items() if key.kind not in left}
 
     def job(self, side: str, name: str, ranks: int) -> PlainJob:
         """Return a job of one side, and make the copies that it runs in."""
@@ -191,6 +210,21 @@ class ScriptRuns:
     def _add(self, note: str) -> None:
         if note not in self.notes:
             self.notes.append(note)
+
+
+def _varying(original: TrainingRun, control: TrainingRun) -> str:
+    """Return what two runs of the original begin with otherwise, beyond any rounding; empty where nothing is."""
+    for key, value in original.record.values.items():
+        other = control.record.find(key)
+        if key.kind != "initial" and (key.kind, key.step) != ("training", 1):
+            continue
+        if (
+            other is None
+            or other.shape != value.shape
+            or gap_between(value, other) > _VARIES * max(1, magnitude(value))
+        ):
+            return f"{key} is another one in a second run: give a seed to all that draws random numbers"
+    return ""
 
 
 def _parted(training: TrainingRun, ranks: int) -> str:

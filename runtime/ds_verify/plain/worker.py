@@ -14,11 +14,12 @@ import re
 import resource
 import runpy
 import sys
+import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from unittest import mock
 
 import torch
@@ -29,7 +30,7 @@ from ds_verify.cuda_stand_in import cuda_on_cpu
 from ds_verify.failure import report_hang, user_traceback, write_failure
 from ds_verify.plain.data_order import can_share, one_order, share
 from ds_verify.plain.file_isolation import detach, guard_links
-from ds_verify.plain.observer import Observed, Observer
+from ds_verify.plain.observer import Observer
 from ds_verify.plain.reference import RankGroup, average_gradients, schedules_by_mean
 from ds_verify.plain.training_loaders import Loaders, trains
 from ds_verify.plain.weights import ModuleRegistry
@@ -68,8 +69,129 @@ class _ProcessGroup:
             yield
 
 
-def main(path: str) -> int:
-    """Train the run of a job file; return 0 when it has trained."""
+@dataclass
+class _Run:
+    """The run of one rank. It ends the process itself, with all that the script has started in it.
+
+    job: what to run. files: the folder of records with the run's name. has_ended: whether the script came to its end.
+    """
+
+    job: dict[str, Any]
+    files: Path
+    observer: Observer
+    ranks: _ProcessGroup
+    loaders: Loaders = field(init=False)
+    has_ended: bool = False
+    _leaves: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.home = Path(self.job["context"])
+        if self.job["is_parted"] and RANK:
+            self.home = self.home.with_name(f"{self.home.name}-rank{RANK}")
+        self.loaders = Loaders(str(self.home), self._on_new_loader)
+        self.observer.end, self.observer.after_backward = self.leave, self._after_backward
+        self._exit, self._process = os._exit, os.getpid()
+
+    @property
+    def _is_reference(self) -> bool:
+        return self.job["side"] == "original" and not self.ranks.is_used
+
+    def _on_new_loader(self, loader: Any, number: int, site: str) -> bool:
+        shareable, job = can_share(loader), self.job
+        if job["is_parted"] and not self.ranks.is_used and shareable and trains(number, site, job["loaders"]):
+            share(loader, WORLD_SIZE, RANK)
+        return shareable
+
+    def _after_backward(self) -> None:
+        self.loaders.trained()
+        if self._is_reference:
+            average_gradients(dict.fromkeys(self.observer.modules.optimized), self.observer.group)
+
+    def train(self) -> NoReturn:
+        """Run the script until it ends, or the observer ends it."""
+        try:
+            self._execute()
+            self.has_ended = True
+        except SystemExit as end:
+            self._on_exit(end.code)
+        except BaseException as error:
+            self.leave(error)
+        self.leave()
+
+    def _on_exit(self, code: Any) -> NoReturn:
+        self.has_ended = True
+        self.leave(RuntimeError(f"the script ended with exit code {code!r}") if code else None)
+
+    def _exit_in_script(self, code: int) -> NoReturn:
+        if os.getpid() != self._process:  # a worker of a loader
+            self._exit(code)
+        self._on_exit(code)
+
+    def _execute(self) -> None:
+        job, observer, home = self.job, self.observer, self.home
+        if job["side"] != "original":
+            comm: Any = importlib.import_module("deepspeed.comm.torch")
+            comm.build_shm_op = lambda: None  # or init_distributed compiles it
+        guard_links(home)
+        save = torch.save
+
+        def save_in_copy(value: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+            if isinstance(f, str | os.PathLike):
+                detach(Path(f), home)  # torch opens it itself
+            save(value, f, *args, **kwargs)
+
+        seed_everything(job["seed"])
+        with (
+            _place(home, job),
+            cuda_on_cpu() if job["replaces_cuda"] else contextlib.nullcontext(),
+            self.ranks.replaced(),
+            one_order(),
+            mock.patch.object(os, "_exit", self._exit_in_script),
+            mock.patch.object(torch, "save", save_in_copy),
+            self.loaders.watched(),
+            observer.modules.watched(),
+            observer.watching(has_engines=job["side"] != "original"),
+            schedules_by_mean(observer.group, lambda: self._is_reference),
+            _nudged(observer.modules) if job["nudge"] else contextlib.nullcontext(),
+        ):
+            runpy.run_path(str(home / job["target"]), run_name="__main__")
+
+    def leave(self, error: BaseException | None = None) -> NoReturn:
+        """Leave the record, or why there is none, and end the process."""
+        if not self._leaves.acquire(blocking=False):
+            threading.Event().wait()  # another thread of the script is here
+        try:
+            if error is not None:
+                raise error
+            self._write_record()
+        except BaseException as raised:
+            self._write_failure(raised)
+            self._end(1)
+        self.observer.group.any(False)  # none of them leaves while another one waits for it
+        self._end(0)
+
+    def _write_record(self) -> None:
+        self.observer.finish()
+        if self.observer.done == self.job["first"]:
+            raise RuntimeError("the script ended without a step of an optimizer after a backward: nothing was trained")
+        self.observer.record.save(self.files.with_name(f"{self.files.name}.rank{RANK}.npz"))
+        figures = _figures(self)
+        self.files.with_name(f"{self.files.name}.rank{RANK}.json").write_text(json.dumps(figures))
+
+    def _write_failure(self, error: BaseException) -> None:
+        first, step = self.job["first"], self.observer.place
+        failure = {"text": user_traceback(error, str(self.home)), "step": step, "resuming": 0 < first == step}
+        write_failure(self.files, RANK, failure)
+
+    def _end(self, code: int) -> NoReturn:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):  # the script may have closed or replaced it
+                stream.flush()
+        self._exit(code)
+
+
+def main(path: str) -> NoReturn:
+    """Train the run of a job file and end the process, with 0 when it has trained."""
     job = json.loads(Path(path).read_text(encoding="utf-8"))
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
@@ -77,10 +199,9 @@ def main(path: str) -> int:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     files = Path(job["records"], job["name"])
     folder = Path(path).parent
-    group = RankGroup(folder / "ranks", RANK, WORLD_SIZE)
     progress = files.with_name(f"{files.name}.rank{RANK}.progress")
     observer = Observer(
-        group,
+        RankGroup(folder / "ranks", RANK, WORLD_SIZE),
         ModuleRegistry(),
         job["steps"],
         job["first"],
@@ -89,80 +210,7 @@ def main(path: str) -> int:
     )
     if WORLD_SIZE > 1:
         hang_watch.watch(folder, RANK, WORLD_SIZE, job["hang"], functools.partial(report_hang, files, RANK))
-    try:
-        figures = _run(job, observer, _ProcessGroup(folder / "store"))
-        observer.record.save(files.with_name(f"{files.name}.rank{RANK}.npz"))
-        files.with_name(f"{files.name}.rank{RANK}.json").write_text(json.dumps(figures))
-    except BaseException as error:
-        failure = {
-            "text": user_traceback(error, job["context"]),
-            "step": observer.done,
-            "resuming": job["first"] > 0 and observer.done == job["first"],
-        }
-        write_failure(files, RANK, failure)
-        return 1
-    group.any(False)  # none of them leaves while another one waits for it
-    return 0
-
-
-def _run(job: dict[str, Any], observer: Observer, ranks: _ProcessGroup) -> dict[str, Any]:
-    home = Path(job["context"])
-    if job["is_parted"] and RANK:
-        home = home.with_name(f"{home.name}-rank{RANK}")
-    is_original = job["side"] == "original"
-
-    def on_new(loader: Any, number: int, site: str) -> bool:
-        shareable = can_share(loader)
-        if job["is_parted"] and not ranks.is_used and shareable and trains(number, site, job["loaders"]):
-            share(loader, WORLD_SIZE, RANK)
-        return shareable
-
-    loaders = Loaders(str(home), on_new)
-
-    def is_reference() -> bool:
-        return is_original and not ranks.is_used
-
-    def after_backward() -> None:
-        loaders.trained()
-        if is_reference():
-            average_gradients(dict.fromkeys(observer.modules.optimized), observer.group)
-
-    observer.after_backward = after_backward
-    if not is_original:
-        comm: Any = importlib.import_module("deepspeed.comm.torch")
-        comm.build_shm_op = lambda: None  # or init_distributed compiles it
-    guard_links(home)
-    save = torch.save
-
-    def save_in_copy(value: Any, f: Any, *args: Any, **kwargs: Any) -> None:
-        if isinstance(f, str | os.PathLike):
-            detach(Path(f), home)  # torch opens it itself
-        save(value, f, *args, **kwargs)
-
-    seed_everything(job["seed"])
-    with (
-        _place(home, job),
-        cuda_on_cpu() if job["replaces_cuda"] else contextlib.nullcontext(),
-        ranks.replaced(),
-        one_order(),
-        mock.patch.object(torch, "save", save_in_copy),
-        loaders.watched(),
-        observer.modules.watched(),
-        observer.watching(has_engines=not is_original),
-        schedules_by_mean(observer.group, is_reference),
-        _nudged(observer.modules) if job["nudge"] else contextlib.nullcontext(),
-    ):
-        try:
-            runpy.run_path(str(home / job["target"]), run_name="__main__")
-        except Observed:
-            pass
-        except SystemExit as end:
-            if end.code not in (None, 0):
-                raise RuntimeError(f"the script ended with exit code {end.code!r}") from end
-        observer.finish()
-    if observer.done == job["first"]:
-        raise RuntimeError("the script ended without a step of an optimizer after a backward, so nothing was trained")
-    return _figures(observer, loaders, ranks)
+    _Run(job, files, observer, _ProcessGroup(folder / "store")).train()
 
 
 @contextlib.contextmanager
@@ -208,7 +256,8 @@ def _write_progress(progress: Path, step: int) -> None:
         progress.write_text(str(step))
 
 
-def _figures(observer: Observer, loaders: Loaders, ranks: _ProcessGroup) -> dict[str, Any]:
+def _figures(run: _Run) -> dict[str, Any]:
+    observer, loaders = run.observer, run.loaders
     times = sorted(observer.times)
     gpu = torch.cuda.is_available()
     return {
@@ -228,9 +277,13 @@ def _figures(observer: Observer, loaders: Loaders, ranks: _ProcessGroup) -> dict
         "optimized": observer.modules.optimized_names(),
         "loaders": loaders.training(),
         "unshared_loaders": loaders.unshared,
-        "is_distributed": ranks.is_used,
+        "is_distributed": run.ranks.is_used,
+        "has_ended": run.has_ended,
+        "evaluations": observer.evaluations.count,
+        "files": len(observer.files),
+        "has_engine_checkpoint": observer.has_engine_checkpoint,
     }
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    main(sys.argv[1])

@@ -1,0 +1,91 @@
+"""What a script sets for its steps and what need not act in the few that are observed, recorded by value.
+
+A clipping norm that no gradient exceeds, a weight decay too small to be seen, a schedule that changes no rate yet.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+from torch.optim import lr_scheduler
+
+from ds_verify.record import Key, Record
+
+_CLIPPING = ("clip_grad_norm_", "clip_grad_value_")
+
+
+class StepOptions:
+    """The options of the step under way: of optimizers by name, of clipping, and how often schedules were stepped."""
+
+    def __init__(self) -> None:
+        self._options: dict[str, set[float]] = {}
+        self._schedule_steps = 0
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Watch clipping and schedules in the block."""
+        with contextlib.ExitStack() as stack:
+            for name in _CLIPPING:
+                clip = getattr(torch.nn.utils.clip_grad, name)
+                for module in (torch.nn.utils, torch.nn.utils.clip_grad):
+                    stack.enter_context(mock.patch.object(module, name, self._watched_clip(name, clip)))
+            for kind in vars(lr_scheduler).values():
+                if isinstance(kind, type) and "step" in vars(kind):
+                    stack.enter_context(mock.patch.object(kind, "step", self._watched_schedule(vars(kind)["step"])))
+            yield
+
+    def _watched_clip(self, name: str, clip: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(clip)
+        def clipped(parameters: Any, limit: Any, *args: Any, **kwargs: Any) -> Any:
+            listed = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+            if any(parameter.grad is not None for parameter in listed):
+                self.add_clipping(name, float(limit))
+            return clip(listed, limit, *args, **kwargs)
+
+        return clipped
+
+    def _watched_schedule(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(step)
+        def stepped(*args: Any, **kwargs: Any) -> Any:
+            self._schedule_steps += 1
+            return step(*args, **kwargs)
+
+        return stepped
+
+    def add_clipping(self, name: str, limit: float) -> None:
+        """Add a limit of gradients; none that is infinite, which only measures."""
+        if math.isfinite(limit):
+            self._options.setdefault(f"limits of {name}", set()).add(limit)
+
+    def add_optimizer(self, optimizer: Any) -> None:
+        """Add the options of an optimizer that steps: learning rates, weight decay, momentum and the like."""
+        for group in optimizer.param_groups:
+            if not group["params"]:
+                continue
+            for name in optimizer.defaults:
+                for part, value in _numbers(name, group.get(name)):
+                    self._options.setdefault("learning rates" if part == "lr" else part, set()).add(value)
+
+    def add_to(self, record: Record, step: int, rank: int) -> None:
+        """Record the options of a step."""
+        record.add(Key("lr", step, "steps of schedules", rank), self._schedule_steps)
+        for name, values in self._options.items():
+            record.add(Key("lr", step, name, rank), sorted(values))
+        self._options.clear()
+        self._schedule_steps = 0
+
+
+def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
+    if isinstance(value, tuple | list):
+        for number, each in enumerate(value):
+            yield from _numbers(f"{name}[{number}]", each)
+    elif isinstance(value, torch.Tensor):
+        yield from [(name, float(value))] if value.numel() == 1 else []
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield name, float(value)
