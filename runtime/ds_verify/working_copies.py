@@ -98,17 +98,18 @@ def open_sides(context: Path, work: Path, against: str | None, reference: str | 
     return sides
 
 
-def working_copy(source: Path, target: Path) -> Path:
-    """Make a copy of the code below `source`, with links to everything else."""
+def working_copy(source: Path, target: Path, above: tuple[Path, ...] = ()) -> Path:
+    """Make a copy of the code below `source`, with links to everything else, and to folders that lie `above` it."""
     target.mkdir(parents=True)
+    above = (*above, source.resolve())
     with os.scandir(source) as entries:
         listed = sorted(entries, key=lambda entry: entry.name)
     for entry in listed:
         if entry.name in _SKIPPED:
             continue
         place, path = target / entry.name, Path(entry.path).resolve()
-        if entry.is_dir() and _holds_code(path):
-            working_copy(path, place)
+        if entry.is_dir() and not any(folder.is_relative_to(path) for folder in above) and _holds_code(path):
+            working_copy(path, place, above)
         elif entry.is_file() and _is_code(path):
             shutil.copyfile(path, place)
         else:

@@ -237,6 +237,19 @@ def test_gradients_are_averaged_and_parameters_without_any_keep_none(tmp_path: P
     assert run_ranks(averaged, str(tmp_path)) == [[[0.5, 0.5], [0.5, 0.5], None]] * 2
 
 
+@pytest.mark.timeout(20)
+def test_links_that_lead_in_circles_or_to_far_too_many_files_stay_links(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    (project / "code").mkdir(parents=True)
+    (project / "code" / "net.py").write_text("")
+    for name, target in (("loop", "."), ("code/up", ".."), ("everything", "/"), ("broken", "nowhere")):
+        (project / name).symlink_to(target)
+    code = working_copy(project, tmp_path / "copy")
+    open_folders(code)
+    assert (code / "loop" / "code" / "net.py").exists() and (code / "code" / "net.py").is_file()
+    assert sum(len(names) + len(files) for _, names, files in os.walk(code)) < 30_000
+
+
 def test_what_a_script_overwrites_stays_as_it_was_outside_its_copy(tmp_path: Path) -> None:
     project = tmp_path / "project"
     (project / "out").mkdir(parents=True)

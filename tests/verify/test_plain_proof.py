@@ -195,7 +195,7 @@ def test_a_conversion_that_is_saved_and_resumed_is_the_same(
 
 FAULTS: dict[str, dict[str, tuple[tuple[Replacement, ...], str]]] = {
     "plain_digits": {
-        "gradient_clipping_absent": ((('    "gradient_clipping": 0.0,\n', ""),), "step 1: gradient norm"),
+        "gradient_clipping_absent": ((('    "gradient_clipping": 0.0,\n', ""),), "step 1: limits of clip_grad_norm_"),
         "no_sampler": (
             (
                 ("sampler=DistributedSampler(train_set)", "shuffle=True"),
@@ -210,7 +210,7 @@ FAULTS: dict[str, dict[str, tuple[tuple[Replacement, ...], str]]] = {
         ),
         "schedule_stepped_by_the_engine": (
             (("model=net, optimizer=optimizer,", "model=net, optimizer=optimizer, lr_scheduler=scheduler,"),),
-            "step 3: learning rates ",
+            "step 1: steps of schedules by 1 ",
         ),
         "optimizer_stepped_beside_the_engine": (
             (("        engine.step()", "        optimizer.step()"),),
@@ -219,11 +219,11 @@ FAULTS: dict[str, dict[str, tuple[tuple[Replacement, ...], str]]] = {
         "validated_on_a_share": (
             (("test_loader = DataLoader(test_set, batch_size=100)",
               "test_loader = DataLoader(test_set, batch_size=100, sampler=DistributedSampler(test_set))"),),
-            "step 8: validation calls of Net in evaluations by 1 ",
+            "step 8: validation outputs of Net in evaluations by 5.2 ",
         ),
         "saved_as_another_model": (
             (("torch.save(net.", "torch.save(engine."),),
-            "step 8: saved net.pth: features.0.weight: missing in the candidate",
+            "step 8: saved net.pth: fc.bias: missing in the candidate",
         ),
         "results_in_the_wrong_order": ((("engine, *_ =", "*_, engine ="),), "step 1: TypeError"),
     },

@@ -6,6 +6,7 @@ them yesterday. A link that is opened for writing becomes a file of the working 
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import sys
@@ -15,29 +16,39 @@ from typing import Any
 MANY = 2000
 """A folder with more entries is data, which stays one link."""
 
+_MOST = 20_000
+"""Links that are made at most."""
 _WRITES = os.O_WRONLY | os.O_RDWR
 
 
 def open_folders(copy: Path) -> None:
-    """Turn links to folders below `copy` into folders of links, so that new files stay in the copy."""
-    for folder, names, files in os.walk(copy):
-        for name in (*names, *files):
-            link = Path(folder, name)
-            if link.is_symlink() and link.is_dir():
-                _open(link)
+    """Turn links to folders below `copy` into folders of links, so that new files stay in the copy.
+
+    Folders of data stay links, and so does what leads back to a folder around it, or to far too many files.
+    """
+    links = [Path(folder, name) for folder, names, files in os.walk(copy) for name in (*names, *files)]
+    left = _MOST
+    for link in links:
+        if link.is_symlink() and link.is_dir():
+            left = _open(link, left, ())
 
 
-def _open(link: Path) -> None:
+def _open(link: Path, left: int, above: tuple[Path, ...]) -> int:
+    """Open a link unless it leads to more than so many entries; return how many are left for others."""
     source = link.resolve()
-    entries = list(source.iterdir())
-    if len(entries) > MANY or link.is_relative_to(source):
-        return
+    if source in above or not os.access(source, os.R_OK | os.X_OK):
+        return left
+    entries = list(itertools.islice(source.iterdir(), MANY + 1))
+    if len(entries) > min(MANY, left) or link.is_relative_to(source):
+        return left
+    left -= len(entries)
     link.unlink()
     link.mkdir()
     for entry in entries:
         (link / entry.name).symlink_to(entry.resolve())
         if entry.is_dir():
-            _open(link / entry.name)
+            left = _open(link / entry.name, left, (*above, source))
+    return left
 
 
 def guard_links(copy: Path) -> None:
