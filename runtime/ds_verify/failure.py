@@ -35,7 +35,7 @@ class Failure:
 
     @property
     def verb(self) -> str:
-        """What it did, for a sentence that begins with the run."""
+        """The end of a sentence that begins with the run."""
         return "trains otherwise each time it runs" if self.varies else "does not train"
 
     @property

@@ -83,7 +83,7 @@ class Verification:
 
     @property
     def trained(self) -> str:
-        """How many batches were trained."""
+        """The number of batches trained."""
         return str(self.settings.steps)
 
     @property

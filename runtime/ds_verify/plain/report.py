@@ -23,7 +23,7 @@ class PlainVerification(Verification):
 
     @property
     def trained(self) -> str:
-        """How many steps were trained; with each number of ranks, where the script ends before all of them."""
+        """The number of steps trained; with each number of ranks, where the script ends before all of them."""
         done = [trained.original.figures["steps"] for trained in self.rounds if trained.original.figures]
         counts = list(dict.fromkeys(done)) or [self.settings.steps]
         return " and ".join(map(str, counts))

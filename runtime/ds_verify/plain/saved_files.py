@@ -1,4 +1,4 @@
-"""What a script saves by ``torch.save``, as numbers: its keys, and norms of what lies under them.
+"""Files that a script saves by ``torch.save``, as numbers: their keys, and norms of what lies under these.
 
 A file is known by its name without digits (``model_epoch3.pt`` is ``model_epoch#.pt``): names that hold a metric or the
 date are the same on both sides. Of values that are neither numbers nor tensors, only the key counts.

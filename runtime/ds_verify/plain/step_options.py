@@ -1,4 +1,4 @@
-"""What a script sets for its steps and what need not act in the few that are observed, recorded by value.
+"""Options of a step that need not act in the few steps that are observed, recorded by value.
 
 A clipping norm that no gradient exceeds, a weight decay too small to be seen, a schedule that changes no rate yet.
 """
