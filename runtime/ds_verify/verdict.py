@@ -127,7 +127,7 @@ def ranks_named(ranks: int) -> str:
     return "1 rank" if ranks == 1 else f"{ranks} ranks"
 
 
-def headline(outcomes: Sequence[Outcome], steps: str) -> str:
+def headline(outcomes: Sequence[Outcome], steps: int | str) -> str:
     """Return the verdict in one line; `steps` is how many were trained."""
     wrong = [each for each in outcomes if not each.same]
     if wrong:
