@@ -75,6 +75,27 @@ def test_a_module_that_is_moved_before_it_is_known_is_one_module(tmp_path: Path)
     assert "self.engine.backward(F.mse_loss(self.engine(x), y))" in after
 
 
+@pytest.mark.parametrize("change", ["nn.utils.clip_grad_value_(model.parameters(), 1)", "model.fc.weight.grad.mul_(2)"])
+def test_clipping_before_another_change_stays_before_it(change: str, tmp_path: Path) -> None:
+    lines = f"    nn.utils.clip_grad_norm_(model.parameters(), 0.5)\n    {change}\n"
+    after = convert(tmp_path, HEADER + LOOP.replace("    optimizer.step()", f"{lines}    optimizer.step()"))
+    assert f"    engine.backward(loss)\n{lines}    engine.step()\n" in after and '"gradient_clipping": 0.0,' in after
+
+
+def test_clipping_before_some_of_several_steps_acts_on_averaged_gradients(tmp_path: Path) -> None:
+    clipped = "    nn.utils.clip_grad_norm_(model.parameters(), 0.5)\n    optimizer.step()"
+    loop = LOOP[LOOP.index("for x, y") :]
+    unclipped = loop.replace("    loss.backward()", "    loss.backward(retain_graph=True)\n    loss.backward()")
+    after = convert(
+        tmp_path,
+        HEADER
+        + LOOP.replace("    optimizer.step()", clipped)
+        + 2 * unclipped.replace("    optimizer.step()", clipped)
+        + unclipped,
+    )
+    assert after.count("    engine.allreduce_gradients()\n    nn.utils.clip_grad_norm_(") == 3
+
+
 def test_values_of_gradients_are_clipped_where_each_rank_has_them(tmp_path: Path) -> None:
     clip = "    nn.utils.clip_grad_value_(model.parameters(), 0.5)\n    optimizer.step()"
     after = convert(tmp_path, HEADER + LOOP.replace("    optimizer.step()", clip))

@@ -11,6 +11,7 @@ from ds_migrate.plain.dataflow.moved_expressions import at_statement
 from ds_migrate.plain.decisions.averaging import find_averagings
 from ds_migrate.plain.decisions.backward_passes import step_places
 from ds_migrate.plain.decisions.clip_guards import guard_of, has_optional_norm
+from ds_migrate.plain.decisions.gradient_changes import acting_changes
 from ds_migrate.plain.decisions.plan import ProgramPlan
 from ds_migrate.plain.recognition.facts import Clip, Place, Refusal, Site, Step
 from ds_migrate.plain.recognition.operations import parameter_owners
@@ -19,7 +20,10 @@ from ds_migrate.syntax.nodes import argument, parameters, walk
 
 
 def decide_clipping(plan: ProgramPlan) -> ProgramPlan:
-    """Move each clipping to the config where it is of all that an engine holds, at each step; refuse it elsewhere."""
+    """Move each clipping to the config where it is of all that an engine holds, at each step, and the only change.
+
+    Elsewhere it stays, on averaged gradients, or is refused.
+    """
     moved: dict[Site, tuple[Clip, str]] = {}
     removed: list[Clip] = []
     left: list[Clip] = []
@@ -32,13 +36,16 @@ def decide_clipping(plan: ProgramPlan) -> ProgramPlan:
             removed.append(clip)
         else:  # without a step after it, a helper clips its argument
             left.append(clip)
-    for site, (clip, _) in list(moved.items()):
+    for site in list(moved):
         steps = step_places(site, plan)
         clipped = [c for c in removed if c.modules & site.of]
         if len(clipped) < len(steps):  # some steps do not clip
-            left.append(clip)
+            left += [c for c in clipped if c not in left]
             del moved[site]
             removed = [r for r in removed if r not in clipped]
+    if left or next(acting_changes(plan), None) is not None:
+        # The engine clips in step(), behind everything that stays.
+        left, removed, moved = [*left, *removed], [], {}
     norms = {site: norm for site, (_, norm) in moved.items()}
     plan = replace(plan, clip_norms=norms, removed=[*plan.removed, *removed])
     for clip in () if plan.is_managed else left:

@@ -23,30 +23,35 @@ _NO_CHANGE = ("__", "zero_", "detach_", "requires_grad_")
 def decide_changes(plan: ProgramPlan) -> ProgramPlan:
     """Refuse changes of gradients, but for those of an engine that has averaged them by then, in its parameters.
 
-    That is where it averages them in ``backward()``, or is made to before the change, at stage 0 without clipping in
-    the config, and the change is the same on all ranks.
+    That is where it averages them in ``backward()``, or is made to before the change, at stage 0, and the change is the
+    same on all ranks.
     """
-    is_own = plan.facts.options.runtime and not plan.clip_norms
+    has_runtime = plan.facts.options.runtime
     averagings = [*plan.averagings]
     conditions = RankConditions(plan.facts.flow, plan.facts.callers, WeightWrites(plan.facts.flow).is_gradient)
     refusals = []
-    for file in plan.facts.flow.files.values():
-        for node, values in _changes(file):
-            if not _acts_on_steps(node, file, plan):
-                continue
-            is_same = values is not None and all(conditions.is_shared(value, file) for value in values)
-            before = [] if plan.is_managed else find_averagings(Place(file, node), plan)
-            averagings += before
-            if not (is_own and is_same and (plan.is_managed or before)):
-                refusals.append(
-                    Refusal(
-                        Code.PLAIN_GRADIENTS, file, node, "gradients are changed between backward() and step()",
-                        "express the change as a term of the loss, or as a hook on the parameters",
-                    )
-                )  # fmt: skip
-                break
+    for place, values in acting_changes(plan):
+        is_same = values is not None and all(conditions.is_shared(value, place.file) for value in values)
+        before = [] if plan.is_managed else find_averagings(place, plan)
+        averagings += before
+        if not (has_runtime and is_same and (plan.is_managed or before)):
+            refusals.append(
+                Refusal(
+                    Code.PLAIN_GRADIENTS, place.file, place.node, "gradients are changed between backward() and step()",
+                    "express the change as a term of the loss, or as a hook on the parameters",
+                )
+            )  # fmt: skip
+            break
     reads = [] if plan.is_managed or plan.refusals or refusals else find_reads(plan)
     return replace(plan, averagings=[*averagings, *reads]).refuse(refusals)
+
+
+def acting_changes(plan: ProgramPlan) -> Iterator[tuple[Place, list[cst.BaseExpression] | None]]:
+    """Yield the changes of gradients that steps use, with the values that scale or limit them; None for any others."""
+    for file in plan.facts.flow.files.values():
+        for node, values in _changes(file):
+            if _acts_on_steps(node, file, plan):
+                yield Place(file, node), values
 
 
 def _acts_on_steps(node: cst.CSTNode, file: SourceFile, plan: ProgramPlan) -> bool:
