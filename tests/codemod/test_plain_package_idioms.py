@@ -200,3 +200,19 @@ def test_the_class_of_an_optimizer_may_be_a_default_value(tmp_path: Path) -> Non
         Estimator().fit(DataLoader(data, batch_size=4))
         """
     assert "                    self.engine.step()\n"[8:] in convert(tmp_path, HEADER + body(text))
+
+
+def test_a_class_of_the_program_may_be_chosen_by_a_name(tmp_path: Path) -> None:
+    models = HEADER + "\n\ndef count(model):\n    return len(list(model.parameters()))\n"
+    chosen = LOOP.replace("Net()", "getattr(models, args.arch)()")
+    report = run(
+        tmp_path, models=models, train=HEADER.replace("import torch\n", "import models\nimport torch\n", 1) + chosen
+    )
+    (after,) = [file.after for file in report.files if file.after]
+    assert b"loss = F.mse_loss(engine(x), y)\n" in after
+
+
+def test_the_number_of_parameters_and_the_time_are_printed_by_rank_0(tmp_path: Path) -> None:
+    lines = "print(sum(p.numel() for p in model.parameters()))\nprint(time.strftime('%H', time.gmtime(0)))\n"
+    after = convert(tmp_path, "import time\n" + HEADER + LOOP + lines)
+    assert after.count("if is_main_rank():\n    print(") == 2

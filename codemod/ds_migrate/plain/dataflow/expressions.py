@@ -17,6 +17,7 @@ from ds_migrate.syntax.nodes import argument
 from ds_migrate.syntax.source import SourceFile
 
 _APPENDED = "[append"
+_MOST_CHOICES = 50  # classes of a module from which a name that is not written chooses
 _DEEPEST = 10  # attributes and items below a module, or dots in the name of a library
 
 
@@ -171,7 +172,8 @@ class Expressions:
         if name in ("getattr", "builtins.getattr") and first is not None:
             owners = self.values(first, file)
             external = {Value(Kind.EXTERNAL, 0, f"{owner.name}.?") for owner in of_kind(owners, Kind.EXTERNAL)}
-            return self._named_attributes(of_kind(owners, Kind.INSTANCE), call) | external
+            defined = {value for owner in of_kind(owners, Kind.FILE) for value in self._defined_in(owner, call)}
+            return self._named_attributes(of_kind(owners, Kind.INSTANCE), call) | external | defined
         if (name in WRAPPERS or name in SAME_MODULE) and call.args:
             module = argument(call, 0, "module") or argument(call, 0, "model")
             return self.values(module.value, file) if module is not None else NOTHING
@@ -182,6 +184,18 @@ class Expressions:
         )
         kind = Kind.OPTIMIZER if is_given_parameters and is_optimizer_name(name) else kind_made_by(name)
         return frozenset({self.variables.make(kind, call, file, name)})
+
+    def _defined_in(self, module: Value, call: cst.Call) -> Values:
+        """Return the classes and functions of a file of the program that ``getattr()`` may find there."""
+        written = call.args[1].value if len(call.args) > 1 else None
+        if isinstance(written, cst.SimpleString):
+            return self.variables.held((module.key, str(written.evaluated_value)))
+        held = frozenset(
+            v for name in self.variables.names(module.key) for v in self.variables.held((module.key, name))
+        )
+        file = self.variables.file(module)
+        own = frozenset(v for v in of_kind(held, Kind.CLASS, Kind.FUNCTION) if self.variables.file(v) is file)
+        return own if len(own) <= _MOST_CHOICES else NOTHING
 
     def _named_attributes(self, owners: Values, call: cst.Call) -> Values:
         """Return the attributes that ``getattr()`` may find by a name, or by the beginning of one, as it is written."""

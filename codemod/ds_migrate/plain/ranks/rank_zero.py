@@ -15,7 +15,10 @@ _HARMLESS = frozenset(
      "range", "sum", "max", "min", "numpy", "cpu", "tolist", "mean", "keys", "items", "values", "upper", "ljust",
      "rjust", "perf_counter", "array", "asarray", "detach", "dirname", "basename", "Path", "dumps",
      "exp", "log", "log2", "log10", "sqrt", "abs", "norm", "std", "var", "argmax", "squeeze", "size", "numel", "count",
-     "get", "copy", "tanh", "sigmoid", "clock", "now", "title", "lower", "rstrip", "strip", "replace", "timedelta"}
+     "get", "copy", "tanh", "sigmoid", "clock", "now", "title", "lower", "rstrip", "strip", "replace", "timedelta",
+     "gmtime", "localtime", "asctime", "ctime", "today", "isoformat", "total_seconds", "parameters", "named_parameters",
+     "zip", "enumerate", "sorted", "list", "dict", "tuple", "repr", "type", "vars", "is_available", "device_count",
+     "get_device_name", "memory_allocated", "max_memory_allocated", "getcwd", "abspath"}
 )  # fmt: skip
 
 _PRINTS = frozenset({"print", "sys.stdout.write", "sys.stdout.flush"})
