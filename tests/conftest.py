@@ -71,6 +71,8 @@ def missing_gpu() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # Those that wait for minutes start first: at the end they would have all others wait for them.
+    items.sort(key=lambda item: max((mark.args[0] for mark in item.iter_markers("timeout")), default=0), reverse=True)
     gpu_items = [item for item in items if item.get_closest_marker("gpu")]
     # torch is imported only where a test asks for it
     if gpu_items and (reason := missing_gpu()):

@@ -39,9 +39,13 @@ class Nodes:
         self.seconds_to_recover: list[float] = []
 
     def start(self, *options: str) -> psutil.Popen:
-        """Start a node; its worker's output goes to a file."""
+        """Start a node; its worker's output goes to a file.
+
+        The first one, which is never killed, and its workers are forked: of a forked worker nobody is the parent.
+        """
         command = [
-            sys.executable, "-m", "torch.distributed.run", "--nnodes=1:2", "--nproc-per-node=1", "--max-restarts=9",
+            sys.executable if self.agents else forked_python(), "-m", "torch.distributed.run", "--nnodes=1:2",
+            "--nproc-per-node=1", "--max-restarts=9",
             "--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{self.port}", "--rdzv-id=elastic",
             "--rdzv-conf=last_call_timeout=2", *options,
             "-m", "trial_runtime.train", "exp/c.yaml", "--run-dir", "runs/elastic",
