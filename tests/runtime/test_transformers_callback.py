@@ -6,6 +6,7 @@ import importlib
 import json
 import signal
 import subprocess
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,12 +17,22 @@ import torch
 from forked_python import forked_python
 from trial_runtime import core
 from trial_runtime._cluster_info import Length
-from trial_runtime.transformers import _callback, get_ds_config_path_from_args, get_metric_type
 
-transformers = pytest.importorskip("transformers")
-pytest.importorskip("accelerate")
+pytestmark = pytest.mark.skipif(
+    not (find_spec("transformers") and find_spec("accelerate")), reason="needs transformers and accelerate"
+)
 
 OURS = "trial_runtime.transformers"
+transformers: Any
+_callback: Any
+
+
+@pytest.fixture(autouse=True, scope="module")
+def imports() -> None:
+    """Import transformers for the first test: each worker collects this file, and the import takes 2 CPU seconds."""
+    global transformers, _callback
+    transformers = importlib.import_module("transformers")
+    _callback = importlib.import_module("trial_runtime.transformers._callback")
 
 
 class Recorder:
@@ -125,7 +136,7 @@ def test_a_run_ends_at_its_target_where_a_search_gives_it_less(tmp_path: Path, m
     described.run.fit.max_length = Length(3, "batches")
     monkeypatch.setattr(_callback, "get_cluster_info", lambda: described)
     recorder, args = Recorder(), arguments(tmp_path / "out")
-    trainer = train(tmp_path, _callback.DetCallback(recorder, args), args)  # type: ignore[arg-type]
+    trainer = train(tmp_path, _callback.DetCallback(recorder, args), args)
     assert trainer.state.global_step == 3
     assert ("upload", {"steps_completed": 3, "trial_id": 7}) in [call[:2] for call in recorder.calls]
 
@@ -144,7 +155,7 @@ def test_a_length_that_is_not_the_trainers_is_refused(
 ) -> None:
     monkeypatch.setattr(_callback, "get_cluster_info", lambda: info(**searcher))
     with pytest.raises(ValueError, match=message):
-        _callback.DetCallback(Recorder(), arguments(tmp_path))  # type: ignore[arg-type]
+        _callback.DetCallback(Recorder(), arguments(tmp_path))
 
 
 def test_an_evaluation_without_the_searchers_metric_is_an_error(
@@ -153,7 +164,7 @@ def test_an_evaluation_without_the_searchers_metric_is_an_error(
     monkeypatch.setattr(_callback, "get_cluster_info", lambda: info(metric="eval_accuracy"))
     args = arguments(tmp_path / "out")
     with pytest.raises(ValueError, match=r"searcher.metric is 'eval_accuracy' .* it has eval_loss, batches, epochs"):
-        train(tmp_path, _callback.DetCallback(Recorder(), args), args)  # type: ignore[arg-type]
+        train(tmp_path, _callback.DetCallback(Recorder(), args), args)
 
 
 def test_it_works_without_ds_train(tmp_path: Path) -> None:
@@ -223,12 +234,14 @@ def test_a_script_under_ds_train_is_stopped_and_resumed(tmp_path: Path) -> None:
 
 
 def test_kinds_of_metrics_are_recognized_by_their_names() -> None:
-    assert get_metric_type({"loss": 1, "eval_loss": 2}) == "eval_"
-    assert get_metric_type({"test_loss": 1}) == "test_"
-    assert get_metric_type({"loss": 1}) == "train_"
+    assert importlib.import_module(OURS).get_metric_type({"loss": 1, "eval_loss": 2}) == "eval_"
+    assert importlib.import_module(OURS).get_metric_type({"test_loss": 1}) == "test_"
+    assert importlib.import_module(OURS).get_metric_type({"loss": 1}) == "train_"
 
 
 def test_the_deepspeed_config_of_a_command_line_is_found() -> None:
-    assert get_ds_config_path_from_args(["--x", "--deepspeed", "ds.json", "y"]) == "ds.json"
-    assert get_ds_config_path_from_args(["--deepspeed"]) is None
-    assert get_ds_config_path_from_args([]) is None
+    assert (
+        importlib.import_module(OURS).get_ds_config_path_from_args(["--x", "--deepspeed", "ds.json", "y"]) == "ds.json"
+    )
+    assert importlib.import_module(OURS).get_ds_config_path_from_args(["--deepspeed"]) is None
+    assert importlib.import_module(OURS).get_ds_config_path_from_args([]) is None
