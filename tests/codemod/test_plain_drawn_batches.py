@@ -76,3 +76,9 @@ def test_a_batch_that_is_collected_in_the_loss_is_trained_on(parts: str, tmp_pat
 )
 def test_a_loader_whose_batch_is_only_shown_is_not_divided(before: str, inside: str, tmp_path: Path) -> None:
     assert divided(tmp_path, before, inside) == {"loader"}
+
+
+def test_a_loader_in_a_bar_that_is_set_beside_others_is_divided(tmp_path: Path) -> None:
+    before = "from tqdm import tqdm\ntotal, bar = 0.0, tqdm(other)"
+    loop = LOADERS + LOOP.format(before=before, inside="pass", more="", after="").replace("in loader", "in bar")
+    assert "other = shard(DataLoader(" in convert(tmp_path, HEADER + loop)

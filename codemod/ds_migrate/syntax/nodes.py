@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import libcst as cst
 
@@ -133,6 +134,18 @@ def targets(node: cst.CSTNode) -> list[cst.BaseExpression]:
     if (type(node) is cst.AnnAssign or type(node) is cst.AugAssign) and node.value is not None:
         return [node.target]
     return []
+
+
+def set_values(node: cst.CSTNode) -> Iterator[tuple[cst.BaseExpression, cst.BaseExpression | None]]:
+    """Yield what an assignment sets, with its value; None where a tuple is not set to a tuple."""
+    value: Any = getattr(node, "value", None)
+    for target in targets(node):
+        if not isinstance(target, (cst.Tuple, cst.List)):
+            yield target, value
+            continue
+        is_pair = isinstance(value, cst.Tuple) and len(value.elements) == len(target.elements)
+        for index, element in enumerate(target.elements):
+            yield element.value, value.elements[index].value if is_pair else None
 
 
 def dotted_names(node: cst.CSTNode) -> set[str]:

@@ -11,7 +11,7 @@ from ds_migrate.plain.dataflow.calls import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import Kind, of_kind
-from ds_migrate.syntax.nodes import dotted, parameters, targets, walk
+from ds_migrate.syntax.nodes import dotted, parameters, set_values, walk
 from ds_migrate.syntax.source import SourceFile
 
 _LITERALS = (cst.Integer, cst.Float, cst.SimpleString, cst.ConcatenatedString)
@@ -213,13 +213,7 @@ def _may_skip(jump: cst.CSTNode, node: cst.CSTNode, file: SourceFile) -> bool:
 def _bindings(file: SourceFile, scope: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, cst.BaseExpression | None]]:
     """Yield what assignments set, with its value; None where a tuple is not set to a tuple."""
     for line in file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign, below=scope):
-        for target in targets(line):
-            if not isinstance(target, (cst.Tuple, cst.List)):
-                yield target, line.value
-                continue
-            is_pair = isinstance(line.value, cst.Tuple) and len(line.value.elements) == len(target.elements)
-            for index, element in enumerate(target.elements):
-                yield element.value, line.value.elements[index].value if is_pair else None
+        yield from set_values(line)
 
 
 def _asks_for_name(test: cst.BaseExpression) -> bool:

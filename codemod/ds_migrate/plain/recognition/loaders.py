@@ -11,7 +11,7 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
 from ds_migrate.plain.recognition.drawn_batches import drawn_batches
 from ds_migrate.plain.recognition.facts import LoopFacts, Step
-from ds_migrate.syntax.nodes import argument, dotted, targets, walk
+from ds_migrate.syntax.nodes import argument, dotted, set_values, walk
 from ds_migrate.syntax.source import SourceFile
 
 
@@ -78,10 +78,10 @@ def loaders_of(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: in
         return frozenset(v for arg in node.args for v in loaders_of(arg.value, file, flow, depth - 1))
     if isinstance(node, (cst.Name, cst.Attribute)):
         name = dotted(node)
+        lines = flow.scopes(file).nodes(node, cst.Assign, cst.AnnAssign)
         assigned = [
-            n.value for n in flow.scopes(file).nodes(node, cst.Assign, cst.AnnAssign)
-            if n.value is not None and any(dotted(t) == name for t in targets(n))
-        ]  # fmt: skip
+            value for n in lines for target, value in set_values(n) if value is not None and dotted(target) == name
+        ]
         return frozenset(v for value in assigned for v in loaders_of(value, file, flow, depth - 1))
     return held
 
