@@ -329,3 +329,30 @@ def test_ranks_agree_on_the_weights_that_they_keep_and_load_again(tmp_path: Path
     assert "    if rank_0_decides(loss.item() < best):\n        best = loss.item()\n" in after
     after = convert(tmp_path, "import copy\n" + HEADER + loop + kept + "torch.save(kept, 'a')\n")
     assert "    if loss.item() < best:\n" in after
+
+
+@pytest.mark.parametrize(
+    ("line", "after"),
+    [
+        ("name = time.strftime('%H')", "name = rank_0_text(time.strftime('%H'))"),
+        ("name = f'runs/{time.time()}'", "name = rank_0_text(f'runs/{time.time()}')"),
+        ("now = datetime.now()\nname = now.strftime('%H')", "name = rank_0_text(now.strftime('%H'))"),
+        (
+            "name = os.path.join('a', datetime.now().isoformat())",
+            "os.path.join('a', rank_0_text(datetime.now().isoformat()))",
+        ),
+        ("start = time.time()", "start = time.time()"),
+        ("name = time.strftime('%H', start)", "name = time.strftime('%H', start)"),
+        ("writer = open(time.strftime('%H'), 'w')", "os.devnull, 'w')"),
+    ],
+)
+def test_all_ranks_have_the_names_that_rank_0_makes_of_the_time(line: str, after: str, tmp_path: Path) -> None:
+    converted = convert(tmp_path, "import os, time\nfrom datetime import datetime\n" + HEADER + LOOP + line + "\n")
+    assert after in converted
+    assert ("rank_0_text" in after) == ("rank_0_text" in converted)
+
+
+def test_a_name_that_only_rank_0_makes_stays(tmp_path: Path) -> None:
+    function = "def name():\n    stamp = time.strftime('%H')\n    return stamp\n\n\n"
+    after = convert(tmp_path, "import time\n" + HEADER + function + LOOP + "torch.save(model, name())\n")
+    assert "stamp = time.strftime('%H')\n" in after

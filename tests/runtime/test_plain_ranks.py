@@ -14,7 +14,7 @@ from distributed import run_ranks
 def agreed() -> dict[str, object]:
     import torch.distributed as dist
     from torch.utils.data import DataLoader
-    from trial_runtime.plain import count_samples, mean_over_ranks, rank_0_decides, shard
+    from trial_runtime.plain import count_samples, mean_over_ranks, rank_0_decides, rank_0_text, shard
 
     rank = dist.get_rank()
     whole: DataLoader[int] = DataLoader(range(5))  # type: ignore[arg-type]
@@ -24,6 +24,7 @@ def agreed() -> dict[str, object]:
         "tensor": half.tolist(),
         "type": half.dtype,
         "decision": rank_0_decides([] if rank else [0]),
+        "text": rank_0_text(f"of rank {rank}"),
         "samples": (count_samples(whole), count_samples(shard(whole))),
     }
 
@@ -31,6 +32,7 @@ def agreed() -> dict[str, object]:
 def test_ranks_agree_on_means_and_on_rank_0s_decision() -> None:
     first, second = run_ranks(agreed)
     assert first["number"] == second["number"] == 0.5
+    assert first["text"] == second["text"] == "of rank 0"
     assert first["samples"] == second["samples"] == (5, 3)
     assert first["type"] is second["type"] is torch.float16
     for result in (first, second):

@@ -1,6 +1,6 @@
 """Helpers of scripts that ``ds-migrate --plain`` converted: what plain DeepSpeed lacks or does silently wrong."""
 
-from trial_runtime.plain._agreement import mean_over_ranks, rank_0_decides
+from trial_runtime.plain._agreement import mean_over_ranks, rank_0_decides, rank_0_text
 from trial_runtime.plain._checkpoint import load_optimizer_state, optimizer_state, save_on_main_rank
 from trial_runtime.plain._distributed import init_distributed, is_main_rank, local_rank, run_worker
 from trial_runtime.plain._engine import engine_of, match_torch, use_scaler
@@ -21,6 +21,7 @@ __all__ = [
     "mean_over_ranks",
     "optimizer_state",
     "rank_0_decides",
+    "rank_0_text",
     "run_worker",
     "save_on_main_rank",
     "shard",

@@ -36,6 +36,15 @@ def rank_0_decides(condition: object) -> bool:
     return bool(from_rank_0(torch.tensor([bool(condition)], dtype=torch.uint8)).item())
 
 
+def rank_0_text(text: str) -> str:
+    """Return rank 0's text, as the name of a folder that it makes of the time, on each rank. Collective."""
+    if world_size() == 1:
+        return text
+    given = [text]
+    dist.broadcast_object_list(given, src=0, device=_device())
+    return given[0]
+
+
 def from_rank_0(tensor: torch.Tensor) -> torch.Tensor:
     """Return rank 0's tensor, of the shape and type that each rank's has, on the CPU. Collective."""
     moved = tensor.to(_device(), copy=True)

@@ -25,6 +25,7 @@ from ds_migrate.plain.ranks.rank_zero_files import write_once
 from ds_migrate.plain.ranks.rank_zero_loggers import quiet_loggers
 from ds_migrate.plain.ranks.rank_zero_waits import wait_for_saves
 from ds_migrate.plain.ranks.start import start_ranks
+from ds_migrate.plain.ranks.time_stamps import share_time_stamps
 from ds_migrate.plain.ranks.unordered_sets import numbered_sets
 from ds_migrate.plain.ranks.unwrapping import unwrap
 from ds_migrate.rules.codes import Code
@@ -68,6 +69,8 @@ class Editor:
         others = [f for f in program if f not in self.files]
         write_once(self.plan.facts, self.files, others, self._runtime, self._converted)
         if self._starts_alone():
+            if self.plan.facts.options.runtime:
+                share_time_stamps(program, self.flow, self.plan.facts.callers, self._runtime, self._converted)
             notes += wait_for_saves(self.plan, program, decided, self._runtime, self._converted)
         self._runtime.write_imports()
         for note in notes:

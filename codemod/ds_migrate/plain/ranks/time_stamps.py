@@ -1,0 +1,87 @@
+"""Names made of the time, as those of folders: all ranks have rank 0's, which saves there what they load again."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.calls import Callers
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.rank_conditions import RankConditions
+from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
+from ds_migrate.plain.ranks.rank_zero import is_guarded
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import dotted, walk
+from ds_migrate.syntax.source import SourceFile
+
+_EXITS = frozenset({"sys.exit", "exit", "quit", "SystemExit"})
+_NOW = frozenset({"now", "today", "utcnow"})
+_CLOCKS = frozenset({"time.time", "time.time_ns", "uuid.uuid1", "uuid.uuid4", "os.getpid"})
+_TEXT = frozenset({"join", "Path", "str", "replace", "lower", "int", "round"})  # of what only makes a name
+
+
+def share_time_stamps(
+    files: list[SourceFile], flow: Flow, callers: Callers, runtime: RuntimeNames, converted: Converted
+) -> None:
+    """Give all ranks the text that rank 0 makes of the time, where it is assigned and all of them come by."""
+    conditions = RankConditions(flow, callers)
+    for file in files:
+        for assign in file.nodes(cst.Assign):
+            text = _stamp(assign.value, file, flow)
+            if text is None or is_guarded(text, file) or not conditions.reach_all(assign, file):
+                continue
+            if _is_called_in_an_argument(file.function(assign), callers, set()):
+                continue
+            name = runtime.name(file, "rank_0_text")
+            file.change(text, lambda updated, name=name: cst.Call(cst.Name(name), [cst.Arg(updated)]))  # type: ignore[misc]
+            converted(Code.PLAIN_AGREEMENT, file, text, "all ranks have the name that rank 0 makes of the time")
+
+
+def _is_called_in_an_argument(function: cst.FunctionDef | None, callers: Callers, seen: set[int]) -> bool:
+    """Return whether a function may run for an argument, as of ``torch.save()``, which only rank 0 calls."""
+    if function is None or id(function) in seen:
+        return False
+    seen.add(id(function))
+    return any(
+        any(
+            isinstance(outer, cst.Call) and dotted(outer.func) not in _EXITS
+            for outer in file.ancestors(call)
+            if _is_below(outer, file.statement(call))
+        )
+        or _is_called_in_an_argument(file.function(call), callers, seen)
+        for file, call in callers.of(function)
+    )
+
+
+def _stamp(value: cst.BaseExpression, file: SourceFile, flow: Flow) -> cst.Call | cst.FormattedString | None:
+    """Return the text in a value that is made of the time; None where more is made of it than a name."""
+    for call in file.nodes(cst.Call, below=value):
+        around = [outer for outer in (call, *file.ancestors(call)) if outer is value or _is_below(outer, value)]
+        if _is_time_as_text(call, file, flow):
+            return call if all(_only_makes_text(outer) for outer in around if outer is not call) else None
+        if flow.is_call_of(call, file, _CLOCKS):
+            text = next((outer for outer in around if isinstance(outer, cst.FormattedString)), None)
+            rest = [outer for outer in around if outer is not call]
+            return text if all(_only_makes_text(outer) for outer in rest) else None
+    return None
+
+
+def _is_below(node: cst.CSTNode, value: cst.CSTNode) -> bool:
+    return any(inner is node for inner in walk(value))
+
+
+def _is_time_as_text(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
+    """Return whether a call is ``time.strftime(...)``, or ``datetime.now().strftime(...)`` and the like."""
+    if flow.is_call_of(call, file, ("time.strftime", "time.ctime", "time.asctime")):
+        return len(call.args) < 2 or (dotted(getattr(call.args[1].value, "func", None)) or "").startswith("time.")
+    if not isinstance(call.func, cst.Attribute) or call.func.attr.value not in ("strftime", "isoformat"):
+        return False
+    return any(value.name.rpartition(".")[2] in _NOW for value in flow.values(call.func.value, file))
+
+
+def _only_makes_text(node: cst.CSTNode) -> bool:
+    """Return whether a node around the time makes a name of it, and nothing that only rank 0 may do."""
+    if isinstance(node, cst.Call):
+        return (dotted(node.func) or "").rpartition(".")[2] in _TEXT or (
+            isinstance(node.func, cst.Attribute) and node.func.attr.value == "format"
+        )
+    return not isinstance(node, (cst.Lambda, cst.IfExp, cst.BooleanOperation, cst.BaseComp))
