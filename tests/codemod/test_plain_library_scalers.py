@@ -54,6 +54,23 @@ def test_a_class_takes_the_place_of_the_scaler_of_timm(tmp_path: Path) -> None:
     assert run(tmp_path, train=after).files == []
 
 
+def test_a_function_inside_the_loop_takes_its_create_graph_from_around_it(tmp_path: Path) -> None:
+    inner = """\
+        def backward(loss):
+            loss_scaler(loss, optimizer, clip_grad=max_norm, parameters=model.parameters(), create_graph=second_order)
+
+        second_order = hasattr(optimizer, "is_second_order") and optimizer.is_second_order
+        for x, y in loader:
+            optimizer.zero_grad()
+            backward(F.mse_loss(model(x), y))
+
+
+    def main("""
+    text = TIMM[: TIMM.index("        for x, y in")] + inner + TIMM.partition("    def main(")[2]
+    after = convert(tmp_path, body(text))
+    assert "        backward(F.mse_loss(model(x), y))\n" in after and "loss_scaler(loss, engine, clip_grad" in after
+
+
 @pytest.mark.parametrize(
     ("line", "imported"),
     [

@@ -38,10 +38,11 @@ class GraphRequests:
             return allows_mark or self._is_first_order(value, file)
         if not isinstance(value, cst.Name) or depth == 0:
             return False
-        function = file.function(value)
-        assigned = file.values_of({value.value}, function if function is not None else file.module)
-        parameter = next((p for p in parameters(function) if p.name.value == value.value), None) if function else None
-        if parameter is None or function is None:
+        function = self._flow.scopes(file).owner(value.value, value)
+        assigned = file.values_of({value.value}, function)
+        known = parameters(function) if isinstance(function, cst.FunctionDef) else []
+        parameter = next((p for p in known if p.name.value == value.value), None)
+        if parameter is None or not isinstance(function, cst.FunctionDef):
             return bool(assigned) and all(self._is_off(one, file, allows_mark, depth - 1) for one in assigned)
         calls = self._callers.of(function)
         given = [(caller, self._flow.given(call, function, value.value, caller)) for caller, call in calls]
