@@ -202,6 +202,33 @@ def test_an_engine_scales_losses_with_the_scaler_of_the_script(is_managed: bool)
         assert figures == pytest.approx(before[rank], rel=1e-6)
 
 
+def count_averages() -> list[int]:
+    """Return how often gradients were averaged by two backward passes, on request, and by the step."""
+    from trial_runtime.plain import match_torch
+
+    model = torch.nn.Linear(4, 1)
+    config = {"train_micro_batch_size_per_gpu": 4, "managed_gradient_accumulation": False}
+    engine: Any = match_torch(make_engine(model, torch.optim.SGD(model.parameters(), lr=0.1), config))
+    average, counts = engine.buffered_allreduce_fallback, [0]
+
+    def count_and_average(*args: Any, **kwargs: Any) -> None:
+        counts[-1] += 1
+        average(*args, **kwargs)
+
+    engine.buffered_allreduce_fallback = count_and_average
+    for _ in range(2):
+        engine.backward(engine(torch.ones(4, 4)).sum(), scale_wrt_gas=False)
+    counts.append(0)
+    engine.allreduce_gradients()
+    counts.append(0)
+    engine.step()
+    return counts
+
+
+def test_several_backward_passes_are_averaged_in_the_step_or_on_request() -> None:
+    assert run_ranks(count_averages, size=1) == [[0, 1, 1]]
+
+
 def gradients_after_step() -> list[bool]:
     from trial_runtime.errors import InvalidExperimentException
     from trial_runtime.plain import match_torch

@@ -149,13 +149,15 @@ def _events(file: SourceFile, function: cst.FunctionDef | None, plan: ProgramPla
 
 
 def _is_of_parameter(owner: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:
-    """Return whether a gradient may be that of a parameter: of a part of a module, or of what a loop runs over."""
-    if of_kind(flow.values(owner, file), Kind.PART):
-        return True
-    return isinstance(owner, cst.Name) and any(
-        owner.value in {dotted(part) for part in walk(loop.target)} and not loaders_of(loop.iter, file, flow)
-        for loop in flow.scopes(file).nodes(owner, *_LOOPS)
-    )
+    """Return whether a gradient may be that of a parameter, rather than of a batch."""
+    values = flow.values(owner, file)
+    if of_kind(values, Kind.EXTERNAL) or not isinstance(owner, cst.Name):
+        return not of_kind(values, Kind.EXTERNAL)  # torch.autograd.grad
+    loops = [
+        loop for loop in flow.scopes(file).nodes(owner, *_LOOPS)
+        if owner.value in {dotted(part) for part in walk(loop.target)}
+    ]  # fmt: skip
+    return not loops or any(not loaders_of(loop.iter, file, flow) for loop in loops)
 
 
 def _is_tested(node: cst.Attribute, file: SourceFile) -> bool:

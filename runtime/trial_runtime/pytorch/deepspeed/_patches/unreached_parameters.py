@@ -53,8 +53,17 @@ class _UnreachedParameters:
         self.distributed = distributed
         self._is_managed = is_managed(engine)
         self._parameters = list(engine.module.parameters())  # walking a large module's tree takes longer than a step
-        self._reduce = engine.allreduce_gradients
-        engine.allreduce_gradients = self.allreduce_gradients
+        self._is_in_backward = False
+        self._reduce, self._end_backward = engine.allreduce_gradients, engine._backward_epilogue
+        engine.allreduce_gradients, engine._backward_epilogue = self.allreduce_gradients, self.end_backward
+
+    def end_backward(self) -> None:
+        """End a backward pass as the engine does: it reduces gradients there at a boundary alone."""
+        self._is_in_backward = True
+        try:
+            self._end_backward()
+        finally:
+            self._is_in_backward = False
 
     def allreduce_gradients(self, *args: Any, **kwargs: Any) -> Any:
         """Reduce the gradients, then take those of unreached parameters away.
@@ -63,7 +72,7 @@ class _UnreachedParameters:
         again, which changes nothing.
         """
         engine = self.engine
-        if not self._is_managed and not engine._running_engine_step:
+        if not (self._is_managed or engine._running_engine_step or self._is_in_backward):
             engine._running_engine_step = True  # what makes it a boundary
             try:
                 return self.allreduce_gradients(*args, **kwargs)
