@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from ds_migrate.rules.codes import Code
-from plain_loops import blocked, body, convert
+from plain_loops import HEADER, LOOP, blocked, body, convert
 
 TWO = """
     first, second = nn.Linear(4, 4), nn.Linear(4, 1)
@@ -170,3 +170,55 @@ def test_a_module_that_is_not_returned_has_no_name(tmp_path: Path) -> None:
     text = body(ITEMS.format(more="")).replace('"net_fine": fine', '"net_fine": model')
     ((code, message),) = blocked(tmp_path, text)
     assert code == Code.PLAIN_ENGINE and "has no name where the optimizer is bound" in message
+
+
+MAKES = """\
+def make_optimizer(parameters, lr):
+    made = torch.optim.SGD(parameters, lr=lr)
+    return made
+
+
+"""
+BUILDS = (
+    MAKES
+    + """\
+def build(parameters):
+    return make_optimizer(parameters, 0.1)
+
+
+"""
+)
+TRAINER = """\
+class Trainer:
+    def __init__(self, net):
+        self.net = net
+        self.optimizer = self.make(self.net.parameters())
+
+    def make(self, parameters):
+        return torch.optim.SGD(parameters, lr=0.1)
+
+    def run(self, loader):
+        for x, y in loader:
+            self.optimizer.zero_grad()
+            F.mse_loss(self.net(x), y).backward()
+            self.optimizer.step()
+
+
+Trainer(Net()).run(DataLoader(data, batch_size=4))
+"""
+
+
+@pytest.mark.parametrize(
+    ("functions", "made"),
+    [(MAKES, "make_optimizer(model.parameters(), 0.1)"), (BUILDS, "build(model.parameters())")],
+)
+def test_parameters_that_one_call_gives_are_followed(functions: str, made: str, tmp_path: Path) -> None:
+    loop = LOOP.replace("torch.optim.SGD(model.parameters(), lr=0.1)", made)
+    text = convert(tmp_path, HEADER + functions + loop)
+    assert f"optimizer = {made}\nengine, *_ = deepspeed.initialize(\n    model=model,\n" in text
+    assert '"zero_optimization": {"stage": 1}' in text
+
+
+def test_parameters_that_a_method_is_given_once_are_followed(tmp_path: Path) -> None:
+    text = convert(tmp_path, HEADER + TRAINER)
+    assert "        self.engine, *_ = deepspeed.initialize(\n            model=self.net,\n" in text

@@ -44,13 +44,17 @@ class Owners:
     parts: dict[str, tuple[str, Value]] = field(default_factory=dict)  # that are named exactly, with their wholes
     has_wholes: bool = False
     calls: Sequence[Call] = ()  # that the optimizer has come through, the innermost first
+    only_calls: Sequence[Call] = ()  # of the functions around it that are called at one place, the innermost first
     around: Sequence[cst.CSTNode] = ()  # what the optimizer is made in, the innermost first
 
 
-def owners_of(maker: cst.Call, file: SourceFile, flow: Flow, calls: Sequence[Call] = ()) -> Owners:
+def owners_of(
+    maker: cst.Call, file: SourceFile, flow: Flow, calls: Sequence[Call] = (), only_calls: Sequence[Call] = ()
+) -> Owners:
     """Return the modules whose parameters the call that makes an optimizer is given.
 
-    ``calls`` are those of the functions around it that return the optimizer, the innermost first.
+    ``calls`` are those of the functions around it that return the optimizer, the innermost first; ``only_calls`` those
+    of functions around it that are called at one place.
 
     Raises:
         UnknownOwnerError: some of the parameters belong to none, or cannot be followed.
@@ -58,7 +62,7 @@ def owners_of(maker: cst.Call, file: SourceFile, flow: Flow, calls: Sequence[Cal
     given = argument(maker, 0, "params") or argument(maker, None, "model") or argument(maker, None, "model_or_params")
     if given is None or given.star:
         raise UnknownOwnerError("it is given no parameters that can be followed")
-    owners = Owners(calls=calls, around=list(file.ancestors(maker)))
+    owners = Owners(calls=calls, only_calls=only_calls, around=list(file.ancestors(maker)))
     owners.filters.is_frozen_fixed = not any(_FREEZES.search(other.data) for other in flow.files.values())
     modules = [arg.value for arg in maker.args if of_kind(flow.values(arg.value, file), Kind.MODULE)]
     if modules:  # as in create_optimizer(args, model)
@@ -165,7 +169,7 @@ def _of_call(node: cst.Call, file: SourceFile, flow: Flow, owners: Owners, depth
 
 
 def _of_name(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow, owners: Owners, depth: int) -> None:
-    passed = _passed(node, file, flow, owners)
+    passed = _passed(node, file, flow, owners.calls)
     if passed is not None:
         _collect(passed[1], passed[0], flow, owners, depth)
         return
@@ -181,6 +185,10 @@ def _of_name(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow, owner
 
 def _of_sources(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow, owners: Owners, depth: int) -> None:
     """Collect from what a name is made of, rather than from what it holds last."""
+    passed = _passed(node, file, flow, owners.only_calls)
+    if passed is not None:
+        _collect(passed[1], passed[0], flow, owners, depth)
+        return
     sources = list(_sources(node, file, flow))
     if not sources and isinstance(node, cst.Attribute) and _is_module(node.value, file, flow, owners):
         owners.is_partial = True  # a parameter of it
@@ -197,13 +205,13 @@ def _of_sources(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow, ow
 
 
 def _passed(
-    node: cst.BaseExpression, file: SourceFile, flow: Flow, owners: Owners
+    node: cst.BaseExpression, file: SourceFile, flow: Flow, calls: Sequence[Call]
 ) -> tuple[SourceFile, cst.BaseExpression] | None:
     """Return what the call that the optimizer has come through gives for a parameter."""
     scope = flow.scopes(file).owner(node.value, node) if isinstance(node, cst.Name) else None
     if not isinstance(node, cst.Name) or not isinstance(scope, cst.FunctionDef):
         return None
-    for caller, call in owners.calls:
+    for caller, call in calls:
         if any(v.key == id(scope) for v in flow.values(call.func, caller)):
             arg = flow.given(call, scope, node.value, caller)
             is_assigned = any(dotted(t) == node.value for n in file.nodes(cst.Assign, below=scope) for t in targets(n))
@@ -298,7 +306,7 @@ def owner_at(module: cst.BaseExpression, file: SourceFile, flow: Flow) -> Owners
 
 def _add(module: cst.BaseExpression, file: SourceFile, flow: Flow, owners: Owners) -> None:
     """Add a module; of a part, the whole that it belongs to."""
-    passed = _passed(module, file, flow, owners)
+    passed = _passed(module, file, flow, owners.calls)
     if passed is not None:
         _add(passed[1], passed[0], flow, owners)
         return

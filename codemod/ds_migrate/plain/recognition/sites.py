@@ -8,6 +8,7 @@ from itertools import takewhile
 import libcst as cst
 
 from ds_migrate.plain.dataflow.calls import Callers
+from ds_migrate.plain.dataflow.copies import Call
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Value, Values
 from ds_migrate.plain.recognition.bindings import Bound, UnboundError, bindings_of
@@ -21,6 +22,8 @@ from ds_migrate.plain.recognition.parameter_owners import (
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import dotted, walk
 from ds_migrate.syntax.source import SourceFile
+
+_DEPTH = 3  # calls of calls
 
 
 def find_sites(
@@ -57,7 +60,7 @@ def find_sites(
         groups.setdefault(variable, []).append(one)
     sites = []
     for variable, members in groups.items():
-        found = _site(variable, members, flow)
+        found = _site(variable, members, flow, callers)
         if isinstance(found, Site):
             sites.append(found)
         else:
@@ -65,7 +68,7 @@ def find_sites(
     return sites, refusals
 
 
-def _site(variable: tuple[int, str], members: list[Bound], flow: Flow) -> Site | Refusal:
+def _site(variable: tuple[int, str], members: list[Bound], flow: Flow, callers: Callers) -> Site | Refusal:
     first = members[0]
     file, function = first.file, first.file.function(first.statement)
     if any(m.file is not file or file.function(m.statement) is not function for m in members):
@@ -86,7 +89,8 @@ def _site(variable: tuple[int, str], members: list[Bound], flow: Flow) -> Site |
     for member in members:
         maker_file, maker = member.maker
         try:
-            owners = owners_of(maker, maker_file, flow, flow.copies.calls(member.optimizer))
+            known = flow.copies.calls(member.optimizer)
+            owners = owners_of(maker, maker_file, flow, known, _only_calls(maker, maker_file, callers))
             groups = [owners_of_group(call, file, flow) for call in added]
         except UnknownOwnerError as error:
             return Refusal(
@@ -115,6 +119,17 @@ def _site(variable: tuple[int, str], members: list[Bound], flow: Flow) -> Site |
         file, function, first.target, variable, last, calls, optimizers, tuple(texts), values, is_partial, parts,
         tuple(tensors), first.new_name, first.item.text if first.item is not None else "",
     )  # fmt: skip
+
+
+def _only_calls(maker: cst.Call, file: SourceFile, callers: Callers) -> list[Call]:
+    """Return the calls that lead to a call, the innermost first, as long as there is just one."""
+    found: list[Call] = []
+    function = file.function(maker)
+    while function is not None and len(calls := callers.of(function)) == 1 and len(found) < _DEPTH:
+        found += calls
+        ((file, call),) = calls
+        function = file.function(call)
+    return found
 
 
 def _added_groups(
