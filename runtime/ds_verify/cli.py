@@ -94,7 +94,7 @@ def _add_common(made: argparse.ArgumentParser, unit: str, name: str) -> None:
     """Add the options of both commands."""
     made.add_argument("--context", type=Path, metavar="DIR", help="the folder with the code")
     made.add_argument("--steps", type=_positive, default=50, metavar="N", help=f"{unit} to train (default: 50)")
-    made.add_argument("--ranks", type=_numbers, default=[1, 2], metavar="N,N", help="world sizes (default: 1,2)")
+    made.add_argument("--ranks", type=_counts, default=[1, 2], metavar="N,N", help="world sizes (default: 1,2)")
     made.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there are enough GPUs")
     made.add_argument(
         "--against",
@@ -269,6 +269,13 @@ def _positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError("must be at least 1")
     return number
+
+
+def _counts(text: str) -> list[int]:
+    found = _numbers(text)
+    if 0 in found:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return found
 
 
 def _numbers(text: str) -> list[int]:

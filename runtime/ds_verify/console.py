@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ds_verify import runs
+from ds_verify.record import Key
 from ds_verify.report import Verification, memory, speed
 from ds_verify.verdict import Outcome, advice, plural
 
@@ -53,7 +54,7 @@ def show(console: Console, found: Verification) -> None:
         console.print(Text(f"{title}:\n{visible_lines(text)}\n", style="red"), soft_wrap=True)
     selection = found.selection
     console.print(
-        Text(f"{found.subject:<9}{visible(selection.trial)}" + (f" ({selection.config})" if selection.config else ""))
+        Text(visible(f"{found.subject:<9}{selection.trial}" + (f" ({selection.config})" if selection.config else "")))
     )
     console.print(Text(f"sides    {visible(found.sides.how)}"))
     if selection.picked:
@@ -80,9 +81,10 @@ def show(console: Console, found: Verification) -> None:
         more = f" and {len(noise) - _SHOWN} more" if len(noise) > _SHOWN else ""
         moved = f"one rounding step in the initial weights changes them by up to {max(noise.values()):.1e}"
         line = f"note: sensitive to rounding, so they cannot be compared strictly ({moved}): {most}{more}"
-        console.print(Text(line, style="dim"), soft_wrap=True)
+        console.print(Text(visible(line), style="dim"), soft_wrap=True)
     for file, finding in found.explanations:
-        console.print(Text(f"may explain it: {file}:{finding.line} {finding.code} {finding.message}", style="yellow"))
+        line = f"may explain it: {file}:{finding.line} {finding.code} {finding.message}"
+        console.print(Text(visible(line), style="yellow"))
     style = "bold red" if not found.same else "bold green" if found.is_complete else "bold yellow"
     console.print(Text(visible(found.headline), style=style), soft_wrap=True)
     if step := advice(found.outcomes):
@@ -107,10 +109,14 @@ def _comparisons(found: Verification) -> Table:
             f"{outcome.values:,}" if outcome.values else "-",
             "-" if gap is None else "0 (bitwise)" if gap == 0 else f"{gap:.1e}",
             "-" if limit is None else f"{limit:.1e}",
-            Text("" if not gap or key is None else f"{key}, {outcome.unit} {key.step}" if key.step else str(key)),
+            Text("" if not gap or key is None else visible(_place(key, outcome.unit))),
             verdict,
         )
     return table
+
+
+def _place(key: Key, unit: str) -> str:
+    return f"{key}, {unit} {key.step}" if key.step else str(key)
 
 
 def _differences(outcome: Outcome) -> Table:

@@ -33,7 +33,7 @@ from typing import Any, NoReturn
 
 from ds_verify.fork_server import NUMBER
 
-_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
+_PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
 
 
 @dataclass
@@ -153,6 +153,7 @@ class _Server:
             _kill(pid)
         for pid in self.running:
             os.waitpid(pid, 0)
+        _kill_orphans()
 
 
 def _send(connection: socket.socket, answer: bytes) -> None:
@@ -170,10 +171,21 @@ def _kill(pid: int) -> None:
             kill(pid, signal.SIGKILL)
 
 
+def _kill_orphans() -> None:
+    """Kill what forked processes left in sessions of their own; this process has adopted it."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    with contextlib.suppress(OSError):
+        while pids := children.read_text().split():
+            for pid in map(int, pids):
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+
+
 def main() -> None:
     """Import the modules, then serve until the client is gone; in a forked child, run its command."""
     name = Path("/proc/self/comm").read_bytes().strip()
     _prctl(_PR_SET_NAME, b"ds-fork-server")  # what ps and top show
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     sockets, *preload = sys.argv[1:]
     own_path = _python_path(os.environ.get("PYTHONPATH", ""))
     rest = [entry for entry in sys.path[1:] if entry not in own_path]

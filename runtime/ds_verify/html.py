@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator, Sequence
 from html import escape
 
@@ -23,6 +24,7 @@ _CHARTS = 24
 _CURVES: tuple[Kind, ...] = ("training", "gradient", "validation", "lr", "norm")
 _FIRST = 8
 _ROWS = 300
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 _STYLE = """
 :root { --one: #3b6fd4; --two: #e08a00; }
@@ -76,7 +78,7 @@ def render(found: Verification) -> str:
         *contents(_parts(found)),
         "</main>",
     ]
-    return document(title, _STYLE, body)
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", document(title, _STYLE, body))
 
 
 def _parts(found: Verification) -> Iterator[str]:

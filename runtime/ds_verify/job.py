@@ -146,10 +146,14 @@ class _Running:
         order.write_text(
             json.dumps({**dataclasses.asdict(job), "environment": {}, "records": str(records)}), encoding="utf-8"
         )
+        if job.kind == "plain":
+            (folder / "tmp").mkdir(exist_ok=True)
         self._logs = [directory / f"rank{rank}.log" for rank in range(job.ranks)]
 
         def start(rank: int) -> Process:
             environment, command = _environment(job, rank, directory), ["-m", job.worker, str(order)]
+            if job.kind == "plain":  # what a script leaves there goes with the folder
+                environment["TMPDIR"] = str(folder / "tmp")
             return launcher.start(command, environment=environment, directory=directory, log=self._logs[rank])
 
         self._ranks = RankProcesses(start, job.ranks)

@@ -284,6 +284,15 @@ def test_nothing_outlives_the_process_that_started_the_server(tmp_path: Path, nu
         client.wait()
 
 
+def test_what_a_child_put_into_another_session_ends_with_the_server(tmp_path: Path) -> None:
+    server = ForkServer(preload=["decimal"])
+    source = "import subprocess; print(subprocess.Popen(['sleep', '100'], start_new_session=True).pid, flush=True)"
+    pid = int(output(server, tmp_path, source))
+    assert is_alive(pid)
+    server.close()
+    assert not is_alive(pid)
+
+
 def test_children_end_with_a_server_that_is_killed(server: ForkServer, tmp_path: Path) -> None:
     process = start(server, tmp_path, "import os, time; open('pids', 'w').write(f'{os.getppid()}\\n'); time.sleep(600)")
     (parent,) = written(tmp_path / "pids")

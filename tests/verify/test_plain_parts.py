@@ -22,6 +22,7 @@ from ds_verify.plain.saved_files import name_of, values_in
 from ds_verify.plain.step_options import StepOptions
 from ds_verify.plain.training_loaders import Loaders, trains
 from ds_verify.plain.weights import ModuleRegistry
+from ds_verify.plain.worker import folder_of_imports, module_of
 from ds_verify.record import Key, Record
 from ds_verify.tolerance import Limits
 from ds_verify.working_copies import working_copy
@@ -248,6 +249,17 @@ def test_links_that_lead_in_circles_or_to_far_too_many_files_stay_links(tmp_path
     open_folders(code)
     assert (code / "loop" / "code" / "net.py").exists() and (code / "code" / "net.py").is_file()
     assert sum(len(names) + len(files) for _, names, files in os.walk(code)) < 30_000
+
+
+def test_a_script_of_a_package_is_started_as_a_module(tmp_path: Path) -> None:
+    (tmp_path / "project" / "tools").mkdir(parents=True)
+    for folder in ("project", "project/tools"):
+        (tmp_path / folder / "__init__.py").write_text("")
+    script = tmp_path / "project" / "tools" / "train.py"
+    script.write_text("from project import data\n")
+    assert (module_of(script), folder_of_imports(script)) == ("", script.parent)
+    script.write_text("from ..data import make\n")
+    assert (module_of(script), folder_of_imports(script)) == ("project.tools.train", tmp_path)
 
 
 def test_what_a_script_overwrites_stays_as_it_was_outside_its_copy(tmp_path: Path) -> None:

@@ -407,6 +407,24 @@ def test_the_command_proves_a_converted_script_and_leaves_the_files_alone(
     assert {path: path.read_bytes() for path in project.rglob("*") if path.is_file()} == before
 
 
+CLOSURE = """\
+import torch
+
+net = torch.nn.Linear(2, 1)
+optimizer = torch.optim.LBFGS(net.parameters())
+
+
+def closure():
+    optimizer.zero_grad()
+    loss = net(torch.ones(1, 2)).sum()
+    loss.backward()
+    return loss
+
+
+optimizer.step(closure)
+"""
+
+
 def test_what_cannot_be_run_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -415,6 +433,13 @@ def test_what_cannot_be_run_is_reported(
     printed = capsys.readouterr()
     assert "there is no such script" in printed.err
     assert json.loads(printed.out)["headline"] == "missing.py: there is no such script"
+    (tmp_path / "closure.py").write_text(CLOSURE)
+    (tmp_path / "broken.py").write_text("def (\n")
+    for name, reason in (("closure.py", "DSM651"), ("broken.py", "cannot be parsed")):
+        assert main(["--plain", "--no-report", name]) == NOT_RUN
+        assert reason in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["--plain", "--ranks", "0", "closure.py"])
     (tmp_path / "script.py").write_text("import torch\n")
     (tmp_path / "before").mkdir()
     (tmp_path / "before" / "script.py").write_text("import torch\n")

@@ -14,6 +14,7 @@ import re
 import resource
 import runpy
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -154,7 +155,11 @@ class _Run:
             schedules_by_mean(observer.group, lambda: self._is_reference),
             _nudged(observer.modules) if job["nudge"] else contextlib.nullcontext(),
         ):
-            runpy.run_path(str(home / job["target"]), run_name="__main__")
+            script = home / job["target"]
+            if module := module_of(script):
+                runpy.run_module(module, run_name="__main__", alter_sys=True)
+            else:
+                runpy.run_path(str(script), run_name="__main__")
 
     def leave(self, error: BaseException | None = None) -> NoReturn:
         """Leave the record, or why there is none, and end the process."""
@@ -193,6 +198,7 @@ class _Run:
 def main(path: str) -> NoReturn:
     """Train the run of a job file and end the process, with 0 when it has trained."""
     job = json.loads(Path(path).read_text(encoding="utf-8"))
+    tempfile.tempdir = None  # of the process that this one is a fork of
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     if torch.cuda.is_available():
@@ -224,9 +230,29 @@ def _place(home: Path, job: dict[str, Any]) -> Iterator[None]:
     importlib.invalidate_caches()
     with (
         mock.patch.object(sys, "argv", [job["target"], *words]),
-        mock.patch.object(sys, "path", [str(script.parent), *sys.path[1:]]),
+        mock.patch.object(sys, "path", [str(folder_of_imports(script)), *sys.path[1:]]),
     ):
         yield
+
+
+def module_of(script: Path) -> str:
+    """Return the module by which ``python -m`` starts a script; empty for one that is started by its path.
+
+    Imports relative to its package work only in a script that is started as a module.
+    """
+    if not re.search(rb"^\s*from\s+\.", script.read_bytes(), re.MULTILINE):
+        return ""
+    return ".".join(script.relative_to(folder_of_imports(script)).with_suffix("").parts)
+
+
+def folder_of_imports(script: Path) -> Path:
+    """Return the folder that a script's imports begin in: its own, or the one around its package."""
+    folder = script.parent
+    if re.search(rb"^\s*from\s+\.", script.read_bytes(), re.MULTILINE):
+        folder = folder if (folder / "__init__.py").exists() else folder.parent
+        while (folder / "__init__.py").exists():
+            folder = folder.parent
+    return folder
 
 
 def takes_local_rank(script: Path) -> bool:
