@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from plain_loops import HEADER, convert
+from ds_migrate.findings import Severity
+from plain_loops import HEADER, convert, run
 
 BATCH = """\
 def loss_batch(model, x, y, opt=None):
@@ -52,3 +53,47 @@ def test_a_function_that_always_trains_calls_the_engine(tmp_path: Path) -> None:
     fit = FIT.replace("TRAIN", train).replace("loss_batch(model, x, yWITHOUT)", "(model(x).mean().item(), 1)")
     text = HEADER + BATCH.replace("opt=None", "opt").replace("if opt is not None", "if True") + fit
     assert "loss = F.mse_loss(engine(x), y)" in convert(tmp_path, text)
+
+
+DRAWN = """\
+class Windows(Dataset):
+    def __getitem__(self, index):
+        start = INDEX
+        return torch.zeros(4) + start, torch.zeros(1)
+
+    def __len__(self):
+        return 8
+
+
+def cycle(loader):
+    while True:
+        yield from loader
+
+
+train_loader = cycle(DataLoader(Windows(), batch_size=4))
+val_loader = cycle(DataLoader(data, batch_size=4))
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for i in range(4):
+    x, y = next(train_loader)
+    loss = F.mse_loss(model(x), y)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    with torch.no_grad():
+        batch = next(val_loader)
+        print(F.mse_loss(model(batch[0]), batch[1]))
+"""
+
+
+@pytest.mark.parametrize(("index", "is_reviewed"), [("torch.randint(0, 4, (1,))", True), ("index", False)])
+def test_a_loader_of_endless_batches_is_divided_and_random_items_are_for_review(
+    index: str, is_reviewed: bool, tmp_path: Path
+) -> None:
+    header = HEADER.replace("DataLoader, ", "DataLoader, Dataset, ")
+    (file,) = run(tmp_path, train=header + DRAWN.replace("INDEX", index)).files
+    divided = b"cycle(shard(DataLoader(Windows(), batch_size=4)))\nval_loader = cycle(DataLoader(data"
+    assert divided in (file.after or b"")
+    reviews = [finding.message for finding in file.findings if finding.severity is Severity.REVIEW]
+    expected = ["items of this dataset do not depend on their index: ranks with one seed draw the same ones"]
+    assert reviews == expected * is_reviewed

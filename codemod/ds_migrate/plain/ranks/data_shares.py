@@ -10,7 +10,7 @@ from ds_migrate.plain.decisions.plan import Note, ProgramPlan, Review
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.sample_counts import count_own_samples
 from ds_migrate.plain.recognition.loader_names import may_evaluate, names_of
-from ds_migrate.plain.recognition.loaders import can_be_sharded, training_loaders
+from ds_migrate.plain.recognition.loaders import can_be_sharded, items_ignore_index, training_loaders
 from ds_migrate.plain.recognition.phases import training_phase
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.source import SourceFile
@@ -35,6 +35,10 @@ def share_data(
     if is_of_one_process:
         count_own_samples(makers, files, plan.facts.flow, runtime, converted)
     for file, maker in makers:
+        if items_ignore_index(maker, file, plan.facts.flow):
+            message = "items of this dataset do not depend on their index: ranks with one seed draw the same ones"
+            advice = "draw them with a separate seed on each rank"
+            review(Note(Code.PLAIN_SAMPLER, file, maker, message, advice))
         is_shared = may_evaluate(maker, file, steps, plan.facts)
         names = names_of(maker, steps, plan.facts) if is_shared else []
         for one in names:

@@ -11,7 +11,7 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
 from ds_migrate.plain.recognition.drawn_batches import drawn_batches
 from ds_migrate.plain.recognition.facts import LoopFacts, Step
-from ds_migrate.syntax.nodes import argument, dotted, set_values, walk
+from ds_migrate.syntax.nodes import argument, dotted, parameters, set_values, walk
 from ds_migrate.syntax.source import SourceFile
 
 
@@ -67,6 +67,20 @@ def sources_of(
         for caller, call in facts.callers.of(function):
             if not leaves_out(call, caller, function, node, file, facts.flow):
                 yield from sources_of(caller, call, facts, depth - 1)
+
+
+def items_ignore_index(maker: cst.Call, file: SourceFile, flow: Flow) -> bool:
+    """Return whether a loader's dataset, a class of the program, draws its items whatever index it is given."""
+    dataset = argument(maker, 0, "dataset")
+    for value in of_kind(flow.values(dataset.value, file), Kind.INSTANCE) if dataset is not None else ():
+        method = flow.classes.method(value.key, "__getitem__")
+        function = flow.node(method) if method is not None else None
+        if method is None or not isinstance(function, cst.FunctionDef) or len(parameters(function)) != 2:
+            continue
+        index, owner = parameters(function)[1].name.value, flow.file(method)
+        if all(name.value != index for name in owner.nodes(cst.Name, below=function.body)):
+            return True
+    return False
 
 
 def loaders_of(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int = 4) -> Values:
