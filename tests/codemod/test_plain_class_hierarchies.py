@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
-from plain_loops import HEADER, LOOP, body, convert
+from plain_loops import HEADER, LOOP, blocked, body, convert
 
 EXPERIMENT = """
     class Base:
@@ -78,3 +78,48 @@ def test_a_class_that_is_built_on_a_base_of_the_one_around_it_is_read_to_the_end
             return Worker
     """
     assert "engine.step()" in convert(tmp_path, HEADER + LOOP + textwrap.dedent(nested))
+
+
+SIBLINGS = """
+    class Agent:
+        def describe(self):
+            return SHARED
+
+
+    class First(Agent):
+        def __init__(self):
+            self.net = Net()
+            self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+
+        def learn(self, x, y):
+            self.optimizer.zero_grad()
+            F.mse_loss(self.net(x), y).backward()
+            self.optimizer.step()
+
+
+    class Second(Agent):
+        def __init__(self):
+            self.net = Net()
+            self.optimizer = torch.optim.Adam(self.net.parameters(), lr=0.1)
+
+        def learn(self, x, y):
+            self.optimizer.zero_grad()
+            F.l1_loss(self.net(x), y).backward()
+            self.optimizer.step()
+
+
+    agent = First()
+    for x, y in DataLoader(data, batch_size=4):
+        agent.learn(x, y)
+"""
+
+
+def test_classes_of_one_base_have_separate_optimizers(tmp_path: Path) -> None:
+    after = convert(tmp_path, body(SIBLINGS.replace("SHARED", "None")))
+    assert after.count("deepspeed.initialize(") == 2
+    assert after.count("self.engine.step()") + after.count("_engine.step()") == 2
+
+
+def test_an_optimizer_that_the_base_names_is_one_of_several(tmp_path: Path) -> None:
+    found = blocked(tmp_path, body(SIBLINGS.replace("SHARED", "self.optimizer")))
+    assert ("DSM601", "the optimizer is made in several functions") in found

@@ -182,3 +182,12 @@ def test_one_file_of_a_large_folder_is_read_with_what_it_is_connected_to(
     report = migrate(discover([str(tmp_path / "script.py"), str(tmp_path / "trainer.py")]), PLAIN)
     assert [f.path.name for f in report.files if f.status is FileStatus.CHANGED] == ["script.py", "trainer.py"], report
     assert len(read) == 4
+
+
+def test_a_file_with_a_loop_that_another_script_saves_with_is_read_to_the_end(tmp_path: Path) -> None:
+    save = "\n\ndef save(model, path):\n    torch.save(model.state_dict(), path)\n\n\nsave(model, 'a.pt')\n"
+    script = "from second import save\n" + HEADER + LOOP + "save(model, 'b.pt')\n"
+    report = run(tmp_path, first=script, second=HEADER + LOOP + save)
+    after = {file.path.stem: (file.after or b"").decode() for file in report.files}
+    assert ["engine.step()" in text for text in (after["first"], after["second"])] == [True, True]
+    assert after["second"].count("if is_main_rank():\n        torch.save(") == 1

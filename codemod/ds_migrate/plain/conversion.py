@@ -18,7 +18,7 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.decisions.decide import decide
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.editor import Editor
-from ds_migrate.plain.parts import Part, find_parts, operations_of
+from ds_migrate.plain.parts import Part, find_parts, operations_of, used_first
 from ds_migrate.plain.program import MOST_FILES, MOST_READ, Program
 from ds_migrate.plain.recognition.apex_branches import RAISED, ChangedFile, WithoutApex, line_numbers, without_apex
 from ds_migrate.plain.recognition.facts import LoopFacts, Operations, Refusal, Step
@@ -140,7 +140,7 @@ class _Conversion:
         flow = Flow(self.files, self.unit.program.resolve)
         callers = Callers(flow)
         operations = find_operations(flow, callers)
-        for part in find_parts(operations, flow, callers):
+        for part in used_first(find_parts(operations, flow, callers), flow):
             yield from self._convert(part, operations, flow, callers)
 
     def _convert(self, part: Part, everything: Operations, flow: Flow, callers: Callers) -> Iterator[FileResult]:
@@ -204,6 +204,8 @@ class _Conversion:
             is_written = bool(file.edits) or file.path in self.simplified
             if is_written and (file.path not in self.unit.writable or file in self.done):
                 required = _shared_with_others if file.path in shared else _not_given
+                if file in self.done and file.path in self.unit.writable:
+                    required = _changed_by_another
                 part.refusals.append(required(part.steps[0], file))
 
     def _is_skipped(self, part: Part) -> bool:
@@ -226,6 +228,11 @@ def _left_as_it_is(step: Step, file: SourceFile) -> Refusal:
 
 def _shared_with_others(step: Step, file: SourceFile) -> Refusal:
     message = f"{loop_name(step)} also requires {file.path.name}, which other programs use too"
+    return Refusal(Code.FILE_NOT_NAMED, step.file, step.node, message, _COPY)
+
+
+def _changed_by_another(step: Step, file: SourceFile) -> Refusal:
+    message = f"{loop_name(step)} also requires {file.path.name}, which another loop changes too"
     return Refusal(Code.FILE_NOT_NAMED, step.file, step.node, message, _COPY)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ds_migrate.findings import Severity
 from ds_migrate.plain.dataflow.calls import Callers
+from ds_migrate.plain.dataflow.files_beside import files_used
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.recognition.facts import Operations, Place, Refusal, Site, Step, optimizers_of
@@ -57,6 +59,18 @@ def find_parts(operations: Operations, flow: Flow, callers: Callers) -> list[Par
         if steps
         or any(r.file in trained or (r.file in refused and r.code is not Code.PLAIN_BACKWARD) for r in problems)
     ]
+
+
+def used_first(parts: Sequence[Part], flow: Flow) -> list[Part]:
+    """Return parts in an order in which those come first whose files others use: these find them converted."""
+    used = [files_used(part.files, flow) for part in parts] if len(parts) > 1 else [set()]
+    ordered, left = list[Part](), list(range(len(parts)))
+    while left:
+        waits = {i for i in left for j in left if i != j and used[i] & set(map(id, parts[j].files))}
+        first = next((i for i in left if i not in waits), left[0])
+        ordered.append(parts[first])
+        left.remove(first)
+    return ordered
 
 
 def operations_of(part: Part, operations: Operations, callers: Callers) -> Operations:

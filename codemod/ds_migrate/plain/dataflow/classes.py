@@ -9,11 +9,12 @@ import libcst as cst
 from ds_migrate.plain.dataflow.torch_names import kind_made_by
 from ds_migrate.plain.dataflow.values import Kind, Value, Values, Variable, of_kind
 from ds_migrate.plain.dataflow.variables import Variables
-from ds_migrate.syntax.nodes import body_of, docstring
+from ds_migrate.syntax.nodes import body_of, docstring, targets
 from ds_migrate.syntax.source import SourceFile
 
 Evaluate = Callable[[cst.CSTNode, SourceFile], Values]  # expression, file -> what it may be
 _DEPTH = 8
+_LONGEST = 40  # characters of a string that may name an attribute
 
 
 class Classes:
@@ -28,9 +29,25 @@ class Classes:
         self._variables = variables
         self._evaluate = evaluate
         self._own_methods: dict[str, dict[int, Value]] = {}  # by name and class
+        self._named_in: dict[str, dict[int, bool]] = {}  # by name, the classes with it, and whether they assign it
+        self._open: set[tuple[int, str]] = set()  # attributes that are being looked into, and may be of bases
 
     def add_method(self, owner: int, name: str, method: Value) -> None:
         self._own_methods.setdefault(name, {}).setdefault(owner, method)
+
+    def add_class(self, node: cst.ClassDef, file: SourceFile) -> None:
+        """Add a class with the names in it, of which some are attributes that it assigns."""
+        names = {n.value for n in file.nodes(cst.Name, below=node)}
+        names |= {str(n.evaluated_value) for n in file.nodes(cst.SimpleString, below=node) if len(n.value) < _LONGEST}
+        assigned = {
+            element.attr.value
+            for statement in file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign, below=node)
+            for target in targets(statement)
+            for element in ([e.value for e in target.elements] if isinstance(target, cst.Tuple) else [target])
+            if isinstance(element, cst.Attribute)
+        }
+        for name in names:
+            self._named_in.setdefault(name, {})[id(node)] = name in assigned
 
     def is_module(self, node: cst.ClassDef, file: SourceFile) -> bool:
         """Return whether a class is built on ``torch.nn.Module``, as far as the program shows."""
@@ -77,7 +94,38 @@ class Classes:
         """Return the variable that an attribute of a class or object is."""
         found = self._variables.node_of(owner)
         is_class = found is not None and isinstance(found[1], cst.ClassDef)
-        return (self.root(owner) if is_class else owner), f".{name}"
+        return (self._keeper(owner, name) if is_class else owner), f".{name}"
+
+    def keepers(self, owner: int) -> set[int]:
+        """Return the classes whose variables the attributes of a class may be."""
+        return {self.root(owner), *self._family(owner)}
+
+    def _keeper(self, owner: int, name: str) -> int:
+        """Return the class whose variable an attribute of a class is: all that share it have one."""
+        root, place = self.root(owner), (owner, name)
+        if sum(self._named_in.get(name, {}).values()) < 2 or place in self._open:
+            return root
+        self._open.add(place)
+        first = self._variables.derived(("separate", root, name), lambda: self._separate_classes(root, name))
+        self._open.discard(place)
+        family = self._family(owner) if first else []
+        return next((cls for cls in first if cls in family), root)
+
+    def _separate_classes(self, root: int, name: str) -> list[int]:
+        """Return the classes below a root that each have a separate attribute of a name, which no other class names."""
+        named = {cls: assigns for cls, assigns in self._named_in[name].items() if self.root(cls) == root}
+        making = [cls for cls, assigns in named.items() if assigns]
+        first = [cls for cls in making if not any(other != cls and other in self._family(cls) for other in making)]
+        families = [self._family(cls) for cls in named]
+        is_shared = any(len(set(first) & set(family)) != 1 for family in families)
+        return [] if len(first) < 2 or is_shared else first
+
+    def _family(self, key: int) -> list[int]:
+        """Return a class and all that it is built on."""
+        family = [key]
+        for known in family:
+            family += [base for base in self.bases(known) if base not in family]
+        return family
 
     def method(self, key: int, name: str) -> Value | None:
         """Return the method of a class, of one that it is built on, or of one that is built on it."""
@@ -87,9 +135,7 @@ class Classes:
         return self._variables.derived(("method", key, name), lambda: self._find_method(key, own))
 
     def _find_method(self, key: int, own: dict[int, Value]) -> Value | None:
-        family = [key]
-        for known in family:
-            family += [base for base in self.bases(known) if base not in family]
+        family = self._family(key)
         found = next(filter(None, map(own.get, family)), None)
         if found is None or self._is_abstract(found):
             root = self.root(key)

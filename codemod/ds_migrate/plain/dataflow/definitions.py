@@ -62,6 +62,8 @@ class Definitions:
 
     def _bind_definition(self, node: cst.FunctionDef | cst.ClassDef, file: SourceFile) -> None:
         self._variables.add_node(id(node), file, node)
+        if isinstance(node, cst.ClassDef):
+            self._classes.add_class(node, file)
         kind = Kind.CLASS if isinstance(node, cst.ClassDef) else Kind.FUNCTION
         owner = next((a for a in file.ancestors(node) if isinstance(a, (cst.ClassDef, cst.FunctionDef))), None)
         if isinstance(owner, cst.ClassDef) and isinstance(node, cst.FunctionDef):

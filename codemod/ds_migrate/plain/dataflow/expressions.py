@@ -204,7 +204,7 @@ class Expressions:
         if not isinstance(first, cst.SimpleString):
             return NOTHING
         begin, found = f".{first.evaluated_value!s}", set[Value]()
-        for key in {self.classes.root(owner.key) for owner in owners}:
+        for key in {key for owner in owners for key in self.classes.keepers(owner.key)}:
             for name in self.variables.names(key):
                 if name == begin or (first is not written and name.startswith(begin)):
                     found |= self.variables.held((key, name))

@@ -26,6 +26,11 @@ def files_beside(files: Iterable[SourceFile], flow: Flow) -> list[SourceFile]:
     return [file for file in flow.files.values() if id(file) in reached]
 
 
+def files_used(files: Iterable[SourceFile], flow: Flow) -> set[int]:
+    """Return these files and all that they import, however indirectly, by identity."""
+    return _closure({id(file) for file in files}, {id(file): _imported(file, flow) for file in flow.files.values()})
+
+
 def _closure(start: set[int], following: Mapping[int, set[int]]) -> set[int]:
     found, new = set(start), list(start)
     while new:

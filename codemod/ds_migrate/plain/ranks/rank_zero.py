@@ -72,7 +72,8 @@ def guard_line(file: SourceFile, call: cst.Call, runtime: RuntimeNames) -> bool:
     line = file.parent(small) if isinstance(small, cst.Expr) else None
     if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
         return False
-    file.change(line, _Guard(runtime.main_rank(file)))
+    if file.edits.once(line, "rank 0"):
+        file.change(line, _Guard(runtime.main_rank(file)))
     return True
 
 

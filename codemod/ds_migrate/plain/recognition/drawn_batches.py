@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from ds_migrate.plain.dataflow.scopes import names_in
-from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.dataflow.values import NOTHING, Kind, of_kind
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.syntax.nodes import dotted, targets, walk
 from ds_migrate.syntax.source import SourceFile
@@ -68,7 +68,8 @@ def _links(file: SourceFile, below: cst.CSTNode, facts: LoopFacts) -> Iterator[t
         if node.asname is not None:
             yield _read(node.asname.name), _read(node.item)
     for call in file.nodes(cst.Call, below=below):  # outputs.append(model(x))
-        if isinstance(call.func, cst.Attribute) and not of_kind(facts.flow.values(call.func.value, file), Kind.MODULE):
+        owners = facts.flow.values(call.func.value, file) if isinstance(call.func, cst.Attribute) else NOTHING
+        if isinstance(call.func, cst.Attribute) and not of_kind(owners, Kind.MODULE, Kind.EXTERNAL):
             yield _read(call.func.value), {name for arg in call.args for name in _read(arg.value)}
 
 
