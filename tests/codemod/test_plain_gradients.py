@@ -218,7 +218,21 @@ def clip_all(module, limit):
 
 
 """
+NORM = """
+def clip_by_norm(model, limit):
+    total = 0
+    for p in model.parameters():
+        if p.requires_grad:
+            total += p.grad.norm() ** 2
+    total = torch.sqrt(total).item()
+    for p in model.parameters():
+        if p.requires_grad:
+            p.grad.mul_(limit / max(total, limit))
+
+
+"""
 ALIKE = {
+    "by their norm": "clip_by_norm(model, 0.1)",
     "clamp": "for p in model.parameters():\n        p.grad.data.clamp_(-1, 1)",
     "scale": "for p in model.parameters():\n        p.grad *= 0.5",
     "helper": "clip_gradient(optimizer, 0.1)",
@@ -241,7 +255,7 @@ APART = {
 
 
 def changing(line: str) -> str:
-    return HEADER + CLIP + LOOP.replace("    optimizer.step()", f"    {line}\n    optimizer.step()")
+    return HEADER + CLIP + NORM + LOOP.replace("    optimizer.step()", f"    {line}\n    optimizer.step()")
 
 
 @pytest.mark.parametrize("line", ALIKE.values(), ids=ALIKE.keys())
@@ -250,6 +264,14 @@ def test_a_change_that_is_the_same_on_all_ranks_acts_on_averaged_gradients(line:
     changed = line.replace("optimizer,", "engine.optimizer,") if "engine.optimizer" in text else line
     assert f"    engine.backward(loss)\n    {changed}\n    engine.step()\n" in text
     assert '"zero_optimization": {"stage": 0}' in text
+
+
+def test_gradients_that_a_function_uses_between_backward_and_step_are_cleared(tmp_path: Path) -> None:
+    call = "    clip_by_norm(model, 0.1)\n"
+    text = convert(tmp_path, HEADER + NORM + LOOP.replace("    optimizer.step()", f"{call}    optimizer.step()"))
+    assert "zero_grad" not in text and "\nmatch_torch(engine)\n" in text
+    late = HEADER + NORM + LOOP.replace("    optimizer.step()", f"    optimizer.step()\n{call}")
+    assert "match_torch(engine, keep_gradients=True)" in convert(tmp_path, late)
 
 
 def test_a_change_in_a_function_that_nothing_names_does_no_harm(tmp_path: Path) -> None:

@@ -101,16 +101,24 @@ def test_the_names_of_weights_stay_those_of_the_wrapper(tmp_path: Path) -> None:
     assert 'wrapped, bare = model.state_dict(prefix="module."), model.state_dict()' in after
 
 
+UNWRAPPED = [
+    "raw = model.module if ddp else model",
+    "if ddp:\n    raw = model.module\nelse:\n    raw = model",
+    "states = model.module.state_dict() if ddp else model.state_dict()\nraw = bare",
+]
+
+
+@pytest.mark.parametrize("unwrap", UNWRAPPED)
 @pytest.mark.parametrize(("test", "is_reviewed"), [("ddp", False), ("not ddp", True)])
 def test_a_module_that_is_unwrapped_as_it_was_wrapped_needs_no_check(
-    test: str, is_reviewed: bool, tmp_path: Path
+    unwrap: str, test: str, is_reviewed: bool, tmp_path: Path
 ) -> None:
-    start = "ddp = bool(data)\nif ddp:\n    torch.distributed.init_process_group('gloo')\nmodel = Net()\n"
+    start = "ddp = bool(data)\nif ddp:\n    torch.distributed.init_process_group('gloo')\nbare = model = Net()\n"
     wrapped = f"optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\nif {test}:\n    model = DDP(model)\n"
     loop = (
         "optimizer.zero_grad()\nF.mse_loss(model(torch.zeros(2, 4)), torch.zeros(2, 1)).backward()\noptimizer.step()\n"
     )
-    save = "raw = model.module if ddp else model\ntorch.save(raw.state_dict(), 'a.pt')\n"
+    save = f"{unwrap}\ntorch.save(raw.state_dict(), 'a.pt')\n"
     report = run(tmp_path, train=HEADER + start + wrapped + loop + save)
     assert bool(list(report.findings(Severity.REVIEW))) is is_reviewed
     (result,) = report.files
@@ -142,3 +150,8 @@ def test_rank_0_alone_opens_what_it_saves_to(tmp_path: Path) -> None:
     after = {result.path.name: (result.after or b"").decode() for result in report.files}
     assert 'with path.open("wb") if is_main_rank() else open(os.devnull, "wb") as file:' in after["saving.py"]
     assert '    with path.open("rb") as file:\n' in after["saving.py"]
+
+
+def test_one_blank_line_stays_where_a_wrapper_was(tmp_path: Path) -> None:
+    text = LOOP.replace("model = Net()\n", "model = Net()\n\nif len(data) > 1:\n    model = DDP(model)\n\nrate = 0.1\n")
+    assert "\nmodel = Net()\n\nrate = 0.1\n" in convert(tmp_path, HEADER + text)

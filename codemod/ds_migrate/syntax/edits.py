@@ -291,7 +291,10 @@ def _settle(block: cst.IndentedBlock | cst.Module) -> cst.IndentedBlock | cst.Mo
             carried.extend(_comment_lines(statement.trailing_whitespace))
             continue
         if carried and isinstance(statement, (cst.SimpleStatementLine, cst.BaseCompoundStatement)):
-            statement = statement.with_changes(leading_lines=[*_tidy(carried), *statement.leading_lines])
+            above, below = _tidy(carried), statement.leading_lines
+            if above and below and not (above[-1].comment or below[0].comment):
+                above = above[:-1]  # one blank line separates what is left
+            statement = statement.with_changes(leading_lines=[*above, *below])
             carried = []
         kept.append(statement)
     if carried:

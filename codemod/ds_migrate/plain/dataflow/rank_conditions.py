@@ -162,6 +162,8 @@ class RankConditions:
     def _is_shared_attribute(self, node: cst.Attribute, file: SourceFile) -> bool:
         """Return whether an attribute is an argument of the program, or set to what is the same on all ranks."""
         name, is_argument = node.attr.value, self._is_arguments(node.value, file)
+        if name == "requires_grad":  # the engines' parameters are the same on all ranks
+            return True
         if is_argument and _RANK.search(name):
             return False
         variable = self._flow.variable(node, file)

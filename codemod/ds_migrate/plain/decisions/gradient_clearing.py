@@ -87,9 +87,12 @@ def _events(place: Place, plan: ProgramPlan) -> list[Step | Backward]:
     return [e for e in events if e.file is place.file and e.function is place.function]
 
 
-def _is_between(place: Place, plan: ProgramPlan) -> bool:
+def _is_between(place: Place, plan: ProgramPlan, depth: int = 4) -> bool:
     """Return whether a place is behind a backward() and before the step() that uses its gradients."""
     events = _events(place, plan)
+    if not events and place.function is not None and depth:
+        calls = [Place(file, call) for file, call in plan.facts.callers.of(place.function)]
+        return bool(calls) and all(_is_between(call, plan, depth - 1) for call in calls)
     before = max((e for e in events if e.position < place.position), key=lambda e: e.position, default=None)
     after = min((e for e in events if e.position > place.position), key=lambda e: e.position, default=None)
     return isinstance(before, Backward) and isinstance(after, Step)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
+from itertools import pairwise
 
 import libcst as cst
 
@@ -74,6 +75,8 @@ class Wrappers:
         """Return whether an expression is a module in its wrapper, where it stands."""
         if depth == 0:
             return Wrapped.SOMETIMES
+        if self._is_unwrapped(node, file):
+            return Wrapped.NEVER
         if isinstance(node, cst.Call):
             if self._flow.is_call_of(node, file, WRAPPERS):
                 return Wrapped.ALWAYS
@@ -81,8 +84,6 @@ class Wrappers:
                 return self.around(node.func.value, file, depth)
             return self._returned(node, file, depth - 1)
         if isinstance(node, cst.IfExp):
-            if self._unwraps(node, file):
-                return Wrapped.NEVER
             return self.around(node.body, file, depth).or_else(self.around(node.orelse, file, depth))
         if isinstance(node, cst.Name):
             scope = self._flow.scopes(file).owner(node.value, node)
@@ -106,17 +107,18 @@ class Wrappers:
             return self._last(lines, node, file, Wrapped.NEVER, depth)
         return Wrapped.NEVER
 
-    def _unwraps(self, node: cst.IfExp, file: SourceFile) -> bool:
-        """Return whether an expression is ``model.module if ddp else model``, and that is wrapped under just that."""
-        if not isinstance(node.body, cst.Attribute) or node.body.attr.value != "module":
-            return False
-        if not node.orelse.deep_equals(node.body.value):
-            return False
-        test = expression_text(node.test)
-        return all(
-            any(isinstance(a, cst.If) and expression_text(a.test) == test for a in wrapped_in.ancestors(call))
+    def _is_unwrapped(self, node: cst.BaseExpression, file: SourceFile) -> bool:
+        """Return whether a node is in the ``else`` of just that condition under which its module is wrapped."""
+        ways = list(pairwise([node, *file.ancestors(node)]))
+        tests = {
+            expression_text(outer.test)
+            for inner, outer in ways
+            if isinstance(outer, (cst.If, cst.IfExp)) and outer.orelse is inner
+        }
+        return bool(tests) and all(
+            any(isinstance(a, cst.If) and expression_text(a.test) in tests for a in wrapped_in.ancestors(call))
             for wrapped_in, call, _ in self.calls()
-            if self._flow.values(call, wrapped_in) & self._flow.values(node.orelse, file)
+            if self._flow.values(call, wrapped_in) & self._flow.values(node, file)
         )
 
     def _last(
