@@ -133,6 +133,13 @@ class TestTrainingLoaders:
         assert trains(7, "train.py:3", known) and not trains(7, "train.py:9", known)
         assert not trains(0, "other.py:1", known)
 
+    def test_a_function_that_makes_several_loaders_is_known_by_its_calls(self) -> None:
+        known = [("data.py:3 < train.py:8", True), ("data.py:3 < train.py:9", False)]
+        assert trains(5, "data.py:3 < train.py:8", known) and not trains(6, "data.py:3 < train.py:9", known)
+        known = [("data.py:3 < train.py:8 < run.py:1", True), ("data.py:3 < train.py:9 < run.py:1", False)]
+        assert trains(5, "data.py:3 < train.py:8 < run.py:2", known)
+        assert not trains(5, "data.py:3 < other.py:1", known)
+
 
 class TestWeights:
     def test_names_do_not_depend_on_what_wraps_the_modules(self) -> None:

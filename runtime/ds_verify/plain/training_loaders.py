@@ -19,12 +19,16 @@ from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 _RARE = 4
+_CALLED_FROM = " < "
 
 
 @dataclass
 class LoaderUse:
-    """A loader in the order of creation. site: where the script makes it. batches: read. trained: of them, those
-    between two of which there is a backward. shared: whether ranks can share it."""
+    """A loader in the order of creation.
+
+    site: where the script makes it, and the calls that lead there. batches: read. trained: of them, those between two
+    of which there is a backward. shared: whether ranks can share it.
+    """
 
     site: str
     shared: bool = True
@@ -70,9 +74,9 @@ class Loaders:
 
     @property
     def unshared(self) -> list[str]:
-        """The sites of loaders that train and that ranks cannot share."""
-        return sorted({use.site for use, (_, trains) in zip(self.used, self.training(), strict=True)
-                       if trains and not use.shared})  # fmt: skip
+        """The lines that make loaders that train and that ranks cannot share."""
+        pairs = zip(self.used, self.training(), strict=True)
+        return sorted({use.site.split(_CALLED_FROM)[0] for use, (_, trains) in pairs if trains and not use.shared})
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
@@ -114,11 +118,12 @@ class Loaders:
 
     def _site(self) -> str:
         frame: Any = sys._getframe(2)
-        while frame is not None and not frame.f_code.co_filename.startswith(self.home):
+        lines = []
+        while frame is not None:
+            if frame.f_code.co_filename.startswith(self.home):
+                lines.append(f"{Path(frame.f_code.co_filename).relative_to(self.home)}:{frame.f_lineno}")
             frame = frame.f_back
-        if frame is None:
-            return ""
-        return f"{Path(frame.f_code.co_filename).relative_to(self.home)}:{frame.f_lineno}"
+        return _CALLED_FROM.join(lines)
 
 
 def trains(number: int, site: str, known: Sequence[tuple[str, bool]]) -> bool:
@@ -130,5 +135,9 @@ def trains(number: int, site: str, known: Sequence[tuple[str, bool]]) -> bool:
     """
     if number < len(known) and known[number][0] == site:
         return known[number][1]
-    same = [trained for other, trained in known if other == site]
-    return bool(same) and all(same)
+    lines = site.split(_CALLED_FROM)
+    for depth in range(len(lines), 0, -1):  # a function that makes loaders for training and others is called twice
+        same = [trained for other, trained in known if other.split(_CALLED_FROM)[:depth] == lines[:depth]]
+        if same:
+            return all(same)
+    return False
