@@ -6,7 +6,8 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from plain_loops import HEADER, convert
+from ds_migrate.findings import Severity
+from plain_loops import HEADER, convert, run
 
 LOADERS = """\
 loader = DataLoader(data, batch_size=4, shuffle=True)
@@ -82,3 +83,41 @@ def test_a_loader_in_a_bar_that_is_set_beside_others_is_divided(tmp_path: Path) 
     before = "from tqdm import tqdm\ntotal, bar = 0.0, tqdm(other)"
     loop = LOADERS + LOOP.format(before=before, inside="pass", more="", after="").replace("in loader", "in bar")
     assert "other = shard(DataLoader(" in convert(tmp_path, HEADER + loop)
+
+
+WRAPPED = """\
+class Wrapped:
+    def __init__(self):
+        self.inner = DataLoader(data, batch_size=4, shuffle=True)
+
+    def __iter__(self):
+        for batch in self.inner:
+            yield batch
+
+
+class Trainer:
+    def __init__(self):
+        self.loader, self.model = Wrapped(), Net()
+        {more}
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+    def fit(self):
+        for x, y in self.loader:
+            loss = F.mse_loss(self.model(x), y)
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+
+
+Trainer().fit()
+"""
+
+
+@pytest.mark.parametrize(("more", "is_for_review"), [("pass", False), ("self.other = Wrapped()", True)])
+def test_the_loader_in_an_object_that_iterates_is_divided(more: str, is_for_review: bool, tmp_path: Path) -> None:
+    report = run(tmp_path, train=HEADER + WRAPPED.format(more=more))
+    (result,) = report.files
+    assert result.after is not None
+    assert b"        self.inner = shard(DataLoader(data, batch_size=4, shuffle=True))\n" in result.after
+    assert result.after.count(b"shard(") == 1
+    assert [f.code for _, f in report.findings(Severity.REVIEW)] == ["DSM612"] * is_for_review

@@ -101,7 +101,8 @@ def _names(
     """
     if not _holds(maker, loaders_of(node, file, facts.flow), facts):
         return
-    if depth == 0 or not isinstance(node, (cst.Call, cst.Name, cst.Attribute)):
+    is_wrapped = of_kind(facts.flow.values(node, file), Kind.INSTANCE)  # shard() takes no object that has a loader
+    if depth == 0 or is_wrapped or not isinstance(node, (cst.Call, cst.Name, cst.Attribute)):
         raise _UnknownNameError
     if isinstance(node, cst.Call):
         if node is maker or not node.args or _holds(maker, facts.flow.values(node, file), facts):

@@ -8,7 +8,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.dead_branches import leaves_out
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
+from ds_migrate.plain.dataflow.values import Kind, Value, Values, of_kind
 from ds_migrate.plain.recognition.drawn_batches import drawn_batches
 from ds_migrate.plain.recognition.facts import LoopFacts, Step
 from ds_migrate.syntax.nodes import argument, dotted, parameters, set_values, walk
@@ -85,9 +85,16 @@ def items_ignore_index(maker: cst.Call, file: SourceFile, flow: Flow) -> bool:
 
 def loaders_of(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int = 4) -> Values:
     """Return the loaders that an expression iterates over, through enumerate(), tqdm(), iter() and the like."""
-    held = of_kind(flow.values(node, file), Kind.LOADER)
+    values = flow.values(node, file)
+    held = of_kind(values, Kind.LOADER)
     if held or depth == 0:
         return held
+    wrapped = frozenset(
+        v for instance in of_kind(values, Kind.INSTANCE) for inner, within in _iterated_by(instance, flow)
+        for v in loaders_of(inner, within, flow, depth - 1)
+    )  # fmt: skip
+    if wrapped:
+        return wrapped
     if isinstance(node, cst.Call):
         return frozenset(v for arg in node.args for v in loaders_of(arg.value, file, flow, depth - 1))
     if isinstance(node, (cst.Name, cst.Attribute)):
@@ -98,6 +105,21 @@ def loaders_of(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: in
         ]
         return frozenset(v for value in assigned for v in loaders_of(value, file, flow, depth - 1))
     return held
+
+
+def _iterated_by(instance: Value, flow: Flow) -> Iterator[tuple[cst.BaseExpression, SourceFile]]:
+    """Yield what an object of a class of the program runs over, where a loop runs over the object."""
+    for name in ("__iter__", "__next__"):
+        method = flow.classes.method(instance.key, name)
+        known = flow.node_of(method.key) if method is not None else None
+        if known is None:
+            continue
+        file, function = known
+        yield from ((loop.iter, file) for loop in file.nodes(cst.For, below=function))
+        yield from (
+            (call.args[0].value, file) for call in file.nodes(cst.Call, below=function)
+            if dotted(call.func) in ("iter", "next") and call.args
+        )  # fmt: skip
 
 
 def can_be_sharded(maker: cst.Call, file: SourceFile, flow: Flow) -> bool:
