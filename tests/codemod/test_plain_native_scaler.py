@@ -235,6 +235,14 @@ def test_a_scaler_that_no_name_leads_to_is_given_where_it_scales(tmp_path: Path)
 
 
 HELPER = "import torch\n\n\ndef clip(model):\n    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+HANDLED = """\
+        try:
+            F.mse_loss(model(x), y).backward()
+        except RuntimeError:
+            for p in model.parameters():
+                if p.grad is not None:
+                    p.grad.detach()
+"""
 ACCUMULATION = """
     loader = DataLoader(data, batch_size=4)
     model = Net()
@@ -266,6 +274,14 @@ def test_gradients_are_averaged_before_they_are_used_between_several_backward_pa
     assert after.count("allreduce_gradients") == 1
     options = Options(plain=True, runtime=False)
     assert not any(file.to_write for file in run(tmp_path, options, helper=HELPER, train=text).files)
+
+
+def test_gradients_that_a_handler_of_exceptions_drops_are_not_averaged_there(tmp_path: Path) -> None:
+    loop = ACCUMULATION.replace("            LINE\n", "").replace(
+        "        F.mse_loss(model(x), y).backward()\n", HANDLED
+    )
+    after = convert(tmp_path, body(loop))
+    assert "allreduce_gradients" not in after and "                p.grad.detach()\n    if i % 2:\n" in after
 
 
 def test_a_helper_that_clips_is_seen_in_another_file(tmp_path: Path) -> None:

@@ -122,13 +122,23 @@ def _engine(position: Place, step: Step, site: Site, plan: ProgramPlan) -> str |
 
 
 def _statement(place: Place, plan: ProgramPlan) -> cst.BaseStatement | None:
-    """Return the statement before which all ranks average: the outermost that holds no backward pass and no step."""
+    """Return the statement before which all ranks average: the outermost that holds no backward pass and no step.
+
+    None where a handler of exceptions holds the place, as one rank may come there alone.
+    """
     file = place.file
     events = {id(node) for node in _events(file, place.function, plan)}
     found: cst.BaseStatement | None = None
+    is_outermost = False
     for outer in (place.node, *file.ancestors(place.node)):
-        if isinstance(outer, (cst.FunctionDef, cst.ClassDef)) or any(id(node) in events for node in walk(outer)):
+        if isinstance(outer, cst.ExceptHandler):
+            return None
+        if isinstance(outer, (cst.FunctionDef, cst.ClassDef)):
             break
+        if any(id(node) in events for node in walk(outer)):
+            is_outermost = True
+        if is_outermost:
+            continue
         around = file.parent(outer)
         is_elif = isinstance(around, cst.If) and around.orelse is outer
         if isinstance(outer, (cst.SimpleStatementLine, cst.BaseCompoundStatement)) and not is_elif:
