@@ -121,3 +121,39 @@ def test_the_loader_in_an_object_that_iterates_is_divided(more: str, is_for_revi
     assert b"        self.inner = shard(DataLoader(data, batch_size=4, shuffle=True))\n" in result.after
     assert result.after.count(b"shard(") == 1
     assert [f.code for _, f in report.findings(Severity.REVIEW)] == ["DSM612"] * is_for_review
+
+
+COUNTED = """
+loader = DataLoader(data, batch_size=4)
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+steps = len(data) // 4
+for epoch in range(2):
+    batches = iter(loader)
+    for step in range(steps):
+        x, y = next(batches)
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_reviewed"),
+    [
+        ("range(steps)", "range(steps)", True),
+        ("range(steps)", "range(100)", True),
+        ("range(steps)", "range(len(loader))", False),
+        ("len(data) // 4", "len(loader) - 1", False),
+        ("next(batches)", "next(batches, (None, None))", False),
+        ("iter(loader)", "forever(loader)", False),
+        ("next(batches)", "next(iter(loader))", False),
+    ],
+)
+def test_a_loop_that_counts_to_another_number_than_its_batches_is_reviewed(
+    old: str, new: str, is_reviewed: bool, tmp_path: Path
+) -> None:
+    assert old in COUNTED
+    report = run(tmp_path, train=HEADER + COUNTED.replace(old, new))
+    found = [f.message for _, f in report.findings(Severity.REVIEW)]
+    assert any("draws a number of batches" in message for message in found) is is_reviewed

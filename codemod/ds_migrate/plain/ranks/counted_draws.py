@@ -1,0 +1,77 @@
+"""Loops that draw a number of batches by ``next()``, which the share of a rank may not have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.decisions.plan import Note
+from ds_migrate.plain.recognition.loaders import loaders_of
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import dotted, walk
+from ds_migrate.syntax.source import SourceFile
+
+_RANGES = frozenset({"range", "trange", "tqdm.trange"})
+
+
+def counted_draws(makers: Iterable[tuple[SourceFile, cst.Call]], flow: Flow) -> Iterator[Note]:
+    """Yield what to check where a loop counts to another number than ``len()`` of the loader that it draws from.
+
+    Args:
+        makers: the calls that make the loaders of which each rank has a share.
+    """
+    shared = {id(maker) for _, maker in makers}
+    for file in flow.files.values():
+        for call in file.nodes(cst.Call):
+            if dotted(call.func) != "next" or len(call.args) != 1:
+                continue
+            drawn = call.args[0].value
+            loaders = loaders_of(drawn, file, flow)
+            loop = _loop_around(call, file)
+            if (
+                loop is not None
+                and any(id(flow.node(loader)) in shared for loader in loaders)
+                and _is_one_pass(drawn, loop, file)
+                and not _counts_batches(loop.iter, file, flow)
+            ):
+                yield Note(
+                    Code.PLAIN_SAMPLER, file, call,
+                    "this loop draws a number of batches of which each rank has a share only: on several ranks next() "
+                    "ends before the loop",
+                    "count to len() of the loader, or divide the number by torch.distributed.get_world_size()",
+                )  # fmt: skip
+
+
+def _loop_around(call: cst.Call, file: SourceFile) -> cst.For | None:
+    """Return the loop over a range that a draw is directly in, where no handler takes its end."""
+    for outer in file.ancestors(call):
+        if isinstance(outer, (cst.Try, cst.TryStar, cst.While, cst.FunctionDef, cst.Lambda)):
+            return None
+        if isinstance(outer, cst.For):
+            ranges = [n for n in walk(outer.iter) if isinstance(n, cst.Call) and dotted(n.func) in _RANGES]
+            return outer if ranges else None
+    return None
+
+
+def _is_one_pass(drawn: cst.BaseExpression, loop: cst.For, file: SourceFile) -> bool:
+    """Return whether an iterator is that of a loader, and is not made anew within the loop."""
+    if not isinstance(drawn, cst.Name):
+        return False
+    made = file.values_of({drawn.value}, file.function(drawn) or file.module)
+    is_iterator = bool(made) and all(isinstance(m, cst.Call) and dotted(m.func) == "iter" for m in made)
+    return is_iterator and not file.values_of({drawn.value}, loop)
+
+
+def _counts_batches(counted: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int = 3) -> bool:
+    """Return whether a number is made of ``len()`` of a loader."""
+    for node in walk(counted):
+        if isinstance(node, cst.Call) and dotted(node.func) == "len" and node.args:
+            if loaders_of(node.args[0].value, file, flow):
+                return True
+        elif isinstance(node, (cst.Name, cst.Attribute)) and depth and dotted(node) is not None:
+            made = file.values_of({dotted(node) or ""}, file.module)
+            if any(_counts_batches(value, file, flow, depth - 1) for value in made):
+                return True
+    return False
