@@ -97,3 +97,29 @@ def test_a_loader_of_endless_batches_is_divided_and_random_items_are_for_review(
     reviews = [finding.message for finding in file.findings if finding.severity is Severity.REVIEW]
     expected = ["items of this dataset do not depend on their index: ranks with one seed draw the same ones"]
     assert reviews == expected * is_reviewed
+
+
+PHASES = """\
+def make(phase):
+    return DataLoader(data, batch_size=4, shuffle=phase == "train")
+
+
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loaders = {phase: make(phase) for phase in PARTS}
+for phase in PARTS:
+    for x, y in loaders[phase]:
+        with torch.set_grad_enabled(phase == "train"):
+            loss = F.mse_loss(model(x), y)
+            if phase == "train":
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("parts", "count"), [('["train", "val"]', 1), ("range(2)", 0)])
+def test_a_function_that_makes_the_loader_of_each_phase_is_for_review(parts: str, count: int, tmp_path: Path) -> None:
+    (file,) = run(tmp_path, train=HEADER + PHASES.replace("PARTS", parts)).files
+    reviews = [finding.message for finding in file.findings if finding.severity is Severity.REVIEW]
+    assert reviews == ["this call may make loaders for evaluation too, which then give each rank a share"] * count

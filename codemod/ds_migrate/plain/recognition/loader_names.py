@@ -46,6 +46,9 @@ def names_of(maker: cst.Call, steps: Sequence[Step], facts: LoopFacts) -> list[L
 
 def may_evaluate(maker: cst.Call, file: SourceFile, steps: Sequence[Step], facts: LoopFacts) -> bool:
     """Return whether a call may make loaders that do not train: it runs often, and not each time for the steps."""
+    function = file.function(maker)
+    if function is not None and any(_is_for_each(caller, call) for caller, call in facts.callers.of(function)):
+        return True
     if not (facts.callers.may_run_often(file, maker) or _serves_several(maker, file, steps, facts)):
         return False
     loops = [outer for outer in file.ancestors(maker) if isinstance(outer, cst.For)]
@@ -53,6 +56,18 @@ def may_evaluate(maker: cst.Call, file: SourceFile, steps: Sequence[Step], facts
     inside = [step for step in near if loops and any(outer is loops[0] for outer in file.ancestors(step.node))]
     is_statement = isinstance(file.parent(maker), cst.Assign)
     return not (inside and is_statement and not any(_asks_for_phase(step) for step in inside))
+
+
+def _is_for_each(file: SourceFile, call: cst.CSTNode) -> bool:
+    """Return whether a call is made for each of several things by name, such as ``"train"`` and ``"val"``."""
+    return any(
+        isinstance(outer, cst.CompFor | cst.For)
+        and isinstance(outer.iter, cst.List | cst.Tuple)
+        and bool(outer.iter.elements)
+        and all(isinstance(element.value, cst.SimpleString) for element in outer.iter.elements)
+        for around in file.ancestors(call)
+        for outer in [getattr(around, "for_in", around)]
+    )
 
 
 def _serves_several(maker: cst.Call, file: SourceFile, steps: Sequence[Step], facts: LoopFacts) -> bool:
