@@ -356,3 +356,8 @@ def test_a_name_that_only_rank_0_makes_stays(tmp_path: Path) -> None:
     function = "def name():\n    stamp = time.strftime('%H')\n    return stamp\n\n\n"
     after = convert(tmp_path, "import time\n" + HEADER + function + LOOP + "torch.save(model, name())\n")
     assert "stamp = time.strftime('%H')\n" in after
+
+
+def test_samples_are_counted_once_there_is_a_loader(tmp_path: Path) -> None:
+    after = convert(tmp_path, HEADER + "print(len(data))\n" + LOOP + "print(len(data))\n")
+    assert after.count("print(len(data))") == after.count("print(count_samples(loader))") == 1

@@ -52,11 +52,19 @@ def _loader_of(data: cst.BaseExpression, file: SourceFile, makers: Makers, flow:
         assign = other.parent(maker)
         target = assign.targets[0].target if isinstance(assign, cst.Assign) and len(assign.targets) == 1 else None
         given = maker.args[0].value if maker.args else None
-        if other is file and isinstance(target, cst.Name) and isinstance(given, cst.Name):
+        is_made = other is file and _comes_before(maker, data, file)
+        if is_made and isinstance(target, cst.Name) and isinstance(given, cst.Name):
             is_same = flow.variable(given, file) == variable
             if is_same and flow.scopes(file).variable(target.value, data) == flow.variable(target, file):
                 return target.value
     return None
+
+
+def _comes_before(maker: cst.Call, node: cst.CSTNode, file: SourceFile) -> bool:
+    """Return whether a loader is made on each way to a node, in its function."""
+    block = file.parent(file.statement(maker))
+    is_inside = any(outer is block for outer in file.ancestors(node))
+    return is_inside and file.function(maker) is file.function(node) and file.position(maker) < file.position(node)
 
 
 def _is_of_an_epoch(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
