@@ -107,4 +107,4 @@ def test_a_scaler_that_an_object_keeps_trains_as_it_did(
     found = main(["--plain", "--no-report", "--steps", "24", "train.py"])
     printed = capsys.readouterr().out
     assert found == SAME, printed
-    assert "same: 24 steps with 1 and 2 ranks" in printed
+    assert "same: 24 and 12 steps with 1 and 2 ranks" in printed
