@@ -10,9 +10,9 @@ from ds_migrate.plain.recognition.bindings import Bound
 from ds_migrate.plain.recognition.facts import Refusal
 from ds_migrate.plain.recognition.parameter_owners import (
     Owners,
-    UnknownOwnerError,
     owner_at,
 )
+from ds_migrate.plain.recognition.parameter_sources import UnknownOwnerError
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import dotted
 from ds_migrate.syntax.source import SourceFile

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import libcst as cst
@@ -13,6 +13,14 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Value, Values, of_kind
 from ds_migrate.plain.recognition.containers import item_at
 from ds_migrate.plain.recognition.parameter_filters import Filters
+from ds_migrate.plain.recognition.parameter_sources import (
+    UnknownOwnerError,
+    iterated,
+    replaces,
+    shown,
+    sources_of_name,
+    text_of,
+)
 from ds_migrate.plain.recognition.standalone_tensors import are_standalone
 from ds_migrate.syntax.nodes import argument, dotted, targets, walk
 from ds_migrate.syntax.one_line import expression_text
@@ -23,10 +31,6 @@ _CONTAINERS = frozenset({"list", "tuple", "filter", "chain", "iter", "set", "fro
 _FREEZES = re.compile(rb"requires_grad(_\s*\(|\s*=[^=])")
 _ASKED_OF_MODULES = ("parameters", "named_parameters", "modules", "named_modules", "children", "named_children")
 _DEPTH = 24
-
-
-class UnknownOwnerError(Exception):
-    """A part of an optimizer's parameters belongs to no module that can be named."""
 
 
 @dataclass
@@ -93,7 +97,7 @@ def owners_of_group(call: cst.Call, file: SourceFile, flow: Flow) -> Owners:
 
 def _collect(node: cst.CSTNode, file: SourceFile, flow: Flow, owners: Owners, depth: int) -> None:
     if depth == 0:
-        raise UnknownOwnerError(f"{_shown(node)} cannot be followed to a module")
+        raise UnknownOwnerError(f"{shown(node)} cannot be followed to a module")
     deeper = depth - 1
     if isinstance(node, cst.Call):
         _of_call(node, file, flow, owners, deeper)
@@ -104,12 +108,12 @@ def _collect(node: cst.CSTNode, file: SourceFile, flow: Flow, owners: Owners, de
             _collect(item.value, file, flow, owners, deeper)
         else:
             owners.filters.add(node, block=id(file.parent(file.statement(node))))
-            _collect(_iterated(node.for_in, item), file, flow, owners, deeper)
+            _collect(iterated(node.for_in, item), file, flow, owners, deeper)
     elif isinstance(node, (cst.List, cst.Tuple)):
         for element in node.elements:
             _collect(element.value, file, flow, owners, deeper)
     elif isinstance(node, cst.Dict):
-        params = [e.value for e in node.elements if isinstance(e, cst.DictElement) and _text_of(e.key) == "params"]
+        params = [e.value for e in node.elements if isinstance(e, cst.DictElement) and text_of(e.key) == "params"]
         if not params:
             raise UnknownOwnerError("a parameter group has no params")
         _collect(params[0], file, flow, owners, deeper)
@@ -123,7 +127,7 @@ def _collect(node: cst.CSTNode, file: SourceFile, flow: Flow, owners: Owners, de
     elif isinstance(node, (cst.Name, cst.Attribute)):
         _of_name(node, file, flow, owners, deeper)
     else:
-        raise UnknownOwnerError(f"{_shown(node)} cannot be followed to a module")
+        raise UnknownOwnerError(f"{shown(node)} cannot be followed to a module")
 
 
 def _of_call(node: cst.Call, file: SourceFile, flow: Flow, owners: Owners, depth: int) -> None:
@@ -162,7 +166,7 @@ def _of_call(node: cst.Call, file: SourceFile, flow: Flow, owners: Owners, depth
         if not modules:
             modules = [arg.value for arg in node.args if _is_used_as_module(arg.value, flow, file)]
         if not modules:
-            raise UnknownOwnerError(f"{_shown(node)} cannot be followed to a module")
+            raise UnknownOwnerError(f"{shown(node)} cannot be followed to a module")
         owners.is_partial = True
         for module in modules:
             _add(module, file, flow, owners)
@@ -189,14 +193,14 @@ def _of_sources(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow, ow
     if passed is not None:
         _collect(passed[1], passed[0], flow, owners, depth)
         return
-    sources = list(_sources(node, file, flow))
+    sources = list(sources_of_name(node, file, flow))
     if not sources and isinstance(node, cst.Attribute) and _is_module(node.value, file, flow, owners):
         owners.is_partial = True  # a parameter of it
         _collect(node.value, file, flow, owners, depth)
         return
     if all(isinstance(source, cst.List) and not source.elements for source, _ in sources):
-        raise UnknownOwnerError(f"{_shown(node)} cannot be followed to a module")
-    owners.is_partial |= len([s for s, _ in sources if _replaces(s, node, file)]) > 1
+        raise UnknownOwnerError(f"{shown(node)} cannot be followed to a module")
+    owners.is_partial |= len([s for s, _ in sources if replaces(s, node, file)]) > 1
     for source, is_part in sources:
         owners.is_partial |= is_part
         if not any(source is known for known in owners.collected):
@@ -218,53 +222,6 @@ def _passed(
             if arg is not None and not arg.star and not is_assigned:
                 return caller, arg.value
     return None
-
-
-def _replaces(source: cst.CSTNode, name: cst.Name | cst.Attribute, file: SourceFile) -> bool:
-    """Return whether a name that is assigned this loses what it held: one of several such is in force."""
-    is_assigned = isinstance(file.parent(source), (cst.Assign, cst.AnnAssign))
-    return is_assigned and not any(
-        dotted(n) == dotted(name) for n in walk(source) if isinstance(n, (cst.Name, cst.Attribute))
-    )
-
-
-def _sources(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow) -> Iterator[tuple[cst.CSTNode, bool]]:
-    """Yield what a list of parameters is made of, in the function that holds it."""
-    name = dotted(node)
-    if isinstance(node, cst.Name):
-        scope = flow.scopes(file).owner(node.value, node)
-        if isinstance(scope, cst.FunctionDef) and any(p.name.value == node.value for p in scope.params.params):
-            raise UnknownOwnerError(f"{name} is an argument of {scope.name.value}()")
-    for assign in flow.scopes(file).nodes(node, cst.Assign, cst.AnnAssign, cst.AugAssign):
-        if any(dotted(target) == name for target in targets(assign)):
-            assert assign.value is not None
-            yield assign.value, False
-    for loop in flow.scopes(file).nodes(node, cst.For):
-        if any(dotted(part) == name for part in walk(loop.target)):
-            yield _iterated(loop, node), True
-    for call in flow.scopes(file).nodes(node, cst.Call):
-        func = call.func
-        is_added = isinstance(func, cst.Attribute) and func.attr.value in ("append", "extend")
-        if is_added and dotted(getattr(func, "value", None)) == name and call.args:
-            yield call.args[0].value, True
-
-
-def _iterated(loop: cst.For | cst.CompFor, item: cst.CSTNode) -> cst.BaseExpression:
-    """Return what the names that an item is made of run over: of ``zip()``, its argument for them alone."""
-    iterated, target = loop.iter, loop.target
-    if not (isinstance(iterated, cst.Call) and dotted(iterated.func) == "zip" and isinstance(target, cst.Tuple)):
-        return iterated
-    used = {node.value for part in _parameters_in(item) for node in walk(part) if isinstance(node, cst.Name)}
-    given = [arg.value for arg, e in zip(iterated.args, target.elements, strict=False) if dotted(e.value) in used]
-    return given[0] if len(given) == 1 else iterated
-
-
-def _parameters_in(item: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """Yield the parameters of a group, and anything else as it is."""
-    if isinstance(item, cst.Dict):
-        yield from (e.value for e in item.elements if isinstance(e, cst.DictElement) and _text_of(e.key) == "params")
-    else:
-        yield item
 
 
 def _is_loop_variable(name: cst.Name, file: SourceFile, flow: Flow, owners: Owners) -> bool:
@@ -323,18 +280,9 @@ def _add(module: cst.BaseExpression, file: SourceFile, flow: Flow, owners: Owner
     for caller, call in owners.calls:
         known = flow.copies.all_of(known, caller, call)
     if not known or (dotted(module) is None and item_at(module, file, flow) is None):
-        raise UnknownOwnerError(f"{_shown(module)} cannot be followed to a module")
+        raise UnknownOwnerError(f"{shown(module)} cannot be followed to a module")
     owners.values[expression_text(module)] = known
     if len(part) != 1 or dotted(written) is None:
         owners.has_wholes = True
     else:
         owners.parts[expression_text(written)] = expression_text(module), next(iter(part))
-
-
-def _text_of(node: cst.CSTNode) -> str:
-    return str(node.evaluated_value) if isinstance(node, cst.SimpleString) else ""
-
-
-def _shown(node: cst.CSTNode) -> str:
-    text = expression_text(node) if isinstance(node, cst.BaseExpression) else type(node).__name__
-    return text if len(text) < 60 else f"{text[:57]}..."

@@ -15,10 +15,10 @@ from ds_migrate.plain.recognition.bindings import Bound, UnboundError, bindings_
 from ds_migrate.plain.recognition.facts import Refusal, Site, Step
 from ds_migrate.plain.recognition.module_names import modules_at
 from ds_migrate.plain.recognition.parameter_owners import (
-    UnknownOwnerError,
     owners_of,
     owners_of_group,
 )
+from ds_migrate.plain.recognition.parameter_sources import UnknownOwnerError
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import dotted, walk
 from ds_migrate.syntax.source import SourceFile

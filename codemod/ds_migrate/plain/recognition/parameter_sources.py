@@ -1,0 +1,72 @@
+"""The expressions that hold the parameters of an optimizer, behind the names that a program gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.syntax.nodes import dotted, targets, walk
+from ds_migrate.syntax.one_line import expression_text
+from ds_migrate.syntax.source import SourceFile
+
+
+class UnknownOwnerError(Exception):
+    """A part of an optimizer's parameters belongs to no module that can be named."""
+
+
+def sources_of_name(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow) -> Iterator[tuple[cst.CSTNode, bool]]:
+    """Yield what a list of parameters is made of, in the function that holds it."""
+    name = dotted(node)
+    if isinstance(node, cst.Name):
+        scope = flow.scopes(file).owner(node.value, node)
+        if isinstance(scope, cst.FunctionDef) and any(p.name.value == node.value for p in scope.params.params):
+            raise UnknownOwnerError(f"{name} is an argument of {scope.name.value}()")
+    for assign in flow.scopes(file).nodes(node, cst.Assign, cst.AnnAssign, cst.AugAssign):
+        if any(dotted(target) == name for target in targets(assign)):
+            assert assign.value is not None
+            yield assign.value, False
+    for loop in flow.scopes(file).nodes(node, cst.For):
+        if any(dotted(part) == name for part in walk(loop.target)):
+            yield iterated(loop, node), True
+    for call in flow.scopes(file).nodes(node, cst.Call):
+        func = call.func
+        is_added = isinstance(func, cst.Attribute) and func.attr.value in ("append", "extend")
+        if is_added and dotted(getattr(func, "value", None)) == name and call.args:
+            yield call.args[0].value, True
+
+
+def replaces(source: cst.CSTNode, name: cst.Name | cst.Attribute, file: SourceFile) -> bool:
+    """Return whether a name that is assigned this loses what it held: one of several such is in force."""
+    is_assigned = isinstance(file.parent(source), (cst.Assign, cst.AnnAssign))
+    return is_assigned and not any(
+        dotted(n) == dotted(name) for n in walk(source) if isinstance(n, (cst.Name, cst.Attribute))
+    )
+
+
+def iterated(loop: cst.For | cst.CompFor, item: cst.CSTNode) -> cst.BaseExpression:
+    """Return what the names that an item is made of run over: of ``zip()``, its argument for them alone."""
+    over, target = loop.iter, loop.target
+    if not (isinstance(over, cst.Call) and dotted(over.func) == "zip" and isinstance(target, cst.Tuple)):
+        return over
+    used = {node.value for part in _parameters_in(item) for node in walk(part) if isinstance(node, cst.Name)}
+    given = [arg.value for arg, e in zip(over.args, target.elements, strict=False) if dotted(e.value) in used]
+    return given[0] if len(given) == 1 else over
+
+
+def _parameters_in(item: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """Yield the parameters of a group, and anything else as it is."""
+    if isinstance(item, cst.Dict):
+        yield from (e.value for e in item.elements if isinstance(e, cst.DictElement) and text_of(e.key) == "params")
+    else:
+        yield item
+
+
+def text_of(node: cst.CSTNode) -> str:
+    return str(node.evaluated_value) if isinstance(node, cst.SimpleString) else ""
+
+
+def shown(node: cst.CSTNode) -> str:
+    text = expression_text(node) if isinstance(node, cst.BaseExpression) else type(node).__name__
+    return text if len(text) < 60 else f"{text[:57]}..."
