@@ -131,6 +131,8 @@ class TestTrainingLoaders:
         known = [("train.py:3", True), ("train.py:9", False), ("train.py:3", True)]
         assert trains(0, "train.py:3", known) and not trains(1, "train.py:9", known)
         assert trains(7, "train.py:3", known) and not trains(7, "train.py:9", known)
+        phases = [("train.py:3", True), ("train.py:3", False)]
+        assert [trains(n, "train.py:3", phases * 2, n) for n in range(7)] == [True, False] * 3 + [True]
         assert not trains(0, "other.py:1", known)
 
     def test_a_function_that_makes_several_loaders_is_known_by_its_calls(self) -> None:

@@ -126,15 +126,20 @@ class Loaders:
         return _CALLED_FROM.join(lines)
 
 
-def trains(number: int, site: str, known: Sequence[tuple[str, bool]]) -> bool:
+def trains(number: int, site: str, known: Sequence[tuple[str, bool]], before: int = 0) -> bool:
     """Return whether a loader trains, from what is known of those of an earlier run.
 
     Args:
         number: of the loader, in the order of creation. site: where it is made.
         known: site of each loader of the earlier run, and whether it trained.
+        before: how many loaders were made at this site before.
     """
     if number < len(known) and known[number][0] == site:
         return known[number][1]
+    here = [trained for other, trained in known if other == site]
+    for period in range(1, len(here) + 1):  # one loader of each phase, made again in each epoch
+        if all(trained == here[index % period] for index, trained in enumerate(here)):
+            return here[before % period]
     lines = site.split(_CALLED_FROM)
     for depth in range(len(lines), 0, -1):  # a function that makes loaders for training and others is called twice
         same = [trained for other, trained in known if other.split(_CALLED_FROM)[:depth] == lines[:depth]]

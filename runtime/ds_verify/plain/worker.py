@@ -99,7 +99,8 @@ class _Run:
 
     def _on_new_loader(self, loader: Any, number: int, site: str) -> bool:
         shareable, job = can_share(loader), self.job
-        if job["is_parted"] and not self.ranks.is_used and shareable and trains(number, site, job["loaders"]):
+        before = sum(use.site == site for use in self.loaders.used[:number])
+        if job["is_parted"] and not self.ranks.is_used and shareable and trains(number, site, job["loaders"], before):
             share(loader, WORLD_SIZE, RANK)
         return shareable
 
