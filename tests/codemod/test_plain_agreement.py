@@ -359,5 +359,6 @@ def test_a_name_that_only_rank_0_makes_stays(tmp_path: Path) -> None:
 
 
 def test_samples_are_counted_once_there_is_a_loader(tmp_path: Path) -> None:
-    after = convert(tmp_path, HEADER + "print(len(data))\n" + LOOP + "print(len(data))\n")
+    before = LOOP.replace("model = ", "print(len(data))\nmodel = ")  # all of it, though the loader is there
+    after = convert(tmp_path, HEADER + before + "print(len(data))\n")
     assert after.count("print(len(data))") == after.count("print(count_samples(loader))") == 1

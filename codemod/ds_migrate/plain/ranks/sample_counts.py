@@ -72,7 +72,7 @@ def _is_of_an_epoch(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
     inner: cst.CSTNode = call
     for outer in file.ancestors(call):
         if isinstance(outer, cst.Call) and inner is not outer.func and _is_output(outer):
-            return True
+            return bool(_loops_before(call, file, flow))
         if isinstance(outer, cst.BinaryOperation) and isinstance(outer.operator, cst.Divide) and inner is outer.right:
             return _is_number(outer.left) or (_is_sum(outer.left, file) and _follows_epoch(call, file, flow))
         if isinstance(outer, cst.AugAssign):
@@ -104,10 +104,16 @@ def _is_sum(node: cst.BaseExpression, file: SourceFile) -> bool:
 
 def _follows_epoch(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
     """Return whether a call comes behind a loop over a loader, in its function, and is in none."""
+    loops = _loops_before(call, file, flow)
+    around = {id(outer) for outer in file.ancestors(call)}
+    return bool(loops) and not any(id(loop) in around for loop in loops)
+
+
+def _loops_before(call: cst.Call, file: SourceFile, flow: Flow) -> list[cst.For]:
+    """Return the loops over loaders in a call's function that it is in, or comes behind."""
     scope = file.function(call)
-    loops = [
+    return [
         loop for loop in file.nodes(cst.For, below=scope or file.module)
         if file.function(loop) is scope and loaders_of(loop.iter, file, flow)
+        and file.position(loop) < file.position(call)
     ]  # fmt: skip
-    around = {id(outer) for outer in file.ancestors(call)}
-    return any(file.position(loop) < file.position(call) for loop in loops) and not any(id(p) in around for p in loops)
