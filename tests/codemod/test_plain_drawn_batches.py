@@ -157,3 +157,25 @@ def test_a_loop_that_counts_to_another_number_than_its_batches_is_reviewed(
     report = run(tmp_path, train=HEADER + COUNTED.replace(old, new))
     found = [f.message for _, f in report.findings(Severity.REVIEW)]
     assert any("draws a number of batches" in message for message in found) is is_reviewed
+
+
+@pytest.mark.parametrize(
+    ("count", "is_reviewed"),
+    [
+        ("len(data) // batch_size", True),
+        ("int(len(loader.dataset) / 4 / 2)", False),
+        ("int(len(loader.dataset) / loader.batch_size)", True),
+        ("len(loader)", False),
+        ("len(other) // batch_size", False),
+    ],
+)
+def test_a_schedule_that_counts_the_batches_of_all_data_is_reviewed(
+    count: str, is_reviewed: bool, tmp_path: Path
+) -> None:
+    lines = "batch_size, other = 4, [1, 2, 3]\nschedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1.0, {})\n"
+    text = COUNTED.replace("range(steps)", "range(len(loader))").replace(
+        "len(data) // 4\n", f"5\n{lines.format(count)}"
+    )
+    report = run(tmp_path, train=HEADER + text)
+    found = [f.message for _, f in report.findings(Severity.REVIEW)]
+    assert any("counts the batches of all data" in message for message in found) is is_reviewed

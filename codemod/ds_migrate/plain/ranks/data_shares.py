@@ -8,7 +8,7 @@ from ds_migrate.plain.dataflow.calls import is_called
 from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan, Review
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
-from ds_migrate.plain.ranks.counted_draws import counted_draws
+from ds_migrate.plain.ranks.counted_batches import counted_batches, counted_draws
 from ds_migrate.plain.ranks.sample_counts import count_own_samples
 from ds_migrate.plain.recognition.loader_names import may_evaluate, names_of
 from ds_migrate.plain.recognition.loaders import can_be_sharded, items_ignore_index, training_loaders
@@ -35,7 +35,7 @@ def share_data(
     makers = [(f, m) for f, m in training_loaders(steps, plan.facts) if can_be_sharded(m, f, plan.facts.flow)]
     if is_of_one_process:
         count_own_samples(makers, files, plan.facts.flow, runtime, converted)
-        for note in counted_draws(makers, plan.facts.flow):
+        for note in (*counted_draws(makers, plan.facts.flow), *counted_batches(makers, plan.facts.flow)):
             review(note)
     for file, maker in makers:
         if items_ignore_index(maker, file, plan.facts.flow):

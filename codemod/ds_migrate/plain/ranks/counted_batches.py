@@ -1,22 +1,54 @@
-"""Loops that draw a number of batches by ``next()``, which the share of a rank may not have."""
+"""Numbers of batches that a program counts itself: the share of a rank may not have so many."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.values import NOTHING
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.recognition.loaders import loaders_of
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import dotted, walk
+from ds_migrate.syntax.nodes import argument, code, dotted, walk
 from ds_migrate.syntax.source import SourceFile
 
+_BATCH = re.compile(r"batch|\bbs\b", re.IGNORECASE)
+Makers = Iterable[tuple[SourceFile, cst.Call]]
 _RANGES = frozenset({"range", "trange", "tqdm.trange"})
 
 
-def counted_draws(makers: Iterable[tuple[SourceFile, cst.Call]], flow: Flow) -> Iterator[Note]:
+def counted_batches(makers: Makers, flow: Flow) -> Iterator[Note]:
+    """Yield what to check where the size of all data is divided by that of a batch, as for the length of a schedule.
+
+    Args:
+        makers: the calls that make the loaders of which each rank has a share.
+    """
+    nodes = {id(maker) for _, maker in makers}
+    given = [(file, argument(maker, 0, "dataset")) for file, maker in makers]
+    held = {flow.variable(arg.value, file) for file, arg in given if arg is not None} - {None}
+    for file in flow.files.values():
+        for node in file.nodes(cst.BinaryOperation):
+            length = node.left
+            if not isinstance(node.operator, (cst.Divide, cst.FloorDivide)) or not _BATCH.search(code(node.right)):
+                continue
+            if not isinstance(length, cst.Call) or dotted(length.func) != "len" or len(length.args) != 1:
+                continue
+            data = length.args[0].value
+            loaders = NOTHING
+            if isinstance(data, cst.Attribute) and data.attr.value == "dataset":
+                loaders = loaders_of(data.value, file, flow)
+            if flow.variable(data, file) in held or any(id(flow.node(loader)) in nodes for loader in loaders):
+                yield Note(
+                    Code.PLAIN_SAMPLER, file, node,
+                    "this counts the batches of all data, and on several ranks each one has a share of them",
+                    "use len() of the loader, which is that of the share",
+                )  # fmt: skip
+
+
+def counted_draws(makers: Makers, flow: Flow) -> Iterator[Note]:
     """Yield what to check where a loop counts to another number than ``len()`` of the loader that it draws from.
 
     Args:
