@@ -1,6 +1,6 @@
 """Functions that return what they are given: ``init_net(net)`` moves and wraps a module, and returns it.
 
-Such a call returns what it is given there, not what other calls of the function are given.
+Such a call returns its own argument, not those of other calls.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from ds_migrate.plain.decisions.backward_passes import step_places
 from ds_migrate.plain.decisions.plan import LOOKED_UP, Averaging, ProgramPlan
 from ds_migrate.plain.recognition.facts import Place, Site, Step
 from ds_migrate.plain.recognition.loaders import loaders_of
+from ds_migrate.plain.recognition.operations import is_set_to_none
 from ds_migrate.syntax.nodes import dotted, walk
 from ds_migrate.syntax.source import SourceFile
 
@@ -176,10 +177,3 @@ def _is_tested(node: cst.Attribute, file: SourceFile) -> bool:
     if is_set_to_none(node, file):
         return True
     return isinstance(around, cst.Comparison) and dotted(around.comparisons[0].comparator) == "None"
-
-
-def is_set_to_none(node: cst.Attribute, file: SourceFile) -> bool:
-    """Return whether a gradient is cleared by an assignment of None."""
-    target = file.parent(node)
-    line = file.parent(target) if isinstance(target, cst.AssignTarget) else None
-    return isinstance(line, cst.Assign) and dotted(line.value) == "None"

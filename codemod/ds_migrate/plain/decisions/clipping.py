@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 
 import libcst as cst
 
@@ -47,12 +48,15 @@ def decide_clipping(plan: ProgramPlan) -> ProgramPlan:
         # The engine clips in step(), behind everything that stays.
         left, removed, moved = [*left, *removed], [], {}
     norms = {site: norm for site, (_, norm) in moved.items()}
-    plan = replace(plan, clip_norms=norms, removed=[*plan.removed, *removed])
-    for clip in () if plan.is_managed else left:
-        averagings = find_averagings(clip, plan, clip.modules) if _is_of_one_engine(plan, clip) else []
-        plan = replace(plan, averagings=[*plan.averagings, *averagings])
-        plan = plan if averagings else plan.refuse([_refusal(clip)])
-    return plan
+    averagings = {
+        clip: find_averagings(clip, plan, clip.modules) if _is_of_one_engine(plan, clip) else []
+        for clip in (() if plan.is_managed else left)
+    }
+    plan = replace(
+        plan, clip_norms=norms, removed=[*plan.removed, *removed],
+        averagings=[*plan.averagings, *chain.from_iterable(averagings.values())],
+    )  # fmt: skip
+    return plan.refuse(_refusal(clip) for clip, found in averagings.items() if not found)
 
 
 def _is_behind(place: Place, clip: Clip) -> bool:

@@ -11,9 +11,9 @@ from ds_migrate.plain.dataflow.rank_conditions import RankConditions
 from ds_migrate.plain.decisions.averaging import find_averagings, find_reads
 from ds_migrate.plain.decisions.plan import ProgramPlan
 from ds_migrate.plain.recognition.facts import Place, Refusal
+from ds_migrate.plain.recognition.operations import is_set_to_none
 from ds_migrate.plain.recognition.weight_writes import WeightWrites
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import dotted
 from ds_migrate.syntax.source import SourceFile
 
 _SCALING = frozenset({"clamp_", "clip_", "mul_", "div_", "neg_", "sign_", "nan_to_num_"})
@@ -90,8 +90,7 @@ def _changes(file: SourceFile) -> Iterator[tuple[cst.Attribute, list[cst.BaseExp
             scales = isinstance(parent.operator, (cst.MultiplyAssign, cst.DivideAssign)) and chain is node
             yield node, [parent.value] if scales else None
         elif isinstance(parent, cst.AssignTarget):
-            line = file.parent(parent)
-            if not (isinstance(line, cst.Assign) and dotted(line.value) == "None"):
+            if not is_set_to_none(chain, file):
                 yield node, None
         elif isinstance(parent, cst.Call) and parent.func is chain and isinstance(chain, cst.Attribute):
             name = chain.attr.value

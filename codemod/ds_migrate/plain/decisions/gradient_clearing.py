@@ -9,10 +9,10 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.blocks import block_path
 from ds_migrate.plain.dataflow.values import Kind, of_kind
-from ds_migrate.plain.decisions.averaging import is_set_to_none
 from ds_migrate.plain.decisions.gradient_paths import GradientPaths, follow_gradients
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.recognition.facts import Backward, Place, Refusal, Site, Step, ZeroGrad
+from ds_migrate.plain.recognition.operations import is_set_to_none
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.source import SourceFile
 

@@ -139,14 +139,11 @@ class _Walker:
 
     def _if(self, node: cst.If, file: SourceFile, states: States, exits: _Exits) -> States:
         states = self._calls([node.test], file, states)
-        other = (
-            [] if node.orelse is None else [node.orelse] if isinstance(node.orelse, cst.If) else node.orelse.body.body
-        )
         taken = self._block(node.body.body, file, states, exits)
-        if not other and self._only_clears(node.body):
-            # Both conditions count micro-batches, where one guards the step and one this.
-            states = frozenset(s for s in states if not (isinstance(s, Step) and self._is_guarded(s, node, file)))
         if node.orelse is None:
+            if self._only_clears(node.body):
+                # Both conditions count micro-batches, where one guards the step and one this.
+                states = frozenset(s for s in states if not (isinstance(s, Step) and self._is_guarded(s, node, file)))
             return taken | states
         other = [node.orelse] if isinstance(node.orelse, cst.If) else node.orelse.body.body
         return taken | self._block(other, file, states, exits)

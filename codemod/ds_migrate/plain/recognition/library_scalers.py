@@ -43,7 +43,7 @@ class {name}:
 
 
 def with_own_scaler(data: bytes) -> bytes | None:
-    """Return a file that has a class of its own in the place of timm's; None where it imports none of timm's."""
+    """Return a file with a class in the place of the one that it imports from timm; None where it imports none."""
     if LIBRARY_SCALER.search(data) is None:
         return None
     try:

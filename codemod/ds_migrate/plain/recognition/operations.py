@@ -129,11 +129,9 @@ def _backward(call: cst.Call, file: SourceFile, flow: Flow, callers: Callers) ->
 def _clearing_loops(file: SourceFile, flow: Flow) -> Iterator[ZeroGrad]:
     """Yield the loops over all parameters of a module that set each gradient to None."""
     for node in file.attributes_by_name.get("grad", ()):
-        target = file.parent(node)
-        assign = file.parent(target) if isinstance(target, cst.AssignTarget) else None
-        if not isinstance(assign, cst.Assign) or dotted(assign.value) != "None":
+        if not is_set_to_none(node, file):
             continue
-        block = file.parent(file.statement(assign))
+        block = file.parent(file.statement(node))
         loop = file.parent(block) if block is not None else None
         if not isinstance(loop, cst.For) or loop.body is not block or dotted(loop.target) != dotted(node.value):
             continue
@@ -141,6 +139,13 @@ def _clearing_loops(file: SourceFile, flow: Flow) -> Iterator[ZeroGrad]:
         if isinstance(over, cst.Call) and isinstance(over.func, cst.Attribute) and over.func.attr.value == "parameters":
             owner = over.func.value
             yield ZeroGrad(file, over, over, owner, flow.values(owner, file), is_loop=True)
+
+
+def is_set_to_none(node: cst.CSTNode, file: SourceFile) -> bool:
+    """Return whether a gradient is cleared by an assignment of None."""
+    target = file.parent(node)
+    line = file.parent(target) if isinstance(target, cst.AssignTarget) else None
+    return isinstance(line, cst.Assign) and dotted(line.value) == "None"
 
 
 def _clip(call: cst.Call, file: SourceFile, flow: Flow) -> Clip:
