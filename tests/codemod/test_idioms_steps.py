@@ -76,6 +76,7 @@ BACKWARDS = {
     "twice in a step": Idiom(
         train(LOSS, "self.context.backward(loss, retain_graph=True)", "self.context.backward(loss * 0.1)", STEP),
         ("self.model.backward(loss, retain_graph=True)", "self.model.backward(loss * 0.1)", GATE, "self.model.step()"),
+        review=("DSM301",),
     ),
     "under an if": Idiom(
         train(LOSS, "if torch.isfinite(loss):", f"    {BACKWARD}", f"    {STEP}"),
@@ -597,6 +598,57 @@ PAST_THE_WRAPPER = {
 
 @idioms(PAST_THE_WRAPPER)
 def test_gradients_that_several_ranks_never_averaged_are_reported_as_averaged(idiom: Idiom, tmp_path: Path) -> None:
+    idiom.check(tmp_path)
+
+
+AGAIN = {
+    "a part of what one forward computed": Idiom(
+        train("hidden = self.model(inputs)", "loss = self.criterion(hidden, targets)", "aux = hidden.pow(2).mean()",
+              "self.context.backward(loss, retain_graph=True)", "self.context.backward(aux)", STEP),
+        review=("DSM301",),
+    ),
+    "two forwards, then two passes": Idiom(
+        train("loss = self.model(inputs).mean()", "aux = self.model(-inputs).mean()", BACKWARD,
+              "self.context.backward(aux)", STEP),
+        review=("DSM301",),
+    ),
+    "one after the other in a loop": Idiom(
+        train("out = self.model(inputs)", "losses = [out.mean(), out.std()]", "for loss in losses:",
+              "    self.context.backward(loss, retain_graph=True)", STEP),
+        review=("DSM301",),
+    ),
+    "a forward without gradients between": Idiom(
+        train(LOSS, "self.context.backward(loss, retain_graph=True)", "with torch.no_grad():",
+              "    target = self.model(inputs)", "self.context.backward(loss * target.mean())", STEP),
+        review=("DSM301",),
+    ),
+    "losses of a helper": Idiom(
+        train("loss, aux = compute(self.model, inputs)", "self.context.backward(loss, retain_graph=True)",
+              "self.context.backward(aux)", STEP),
+        review=("DSM301",),
+    ),
+    "each behind its own forward": Idiom(
+        train(LOSS, BACKWARD, "loss = self.model(-inputs).mean()", BACKWARD, STEP),
+    ),
+    "each behind a method that runs forward": Idiom(
+        train("loss = self.loss(inputs)", "self.context.backward(loss, retain_graph=True)", "loss = self.loss(-inputs)",
+              BACKWARD, STEP) + "\ndef loss(self, x):\n    return self.model(x).mean()\n",
+    ),
+    "in different branches": Idiom(
+        train(LOSS, "if epoch_idx:", f"    {BACKWARD}", "else:", f"    {BACKWARD}", STEP),
+    ),
+    "what is computed from detached values": Idiom(
+        train("out = self.model(inputs)", "loss = out.mean()", BACKWARD, "aux = self.scale * out.detach().mean()",
+              "self.context.backward(aux)", STEP),
+    ),
+    "the same name for another loss": Idiom(
+        train("out = self.model(inputs)", "loss = out.mean()", BACKWARD, "loss = self.scale * 2", BACKWARD, STEP),
+    ),
+}  # fmt: skip
+
+
+@idioms(AGAIN)
+def test_gradients_of_a_second_pass_through_one_forward_are_reported_as_averaged(idiom: Idiom, tmp_path: Path) -> None:
     idiom.check(tmp_path)
 
 

@@ -312,11 +312,11 @@ def adam(name: str, params: str) -> str:
 
 def steps(*names: str) -> str:
     body = "".join(
+        f"    loss{i} = self.generator(batch).mean()\n"
         f"    self.context.backward(loss{i})\n    self.context.step_optimizer(self.{name})\n"
         for i, name in enumerate(names)
     )
-    losses = "".join(f"    loss{i} = self.generator(batch).mean()\n" for i, _ in enumerate(names))
-    return f"\ndef train_batch(self, batch, epoch_idx, batch_idx):\n{losses}{body}    return {{'loss': loss0}}\n"
+    return f"\ndef train_batch(self, batch, epoch_idx, batch_idx):\n{body}    return {{'loss': loss0}}\n"
 
 
 EVALUATE = "\ndef evaluate_batch(self, batch):\n    return {'loss': self.generator(batch).mean()}\n"

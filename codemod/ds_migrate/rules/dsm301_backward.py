@@ -16,6 +16,7 @@ from ds_migrate.trial.ddp_bypass import never_averaged, thawed_late
 from ds_migrate.trial.gradient_access import handles_gradients
 from ds_migrate.trial.manual_steps import steps_of_helpers, steps_outside
 from ds_migrate.trial.model import Backward
+from ds_migrate.trial.repeated_backward import unaveraged_passes
 
 CODE = Code.BACKWARD
 
@@ -56,6 +57,13 @@ def apply(ctx: RuleContext) -> None:
             CODE, file, call,
             f"{text} goes past DistributedDataParallel: on several ranks PyTorchTrial left each its own gradients and "
             "buffers; the engine averages the gradients, the buffers stay each rank's own",
+        )  # fmt: skip
+    for file, call in unaveraged_passes(ctx.trial, (*ctx.trial.backwards, *helpers)):
+        ctx.review(
+            CODE, file, call,
+            "a backward pass through a forward pass that another one went through: on several ranks PyTorchTrial left "
+            "each rank its own gradients of it, the engine averages them",
+            "add the losses and call backward once, and both train the same",
         )  # fmt: skip
     thawed = thawed_late(ctx.trial) if ctx.trial.backwards else None
     if thawed is not None:

@@ -1,0 +1,160 @@
+"""Backward passes through a forward pass behind which another backward pass has run already.
+
+DistributedDataParallel averages gradients in the first backward pass behind a forward pass of its own, and in no other:
+in ``a = model(x); b = model(y); a.backward(); b.backward()`` each rank keeps what the second one adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import libcst as cst
+
+from ds_migrate.syntax.nodes import code, dotted, is_literal, set_values, walk
+from ds_migrate.syntax.source import SourceFile
+
+_CUTS = frozenset(["detach", "item", "tolist", "numpy"])
+_BLOCKS = (cst.If, cst.For, cst.While, cst.Try, cst.ExceptHandler, cst.Else)
+
+
+@dataclass(frozen=True, eq=False)
+class BackwardPass:
+    """A call that runs a backward pass, its loss and its ``retain_graph``; None for what it is not given."""
+
+    call: cst.Call
+    loss: cst.BaseExpression | None
+    retains_graph: cst.BaseExpression | None
+
+
+@dataclass(frozen=True)
+class SharedForwards:
+    """The backward passes of one function.
+
+    Attributes:
+        file: that of the function.
+        function: the function, or the module.
+        passes: its backward passes, in source order.
+        models_run: returns the models, by any key, whose wrapper a call runs forward.
+    """
+
+    file: SourceFile
+    function: cst.CSTNode
+    passes: Sequence[BackwardPass]
+    models_run: Callable[[cst.Call], frozenset[object]]
+
+    def unaveraged(self) -> Iterator[BackwardPass]:
+        """Yield the passes whose gradients DistributedDataParallel does not average."""
+        for index, later in enumerate(self.passes):
+            if self._follows_itself(later) or any(self._follows(later, first) for first in self.passes[:index]):
+                yield later
+
+    def _follows(self, later: BackwardPass, first: BackwardPass) -> bool:
+        """Return whether a pass goes through a forward pass that one before it went through."""
+        start, end = self.file.position(first.call), self.file.position(later.call)
+        if self._are_exclusive(first.call, later.call):
+            return False
+        between = {
+            model for call, models in self._forwards if start < self.file.position(call) < end for model in models
+        }
+        of_first, of_later = self._models(first.loss), self._models(later.loss)
+        if of_first is None or of_later is None:
+            return not between and _is_on(first.retains_graph)
+        return bool(of_first & of_later - between)
+
+    def _follows_itself(self, one: BackwardPass) -> bool:
+        """Return whether a pass runs over and over behind a forward pass outside of its loop."""
+        loop = next((a for a in self._around(one.call) if isinstance(a, (cst.For, cst.While))), None)
+        if loop is None:
+            return False
+        inside = {model for call, models in self._forwards if loop in self._around(call) for model in models}
+        models = self._models(one.loss)
+        return not inside and _is_on(one.retains_graph) if models is None else bool(models - inside)
+
+    @cached_property
+    def _forwards(self) -> list[tuple[cst.Call, frozenset[object]]]:
+        """The calls that run models forward with gradients."""
+        calls = self.file.nodes(cst.Call, below=self.function)
+        return [(call, models) for call in calls if (models := self.models_run(call)) and self._has_gradients(call)]
+
+    def _has_gradients(self, call: cst.Call) -> bool:
+        blocks = [a for a in self._around(call) if isinstance(a, cst.With)]
+        return not any("no_grad" in code(item.item) for block in blocks for item in block.items)
+
+    @cached_property
+    def _bindings(self) -> list[tuple[cst.CSTNode, str | None, cst.BaseExpression]]:
+        """What binds names in the function: the statement, the dotted name and the value, in source order."""
+        found: list[tuple[cst.CSTNode, str | None, cst.BaseExpression]] = []
+        for node in self.file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign, cst.For, below=self.function):
+            if isinstance(node, cst.For):
+                found += [(node, dotted(part), node.iter) for part in walk(node.target)]
+            else:
+                found += [(node, dotted(target), value or node.value) for target, value in set_values(node)]
+        return found
+
+    def _models(self, node: cst.BaseExpression | None) -> frozenset[object] | None:
+        """Return the models that computed a loss; None where it comes from outside of the function."""
+        found: set[object] = set()
+        todo: list[cst.CSTNode] = [node] if node is not None else []
+        seen: set[int] = set()
+        by_call = {id(call): models for call, models in self._forwards}
+        is_known = node is not None
+        while todo:
+            part = todo.pop()
+            if id(part) in seen or _is_cut(part):
+                continue
+            seen.add(id(part))
+            if isinstance(part, cst.Call):
+                found |= by_call.get(id(part), frozenset())
+            name = dotted(part)
+            values = self._values(name, part) if name is not None else []
+            todo += values
+            if not values and isinstance(part, cst.Attribute):
+                todo.append(part.value)
+            elif name is None:
+                todo += part.children
+            elif part is node:
+                is_known = bool(values)
+        return frozenset(found) if is_known else None
+
+    def _values(self, name: str, use: cst.CSTNode) -> list[cst.BaseExpression]:
+        """Return what a name may be bound to at a use: by the statement that surely ran last, and those behind it."""
+        around, position = self._around(use), self.file.position(use)
+        found: list[cst.BaseExpression] = []
+        for node, bound, value in reversed(self._bindings):
+            is_behind = self.file.position(node) >= position or (node in around and not isinstance(node, cst.For))
+            if bound != name or is_behind:
+                continue
+            found.append(value)
+            blocks = [a for a in self._around(node) if isinstance(a, _BLOCKS)]
+            if not isinstance(node, cst.AugAssign) and all(block in around for block in blocks):
+                break
+        return found
+
+    def _around(self, node: cst.CSTNode) -> list[cst.CSTNode]:
+        """Return what is around a node in the function, innermost first."""
+        found: list[cst.CSTNode] = []
+        for outer in self.file.ancestors(node):
+            if outer is self.function:
+                break
+            found.append(outer)
+        return found
+
+    def _are_exclusive(self, one: cst.CSTNode, other: cst.CSTNode) -> bool:
+        """Return whether two calls are in different branches of one ``if``."""
+        sides = [one, *self._around(one)], [other, *self._around(other)]
+        return any(
+            isinstance(outer, cst.If) and outer.orelse in mine and outer.body in others
+            for mine, others in (sides, sides[::-1])
+            for outer in mine
+        )
+
+
+def _is_on(flag: cst.BaseExpression | None) -> bool:
+    return flag is not None and not is_literal(flag, "False") and not is_literal(flag, "None")
+
+
+def _is_cut(node: cst.CSTNode) -> bool:
+    """Return whether an expression carries no gradient, as ``x.detach()``."""
+    return isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.func.attr.value in _CUTS
