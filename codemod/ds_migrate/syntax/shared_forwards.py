@@ -84,7 +84,7 @@ class SharedForwards:
 
     @cached_property
     def _bindings(self) -> list[tuple[cst.CSTNode, str | None, cst.BaseExpression]]:
-        """What binds names in the function: the statement, the dotted name and the value, in source order."""
+        """The bindings of names in the function: the statement, the dotted name and the value, in source order."""
         found: list[tuple[cst.CSTNode, str | None, cst.BaseExpression]] = []
         for node in self.file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign, cst.For, below=self.function):
             if isinstance(node, cst.For):

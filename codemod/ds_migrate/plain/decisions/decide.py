@@ -14,6 +14,7 @@ from ds_migrate.plain.decisions.gradient_changes import decide_changes
 from ds_migrate.plain.decisions.gradient_clearing import decide_clearing, follow_all
 from ds_migrate.plain.decisions.loss_scaling import decide_scaling
 from ds_migrate.plain.decisions.plan import ProgramPlan
+from ds_migrate.plain.decisions.repeated_backward import review_repeated
 from ds_migrate.plain.decisions.without_runtime import refuse_inexact
 from ds_migrate.plain.recognition.facts import LoopFacts
 
@@ -29,6 +30,7 @@ def decide(facts: LoopFacts) -> ProgramPlan:
     paths = follow_all(plan)
     plan = decide_accumulation(plan, paths)
     plan = decide_no_sync(plan)
+    plan = review_repeated(plan)
     plan = decide_clipping(plan)
     plan = decide_scaling(plan)
     plan = decide_changes(plan)
