@@ -73,3 +73,39 @@ def test_ranks_that_set_no_seed_draw_and_divide_alike() -> None:
     np.random.seed(3)
     assert drawn[:3] == pytest.approx([random.random(), np.random.rand(), torch.rand(()).item()], abs=0)
     assert len({*share, *other_share}) == 6  # both have the same six of eight, and no sample twice
+
+
+def shares_of_a_class() -> tuple[object, ...]:
+    from torch.utils.data import DataLoader, SubsetRandomSampler
+    from trial_runtime.plain import shard
+
+    class Loader(DataLoader[int]):
+        def __init__(self, count: int) -> None:
+            self.n_samples = count
+            super().__init__(range(count), batch_size=2, sampler=SubsetRandomSampler(range(4)))  # type: ignore[arg-type]
+
+        def __iter__(self) -> Any:
+            return (-batch for batch in super().__iter__())
+
+        def validation(self) -> DataLoader[int]:
+            return DataLoader(self.dataset, batch_size=1, sampler=range(4, self.n_samples))
+
+    class Endless(DataLoader[int]):
+        def __init__(self) -> None:
+            super().__init__(range(4))  # type: ignore[arg-type]
+            self.iterator = super().__iter__()
+
+    torch.manual_seed(0)
+    share = shard(Loader(6))
+    with pytest.raises(ValueError, match="Endless keeps an iterator over all data"):
+        shard(Endless())
+    assert isinstance(share, Loader) and shard(share) is share and len(share) == 1
+    batches = [batch.tolist() for _ in range(2) for batch in share]
+    return batches, [batch.item() for batch in share.validation()]
+
+
+def test_a_share_of_a_loader_keeps_its_class() -> None:
+    (batches, rest), (other_batches, other_rest) = run_ranks(shares_of_a_class)
+    for mine, theirs in zip(batches, other_batches, strict=True):
+        assert sorted((*mine, *theirs)) == [-3, -2, -1, 0]
+    assert rest == other_rest == [4, 5]

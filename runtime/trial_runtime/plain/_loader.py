@@ -5,18 +5,22 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator
+from copy import copy
 from multiprocessing import parent_process
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, Sampler
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, Sampler
+from torch.utils.data.dataloader import _BaseDataLoaderIter as _Iterator
 
 from trial_runtime.plain._agreement import from_rank_0, world_size
 from trial_runtime.plain._distributed import init_distributed
 
+_Loader = TypeVar("_Loader", bound=DataLoader[Any])
 
-def shard(loader: DataLoader[Any]) -> DataLoader[Any]:
+
+def shard(loader: _Loader) -> _Loader:
     """Return a loader whose batches are this rank's shares, of which all ranks together have the loader's batches.
 
     Each batch has the size that it had, and n ranks take n batches at a time: they train as one rank with batches n
@@ -24,47 +28,49 @@ def shard(loader: DataLoader[Any]) -> DataLoader[Any]:
     first samples fill up where the data cannot be divided, as ``DistributedSampler`` does it. With one rank, and for a
     loader whose sampler divides the data itself, this is the loader itself.
 
+    The share is of the loader's class, with its attributes.
+
     A script that makes its loaders before it starts its ranks, at the top of its module, has them started here.
 
     An ``IterableDataset`` stays whole on each rank, with a warning: only it can divide its stream.
+
+    Raises:
+        ValueError: the loader keeps an iterator over all data, which its batches come from.
     """
     if _are_ranks_to_start():
         init_distributed()
     world = world_size()
-    if world == 1 or isinstance(loader, _Sharded) or _is_divided(loader):
+    if world == 1 or is_share(loader) or _is_divided(loader):
         return loader
     if isinstance(loader.dataset, IterableDataset):
         warnings.warn("an IterableDataset gives every rank the same data: let it divide them itself", stacklevel=2)
         return loader
-    options: dict[str, Any] = {
-        "num_workers": loader.num_workers,
-        "collate_fn": loader.collate_fn,
-        "pin_memory": loader.pin_memory,
-        "timeout": loader.timeout,
-        "worker_init_fn": loader.worker_init_fn,
-        "multiprocessing_context": loader.multiprocessing_context,
-        "generator": loader.generator,
-        "prefetch_factor": loader.prefetch_factor,
-        "persistent_workers": loader.persistent_workers,
-    }
-    if loader.batch_size is None or type(loader.batch_sampler) is not torch.utils.data.BatchSampler:
-        batches = loader.sampler if loader.batch_size is None and loader.batch_sampler is None else loader.batch_sampler
+    own = [value for name, value in vars(loader).items() if name != "_iterator" and isinstance(value, _Iterator)]
+    if own:
+        raise ValueError(
+            f"{type(loader).__name__} keeps an iterator over all data, which shard() cannot divide: "
+            "give it a DistributedSampler"
+        )
+    if loader.batch_size is None or type(loader.batch_sampler) is not BatchSampler:
         key = "sampler" if loader.batch_sampler is None else "batch_sampler"
-        given: dict[str, Any] = {key: _Share(batches)} | ({"batch_size": None} if key == "sampler" else {})
-        return _Sharded(loader.dataset, **given, **options)
-    return _Sharded(
-        loader.dataset,
-        batch_size=loader.batch_size,
-        sampler=_Share(loader.sampler),
-        drop_last=loader.drop_last,
-        **options,
-    )
+        samplers: dict[str, Any] = {key: _Share(getattr(loader, key))}
+    else:
+        sampler = _Share(loader.sampler)
+        samplers = {"sampler": sampler, "batch_sampler": BatchSampler(sampler, loader.batch_size, loader.drop_last)}
+    share = copy(loader)  # with the methods and attributes of its class
+    vars(share).update(samplers, _iterator=None, _is_share=True)  # DataLoader refuses assignments of samplers
+    return share
 
 
 def count_samples(loader: DataLoader[Any]) -> int:
     """Return how many samples of the loader's data are this rank's: all, where each rank has all of them."""
     count = len(loader.dataset)  # type: ignore[arg-type]
-    return -(-count // world_size()) if isinstance(loader, _Sharded) else count
+    return -(-count // world_size()) if is_share(loader) else count
+
+
+def is_share(loader: object) -> bool:
+    """Return whether a loader has its rank's share, as :func:`shard` makes it."""
+    return getattr(loader, "_is_share", False) is True
 
 
 def _are_ranks_to_start() -> bool:
@@ -77,10 +83,6 @@ def _is_divided(loader: DataLoader[Any]) -> bool:
     """Return whether the loader's sampler gives each rank a share already, as ``DistributedSampler`` does."""
     samplers = (loader.sampler, loader.batch_sampler, getattr(loader.batch_sampler, "sampler", None))
     return any(isinstance(s, DistributedSampler) or hasattr(s, "num_replicas") for s in samplers)
-
-
-class _Sharded(DataLoader[Any]):
-    """A loader that has its rank's share."""
 
 
 class _Share(Sampler[Any]):

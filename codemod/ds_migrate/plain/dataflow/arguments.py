@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.classes import is_decorated
 from ds_migrate.plain.dataflow.expressions import Expressions
 from ds_migrate.plain.dataflow.spawning import is_spawn, started, started_arguments
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Variable, of_kind
@@ -56,13 +57,40 @@ class Arguments:
         target = started(call, callees)
         workers = self._expressions.values(target, file) if target is not None else NOTHING
         for worker in of_kind(workers, Kind.FUNCTION, Kind.METHOD):
-            skipped = int(is_spawn(callees)) + int(worker.kind is Kind.METHOD)
+            skipped = int(is_spawn(callees)) + self._receivers(worker)
             yield worker.key, started_arguments(call, callees), skipped
         for callee in callees:
-            if callee.kind is Kind.FUNCTION:
-                yield callee.key, call.args, 0
-            elif (method := self._method(callee)) is not None:
-                yield method.key, call.args, 1
+            yield from self._run_by(callee, call.args)
+            chosen = self._expressions.chosen_by(callee, call, file)
+            for choice in chosen[0] if chosen is not None else ():
+                yield from self._run_by(choice, chosen[1].args if chosen is not None else ())
+
+    def _run_by(self, callee: Value, args: Sequence[cst.Arg]) -> Iterator[tuple[int, Sequence[cst.Arg], int]]:
+        if callee.kind is Kind.FUNCTION:
+            yield callee.key, args, 0
+        elif (method := self._method(callee)) is not None:
+            yield method.key, args, self._receivers(method)
+
+    def _receivers(self, callee: Value) -> int:
+        """Return how many parameters get the object or class that a function is called on."""
+        known = self._expressions.variables.node_of(callee.key)
+        is_static = (
+            known is not None and isinstance(known[1], cst.FunctionDef) and is_decorated(known[1], "staticmethod")
+        )
+        return int(callee.kind is Kind.METHOD and not is_static)
+
+    def class_receivers(self, call: cst.Call, file: SourceFile) -> Iterator[tuple[Variable, Value]]:
+        """Yield the first parameters of the class methods that a call runs, with the class that each is called on."""
+        if not isinstance(call.func, cst.Attribute):
+            return
+        for owner in of_kind(self._expressions.values(call.func.value, file), Kind.CLASS):
+            method = self._expressions.classes.method(owner.key, call.func.attr.value)
+            known = self._expressions.variables.node_of(method.key) if method is not None else None
+            function = known[1] if known is not None else None
+            if method is None or not isinstance(function, cst.FunctionDef) or not is_decorated(function, "classmethod"):
+                continue
+            for param in [*function.params.posonly_params, *function.params.params][:1]:
+                yield (method.key, param.name.value), owner
 
     def _method(self, callee: Value) -> Value | None:
         """Return the method that a call of a value runs."""

@@ -26,6 +26,7 @@ class Callers:
                 target = started(call, callees)
                 if target is not None:
                     callees = flow.values(target, file)
+                callees |= flow.chosen_by(call, file)
                 for value in of_kind(callees, Kind.FUNCTION, Kind.METHOD):
                     self._calls.setdefault(value.key, []).append((file, call))
                 for value in of_kind(callees, Kind.CLASS, Kind.INSTANCE):

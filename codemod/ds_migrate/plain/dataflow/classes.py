@@ -9,12 +9,17 @@ import libcst as cst
 from ds_migrate.plain.dataflow.torch_names import kind_made_by
 from ds_migrate.plain.dataflow.values import Kind, Value, Values, Variable, of_kind
 from ds_migrate.plain.dataflow.variables import Variables
-from ds_migrate.syntax.nodes import body_of, docstring, targets
+from ds_migrate.syntax.nodes import body_of, docstring, dotted, targets
 from ds_migrate.syntax.source import SourceFile
 
 Evaluate = Callable[[cst.CSTNode, SourceFile], Values]  # expression, file -> what it may be
 _DEPTH = 8
 _LONGEST = 40  # characters of a string that may name an attribute
+
+
+def is_decorated(function: cst.FunctionDef, name: str) -> bool:
+    """Return whether a function has a decorator that is a bare name, such as ``staticmethod``."""
+    return any(dotted(decorator.decorator) == name for decorator in function.decorators)
 
 
 class Classes:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.classes import Classes
+from ds_migrate.plain.dataflow.classes import Classes, is_decorated
 from ds_migrate.plain.dataflow.import_fallbacks import is_fallback
 from ds_migrate.plain.dataflow.scopes import Scopes
 from ds_migrate.plain.dataflow.values import Kind, Value, Variable
@@ -77,9 +77,8 @@ class Definitions:
         self._variables.add((id(scope), node.name.value), frozenset({Value(kind, id(node))}))
 
     def _bind_receiver(self, function: cst.FunctionDef, owner: cst.ClassDef) -> None:
-        decorators = {dotted(d.decorator) for d in function.decorators}
         first = [*function.params.posonly_params, *function.params.params][:1]
-        if first and not decorators & {"staticmethod", "classmethod"}:
+        if first and not is_decorated(function, "staticmethod") and not is_decorated(function, "classmethod"):
             instance = Value(Kind.INSTANCE, id(owner), owner.name.value)
             self._variables.add((id(function), first[0].name.value), frozenset({instance}))
 

@@ -8,6 +8,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.classes import Classes
 from ds_migrate.plain.dataflow.copies import Copies
+from ds_migrate.plain.dataflow.factories import Factories
 from ds_migrate.plain.dataflow.returned_parameters import ParameterReturn
 from ds_migrate.plain.dataflow.scopes import Scopes
 from ds_migrate.plain.dataflow.torch_names import FLUENT, SAME_MODULE, WRAPPERS, is_optimizer_name, kind_made_by
@@ -32,6 +33,7 @@ class Expressions:
         self.variables = variables
         self.classes = Classes(variables, self.values)
         self.copies = Copies(variables, self.values)
+        self.factories = Factories(variables)
         self.skips_unknown_calls = False
         self._scopes = scopes
 
@@ -131,15 +133,13 @@ class Expressions:
         found: set[Value] = set()
         callees = self.values(call.func, file)
         for callee in callees:
-            if callee.kind is Kind.EXTERNAL:
-                found |= self._made_by_library(callee.name, call, file)
-            elif callee.kind in (Kind.FUNCTION, Kind.METHOD):
-                returned = self._handed_back(callee, call, file)
-                if returned is None:
-                    returned = self.variables.held((callee.key, "return"))
-                found |= {self.copies.of(value, callee.key, file, call) for value in returned}
-            elif callee.kind is Kind.CLASS:
-                found.add(self._instance(callee, call, file))
+            chosen = self.chosen_by(callee, call, file)
+            if chosen is None:
+                found |= self._returned_by(callee, call, call, file)
+                continue
+            choices, given = chosen
+            made = frozenset(v for choice in choices for v in self._returned_by(choice, given, call, file))
+            found |= made or {self.variables.make(Kind.OBJECT, call, file)}
         if isinstance(call.func, cst.Attribute):
             name = call.func.attr.value
             if name in FLUENT:
@@ -150,6 +150,26 @@ class Expressions:
         if not found and self._makes_object(callees):
             found.add(self.variables.make(Kind.OBJECT, call, file))
         return frozenset(found)
+
+    def chosen_by(self, callee: Value, call: cst.Call, file: SourceFile) -> tuple[Values, cst.Call] | None:
+        """Return what a call has a factory choose, with the call of that; None where no factory is called."""
+        factory = self.factories.of(callee) if callee.kind in (Kind.FUNCTION, Kind.METHOD) else None
+        namespace = factory.namespace_at(call, file) if factory is not None else None
+        if factory is None or namespace is None:
+            return None
+        owners = of_kind(self.values(*namespace), Kind.EXTERNAL, Kind.FILE)
+        return (self._attributes(owners, None), self.factories.given(factory, call)) if owners else None
+
+    def _returned_by(self, callee: Value, given: cst.Call, call: cst.Call, file: SourceFile) -> Values:
+        """Return what a callee returns that is given the arguments of one call, and known by another."""
+        if callee.kind is Kind.EXTERNAL:
+            return self._made_by_library(callee.name, given, call, file)
+        if callee.kind in (Kind.FUNCTION, Kind.METHOD):
+            returned = self._handed_back(callee, given, file)
+            if returned is None:
+                returned = self.variables.held((callee.key, "return"))
+            return frozenset(self.copies.of(value, callee.key, file, call) for value in returned)
+        return frozenset({self._instance(callee, call, file)}) if callee.kind is Kind.CLASS else NOTHING
 
     def _handed_back(self, callee: Value, call: cst.Call, file: SourceFile) -> Values | None:
         """Return what a call gives a function that returns just that, moved or wrapped; None for all others."""
@@ -167,15 +187,15 @@ class Expressions:
         """Return whether a call of these makes a value that only this call is known by."""
         return bool(of_kind(callees, Kind.PART)) or not (callees or self.skips_unknown_calls)
 
-    def _made_by_library(self, name: str, call: cst.Call, file: SourceFile) -> Values:
-        first = call.args[0].value if call.args else None
+    def _made_by_library(self, name: str, given: cst.Call, call: cst.Call, file: SourceFile) -> Values:
+        first = given.args[0].value if given.args and not given.args[0].star else None
         if name in ("getattr", "builtins.getattr") and first is not None:
-            owners = self.values(first, file)
-            external = {Value(Kind.EXTERNAL, 0, f"{owner.name}.?") for owner in of_kind(owners, Kind.EXTERNAL)}
-            defined = {value for owner in of_kind(owners, Kind.FILE) for value in self._defined_in(owner, call)}
-            return self._named_attributes(of_kind(owners, Kind.INSTANCE), call) | external | defined
-        if (name in WRAPPERS or name in SAME_MODULE) and call.args:
-            module = argument(call, 0, "module") or argument(call, 0, "model")
+            owners, written = self.values(first, file), given.args[1].value if len(given.args) > 1 else None
+            if self.factories.has_chooser(call, file):
+                owners -= of_kind(owners, Kind.EXTERNAL, Kind.FILE)  # which each call of the factory has chosen
+            return self._named_attributes(of_kind(owners, Kind.INSTANCE), written) | self._attributes(owners, written)
+        if (name in WRAPPERS or name in SAME_MODULE) and given.args:
+            module = argument(given, 0, "module") or argument(given, 0, "model")
             return self.values(module.value, file) if module is not None else NOTHING
         is_given_parameters = (
             isinstance(first, cst.Call)
@@ -185,9 +205,14 @@ class Expressions:
         kind = Kind.OPTIMIZER if is_given_parameters and is_optimizer_name(name) else kind_made_by(name)
         return frozenset({self.variables.make(kind, call, file, name)})
 
-    def _defined_in(self, module: Value, call: cst.Call) -> Values:
+    def _attributes(self, owners: Values, written: cst.BaseExpression | None) -> Values:
+        """Return what ``getattr()`` may find in libraries and files of the program, by a name as it is written."""
+        external = {Value(Kind.EXTERNAL, 0, f"{owner.name}.?") for owner in of_kind(owners, Kind.EXTERNAL)}
+        defined = {value for owner in of_kind(owners, Kind.FILE) for value in self._defined_in(owner, written)}
+        return frozenset(external | defined)
+
+    def _defined_in(self, module: Value, written: cst.BaseExpression | None) -> Values:
         """Return the classes and functions of a file of the program that ``getattr()`` may find there."""
-        written = call.args[1].value if len(call.args) > 1 else None
         if isinstance(written, cst.SimpleString):
             return self.variables.held((module.key, str(written.evaluated_value)))
         held = frozenset(
@@ -197,9 +222,8 @@ class Expressions:
         own = frozenset(v for v in of_kind(held, Kind.CLASS, Kind.FUNCTION) if self.variables.file(v) is file)
         return own if len(own) <= _MOST_CHOICES else NOTHING
 
-    def _named_attributes(self, owners: Values, call: cst.Call) -> Values:
+    def _named_attributes(self, owners: Values, written: cst.BaseExpression | None) -> Values:
         """Return the attributes that ``getattr()`` may find by a name, or by the beginning of one, as it is written."""
-        written = call.args[1].value if len(call.args) > 1 else None
         first = written.left if isinstance(written, cst.BinaryOperation) else written
         if not isinstance(first, cst.SimpleString):
             return NOTHING

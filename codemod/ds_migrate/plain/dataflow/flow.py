@@ -115,6 +115,16 @@ class Flow:
         """Return the argument that a call gives for a parameter, or the star that may; None where it gives none."""
         return self._arguments.given(call, function, parameter, file)
 
+    def chosen_by(self, call: cst.Call, file: SourceFile) -> Values:
+        """Return the classes and functions that a call of a factory chooses."""
+        chosen = [self._expressions.chosen_by(callee, call, file) for callee in self.values(call.func, file)]
+        return frozenset(value for one in chosen if one is not None for value in one[0])
+
+    def construction(self, call: cst.Call, file: SourceFile) -> cst.Call:
+        """Return the call that makes an object: of a factory, that of what it chooses, with the arguments for it."""
+        chosen = (self._expressions.chosen_by(callee, call, file) for callee in self.values(call.func, file))
+        return next((one[1] for one in chosen if one is not None), call)
+
     def is_call_of(self, call: cst.Call, file: SourceFile, names: Collection[str]) -> bool:
         """Return whether a call may be one of these functions of a library, by their dotted names."""
         return any(v.kind is Kind.EXTERNAL and v.name in names for v in self.values(call.func, file))

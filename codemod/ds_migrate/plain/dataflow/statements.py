@@ -75,6 +75,8 @@ class Statements:
             yield variable, values(expression, file)
         for variable, expression, owner in self._arguments.omitted(call, file):
             yield variable, values(expression, owner)
+        for variable, receiver in self._arguments.class_receivers(call, file):
+            yield variable, frozenset({receiver})
         if isinstance(call.func, cst.Attribute) and call.func.attr.value == "append" and len(call.args) == 1:
             for base in of_kind(values(call.func.value, file), Kind.SEQUENCE):
                 yield (base.key, appended(call)), values(call.args[0].value, file)

@@ -7,7 +7,6 @@ from dataclasses import replace
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.values import Kind
 from ds_migrate.plain.decisions.checkpoints import state_calls, undecided_conditions
 from ds_migrate.plain.decisions.engine_options import plan_engine
 from ds_migrate.plain.decisions.micro_batch import micro_batch
@@ -43,7 +42,7 @@ def _decide_engine(site: Site, plan: ProgramPlan) -> ProgramPlan:
     message = f"deepspeed.initialize makes {plan.names.at_site[site]}, ZeRO stage {stage}"
     message += f": {reason}" if reason else ""
     notes = [*notes, Note(Code.PLAIN_ENGINE, site.file, site.target, message)]
-    if not _is_of_torch(site, facts.flow):
+    if not _is_of_torch(site):
         message = (
             "the optimizer is none of torch's: with several ranks its steps are the same on each only if they depend "
             "on gradients and parameters alone"
@@ -64,9 +63,8 @@ def _config(site: Site, stage: int, plan: ProgramPlan) -> dict[str, str]:
     return config
 
 
-def _is_of_torch(site: Site, flow: Flow) -> bool:
-    values = [v for file, maker in site.makers for v in flow.values(maker.func, file)]
-    return all(v.kind is Kind.EXTERNAL and v.name.startswith("torch.optim.") for v in values)
+def _is_of_torch(site: Site) -> bool:
+    return all(value.name.startswith("torch.optim.") for value in site.optimizers)
 
 
 def _is_remade(site: Site, flow: Flow) -> bool:

@@ -23,7 +23,9 @@ def micro_batch(plan: ProgramPlan, site: Site) -> str:
     steps = [s for s, _ in plan.steps if s.optimizers <= site.optimizers]
     steps = steps or [s for s, _ in plan.steps if s.optimizers & site.optimizers]
     for file, maker in training_loaders(steps, facts):
-        sampler, size = argument(maker, None, "batch_sampler"), argument(maker, 1, "batch_size")
+        made = facts.flow.construction(maker, file)
+        position = None if _is_of_program(maker, file, facts.flow) else 1
+        sampler, size = argument(made, None, "batch_sampler"), argument(made, position, "batch_size")
         is_sampled = sampler is not None and dotted(sampler.value) != "None"
         if sampler is not None and is_sampled:
             size = _sampler_size(sampler.value, file, facts.flow)
@@ -33,12 +35,18 @@ def micro_batch(plan: ProgramPlan, site: Site) -> str:
         if size is not None:
             text = at_statement(size.value, file, site.statement, site.file, facts.flow, facts.callers)
         if text is None and not is_sampled:
-            loaders = of_kind(facts.flow.values(maker, file), Kind.LOADER)
+            loaders = facts.flow.values(maker, file)
             name = visible_name(loaders, site.statement, site.file, facts.flow)
             text = f"{name}.batch_size" if name is not None else None
         if text is not None:
             return text
     return "1"
+
+
+def _is_of_program(maker: cst.Call, file: SourceFile, flow: Flow) -> bool:
+    """Return whether a loader's class is one of the program, which may take its arguments in another order."""
+    callees = flow.values(maker.func, file) | flow.chosen_by(maker, file)
+    return bool(of_kind(callees, Kind.CLASS))
 
 
 def _sampler_size(sampler: cst.BaseExpression, file: SourceFile, flow: Flow) -> cst.Arg | None:

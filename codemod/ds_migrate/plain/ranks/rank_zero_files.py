@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.calls import is_called
+from ds_migrate.plain.dataflow.rank_conditions import RankConditions
+from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.rank_zero import guard_line, is_guarded
+from ds_migrate.plain.ranks.time_stamps import has_time_stamp
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, dotted, walk
@@ -28,13 +32,23 @@ def write_once(
     """Let rank 0 alone write files that the program opens, and make folders that may exist only once.
 
     Args:
-        helpers: files that the program uses for saving, where rank 0 alone opens what it saves to.
+        helpers: files that the program uses for saving, where rank 0 alone opens what it saves to. All ranks write
+            their logs there, for which they wait until rank 0 has made a folder.
     """
+    conditions = RankConditions(facts.flow, facts.callers, lambda node, file: has_time_stamp(node, file, facts.flow))
     for file in helpers:
         for call in file.nodes(cst.Call):
-            if _is_saved_to(call, file, facts) and not is_guarded(call, file):
+            if is_guarded(call, file):
+                continue
+            if _is_saved_to(call, file, facts):
                 _open_nowhere(file, call, runtime)
                 converted(Code.PLAIN_RANK_ZERO, file, call, "only rank 0 writes this file")
+            elif _makes_folder(call, file, facts) and isinstance(file.parent(call), cst.Expr):
+                if _is_checked(call, file):
+                    _make_once(file, call, runtime, converted)
+                elif not is_called(INIT, facts.flow) and conditions.reach_all(call, file):
+                    _make_once(file, call, runtime, converted)
+                    file.after(file.statement(call), runtime.wait(file))
     read = {
         expression_text(call.args[0].value)
         for file in facts.flow.files.values() for call in file.nodes(cst.Call)
@@ -119,7 +133,7 @@ def _write_nowhere(file: SourceFile, path: cst.Arg, runtime: RuntimeNames) -> No
 def _makes_folder(call: cst.Call, file: SourceFile, facts: LoopFacts) -> bool:
     given = argument(call, None, "exist_ok")
     is_caught = any(isinstance(outer, cst.Try) and not _gives_up(outer, file) for outer in file.ancestors(call))
-    if is_caught or (given is not None and dotted(given.value) != "False"):
+    if is_caught or (given is not None and dotted(given.value) == "True"):
         return False
     if facts.flow.is_call_of(call, file, ("os.makedirs", "os.mkdir")):
         return True
@@ -137,16 +151,20 @@ def _gives_up(node: cst.Try, file: SourceFile) -> bool:
     )
 
 
-def _make_once(file: SourceFile, call: cst.Call, runtime: RuntimeNames, converted: Converted) -> None:
-    """Let a folder that the program looks for first be made by any rank, and another one by rank 0."""
-    is_checked = any(
+def _is_checked(call: cst.Call, file: SourceFile) -> bool:
+    """Return whether the program looks for a folder before it makes it."""
+    return any(
         isinstance(outer, cst.If) and any(
             isinstance(n, (cst.Attribute, cst.Name)) and (dotted(n) or "").rpartition(".")[2] in EXISTS
             for n in walk(outer.test)
         )
         for outer in file.ancestors(call)
     )  # fmt: skip
-    if not is_checked:
+
+
+def _make_once(file: SourceFile, call: cst.Call, runtime: RuntimeNames, converted: Converted) -> None:
+    """Let a folder that the program looks for first be made by any rank, and another one by rank 0."""
+    if not _is_checked(call, file):
         if guard_line(file, call, runtime):
             converted(Code.PLAIN_RANK_ZERO, file, call, "only rank 0 makes this folder")
         return

@@ -7,6 +7,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.calls import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.rank_conditions import RankConditions
+from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.rank_zero import is_guarded
 from ds_migrate.rules.codes import Code
@@ -23,31 +24,38 @@ def share_time_stamps(
     files: list[SourceFile], flow: Flow, callers: Callers, runtime: RuntimeNames, converted: Converted
 ) -> None:
     """Give all ranks the text that rank 0 makes of the time, where it is assigned and all of them come by."""
-    conditions = RankConditions(flow, callers)
+    conditions = RankConditions(flow, callers, lambda node, file: has_time_stamp(node, file, flow))
     for file in files:
         for assign in file.nodes(cst.Assign):
             text = _stamp(assign.value, file, flow)
             if text is None or is_guarded(text, file) or not conditions.reach_all(assign, file):
                 continue
-            if _is_called_in_an_argument(file.function(assign), callers, set()):
+            if _is_called_in_an_argument(file.function(assign), flow, callers, set()):
                 continue
             name = runtime.name(file, "rank_0_text")
             file.change(text, lambda updated, name=name: cst.Call(cst.Name(name), [cst.Arg(updated)]))  # type: ignore[misc]
             converted(Code.PLAIN_AGREEMENT, file, text, "all ranks have the name that rank 0 makes of the time")
 
 
-def _is_called_in_an_argument(function: cst.FunctionDef | None, callers: Callers, seen: set[int]) -> bool:
+def has_time_stamp(value: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:
+    """Return whether a value is a name made of the time."""
+    return _stamp(value, file, flow) is not None
+
+
+def _is_called_in_an_argument(function: cst.FunctionDef | None, flow: Flow, callers: Callers, seen: set[int]) -> bool:
     """Return whether a function may run for an argument, as of ``torch.save()``, which only rank 0 calls."""
     if function is None or id(function) in seen:
         return False
     seen.add(id(function))
     return any(
         any(
-            isinstance(outer, cst.Call) and dotted(outer.func) not in _EXITS
+            isinstance(outer, cst.Call)
+            and dotted(outer.func) not in _EXITS
+            and not of_kind(flow.values(outer.func, file), Kind.FUNCTION, Kind.METHOD, Kind.CLASS)
             for outer in file.ancestors(call)
             if _is_below(outer, file.statement(call))
         )
-        or _is_called_in_an_argument(file.function(call), callers, seen)
+        or _is_called_in_an_argument(file.function(call), flow, callers, seen)
         for file, call in callers.of(function)
     )
 

@@ -63,12 +63,13 @@ def owners_of(
     Raises:
         UnknownOwnerError: some of the parameters belong to none, or cannot be followed.
     """
-    given = argument(maker, 0, "params") or argument(maker, None, "model") or argument(maker, None, "model_or_params")
+    made = flow.construction(maker, file)
+    given = argument(made, 0, "params") or argument(made, None, "model") or argument(made, None, "model_or_params")
     if given is None or given.star:
         raise UnknownOwnerError("it is given no parameters that can be followed")
     owners = Owners(calls=calls, only_calls=only_calls, around=list(file.ancestors(maker)))
     owners.filters.is_frozen_fixed = not any(_FREEZES.search(other.data) for other in flow.files.values())
-    modules = [arg.value for arg in maker.args if of_kind(flow.values(arg.value, file), Kind.MODULE)]
+    modules = [arg.value for arg in made.args if not arg.star and of_kind(flow.values(arg.value, file), Kind.MODULE)]
     if modules:  # as in create_optimizer(args, model)
         given_nodes: list[cst.BaseExpression] = modules
         owners.is_partial = True

@@ -1,0 +1,143 @@
+"""Plain training loops whose objects one function makes by the names in a config: ``getattr(module, name)(...)``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import examples
+import pytest
+from ds_migrate.rules.codes import Code
+from plain_loops import run
+
+NETS = """\
+import torch.nn as nn
+
+
+class Block(nn.Module):
+    pass
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 1)
+"""
+LOADERS = """\
+from torch.utils.data import DataLoader, TensorDataset
+
+
+class Loader(DataLoader):
+    def __init__(self, folder, size):
+        super().__init__(TensorDataset(), batch_size=size)
+
+    def validation(self):
+        return DataLoader(self.dataset, batch_size=1)
+"""
+CONFIG = """\
+import json
+from datetime import datetime
+from pathlib import Path
+
+
+class Config:
+    def __init__(self, values, run=None):
+        self.values = values
+        if run is None:
+            run = datetime.now().strftime("%m%d_%H%M%S")
+        self.folder = Path("runs") / run
+        self.folder.mkdir(parents=True, exist_ok=run == "")
+
+    @classmethod
+    def read(cls, path):
+        return cls(json.loads(Path(path).read_text()))
+
+    def make(self, name, module, *args, **kwargs):
+        kind = self.values[name]["type"]
+        options = dict(self.values[name]["args"])
+        options.update(kwargs)
+        RETURN
+"""
+TRAIN = """\
+import loaders
+import nets
+import torch
+import torch.nn.functional as F
+from config import Config
+
+
+def main(config):
+    loader = config.make("loader", loaders)
+    held_out = loader.validation()
+    model = config.make("net", nets)
+    params = filter(lambda p: p.requires_grad, model.parameters())
+    optimizer = config.make("optimizer", torch.optim, params)
+    schedule = config.make("schedule", torch.optim.lr_scheduler, optimizer)
+    for epoch in range(3):
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(x), y)
+            loss.backward()
+            optimizer.step()
+        schedule.step()
+        for x, y in held_out:
+            print(model(x))
+
+
+if __name__ == "__main__":
+    main(Config.read("config.json"))
+"""
+DIRECT = "return getattr(module, kind)(*args, **options)"
+NAMED = "made = getattr(module, kind)\n        found = made(*args, **options)\n        return found"
+
+
+@pytest.fixture
+def files() -> dict[str, str]:
+    return {"nets": NETS, "loaders": LOADERS, "config": CONFIG.replace("RETURN", DIRECT), "train": TRAIN}
+
+
+def converted(folder: Path, files: dict[str, str]) -> dict[str, str]:
+    results = {result.path.stem: result for result in run(folder, **files).files}
+    assert not [problem for result in results.values() for problem in examples.problems(result)]
+    return {name: result.after.decode() for name, result in results.items() if result.after is not None}
+
+
+@pytest.mark.parametrize("returned", [DIRECT, NAMED])
+def test_each_call_makes_what_it_asks_for(tmp_path: Path, files: dict[str, str], returned: str) -> None:
+    files["config"] = CONFIG.replace("RETURN", returned)
+    after = converted(tmp_path, files)["train"]
+    assert '    loader = shard(config.make("loader", loaders))\n    held_out = loader.validation()\n' in after
+    assert "    engine, *_ = deepspeed.initialize(\n        model=model,\n        optimizer=optimizer,\n" in after
+    assert '        "train_micro_batch_size_per_gpu": loader.batch_size,\n' in after
+    assert "            loss = F.mse_loss(engine(x), y)\n            engine.backward(loss)\n" in after
+    assert "            print(engine(x))\n" not in after
+    assert after.count("shard(") == 1
+
+
+def test_all_ranks_have_the_folder_that_the_config_names_by_the_clock(tmp_path: Path, files: dict[str, str]) -> None:
+    after = converted(tmp_path, files)["config"]
+    assert 'run = rank_0_text(datetime.now().strftime("%m%d_%H%M%S"))\n' in after
+    assert (
+        '        if is_main_rank():\n            self.folder.mkdir(parents=True, exist_ok=run == "")\n'
+        "        wait_for_all_ranks()\n"
+    ) in after
+
+
+def test_what_a_factory_gives_by_itself_is_not_followed(tmp_path: Path, files: dict[str, str]) -> None:
+    files["config"] = CONFIG.replace("RETURN", "return getattr(module, kind)(self.first, *args, **options)")
+    report = run(tmp_path, **files)
+    found = {finding.code for result in report.files for finding in result.findings}
+    assert found == {Code.PLAIN_ENGINE}
+    assert not any(result.to_write for result in report.files)
+
+
+def test_a_class_method_is_given_the_class_that_it_is_called_on(tmp_path: Path) -> None:
+    text = (
+        TRAIN.replace("from config import Config\n", "from config import Short\n")
+        .replace("Config.read", "Short.read")
+        .replace("held_out = loader.validation()", "held_out = config.held_out(loader)")
+    )
+    config = CONFIG.replace("RETURN", DIRECT) + (
+        "\n\nclass Short(Config):\n    @staticmethod\n    def held_out(loader):\n        return loader.validation()\n"
+    )
+    after = converted(tmp_path, {"nets": NETS, "loaders": LOADERS, "config": config, "train": text})["train"]
+    assert "    engine, *_ = deepspeed.initialize(\n        model=model,\n        optimizer=optimizer,\n" in after
