@@ -10,6 +10,7 @@ from ds_migrate.files.discovery import discover
 from ds_migrate.findings import Report, Severity
 from ds_migrate.options import Options
 from ds_migrate.pipeline import migrate
+from ds_migrate.rules.outcomes import REVIEWED
 
 PLAIN = Options(plain=True)
 HEADER = """\
@@ -70,6 +71,7 @@ def run(folder: Path, options: Options = PLAIN, /, **files: str) -> Report:
     report = migrate(discover([str(folder)]), options)
     for _, finding in report.findings(Severity.BLOCKED):
         assert examples.is_documented(finding), finding.message
+    assert {finding.code for _, finding in report.findings(Severity.REVIEW)} <= REVIEWED
     return report
 
 
