@@ -234,6 +234,10 @@ def test_a_loop_whose_samplers_know_the_ranks_keeps_its_own_decisions(tmp_path: 
     [
         ("index = {w: i for i, w in enumerate(set(open('words').read().split()))}", 18),
         ("words = {'a', 'b'}\nchars = list(words)", 19),
+        ("words = set('text')\nindex = {}\nfor word in words:\n    index[word] = len(index)", 20),
+        ("words = set('text') | {'x'}\nindex = dict(zip(words, range(9)))", 19),
+        ("index = [word for word in set('text').union('x')]", 18),
+        ("words = set('text')\ncounts = {}\nfor word in words:\n    counts[word] = 0", 0),
         ("words = list(set('text'))\nwords.sort()", 0),
         ("words = sorted(list(set('text')))\nn = len(tuple(set('text')))", 0),
     ],
@@ -242,6 +246,13 @@ def test_a_set_that_is_numbered_is_for_review(tmp_path: Path, setup: str, line: 
     report = run(tmp_path, train=HEADER + setup + "\n" + LOOP)
     found = [(f.code, f.line) for _, f in report.findings(Severity.REVIEW)]
     assert found == ([("DSM616", line)] if line else [])
+
+
+def test_a_set_of_a_file_that_stays_as_it_is_is_for_review_once(tmp_path: Path) -> None:
+    loop = "from words import INDEX\n" + HEADER + LOOP
+    report = run(tmp_path, words="INDEX = {w: i for i, w in enumerate(set('text'))}\n", a=loop, b=loop)
+    found = [(file.path.name, f.code) for file, f in report.findings(Severity.REVIEW)]
+    assert found == [("words.py", "DSM616")]
 
 
 def test_functions_named_like_their_modules_are_followed(tmp_path: Path) -> None:

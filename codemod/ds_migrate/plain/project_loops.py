@@ -15,6 +15,7 @@ from ds_migrate.options import Options
 from ds_migrate.plain.program import find_programs
 from ds_migrate.plain.recognition.frameworks import framework_script
 from ds_migrate.plain.recognition.manual_updates import manual_update_script
+from ds_migrate.plain.results import merge_notes
 from ds_migrate.project.control_comments import CommentReader
 from ds_migrate.project.recognition import unreadable
 
@@ -65,4 +66,4 @@ def convert_loops(
             if data is not None:
                 left = framework_script(source.real, data) or manual_update_script(source.real, data)
                 results += [left] if left is not None else []
-    return results, skips
+    return merge_notes(results), skips

@@ -40,8 +40,22 @@ def part_results(part: Part, outputs: Mapping[Path, bytes], status: TrialStatus)
             result.after = outputs.get(file.path)
             result.status = FileStatus.CHANGED if result.after is not None else FileStatus.UNCHANGED
         yield result
+    beside = [] if blocked else [(s, n) for s, n in part.notes if n.file not in part.files]
+    for file in dict.fromkeys(note.file for _, note in beside):
+        yield FileResult(file.path, findings=[_finding(n, s, None) for s, n in beside if n.file is file])
     for path, text in {} if blocked else part.configs.items():
         yield FileResult(path, FileKind.DS_CONFIG, FileStatus.CREATED, after=text, units=frozenset({name}))
+
+
+def merge_notes(results: Sequence[FileResult]) -> list[FileResult]:
+    """Return the results with a file's notes in one: several loops may report on a file that they leave as it is."""
+    only_notes = [r for r in results if r.status is FileStatus.UNCHANGED and not r.trials and not r.units]
+    merged = {r.path: r for r in (*only_notes[::-1], *(r for r in results if r not in only_notes))}
+    for result in only_notes:
+        known = merged[result.path]
+        known.findings += [finding for finding in result.findings if finding not in known.findings]
+        known.findings.sort(key=lambda f: (f.line, f.column, f.code))
+    return [r for r in results if r not in only_notes or merged[r.path] is r]
 
 
 def _finding(of: Note | Refusal, severity: Severity, loop: str | None) -> Finding:

@@ -12,37 +12,67 @@ from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import dotted, targets
 from ds_migrate.syntax.source import SourceFile
 
-_ORDERED = frozenset({"list", "tuple", "enumerate"})
-_SETS = frozenset({"set", "frozenset"})
-_UNORDERED = frozenset({"sorted", "len", "set", "sum", "max", "min"})  # what is made of it does not depend on its order
+_ORDERED = frozenset({"list", "tuple", "enumerate", "zip"})
+_SETS = frozenset({"set", "frozenset", "set.union", "set().union", "set.intersection"})
+_SET_METHODS = frozenset({"union", "intersection", "difference", "symmetric_difference"})
+_UNORDERED = frozenset({"sorted", "len", "set", "sum", "max", "min", "any", "all", "frozenset"})  # the order has no effect
+_OPERATORS = (cst.BitOr, cst.BitAnd, cst.Subtract, cst.BitXor)
 
 
 def numbered_sets(files: list[SourceFile], flow: Flow) -> Iterator[Note]:
     """Yield a note for each set that is put into an order."""
     for file in files:
-        for call in file.nodes(cst.Call):
-            if dotted(call.func) not in _ORDERED or not call.args or not _is_set(call.args[0].value, file, flow):
-                continue
-            around = next((a for a in file.ancestors(call) if not isinstance(a, cst.Arg)), None)
-            if isinstance(around, cst.Call) and dotted(around.func) in _UNORDERED:
-                continue
-            if not _is_sorted_later(around, file):
+        for node in (*file.nodes(cst.Call), *file.nodes(cst.ListComp), *file.nodes(cst.For)):
+            if any(_is_set(value, file, flow) for value in _ordered(node, file)) and not _loses_order(node, file):
                 yield Note(
-                    Code.PLAIN_AGREEMENT, file, call,
+                    Code.PLAIN_AGREEMENT, file, node.iter if isinstance(node, cst.For) else node,
                     "a set of strings has another order on each rank, which would number its items differently",
                     "sort it: sorted(...)",
                 )  # fmt: skip
 
 
+def _ordered(node: cst.CSTNode, file: SourceFile) -> list[cst.BaseExpression]:
+    """Return what a call, a comprehension or a loop puts into an order."""
+    if isinstance(node, cst.Call):
+        return [arg.value for arg in node.args] if dotted(node.func) in _ORDERED else []
+    if isinstance(node, cst.ListComp):
+        return [node.for_in.iter]
+    return [node.iter] if isinstance(node, cst.For) and _numbers(node, file) else []
+
+
+def _numbers(loop: cst.For, file: SourceFile) -> bool:
+    """Return whether a loop gives each item the number of items before it: ``index[word] = len(index)``."""
+    counted = {dotted(step.target) for step in file.nodes(cst.AugAssign, below=loop.body)}
+    return any(
+        isinstance(target.target, cst.Subscript)
+        and any(
+            (isinstance(read, cst.Call) and dotted(read.func) == "len") or dotted(read) in counted
+            for read in file.nodes(cst.Call, cst.Name, cst.Attribute, below=assign.value)
+        )
+        for assign in file.nodes(cst.Assign, below=loop.body)
+        for target in assign.targets
+    )
+
+
+def _loses_order(node: cst.CSTNode, file: SourceFile) -> bool:
+    around = next((a for a in file.ancestors(node) if not isinstance(a, cst.Arg)), None)
+    return (isinstance(around, cst.Call) and dotted(around.func) in _UNORDERED) or _is_sorted_later(around, file)
+
+
 def _is_set(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:
     if isinstance(node, (cst.Set, cst.SetComp)):
         return True
+    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, _OPERATORS):
+        return _is_set(node.left, file, flow)
     if isinstance(node, cst.Call):
-        return dotted(node.func) in _SETS
-    if isinstance(node, cst.Name):
-        assigned = file.values_of({node.value}, flow.scopes(file).owner(node.value, node))
-        return bool(assigned) and all(not isinstance(v, cst.Name) and _is_set(v, file, flow) for v in assigned)
-    return False
+        method = node.func if isinstance(node.func, cst.Attribute) and node.func.attr.value in _SET_METHODS else None
+        return dotted(node.func) in _SETS or (method is not None and _is_set(method.value, file, flow))
+    name = dotted(node)
+    if name is None:
+        return False
+    inside = flow.scopes(file).owner(name, node) if isinstance(node, cst.Name) else file.module
+    assigned = file.values_of({name}, inside)
+    return bool(assigned) and all(dotted(v) is None and _is_set(v, file, flow) for v in assigned)
 
 
 def _is_sorted_later(around: cst.CSTNode | None, file: SourceFile) -> bool:
