@@ -192,6 +192,13 @@ def test_a_buffer_that_is_made_of_batches_is_for_review(tmp_path: Path) -> None:
     assert found == [("DSM616", "each rank makes its own codes of its share of the data")]
 
 
+def test_statistics_that_are_updated_from_a_share_are_for_review(tmp_path: Path) -> None:
+    after = "torch.optim.swa_utils.update_bn(loader, model)\ntorch.optim.swa_utils.update_bn(DataLoader(data), model)\n"
+    report = run(tmp_path, train=HEADER + LOOP + after)
+    found = [(f.line, f.message) for _, f in report.findings(Severity.REVIEW)]
+    assert found == [(26, "each rank makes the statistics of BatchNorm of its share of the data")]
+
+
 def test_a_count_beside_batches_is_the_same_on_all_ranks(tmp_path: Path) -> None:
     loop = EPOCHS.format(setup="", before="pass", after="pass")
     loop = loop.replace("in enumerate(loader)", "in zip(range(9), loader)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,12 @@ def test_a_loader_of_calls_that_do_not_train_is_not_divided(
     assert "train_loader = shard(DataLoader(" in after
     assert "val_loader = DataLoader(data, batch_size=4)\n" in after
     assert "if val_loader is not None:" in after
+
+
+def test_a_loader_of_a_function_that_trains_at_each_of_its_calls_needs_no_review(tmp_path: Path) -> None:
+    run_twice = "def train(model):\n" + textwrap.indent(LOOP.replace("model = Net()\n", ""), "    ")
+    report = run(tmp_path, train=HEADER + run_twice + "\n\nmodel = Net()\ntrain(model)\ntrain(model)\n")
+    assert not list(report.findings(Severity.REVIEW))
 
 
 def test_a_loader_of_calls_that_may_train_is_divided(tmp_path: Path) -> None:

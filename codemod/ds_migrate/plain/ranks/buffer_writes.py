@@ -13,6 +13,8 @@ from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, targets
 from ds_migrate.syntax.source import SourceFile
 
+_UPDATES = ("torch.optim.swa_utils.update_bn", "torchcontrib.optim.SWA.bn_update", "torchcontrib.optim.swa.SWA.bn_update")
+
 
 def buffer_notes(files: list[SourceFile], flow: Flow, values: RankValues) -> Iterator[Note]:
     """Yield a note for each function that writes to buffers what differs by rank, as a codebook's averages.
@@ -21,6 +23,10 @@ def buffer_notes(files: list[SourceFile], flow: Flow, values: RankValues) -> Ite
     """
     registered = set(_registered(flow))
     for file in files:
+        for call in file.nodes(cst.Call):
+            if flow.is_call_of(call, file, _UPDATES) and call.args and values.differs(call.args[0].value, file):
+                message = "each rank makes the statistics of BatchNorm of its share of the data"
+                yield Note(Code.PLAIN_AGREEMENT, file, call, message, "give it a separate loader of all data")
         found: dict[int, tuple[cst.CSTNode, list[str]]] = {}
         for node, name, written in _writes(file):
             function = file.function(node)

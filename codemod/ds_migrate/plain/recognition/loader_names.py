@@ -53,7 +53,7 @@ def may_evaluate(maker: cst.Call, file: SourceFile, steps: Sequence[Step], facts
         return False
     loops = [outer for outer in file.ancestors(maker) if isinstance(outer, cst.For)]
     near = [step for step in steps if step.file is file and step.function is file.function(maker)]
-    inside = [step for step in near if loops and any(outer is loops[0] for outer in file.ancestors(step.node))]
+    inside = [step for step in near if not loops or any(outer is loops[0] for outer in file.ancestors(step.node))]
     is_statement = isinstance(file.parent(maker), cst.Assign)
     return not (inside and is_statement and not any(_asks_for_phase(step) for step in inside))
 
