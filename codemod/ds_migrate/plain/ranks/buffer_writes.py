@@ -13,7 +13,7 @@ from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, targets
 from ds_migrate.syntax.source import SourceFile
 
-_UPDATES = ("torch.optim.swa_utils.update_bn", "torchcontrib.optim.SWA.bn_update", "torchcontrib.optim.swa.SWA.bn_update")
+_UPDATES = ("torch.optim.swa_utils.update_bn", "torchcontrib.optim.SWA.bn_update")
 
 
 def buffer_notes(files: list[SourceFile], flow: Flow, values: RankValues) -> Iterator[Note]:

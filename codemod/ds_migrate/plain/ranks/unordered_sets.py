@@ -15,7 +15,7 @@ from ds_migrate.syntax.source import SourceFile
 _ORDERED = frozenset({"list", "tuple", "enumerate", "zip"})
 _SETS = frozenset({"set", "frozenset", "set.union", "set().union", "set.intersection"})
 _SET_METHODS = frozenset({"union", "intersection", "difference", "symmetric_difference"})
-_UNORDERED = frozenset({"sorted", "len", "set", "sum", "max", "min", "any", "all", "frozenset"})  # the order has no effect
+_UNORDERED = _SETS | {"sorted", "len", "sum", "max", "min", "any", "all"}  # the order has no effect
 _OPERATORS = (cst.BitOr, cst.BitAnd, cst.Subtract, cst.BitXor)
 
 
