@@ -90,12 +90,12 @@ def test_the_engine_is_made_behind_a_group_that_is_added(tmp_path: Path) -> None
     assert '"lr": 0.2})\nengine, *_ = deepspeed.initialize(\n    model=nn.ModuleList([first, second]),\n' in after
 
 
-def test_a_group_that_is_added_during_training_is_refused(tmp_path: Path) -> None:
+def test_a_tensor_that_is_added_during_training_is_refused(tmp_path: Path) -> None:
     line = 'optimizer.add_param_group({"params": second.parameters(), "lr": 0.2})\n'
-    text = body(ADDED).replace(line, "").replace("batch_size=4):\n", f"batch_size=4):\n    {line}")
-    ((code, message),) = blocked(tmp_path, text)
-    assert code == Code.PLAIN_ENGINE
-    assert message == "a group of parameters is added to the optimizer later, and an engine keeps those that it has"
+    tensor = 'optimizer.add_param_group({"params": [scale]})\n'
+    text = body(ADDED).replace(line, "scale = torch.zeros((), requires_grad=True)\n")
+    ((code, message),) = blocked(tmp_path, text.replace("batch_size=4):\n", f"batch_size=4):\n    {tensor}"))
+    assert code == Code.PLAIN_ENGINE and message.startswith("a group is added to the optimizer later, ")
 
 
 def test_a_loader_that_a_loop_makes_once_needs_no_review(tmp_path: Path) -> None:

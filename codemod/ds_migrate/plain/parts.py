@@ -40,7 +40,7 @@ def find_parts(operations: Operations, flow: Flow, callers: Callers) -> list[Par
         items.append(({id(refusal.file)}, None, refusal, None))
     for site in sites:
         makers = {id(file) for file, _ in site.makers}
-        items.append(({id(site.file), *makers}, None, None, site))
+        items.append(({*(id(one.file) for one in site.all), *makers}, None, None, site))
     for files, a_step, a_refusal, a_site in items:
         merged = (set(files), [a_step] if a_step else [], [a_refusal] if a_refusal else [], [a_site] if a_site else [])
         rest = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
 from typing import Any, TypeVar
 
@@ -57,6 +58,7 @@ def match_torch(engine: Engine, *, broadcast_buffers: bool = False, keep_gradien
         )
     _check_parameters(unwrapped)
     distributed = _ranks()
+    _end_replaced(unwrapped)
     apply_to_engine(NewEngine(engine, matched_engines(), distributed))
     _matched.append(weakref.ref(engine))
     setattr(getattr(unwrapped.optimizer, "optimizer", unwrapped.optimizer), _ENGINE, engine)
@@ -87,6 +89,17 @@ def _check_parameters(engine: Any) -> None:
             f"with the shapes {shapes}{more}: their gradients would not be averaged over ranks; give "
             "deepspeed.initialize a torch.nn.ModuleList of all modules that the optimizer steps"
         )
+
+
+def _end_replaced(engine: Any) -> None:
+    """Free the engines that a new one of the same module has replaced, with the state of their optimizers.
+
+    Engines refer to themselves, so that Python alone would free them at some later time.
+    """
+    kept = {id(parameter) for parameter in engine.module.parameters()}
+    if any(id(parameter) in kept for one in matched_engines() for parameter in one.module.parameters()):
+        gc.collect()
+    _matched[:] = [reference for reference in _matched if reference() is not None]
 
 
 def engine_of(optimizer: torch.optim.Optimizer) -> Any:

@@ -84,7 +84,12 @@ class BufferSync:
 
     @staticmethod
     def needed(module: torch.nn.Module) -> bool:
-        """Return whether the module has buffers and parameters to train: DistributedDataParallel takes no others."""
+        """Return whether the module has buffers and parameters to train: DistributedDataParallel takes no others.
+
+        A module that has a broadcast needs no other one.
+        """
+        if any(isinstance(_owner(hook), BufferSync) for hook in module._forward_pre_hooks.values()):
+            return False
         return any(True for _ in module.buffers()) and any(p.requires_grad for p in module.parameters())
 
 

@@ -76,7 +76,7 @@ def _norms(plan: ProgramPlan, clip: Clip, place: Place, step: Step) -> dict[Site
     else:
         is_all = _is_given_together(plan, clip, step)
     norms: dict[Site, str] = {}
-    for site in sites if is_all and not any(site.is_partial for site in sites) else ():
+    for site in sites if is_all and not any(site.is_partial or site.is_changed for site in sites) else ():
         norm = at_statement(clip.norm, clip.file, site.statement, site.file, plan.facts.flow, plan.facts.callers)
         if norm is None:
             return {}

@@ -19,6 +19,8 @@ def config_optimizer(plan: ProgramPlan, site: Site, stage: int) -> ConfigOptimiz
     """Return the optimizer as a config has it, or why it stays in the program."""
     if len(site.makers) != 1 or len(site.modules) != 1 or site.is_partial:
         return "it is made in several places, or of several modules"
+    if site.is_changed:
+        return "another one takes its place, or it gets further groups"
     file, call = site.makers[0]
     statement = file.parent(call)
     if not isinstance(statement, cst.Assign) or len(statement.targets) != 1 or file is not site.file:

@@ -70,6 +70,9 @@ class EngineNames:
                 name = f"{dotted(site.target.value)}.{name}"
             self.at_site[site] = name
             self._at[site.variable] = name
+            for other in site.again:
+                own = isinstance(other.target, cst.Attribute)
+                self.at_site[other] = f"{dotted(other.target.value)}.{_last(name)}" if own else name
             if site.new_name:
                 self._unnamed[id(site.target)] = name
 
@@ -111,6 +114,8 @@ class EngineNames:
             raise UntracedError("the optimizer is not held by a name or an attribute", file, node)
         if variable in self._at:
             known = self._at[variable]
+            if any(variable == site.variable and not self._is_of(variable, site) for site in self.at_site):
+                raise UntracedError("it may also hold an optimizer of another engine", file, node)
             return f"{dotted(node.value)}.{_last(known)}" if isinstance(node, cst.Attribute) else known
         if isinstance(node, cst.Name):
             scope = self._flow.scopes(file).owner(node.value, node)
@@ -119,6 +124,10 @@ class EngineNames:
             return self._alias(node, file)
         assert isinstance(node, cst.Attribute)
         return self._keep(node, variable, file)
+
+    def _is_of(self, variable: Variable, site: Site) -> bool:
+        """Return whether a variable holds the optimizers of a site, and none that comes from elsewhere."""
+        return of_kind(self._flow.held(variable), Kind.OPTIMIZER) <= site.optimizers
 
     def _of_item(self, item: Item, node: cst.BaseExpression, file: SourceFile) -> str:
         """Return the engine of an item of a container, where it can be reached."""
@@ -164,6 +173,9 @@ class EngineNames:
             if any(isinstance(t, cst.Name) and t.value == node.value for t in targets(n))
         ]  # fmt: skip
         if len(assigned) == 1 and isinstance(assigned[0].value, (cst.Name, cst.Attribute)):
+            variable = self._flow.variable(assigned[0].value, file)
+            if any(site.variable == variable and site.is_changed for site in self.at_site):
+                raise UntracedError(f"{node.value} may be an optimizer that another one has replaced", file, node)
             return self._find(assigned[0].value, file)
         raise UntracedError(f"{node.value} is bound in a way that cannot be followed", file, node)
 
@@ -216,7 +228,7 @@ class EngineNames:
 
     def _holds(self, variable: Variable, wanted: Values) -> bool:
         held = of_kind(self._flow.held(variable), Kind.OPTIMIZER)
-        return held <= wanted and (bool(held) or len(self.at_site) == 1)
+        return held <= wanted and (bool(held) or len({site.variable for site in self.at_site}) == 1)
 
     def _may_be_none(self, node: cst.BaseExpression, file: SourceFile) -> bool:
         """Return whether a name, or what an attribute is set to, may be None: an argument that calls may leave out."""

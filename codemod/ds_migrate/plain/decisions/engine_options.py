@@ -39,4 +39,5 @@ def _config_file(plan: ProgramPlan, site: Site, engine: str) -> Path:
         stem += f"_{path.stem}"
     if len(plan.facts.sites) > 1:
         stem += f"_{engine.rpartition('.')[2].removesuffix('_engine')}"
-    return path.with_name(f"{stem}.json")
+    index = next(site_.all.index(site) for site_ in plan.facts.sites if site in site_.all)
+    return path.with_name(f"{stem}{f'_{index + 1}' if index else ''}.json")

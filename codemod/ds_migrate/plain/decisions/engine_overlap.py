@@ -16,10 +16,11 @@ from ds_migrate.rules.codes import Code
 def decide_overlap(plan: ProgramPlan) -> ProgramPlan:
     """Give optimizers of separate parts engines of these parts.
 
-    Where several may hold the same parameters, their engines clear no gradients: ``zero_grad()`` stays, and does.
+    Where several may hold the same parameters, also one after the other, their engines clear no gradients:
+    ``zero_grad()`` stays, and does.
     """
     parted: set[Site] = set()
-    overlapping: list[Site] = []
+    overlapping = [site for site in plan.facts.sites if site.is_changed]
     for first, site in combinations(plan.facts.sites, 2):
         if _are_apart(first, site) and not _may_share(first, site, plan.facts.flow):
             parted |= {first, site}
@@ -27,7 +28,7 @@ def decide_overlap(plan: ProgramPlan) -> ProgramPlan:
         if any(plan.facts.flow.copies.may_be_one(one, other) for one in site.of for other in first.of):
             overlapping += [first, site]
     if overlapping and not plan.facts.options.runtime:
-        return plan.refuse([_needs_runtime(overlapping[1])])
+        return plan.refuse([_needs_runtime(overlapping[-1])])
     parted |= {site for site in overlapping if site.parts}
     return replace(plan, parted=frozenset(parted), overlaps=bool(overlapping))
 

@@ -4,31 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import libcst as cst
-
-from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.decisions.checkpoints import state_calls, undecided_conditions
 from ds_migrate.plain.decisions.engine_options import plan_engine
 from ds_migrate.plain.decisions.micro_batch import micro_batch
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.decisions.zero_stage import choose_stage
 from ds_migrate.plain.recognition.facts import Refusal, Site
-from ds_migrate.plain.recognition.sites import made_anew
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import walk
 
 
 def decide_engines(plan: ProgramPlan) -> ProgramPlan:
     """Plan the engine of each optimizer."""
-    for site in plan.facts.sites:
+    for site in plan.facts.all_sites:
         plan = _decide_engine(site, plan)
     return plan
 
 
 def _decide_engine(site: Site, plan: ProgramPlan) -> ProgramPlan:
     facts = plan.facts
-    if _is_remade(site, facts.flow):
-        plan = plan.refuse([made_anew(site.file, site.target)])
     stage, reason, is_refused = choose_stage(plan, site)
     if is_refused:
         message = f"ZeRO stage {facts.options.zero} would change the numbers: {reason}"
@@ -65,14 +58,3 @@ def _config(site: Site, stage: int, plan: ProgramPlan) -> dict[str, str]:
 
 def _is_of_torch(site: Site) -> bool:
     return all(value.name.startswith("torch.optim.") for value in site.optimizers)
-
-
-def _is_remade(site: Site, flow: Flow) -> bool:
-    """Return whether the optimizer is made in a loop that keeps its module."""
-    makers = [[flow.node(v), *(call for _, call in flow.copies.calls(v))] for v in site.of]
-    for loop in site.file.ancestors(site.statement):
-        if isinstance(loop, (cst.For, cst.While)) and site.file.function(loop) is site.function:
-            below = {id(node) for node in walk(loop)}
-            if not all(any(id(node) in below for node in nodes) for nodes in makers):
-                return True
-    return False

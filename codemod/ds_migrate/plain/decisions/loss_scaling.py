@@ -55,7 +55,8 @@ def _give_scaler(
     """
     facts = plan.facts
     makers = find_makers(own, facts.flow)
-    attachments = place_attachments(makers, facts.sites[0], facts.flow, facts.callers)
+    (site,) = facts.sites
+    attachments = place_attachments(makers, site, facts.flow, facts.callers) if not site.again else []
     mixed = [other for other in others if not is_unscaled_branch(other, scaled, makers, facts)]
     if attachments and not mixed:
         return replace(plan, attachments=attachments)

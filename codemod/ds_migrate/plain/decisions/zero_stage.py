@@ -9,6 +9,7 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.checkpoints import handles_state, sharding_hazard
 from ds_migrate.plain.decisions.plan import ProgramPlan
+from ds_migrate.plain.decisions.repeated_optimizers import is_made_again
 from ds_migrate.plain.recognition.facts import Clip, Site
 from ds_migrate.syntax.nodes import code, dotted, is_literal, targets
 from ds_migrate.syntax.source import SourceFile
@@ -33,6 +34,10 @@ def choose_stage(plan: ProgramPlan, site: Site) -> tuple[int, str, bool]:
 def _hazard(plan: ProgramPlan, site: Site) -> str:
     if len(plan.facts.sites) > 1:
         return "there are several engines"
+    if site.is_changed:
+        return "the optimizer is replaced, or gets further groups, while it trains"
+    if is_made_again(site, plan.facts):
+        return "the optimizer is made anew while its module stays"
     if plan.has_scaler:
         return "a GradScaler scales the loss"
     if not plan.is_managed:

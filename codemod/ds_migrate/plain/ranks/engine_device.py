@@ -40,6 +40,8 @@ def follow_engines(plan: ProgramPlan, converted: Converted) -> None:
     bound: set[object] = set()
     for engine in plan.engines:
         site, flow = engine.site, plan.facts.flow
+        if site not in plan.facts.sites:
+            continue  # the engine before it has moved the module
         for move in _moves(site, flow):
             variable = flow.variable(move.device, site.file) if move.device is not None else None
             if variable is not None and variable not in bound and _can_follow(move, site, flow):

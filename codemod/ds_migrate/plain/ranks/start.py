@@ -49,7 +49,7 @@ def start_ranks(
         for file, statement in _once(entries):
             file.after(statement, f"{runtime.name(file, 'init_distributed')}({alone})")
         return
-    for file, statement in _once([e for site in facts.sites for e in _beginnings(facts, site)]):
+    for file, statement in _once([e for site in facts.all_sites for e in _beginnings(facts, site)]):
         if file in files or not (file in done and file.edits):  # or another loop of the program has started them there
             file.before(statement, "\n".join([runtime.start(file), *runtime.device_choice(file)]))
             converted(Code.PLAIN_DISTRIBUTED, file, statement, "init_distributed() starts the ranks")
@@ -58,7 +58,9 @@ def start_ranks(
 def _calls_of(names: tuple[str, ...], file: SourceFile, files: list[SourceFile], facts: LoopFacts) -> list[cst.Call]:
     """Return the calls in a file that make, or end, the process group of these files: helpers often lie in another."""
     found = [call for call in file.nodes(cst.Call) if facts.flow.is_call_of(call, file, names)]
-    trains = {id(one) for one in files} | {one for site in facts.sites for one in facts.callers.files_of(site.function)}
+    trains = {id(one) for one in files} | {
+        one for site in facts.all_sites for one in facts.callers.files_of(site.function)
+    }
     return [call for call in found if id(file) in trains or trains & facts.callers.files_of(file.function(call))]
 
 
@@ -76,7 +78,7 @@ def has_worker(file: SourceFile, call: cst.Call, facts: LoopFacts) -> bool:
     """Return whether a call starts the functions that train in other processes."""
     target = started(call, facts.flow.values(call.func, file))
     values = facts.flow.values(target, file) if target is not None else frozenset()
-    return any(facts.callers.reaches(value.key, site.function) for value in values for site in facts.sites)
+    return any(facts.callers.reaches(value.key, site.function) for value in values for site in facts.all_sites)
 
 
 def _run_worker(file: SourceFile, call: cst.Call, runtime: RuntimeNames, converted: Converted) -> None:
@@ -121,7 +123,7 @@ def _after_condition(facts: LoopFacts, file: SourceFile, call: cst.Call) -> list
     if around:
         outer = _head(around[-1], file)
         return None if _holds_training(outer, facts, file) else [(file, outer)]
-    covers = function is None or any(facts.callers.reaches(id(function), site.function) for site in facts.sites)
+    covers = function is None or any(facts.callers.reaches(id(function), site.function) for site in facts.all_sites)
     returns = [] if function is None else file.nodes(cst.Return, below=function)
     is_left_early = any(file.function(r) is function and file.position(r) < file.position(call) for r in returns)
     if covers or function is None:
@@ -146,13 +148,15 @@ def _head(node: cst.CSTNode, file: SourceFile) -> cst.BaseStatement:
 
 
 def _holds_training(statement: cst.CSTNode, facts: LoopFacts, file: SourceFile) -> bool:
-    if any(site.file is file and any(a is statement for a in file.ancestors(site.statement)) for site in facts.sites):
+    if any(
+        site.file is file and any(a is statement for a in file.ancestors(site.statement)) for site in facts.all_sites
+    ):
         return True
     return any(
         facts.callers.reaches(value.key, site.function)
         for call in file.nodes(cst.Call, below=statement)
         for value in facts.flow.values(started(call, facts.flow.values(call.func, file)) or call.func, file)
-        for site in facts.sites
+        for site in facts.all_sites
     )
 
 

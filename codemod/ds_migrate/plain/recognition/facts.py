@@ -111,6 +111,9 @@ class Site:
         tensors: the expressions of tensors beside modules that it holds; their values are in ``of``.
         new_name: what an optimizer that is an argument of another call is called from now on.
         item: the expression of an optimizer that is in a container.
+        again: where other optimizers are bound to the variable later, in the place of this one. ``optimizers``, ``of``
+            and ``makers`` are of all of them.
+        is_changed: whether another optimizer takes its place while it trains, or it gets further groups.
     """
 
     file: SourceFile
@@ -127,6 +130,13 @@ class Site:
     tensors: Sequence[str] = ()
     new_name: str = ""
     item: str = ""
+    again: Sequence[Site] = ()
+    is_changed: bool = False
+
+    @property
+    def all(self) -> tuple[Site, ...]:
+        """The places where an optimizer is bound to the variable."""
+        return (self, *self.again)
 
     @property
     def optimizer_name(self) -> str:
@@ -159,6 +169,11 @@ class LoopFacts:
     callers: Callers
     options: Options
     single_loop_folders: Collection[Path] = ()
+
+    @property
+    def all_sites(self) -> list[Site]:
+        """The places where an engine is made: several of one variable where its optimizer is replaced."""
+        return [one for site in self.sites for one in site.all]
 
     @property
     def functions(self) -> list[tuple[SourceFile, cst.FunctionDef | None]]:

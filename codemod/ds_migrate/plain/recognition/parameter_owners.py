@@ -251,6 +251,12 @@ def _is_used_as_module(node: cst.BaseExpression, flow: Flow, file: SourceFile) -
     )
 
 
+def _is_layer(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:
+    """Return whether a node is an item of a module, as of an ``nn.Sequential``."""
+    held = flow.values(node.value, file) if isinstance(node, cst.Subscript) else frozenset()
+    return bool(held) and all(v.kind is Kind.MODULE or v.name.startswith("torch.nn.") for v in held)
+
+
 def owner_at(module: cst.BaseExpression, file: SourceFile, flow: Flow) -> Owners:
     """Return a module by the expression that it is written as.
 
@@ -270,7 +276,9 @@ def _add(module: cst.BaseExpression, file: SourceFile, flow: Flow, owners: Owner
         return
     values = flow.values(module, file)
     written, part = module, of_kind(values, Kind.PART)
-    while of_kind(values, Kind.PART) and isinstance(module, (cst.Attribute, cst.Subscript)):
+    while isinstance(module, (cst.Attribute, cst.Subscript)) and (
+        of_kind(values, Kind.PART) or (not values and _is_layer(module, file, flow))
+    ):
         owners.is_partial = True
         module = module.value
         values = flow.values(module, file)

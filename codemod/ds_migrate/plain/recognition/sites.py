@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import takewhile
 
 import libcst as cst
@@ -13,11 +14,8 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Value, Values
 from ds_migrate.plain.recognition.bindings import Bound, UnboundError, bindings_of
 from ds_migrate.plain.recognition.facts import Refusal, Site, Step
-from ds_migrate.plain.recognition.module_names import modules_at
-from ds_migrate.plain.recognition.parameter_owners import (
-    owners_of,
-    owners_of_group,
-)
+from ds_migrate.plain.recognition.module_names import modules_at, visible_name
+from ds_migrate.plain.recognition.parameter_owners import Owners, owners_of, owners_of_group
 from ds_migrate.plain.recognition.parameter_sources import UnknownOwnerError
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import dotted, walk
@@ -60,7 +58,7 @@ def find_sites(
         groups.setdefault(variable, []).append(one)
     sites = []
     for variable, members in groups.items():
-        found = _site(variable, members, flow, callers)
+        found = _sites_of(variable, members, flow, callers)
         if isinstance(found, Site):
             sites.append(found)
         else:
@@ -68,20 +66,52 @@ def find_sites(
     return sites, refusals
 
 
-def _site(variable: tuple[int, str], members: list[Bound], flow: Flow, callers: Callers) -> Site | Refusal:
+def _sites_of(variable: tuple[int, str], members: list[Bound], flow: Flow, callers: Callers) -> Site | Refusal:
+    """Return the site of a variable, with those where another optimizer takes the place of the one before."""
+    found = []
+    for together, statement in _constructions(members):
+        site = _site(variable, together, statement, flow, callers)
+        if isinstance(site, Refusal):
+            return site
+        found.append(site)
+    first, *again = found
+    if not again:
+        return first
+    if first.item:
+        return Refusal(
+            Code.PLAIN_ENGINE, first.file, first.target,
+            "an optimizer in a container is replaced by another one, which its engine cannot follow",
+            "assign the optimizers to names, or to attributes of self",
+        )  # fmt: skip
+    optimizers = frozenset(value for site in found for value in site.optimizers)
+    later = [replace(site, optimizers=optimizers, is_changed=True, parts={}) for site in again]
+    return replace(
+        first, optimizers=optimizers, of=frozenset(value for site in found for value in site.of),
+        makers=[maker for site in found for maker in site.makers], parts={}, again=later, is_changed=True,
+    )  # fmt: skip
+
+
+def _constructions(members: list[Bound]) -> list[tuple[list[Bound], cst.BaseStatement]]:
+    """Divide what is bound to a variable: each time what one statement binds, behind which an engine is made."""
+    found: list[tuple[list[Bound], cst.BaseStatement]] = []
+    for member in sorted(members, key=lambda one: (str(one.file.path), one.file.position(one.statement))):
+        file, (before, _) = member.file, found[-1] if found else ([], None)
+        is_beside = bool(before) and before[0].file is file
+        if is_beside and file.function(before[0].statement) is file.function(member.statement):
+            together = [*before, member]
+            common = _common_statement([one.statement for one in together], file, dotted(member.target))
+            if common is not None:
+                found[-1] = together, common
+                continue
+        found.append(([member], member.statement))
+    return found
+
+
+def _site(
+    variable: tuple[int, str], members: list[Bound], statement: cst.BaseStatement, flow: Flow, callers: Callers
+) -> Site | Refusal:
     first = members[0]
     file, function = first.file, first.file.function(first.statement)
-    if any(m.file is not file or file.function(m.statement) is not function for m in members):
-        return Refusal(
-            Code.PLAIN_ENGINE, first.file, first.target, "the optimizer is made in several functions",
-            "make it in one function",
-        )  # fmt: skip
-    statement = _common_statement([m.statement for m in members], file, dotted(first.target))
-    if statement is None:
-        return made_anew(file, first.target)
-    added = _added_groups(first, members, statement, flow)
-    if isinstance(added, Refusal):
-        return added
     texts: dict[str, Values] = {}
     tensors: dict[str, Values] = {}
     is_partial = False
@@ -89,9 +119,11 @@ def _site(variable: tuple[int, str], members: list[Bound], flow: Flow, callers: 
     for member in members:
         maker_file, maker = member.maker
         try:
+            added, later = _added_groups(first, members, statement, flow)
             known = flow.copies.calls(member.optimizer)
             owners = owners_of(maker, maker_file, flow, known, _only_calls(maker, maker_file, callers))
             groups = [owners_of_group(call, file, flow) for call in added]
+            later_groups = [(place, owners_of_group(place[1], place[0], flow)) for place in later]
         except UnknownOwnerError as error:
             return Refusal(
                 Code.PLAIN_ENGINE, maker_file, maker,
@@ -101,7 +133,7 @@ def _site(variable: tuple[int, str], members: list[Bound], flow: Flow, callers: 
         is_partial |= owners.is_partial
         tensors |= owners.tensors
         is_here = maker_file is file and maker_file.function(maker) is function
-        if is_here and len(members) == 1 and not (owners.has_wholes or tensors or added):
+        if is_here and len(members) == 1 and not (owners.has_wholes or tensors or added or later):
             parts = {text: part for text, (_, part) in owners.parts.items()}
         named = modules_at(owners, member, maker_file, flow)
         if isinstance(named, Refusal):
@@ -111,13 +143,18 @@ def _site(variable: tuple[int, str], members: list[Bound], flow: Flow, callers: 
             texts |= group.values
             tensors |= group.tensors
             is_partial |= group.is_partial
+        for place, group in later_groups:
+            named = _named_before(place, group, texts, statement, flow, file)
+            if isinstance(named, Refusal):
+                return named
+            texts |= named
     values = frozenset(v for held in (*texts.values(), *tensors.values()) for v in held)
     last = max([statement, *(file.statement(call) for call in added)], key=file.position)
     calls = [member.maker for member in members]
     optimizers = frozenset(member.optimizer for member in members)
     return Site(
         file, function, first.target, variable, last, calls, optimizers, tuple(texts), values, is_partial, parts,
-        tuple(tensors), first.new_name, first.item.text if first.item is not None else "",
+        tuple(tensors), first.new_name, first.item.text if first.item is not None else "", is_changed=bool(later),
     )  # fmt: skip
 
 
@@ -132,26 +169,47 @@ def _only_calls(maker: cst.Call, file: SourceFile, callers: Callers) -> list[Cal
     return found
 
 
+def _named_before(
+    place: Call, group: Owners, texts: Mapping[str, Values], statement: cst.BaseStatement, flow: Flow, file: SourceFile
+) -> dict[str, Values] | Refusal:
+    """Return the modules of a group that is added later as they are called where the engine is made, unless known."""
+    found: dict[str, Values] = {}
+    for values in group.values.values():
+        if any(values <= known for known in texts.values()):
+            continue
+        name = visible_name(values, statement, file, flow)
+        if name is None:
+            break
+        found[name] = values
+    else:
+        if not group.tensors:
+            return found
+    return Refusal(
+        Code.PLAIN_ENGINE, place[0], place[1].func,
+        "a group is added to the optimizer later, whose parameters are of no module that is known where the engine is "
+        "made",
+        "make their module before the optimizer, in the same function",
+    )  # fmt: skip
+
+
 def _added_groups(
     first: Bound, members: list[Bound], statement: cst.BaseStatement, flow: Flow
-) -> list[cst.Call] | Refusal:
-    """Return the calls of ``add_param_group()`` behind which the engine can be made."""
-    optimizers, found = {member.optimizer for member in members}, []
+) -> tuple[list[cst.Call], list[Call]]:
+    """Return the calls of ``add_param_group()`` behind which the engine can be made, and those that come later."""
+    optimizers, found, later = {member.optimizer for member in members}, list[cst.Call](), list[Call]()
     for file in flow.files.values():
         for node in file.attributes_by_name.get("add_param_group", ()):
             call = file.parent(node)
             if not flow.values(node.value, file) & optimizers:
                 continue
             line = file.statement(node)
-            is_next = file is first.file and _follows(line, statement, file, frozenset(optimizers), flow)
-            if not is_next or not isinstance(call, cst.Call):
-                return Refusal(
-                    Code.PLAIN_ENGINE, file, node,
-                    "a group of parameters is added to the optimizer later, and an engine keeps those that it has",
-                    "give the optimizer all groups where it is made, with a learning rate of 0 at first",
-                )  # fmt: skip
-            found.append(call)
-    return found
+            if not isinstance(call, cst.Call):
+                raise UnknownOwnerError("add_param_group is not called where it is named")
+            if file is first.file and _follows(line, statement, file, frozenset(optimizers), flow):
+                found.append(call)
+            else:
+                later.append((file, call))
+    return found, later
 
 
 def _follows(
@@ -169,14 +227,6 @@ def _follows(
         or (isinstance(node, cst.Arg) and flow.values(node.value, file) & optimizers)
         for node in between
     )
-
-
-def made_anew(file: SourceFile, target: cst.CSTNode) -> Refusal:
-    """Return that an optimizer is replaced by another one, which an engine cannot follow."""
-    return Refusal(
-        Code.PLAIN_ENGINE, file, target, "the optimizer is made anew during training, and an engine keeps its own",
-        "make one optimizer, and change its param_groups",
-    )  # fmt: skip
 
 
 def _common_statement(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 from trial_runtime.errors import InvalidExperimentException
@@ -30,7 +31,7 @@ def apply(new: NewEngine) -> None:
     for index, engine in engines:
         if not hasattr(engine, _GUARD):
             setattr(engine, _GUARD, _CrossEngineBackward(engine, index))
-    guards = [getattr(engine, _GUARD) for _, engine in engines]
+    guards = weakref.WeakSet(getattr(engine, _GUARD) for _, engine in engines)  # else no engine would end
     for guard in guards:
         guard.guards = guards
         if has_torch_gradients(guard.engine, new.distributed):
@@ -43,7 +44,7 @@ class _CrossEngineBackward:
     def __init__(self, engine: Any, index: int) -> None:
         self.engine = engine
         self.index = index
-        self.guards: list[_CrossEngineBackward] = []
+        self.guards: weakref.WeakSet[_CrossEngineBackward] = weakref.WeakSet()
         self._is_running = False
         self._backward, self._prologue = engine.backward, engine._backward_prologue
         engine.backward = self.backward
