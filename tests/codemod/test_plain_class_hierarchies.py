@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
-from plain_loops import HEADER, LOOP, blocked, body, convert
+from plain_loops import HEADER, LOOP, body, convert
 
 EXPERIMENT = """
     class Base:

@@ -146,7 +146,7 @@ def test_a_group_that_is_added_during_training_is_in_the_engine_from_the_start(t
     after = convert(tmp_path, body(text.replace("PARAMS", "second.parameters()")))
     assert "    model=nn.ModuleList([first, second]),\n" in after
     assert "\nmatch_torch(engine, keep_gradients=True)\n" in after
-    ((code, message),) = blocked(tmp_path, body(text.replace("PARAMS", "[p for p in nn.Linear(1, 1).parameters()]")))
+    ((code, _),) = blocked(tmp_path, body(text.replace("PARAMS", "[p for p in nn.Linear(1, 1).parameters()]")))
     assert code == "DSM601"
 
 

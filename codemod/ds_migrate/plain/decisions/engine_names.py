@@ -71,8 +71,8 @@ class EngineNames:
             self.at_site[site] = name
             self._at[site.variable] = name
             for other in site.again:
-                own = isinstance(other.target, cst.Attribute)
-                self.at_site[other] = f"{dotted(other.target.value)}.{_last(name)}" if own else name
+                owner = f"{dotted(other.target.value)}." if isinstance(other.target, cst.Attribute) else ""
+                self.at_site[other] = f"{owner}{_last(name)}"
             if site.new_name:
                 self._unnamed[id(site.target)] = name
 
