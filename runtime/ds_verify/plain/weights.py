@@ -98,6 +98,16 @@ class ModuleRegistry:
         alone = [tensor for tensor in dict.fromkeys(self.optimized) if id(tensor) not in known]
         return found | {f"parameter {number} of no module": tensor for number, tensor in enumerate(alone, 1)}
 
+    def trained(self) -> list[torch.Tensor]:
+        """Return what optimizers hold, and the other parameters of modules of which they hold a part.
+
+        A loop may read the gradients of these too, as by clipping those of the whole module.
+        """
+        held = {id(tensor) for tensor in self.optimized}
+        wholes = (list(module.parameters()) for _, module in self.roots())
+        beside = [p for whole in wholes if any(id(parameter) in held for parameter in whole) for p in whole]
+        return list(dict.fromkeys([*self.optimized, *beside]))
+
     def optimized_names(self) -> list[str]:
         """Return the names of the tensors that optimizers hold."""
         held = {id(tensor) for tensor in self.optimized}

@@ -107,7 +107,7 @@ class _Run:
     def _after_backward(self) -> None:
         self.loaders.trained()
         if self._is_reference:
-            average_gradients(dict.fromkeys(self.observer.modules.optimized), self.observer.group)
+            average_gradients(self.observer.modules.trained(), self.observer.group)
 
     def train(self) -> NoReturn:
         """Run the script until it ends, or the observer ends it."""
