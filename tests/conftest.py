@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import signal
@@ -68,6 +69,12 @@ def missing_gpu() -> str:
     if not torch.cuda.is_available():
         return f"torch {torch.__version__} sees no CUDA device"
     return ""
+
+
+def pytest_collection_finish() -> None:
+    """Spare each full garbage collection the 400,000 objects that live as long as the tests: it takes 0.25 s."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

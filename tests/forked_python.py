@@ -33,9 +33,12 @@ _PRELOAD = (
 optimizer or an engine is made. Files of tests, whose functions run on ranks, import pytest."""
 
 # A fork of ds-verify's server becomes a server itself, with modules that patch DeepSpeed: ds-verify's ranks must not
-# have them from the start.
+# have them from the start. torchrun names events that nothing reads after the line that reports them, which takes it a
+# second of CPU time among so many modules.
 _SERVER = """
 import socket, sys
+from torch.distributed.elastic.rendezvous import dynamic_rendezvous
+dynamic_rendezvous.get_method_name = lambda depth=2: ""
 from ds_verify.fork_server_process import main
 control, listener = (socket.socket(socket.AF_UNIX) for _ in range(2))
 listener.bind(sys.argv[2])

@@ -13,8 +13,9 @@ Importing both costs seconds of CPU time in every process; a fork of the server 
 
 A process runs a command line of ``python`` with the session, environment, working directory, ``sys.path``,
 ``sys.argv``, signal handlers and random seeds of a fresh process. Modules that are not preloaded are imported by the
-process alone. Three things differ from a fresh process: ``PYTHONHASHSEED`` is the server's, numpy's BLAS has one thread
-(torch has as many as ``OMP_NUM_THREADS``), and unbuffered output (``-u``) is written line by line.
+process alone. Four things differ from a fresh process: ``PYTHONHASHSEED`` is the server's, numpy's BLAS has one thread
+(torch has as many as ``OMP_NUM_THREADS``), unbuffered output (``-u``) is written line by line, and no
+``weakref.finalize`` of a preloaded module is called at its end.
 
 The server never initialises CUDA, which does not survive a fork, and sees no GPU (``CUDA_VISIBLE_DEVICES=""``): ranks
 on GPUs are fresh processes, see :mod:`ds_verify.launchers`.

@@ -153,6 +153,14 @@ def test_what_was_preloaded_is_there_from_the_start(server: ForkServer, tmp_path
     )
 
 
+def test_only_finalizers_that_a_child_made_are_called_at_its_end(tmp_path: Path) -> None:
+    source = "import weakref; weakref.finalize(weakref.finalize, print, 'end of', __name__)"
+    (tmp_path / "preloaded.py").write_text(source)
+    server = ForkServer(["preloaded"], {**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert output(server, tmp_path, source) == "end of __main__\n"
+    server.close()
+
+
 @pytest.mark.parametrize(
     ("source", "code", "text"),
     [
