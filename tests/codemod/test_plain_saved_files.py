@@ -31,6 +31,30 @@ def test_the_whole_state_is_saved_and_loaded_at_stage_1(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("made", "state"),
+    [
+        ("def snapshot(m, o):\n    return {'model': m.state_dict(), 'optimizer': o.state_dict()}\n",
+         "snapshot(model, optimizer)"),
+        ("class Checkpoint:\n    def __init__(self, o):\n        self.state = o.state_dict()\n",
+         "Checkpoint(optimizer)"),
+        ("class Holder:\n    def __init__(self, o):\n        self.o = o\n    def inner(self):\n"
+         "        return self.o.state_dict()\n    def state(self):\n        return [self.inner()]\n",
+         "Holder(optimizer).state()"),
+    ],
+    ids=["function", "class", "method that calls another"],
+)  # fmt: skip
+def test_all_ranks_make_the_state_that_rank_0_saves(made: str, state: str, tmp_path: Path) -> None:
+    after = convert(tmp_path, HEADER + made + EPOCHS + f'torch.save({state}, "last.pt")\n')
+    assert STAGE_1 in after and f'  save_on_main_rank({state}, "last.pt")' in after
+
+
+def test_state_that_a_property_returns_keeps_stage_0(tmp_path: Path) -> None:
+    made = "class Holder:\n    def __init__(self, o):\n        self.o = o\n    @property\n    def state(self):\n"
+    text = f"{HEADER}{made}        return self.o.state_dict()\n{EPOCHS}torch.save(Holder(optimizer).state, 'last.pt')\n"
+    assert STAGE_0 in convert(tmp_path, text)
+
+
 def test_the_page_shows_the_checkpoint(tmp_path: Path) -> None:
     page = page_of(Code.PLAIN_CHECKPOINT)
     assert page.block("After") in convert(tmp_path, HEADER + LOOP + page.block("Before"))

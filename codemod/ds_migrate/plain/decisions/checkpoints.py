@@ -17,6 +17,7 @@ from ds_migrate.syntax.source import SourceFile
 
 HELPERS = {"state_dict": "optimizer_state", "load_state_dict": "load_optimizer_state"}
 _BUILTINS = frozenset({"print", "isinstance", "type", "id", "repr"})
+_PROPERTIES = frozenset({"property", "cached_property", "setter", "getter"})
 _SIDE_OBJECTS = (Kind.SCHEDULE, Kind.SCALER, Kind.LOADER)
 
 
@@ -81,6 +82,8 @@ def _hazard_of(node: cst.Attribute, call: cst.Call | None, file: SourceFile, fac
     if values & site.optimizers:
         if not values <= site.optimizers or call is None or len(call.args) != int(is_load):
             return "the program uses the optimizer's state in a way that cannot be followed"
+        if _is_property(file.function(call)):
+            return "a property returns the optimizer's state, and where it is read cannot be followed"
         if not is_load and _undecided(call, file, facts) is None:
             return "the optimizer's state is saved under a condition that may differ by rank"
         return ""
@@ -91,6 +94,11 @@ def _hazard_of(node: cst.Attribute, call: cst.Call | None, file: SourceFile, fac
     if values <= site.of or (not values & site.of and not _may_be_part(values, site)):
         return ""
     return "the program loads weights into parts of the model after the engine is made"
+
+
+def _is_property(function: cst.FunctionDef | None) -> bool:
+    decorators = () if function is None else function.decorators
+    return any((dotted(d.decorator) or "").rpartition(".")[2] in _PROPERTIES for d in decorators)
 
 
 def _is_before(node: cst.CSTNode, file: SourceFile, site: Site) -> bool:

@@ -58,12 +58,24 @@ def _guard(plan: ProgramPlan, file: SourceFile, runtime: RuntimeNames, converted
             continue
         if not isinstance(file.parent(call), cst.Expr):
             continue
-        if is_save and any(node is state.call for state in plan.state_calls for node in walk(call)):
+        if is_save and _gathers_state(call, file, plan):
             file.replace(call.func, runtime.name(file, "save_on_main_rank"))
             converted(Code.PLAIN_RANK_ZERO, file, call, "only rank 0 saves what all ranks have a share of")
             continue
         if guard_line(file, call, runtime):
             converted(Code.PLAIN_RANK_ZERO, file, call, f"only rank 0 {'prints' if is_print else 'saves'}")
+
+
+def _gathers_state(call: cst.Call, file: SourceFile, plan: ProgramPlan) -> bool:
+    """Return whether all ranks must evaluate what is saved, as each has a share of the optimizer's state."""
+    saved = {id(node) for node in walk(call)}
+    gathered = [state for state in plan.state_calls if state.name == "state_dict"]
+    calls = [
+        inner
+        for state in gathered
+        for inner in (state.call, *plan.facts.callers.leading_to(state.function, file, file.function(call)))
+    ]
+    return any(id(inner) in saved for inner in calls)
 
 
 def guard_line(file: SourceFile, call: cst.Call, runtime: RuntimeNames) -> bool:
