@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -41,12 +42,17 @@ class StepOptions:
             yield
 
     def _watched_clip(self, name: str, clip: Callable[..., Any]) -> Callable[..., Any]:
+        signature = inspect.signature(clip)
+        names = list(signature.parameters)
+
         @functools.wraps(clip)
-        def clipped(parameters: Any, limit: Any, *args: Any, **kwargs: Any) -> Any:
-            listed = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-            if any(parameter.grad is not None for parameter in listed):
+        def clipped(*args: Any, **kwargs: Any) -> Any:
+            given = signature.bind(*args, **kwargs).arguments
+            parameters, limit = given[names[0]], given[names[1]]
+            given[names[0]] = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+            if any(parameter.grad is not None for parameter in given[names[0]]):
                 self.add_clipping(name, float(limit))
-            return clip(listed, limit, *args, **kwargs)
+            return clip(**given)
 
         return clipped
 

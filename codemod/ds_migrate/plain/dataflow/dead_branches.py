@@ -33,7 +33,10 @@ def is_dead(node: cst.CSTNode, file: SourceFile, flow: Flow, callers: Callers) -
 def leaves_out(
     call: cst.Call, caller: SourceFile, function: cst.FunctionDef, node: cst.CSTNode, file: SourceFile, flow: Flow
 ) -> bool:
-    """Return whether literal arguments of a call, as ``train=False``, keep a node in the function from running."""
+    """Return whether literal arguments of a call, as ``train=False``, keep a node in the function from running.
+
+    So do those of the call that made the function, which is defined in another one: ``get_step_fn(train=False)``.
+    """
     inner = node
     for outer in file.ancestors(node):
         if outer is function:
@@ -65,6 +68,12 @@ def _holds_in(
             return None
         is_equal = isinstance(target.operator, (cst.Equal, cst.Is))
         test, wanted = test.left, _constant(target.comparator)
+    scope = flow.scopes(file).owner(test.value, test) if isinstance(test, cst.Name) else function
+    if scope is not function and isinstance(scope, cst.FunctionDef):
+        made = _maker_of(call.func, scope, caller, flow)
+        if made is None:
+            return None
+        call, function = made, scope
     parameter = next((p for p in parameters(function) if p.name.value == dotted(test)), None)
     if parameter is None or file.values_of({parameter.name.value}, function):
         return None
@@ -74,6 +83,21 @@ def _holds_in(
     if not held or not wanted or (wanted == "True" and held not in _CONSTANTS):
         return None
     return (held == wanted) is is_equal
+
+
+def _maker_of(
+    callee: cst.BaseExpression, function: cst.FunctionDef, file: SourceFile, flow: Flow
+) -> cst.Call | None:
+    """Return the one call of a function that returned what a name holds; None where it may hold something else."""
+    if not isinstance(callee, cst.Name):
+        return None
+    assigned = [
+        node.value for node in flow.scopes(file).nodes(callee, cst.Assign, cst.AnnAssign)
+        if any(dotted(target) == callee.value for target in targets(node))
+    ]  # fmt: skip
+    made = assigned[0] if len(assigned) == 1 else None
+    is_made = isinstance(made, cst.Call) and any(v.key == id(function) for v in flow.values(made.func, file))
+    return made if isinstance(made, cst.Call) and is_made else None
 
 
 def _constant(node: cst.BaseExpression) -> str:

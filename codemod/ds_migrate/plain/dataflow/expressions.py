@@ -9,6 +9,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.classes import Classes
 from ds_migrate.plain.dataflow.copies import Copies
 from ds_migrate.plain.dataflow.factories import Factories
+from ds_migrate.plain.dataflow.mappings import is_mapping_call
 from ds_migrate.plain.dataflow.returned_parameters import ParameterReturn
 from ds_migrate.plain.dataflow.scopes import Scopes
 from ds_migrate.plain.dataflow.torch_names import FLUENT, SAME_MODULE, WRAPPERS, is_optimizer_name, kind_made_by
@@ -44,6 +45,8 @@ class Expressions:
         if isinstance(node, cst.Attribute):
             return frozenset(v for base in self.values(node.value, file) for v in self._member(base, node.attr.value))
         if isinstance(node, cst.Call):
+            if is_mapping_call(node) and not of_kind(self.values(node.func, file), Kind.FUNCTION, Kind.CLASS):
+                return frozenset({self.variables.make(Kind.MAPPING, node, file)})
             return self._result(node, file)
         if isinstance(node, (cst.Tuple, cst.List, cst.ListComp)):
             return frozenset({self.variables.make(Kind.SEQUENCE, node, file)})

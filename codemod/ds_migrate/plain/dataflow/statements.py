@@ -10,6 +10,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.arguments import Arguments
 from ds_migrate.plain.dataflow.expressions import Expressions, appended, item_name
 from ds_migrate.plain.dataflow.iteration import taken_from
+from ds_migrate.plain.dataflow.mappings import keyword_items
 from ds_migrate.plain.dataflow.scopes import Scopes
 from ds_migrate.plain.dataflow.values import Kind, Values, Variable, attribute_owner, of_kind
 from ds_migrate.syntax.source import SourceFile
@@ -75,6 +76,8 @@ class Statements:
             yield variable, values(expression, file)
         for variable, expression, owner in self._arguments.omitted(call, file):
             yield variable, values(expression, owner)
+        for key, item in keyword_items(call):
+            yield (id(call), f"[{key!r}]"), values(item, file)
         for variable, receiver in self._arguments.class_receivers(call, file):
             yield variable, frozenset({receiver})
         if isinstance(call.func, cst.Attribute) and call.func.attr.value == "append" and len(call.args) == 1:

@@ -17,7 +17,7 @@ from ds_migrate.plain.decisions.plan import LOOKED_UP, Averaging, ProgramPlan
 from ds_migrate.plain.recognition.facts import Place, Site, Step
 from ds_migrate.plain.recognition.loaders import loaders_of
 from ds_migrate.plain.recognition.operations import is_set_to_none
-from ds_migrate.syntax.nodes import dotted, walk
+from ds_migrate.syntax.nodes import code, dotted, parameters, walk
 from ds_migrate.syntax.source import SourceFile
 
 _LOOPS = (cst.For, cst.CompFor)
@@ -63,7 +63,7 @@ def distinct(averagings: Sequence[Averaging], plan: ProgramPlan) -> list[Averagi
 
 
 def _covers(one: Averaging, other: Averaging, plan: ProgramPlan) -> bool:
-    if one.file is not other.file or one.engine != other.engine:
+    if one.file is not other.file or (one.engine, one.optimizer) != (other.engine, other.optimizer):
         return False
     if block_path(one.statement, one.file) != block_path(other.statement, one.file):
         return False
@@ -112,14 +112,32 @@ def _before(place: Place, plan: ProgramPlan, modules: Values) -> list[Averaging]
     names = {_engine(position, step, site, plan): None for position, step, site in chosen}
     if statement is None or None in names:
         return []
-    return [Averaging(place.file, statement, name) for name in names if name is not None]
+    return [Averaging(place.file, statement, *name) for name in names if name is not None]
 
 
-def _engine(position: Place, step: Step, site: Site, plan: ProgramPlan) -> str | None:
+def _engine(position: Place, step: Step, site: Site, plan: ProgramPlan) -> tuple[str, str] | None:
+    """Return the name of an engine, and that of the optimizer that leads to it where it has none."""
     if position.node is step.node:
         name = next(name for known, name in plan.steps if known is step)
-        return None if name is LOOKED_UP else name
-    return plan.names.visible(position.function, position.file, site.optimizers)
+        if name is LOOKED_UP:
+            return (name, code(step.owner)) if _is_kept_parameter(step) else None
+        return name, ""
+    found = plan.names.visible(position.function, position.file, site.optimizers)
+    return None if found is None else (found, "")
+
+
+def _is_kept_parameter(step: Step) -> bool:
+    """Return whether the optimizer of a step is what its function was given, all the time."""
+    function, owner = step.function, step.owner
+    if function is None or not isinstance(owner, cst.Name):
+        return False
+    bound = {id(node) for node in step.file.nodes(cst.Name, below=function.body) if node.value == owner.value}
+    is_bound_again = any(
+        id(part) in bound
+        for node in step.file.nodes(cst.AssignTarget, cst.For, cst.AsName, below=function.body)
+        for part in walk(node.name if isinstance(node, cst.AsName) else node.target)
+    )
+    return not is_bound_again and any(param.name.value == owner.value for param in parameters(function))
 
 
 def _statement(place: Place, plan: ProgramPlan) -> cst.BaseStatement | None:

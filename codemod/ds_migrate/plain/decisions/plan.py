@@ -65,11 +65,15 @@ class ScalerUse:
 
 @dataclass(frozen=True, eq=False)
 class Averaging:
-    """A statement before which an engine averages gradients over ranks, for what reads or changes them there."""
+    """A statement before which an engine averages gradients over ranks, for what reads or changes them there.
+
+    ``optimizer``: what leads to the engine where that is looked up.
+    """
 
     file: SourceFile
     statement: cst.BaseStatement
     engine: str
+    optimizer: str = ""
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,7 +23,10 @@ def write_calls(plan: ProgramPlan, runtime: RuntimeNames, converted: Converted) 
     for step, name in plan.steps:
         _step(step, name, runtime, converted)
     for each in distinct(plan.averagings, plan):
-        each.file.before(each.statement, f"{each.engine}.allreduce_gradients()")
+        name = each.engine
+        if name is LOOKED_UP:
+            name = f"{runtime.name(each.file, 'engine_of')}({each.optimizer})"
+        each.file.before(each.statement, f"{name}.allreduce_gradients()")
         message = "gradients are averaged over ranks before they are used here"
         converted(Code.PLAIN_CLIPPING, each.file, each.statement, message)
     for use in plan.scaler_uses:

@@ -9,6 +9,8 @@ from itertools import pairwise
 import libcst as cst
 
 from ds_migrate.plain.dataflow.blocks import block_path
+from ds_migrate.plain.dataflow.mappings import display_items, literal_index
+from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.torch_names import FLUENT, WRAPPERS
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
 from ds_migrate.plain.recognition.facts import LoopFacts
@@ -91,6 +93,8 @@ class Wrappers:
             if isinstance(scope, cst.FunctionDef) and any(p.name.value == node.value for p in parameters(scope)):
                 found = self._given(scope, node.value, depth - 1)
             lines = [(file, line, value) for line, value in _assigned(node.value, file, scope)]
+            if not lines and any(node.value in names_in(n.target) for n in file.nodes(cst.For, cst.CompFor, below=scope)):
+                return self._one_of_several(node, file)
             return self._last(lines, node, file, found, depth)
         if isinstance(node, cst.Attribute) and node.attr.value != "module":
             variable = self._flow.variable(node, file)
@@ -105,7 +109,23 @@ class Wrappers:
                 and self._flow.variable(target, other) == variable
             ]
             return self._last(lines, node, file, Wrapped.NEVER, depth)
-        return Wrapped.NEVER
+        return self._item(node, file, depth - 1) if isinstance(node, cst.Subscript) else Wrapped.NEVER
+
+    def _item(self, node: cst.Subscript, file: SourceFile, depth: int) -> Wrapped:
+        """Return the paths on which an item of a dict or list is a module in its wrapper."""
+        made: list[Wrapped] = []
+        for container in of_kind(self._flow.values(node.value, file), Kind.MAPPING, Kind.SEQUENCE):
+            display, other = self._flow.node(container), self._flow.file(container)
+            parts = [value for key, value in display_items(display) if key in (None, literal_index(node))]
+            made += [self.around(part, other, depth) for part in parts]
+        if not made:
+            return self._one_of_several(node, file)
+        return made[0] if len(set(made)) == 1 else Wrapped.SOMETIMES
+
+    def _one_of_several(self, node: cst.BaseExpression, file: SourceFile) -> Wrapped:
+        """Return whether an expression may be one of the modules that are wrapped, on paths that are unknown."""
+        wrapped = {v for other, call, _ in self.calls() for v in self._flow.values(call, other)}
+        return Wrapped.SOMETIMES if self._flow.values(node, file) & wrapped else Wrapped.NEVER
 
     def _is_unwrapped(self, node: cst.BaseExpression, file: SourceFile) -> bool:
         """Return whether a node is in the ``else`` of just that condition under which its module is wrapped."""

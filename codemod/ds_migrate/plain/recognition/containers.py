@@ -8,6 +8,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.expressions import appended, item_name
 from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.mappings import is_mapping_call
 from ds_migrate.plain.dataflow.values import Kind, Variable, of_kind
 from ds_migrate.syntax.nodes import dotted, targets
 from ds_migrate.syntax.one_line import expression_text
@@ -41,6 +42,9 @@ def item_made_by(node: cst.CSTNode, file: SourceFile, flow: Flow) -> Item | None
     if isinstance(around, cst.Assign) and len(around.targets) == 1:
         return item_at(around.targets[0].target, file, flow)
     call = file.parent(around) if isinstance(around, cst.Arg) else None
+    if isinstance(around, cst.Arg) and around.keyword is not None and is_mapping_call(call):
+        key = around.keyword.value
+        return _of_display(call, f'"{key}"', f"[{key!r}]", file)
     if isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute) and call.func.attr.value == "append":
         held, name = of_kind(flow.values(call.func.value, file), Kind.SEQUENCE), dotted(call.func.value)
         if len(held) == 1 and name is not None and isinstance(call.func.value, (cst.Name, cst.Attribute)):

@@ -1,0 +1,44 @@
+"""Expressions that make a dict or list: ``{"model": model}``, and ``dict(model=model)`` or ``OrderedDict()`` too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from ds_migrate.syntax.nodes import dotted
+
+_MAKERS = frozenset({"dict", "OrderedDict", "collections.OrderedDict"})
+
+
+def is_mapping_call(node: cst.CSTNode | None) -> bool:
+    """Return whether a call makes a dict whose items are all given by keywords."""
+    is_call = isinstance(node, cst.Call) and dotted(node.func) in _MAKERS
+    return is_call and isinstance(node, cst.Call) and all(arg.keyword is not None for arg in node.args)
+
+
+def keyword_items(call: cst.Call) -> Iterator[tuple[str, cst.BaseExpression]]:
+    """Yield the keys of a dict that a call makes, with their values."""
+    for arg in call.args if is_mapping_call(call) else ():
+        if arg.keyword is not None:
+            yield arg.keyword.value, arg.value
+
+
+def display_items(node: cst.CSTNode) -> Iterator[tuple[str | int | None, cst.BaseExpression]]:
+    """Yield what an expression puts into a container, with the index of each; None where that is not written."""
+    if isinstance(node, cst.Dict):
+        for pair in node.elements:
+            key = pair.key if isinstance(pair, cst.DictElement) else None
+            yield (key.evaluated_value if isinstance(key, cst.SimpleString) else None), pair.value  # type: ignore[misc]
+    elif isinstance(node, (cst.List, cst.Tuple)):
+        starred = any(isinstance(element, cst.StarredElement) for element in node.elements)
+        yield from ((None if starred else index, element.value) for index, element in enumerate(node.elements))
+    elif isinstance(node, cst.Call):
+        yield from keyword_items(node)
+
+
+def literal_index(node: cst.Subscript) -> str | int | None:
+    """Return the index of an item, where it is a literal."""
+    index = node.slice[0].slice if len(node.slice) == 1 else None
+    value = index.value if isinstance(index, cst.Index) else None
+    return value.evaluated_value if isinstance(value, (cst.SimpleString, cst.Integer)) else None  # type: ignore[return-value]
