@@ -229,14 +229,16 @@ class TestWhatStepsNeedNotShow:
             options.add_to(Record(), 0, 0)
             torch.nn.utils.clip_grad_norm_(net.parameters(), 7.0)  # there are no gradients yet
             net(torch.ones(1, 2)).sum().backward()
-            torch.nn.utils.clip_grad_norm_(net.parameters(), 1e9)
+            torch.nn.utils.clip_grad_norm_(net.parameters(), max_norm=1e9)
+            torch.nn.utils.clip_grad_value_(parameters=net.parameters(), clip_value=1e8)
             torch.nn.utils.clip_grad_norm_(net.parameters(), float("inf"))
             optimizer.step()
             options.add_optimizer(optimizer)
             schedule.step()
             options.add_to(record, 1, 0)
         assert {key.name: value.tolist() for key, value in record.values.items()} == {
-            "steps of schedules": 1, "limits of clip_grad_norm_": [1e9], "learning rates": [0.1],
+            "steps of schedules": 1, "limits of clip_grad_norm_": [1e9], "limits of clip_grad_value_": [1e8],
+            "learning rates": [0.1],
             "betas[0]": [0.8], "betas[1]": [0.9], "eps": [1e-8], "weight_decay": [1e-9],
         }  # fmt: skip
 

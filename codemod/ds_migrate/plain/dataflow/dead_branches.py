@@ -85,9 +85,7 @@ def _holds_in(
     return (held == wanted) is is_equal
 
 
-def _maker_of(
-    callee: cst.BaseExpression, function: cst.FunctionDef, file: SourceFile, flow: Flow
-) -> cst.Call | None:
+def _maker_of(callee: cst.BaseExpression, function: cst.FunctionDef, file: SourceFile, flow: Flow) -> cst.Call | None:
     """Return the one call of a function that returned what a name holds; None where it may hold something else."""
     if not isinstance(callee, cst.Name):
         return None

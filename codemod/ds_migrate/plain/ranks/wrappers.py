@@ -93,7 +93,9 @@ class Wrappers:
             if isinstance(scope, cst.FunctionDef) and any(p.name.value == node.value for p in parameters(scope)):
                 found = self._given(scope, node.value, depth - 1)
             lines = [(file, line, value) for line, value in _assigned(node.value, file, scope)]
-            if not lines and any(node.value in names_in(n.target) for n in file.nodes(cst.For, cst.CompFor, below=scope)):
+            if not lines and any(
+                node.value in names_in(n.target) for n in file.nodes(cst.For, cst.CompFor, below=scope)
+            ):
                 return self._one_of_several(node, file)
             return self._last(lines, node, file, found, depth)
         if isinstance(node, cst.Attribute) and node.attr.value != "module":

@@ -27,8 +27,9 @@ def drawn_batches(file: SourceFile, node: cst.CSTNode, facts: LoopFacts) -> Iter
     looped = {name for loop in file.nodes(cst.For, below=below) for name in names_in(loop.target)}
     for call in draws:
         names = _names_of(call, file)
+        is_given = any(part is call for part in walk(node))  # to the function that trains
         is_anew = isinstance(call.args[0].value, cst.Call)  # next(iter(loader)) beside a loop over another one
-        if not used or not names or (names & used and not (is_anew and names & looped)):
+        if is_given or not used or not names or (names & used and not (is_anew and names & looped)):
             yield call.args[0].value
 
 
