@@ -3,37 +3,27 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import libcst as cst
-
-from ds_migrate.conversion.output_check import check
 from ds_migrate.files.prefilter import may_pass_backward
 from ds_migrate.findings import FileResult, FileStatus, Finding, Severity, TrialResult, TrialStatus
 from ds_migrate.options import Options
 from ds_migrate.plain.dataflow.calls import Callers
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.decisions.decide import decide
-from ds_migrate.plain.decisions.plan import Note
-from ds_migrate.plain.edits.editor import Editor
+from ds_migrate.plain.part_editing import PartEditing
 from ds_migrate.plain.parts import Part, find_parts, operations_of, used_first
 from ds_migrate.plain.program import MOST_FILES, MOST_READ, Program
-from ds_migrate.plain.recognition.apex_branches import RAISED, ChangedFile, WithoutApex, line_numbers, without_apex
-from ds_migrate.plain.recognition.facts import LoopFacts, Operations, Refusal, Step
-from ds_migrate.plain.recognition.library_scalers import OWN_SCALER, with_own_scaler
+from ds_migrate.plain.recognition.apex_branches import ChangedFile, WithoutApex, line_numbers, without_apex
+from ds_migrate.plain.recognition.facts import Step
+from ds_migrate.plain.recognition.library_scalers import with_own_scaler
 from ds_migrate.plain.recognition.operations import find_operations
 from ds_migrate.plain.recognition.refusals import find_refusals
-from ds_migrate.plain.results import loop_name, part_results, written_configs
+from ds_migrate.plain.results import part_results
 from ds_migrate.project.control_comments import Comments
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.import_order import sort_like
-from ds_migrate.syntax.line_folding import fold_new
-from ds_migrate.syntax.nodes import code
 from ds_migrate.syntax.source import SourceError, SourceFile
-
-_COPY = "copy the files of this program to a separate folder"
 
 
 @dataclass(frozen=True)
@@ -110,8 +100,6 @@ class _Conversion:
         self.files: dict[Path, SourceFile] = {}
         self.errors: list[FileResult] = []
         self.skips: set[tuple[Path, int]] = set()
-        self.done: list[SourceFile] = []
-        self.left: list[SourceFile] = []  # that loops which stay as they are would have changed beside their own
         self.simplified = _changed_before(unit)
         for path in (*unit.program.files, *unit.program.context):
             data = unit.sources.get(path)
@@ -140,73 +128,23 @@ class _Conversion:
         flow = Flow(self.files, self.unit.program.resolve)
         callers = Callers(flow)
         operations = find_operations(flow, callers)
-        for part in used_first(find_parts(operations, flow, callers), flow):
-            yield from self._convert(part, operations, flow, callers)
-
-    def _convert(self, part: Part, everything: Operations, flow: Flow, callers: Callers) -> Iterator[FileResult]:
-        if self._is_skipped(part):
-            yield from part_results(part, {}, TrialStatus.SKIPPED)
-            return
-        operations = operations_of(part, everything, callers)
-        part.refusals += [
-            *operations.refusals,
-            *(_left_as_it_is(part.steps[0], file) for file in self.left if part.steps),
-        ]
-        named = list(find_refusals(part.files, operations, flow, callers))
-        if any(refusal.code is Code.PLAIN_FRAMEWORK for refusal in named):
-            part.refusals = []  # what cannot be followed is in the framework
-        part.refusals += named
-        plan = None
-        if not part.refusals:
-            folders = self.unit.single_loop_folders
-            plan = decide(LoopFacts(operations, part.sites, flow, callers, self.unit.options, folders))
-            part.refusals += plan.refusals
-        outputs: dict[Path, bytes] = {}
-        if plan is not None and not plan.refusals:
-            editor = Editor(plan, part.files, self.done, lambda severity, note: part.notes.append((severity, note)))
-            editor.apply()
-            own = list(part.files)
-            part.refusals += _missing(editor, part.steps[0])
-            part.files += [f for f in self.files.values() if f.edits and f not in part.files and f not in self.done]
-            self._add_changed(part)
-            self._check_writable(part)
-            outputs, problems = _rendered(part.files, self.simplified)
-            part.refusals += problems
-            part.configs, problems = written_configs(plan.engines)
-            part.refusals += problems
-            if part.refusals:
-                self.left += [file for file in part.files if file.edits and file not in own]
-        self.done += part.files
-        yield from part_results(part, outputs, TrialStatus.BLOCKED if part.refusals else TrialStatus.CONVERTED)
-
-    def _add_changed(self, part: Part) -> None:
-        """Add the files that were changed before: without apex.amp, or with a class in the place of a library's."""
-        part.files += [
-            self.files[path] for path in self.simplified if self.files[path] not in (*part.files, *self.done)
-        ]
-        for file in part.files:
-            for node in file.nodes(cst.Raise) if file.path in self.simplified else ():
-                if code(node) == RAISED:
-                    message = "apex.amp and an engine would both own the precision: this branch ends with an error now"
-                    advice = "use torch.autocast and torch.amp.GradScaler here, and convert the script again"
-                    part.notes.append((Severity.REVIEW, Note(Code.PLAIN_PRECISION, file, node, message, advice)))
-            for node in file.nodes(cst.ClassDef) if file.path in self.simplified else ():
-                if OWN_SCALER in code(node):
-                    message = (
-                        f"{node.name.value} of timm is a class of the program: the engine goes back and steps in it"
-                    )
-                    part.notes.append((Severity.CONVERTED, Note(Code.PLAIN_PRECISION, file, node, message)))
-
-    def _check_writable(self, part: Part) -> None:
-        """Refuse a part that changes files which are not to be written, or belong to what stays as it is."""
-        shared = set(self.unit.program.context) if self.unit.program.is_divided else set()
-        for file in part.files:
-            is_written = bool(file.edits) or file.path in self.simplified
-            if is_written and (file.path not in self.unit.writable or file in self.done):
-                required = _shared_with_others if file.path in shared else _not_given
-                if file in self.done and file.path in self.unit.writable:
-                    required = _changed_by_another
-                part.refusals.append(required(part.steps[0], file))
+        parts = used_first(find_parts(operations, flow, callers), flow)
+        for part in parts:
+            part.is_skipped = self._is_skipped(part)
+            part.operations = operations_of(part, operations, callers)
+            part.refusals += part.operations.refusals
+            named = list(find_refusals(part.files, part.operations, flow, callers))
+            if any(refusal.code is Code.PLAIN_FRAMEWORK for refusal in named):
+                part.refusals = []  # what cannot be followed is in the framework
+            part.refusals += named
+        unit = self.unit
+        shared = set(unit.program.context) if unit.program.is_divided else set()
+        editing = PartEditing(
+            flow, callers, unit.options, unit.single_loop_folders, self.simplified, unit.writable, shared
+        )
+        outputs = editing.edit(parts)
+        for part in parts:
+            yield from part_results(part, outputs)
 
     def _is_skipped(self, part: Part) -> bool:
         """Return whether a comment on a step, or on the function around it, leaves these files as they are."""
@@ -221,52 +159,7 @@ class _Conversion:
         return bool(used)
 
 
-def _left_as_it_is(step: Step, file: SourceFile) -> Refusal:
-    message = f"{loop_name(step)} also requires {file.path.name}, which another loop leaves as it is"
-    return Refusal(Code.FILE_NOT_NAMED, step.file, step.node, message, _COPY)
-
-
-def _shared_with_others(step: Step, file: SourceFile) -> Refusal:
-    message = f"{loop_name(step)} also requires {file.path.name}, which other programs use too"
-    return Refusal(Code.FILE_NOT_NAMED, step.file, step.node, message, _COPY)
-
-
-def _changed_by_another(step: Step, file: SourceFile) -> Refusal:
-    message = f"{loop_name(step)} also requires {file.path.name}, which another loop changes too"
-    return Refusal(Code.FILE_NOT_NAMED, step.file, step.node, message, _COPY)
-
-
-def _not_given(step: Step, file: SourceFile) -> Refusal:
-    message = f"{loop_name(step)} also requires {file.path.name}, which is not among the given paths"
-    return Refusal(Code.FILE_NOT_NAMED, step.file, step.node, message, f"name {file.path.name} too")
-
-
 def _lines_of(step: Step) -> Iterator[int]:
     yield step.file.reported_position(step.node)[0]
     if step.function is not None:
         yield step.file.reported_position(step.function)[0]
-
-
-def _rendered(files: Iterable[SourceFile], simplified: Collection[Path]) -> tuple[dict[Path, bytes], list[Refusal]]:
-    outputs: dict[Path, bytes] = {}
-    problems: list[Refusal] = []
-    for file in files:
-        if not file.edits and file.path not in simplified:
-            continue
-        after = fold_new(file.data, sort_like(file.data, file.render()), file.module.default_indent, file.width)
-        problem = check(file.data, after)
-        if problem is not None:
-            problems.append(Refusal(problem.code, file, file.module, problem.message, "please report this file"))
-        outputs[file.path] = after
-    return outputs, problems
-
-
-def _missing(editor: Editor, step: Step) -> list[Refusal]:
-    """Return why a conversion without the runtime is none: it needs helpers of the runtime."""
-    return [
-        Refusal(
-            Code.PLAIN_ENGINE, step.file, step.node, f"{name}() of trial_runtime.plain is needed here",
-            "leave out --no-runtime",
-        )
-        for name in editor.missing
-    ]  # fmt: skip

@@ -19,14 +19,28 @@ from ds_migrate.syntax.source import SourceFile
 
 @dataclass
 class Part:
-    """Files of a program that share optimizers. ``configs`` are files to write beside them, with their text."""
+    """Files of a program that share optimizers.
+
+    Attributes:
+        is_skipped: whether a comment leaves them as they are.
+        changed: the files that its conversion changes, those of others too.
+        configs: the files to write beside them, with their text.
+    """
 
     files: list[SourceFile]
     steps: list[Step]
     refusals: list[Refusal] = field(default_factory=list)
-    notes: list[tuple[Severity, Note]] = field(default_factory=list)
     sites: list[Site] = field(default_factory=list)
+    operations: Operations | None = None
+    is_skipped: bool = False
+    notes: list[tuple[Severity, Note]] = field(default_factory=list)
+    changed: list[SourceFile] = field(default_factory=list)
     configs: dict[Path, bytes] = field(default_factory=dict)
+
+    @property
+    def stays(self) -> bool:
+        """Return whether its files stay as they are."""
+        return self.is_skipped or bool(self.refusals)
 
 
 def find_parts(operations: Operations, flow: Flow, callers: Callers) -> list[Part]:

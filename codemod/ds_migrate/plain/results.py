@@ -13,10 +13,13 @@ from ds_migrate.plain.recognition.facts import Refusal, Step
 from ds_migrate.rules.codes import Code
 
 
-def part_results(part: Part, outputs: Mapping[Path, bytes], status: TrialStatus) -> Iterator[FileResult]:
-    name = ":".join(str(file.path) for file in part.files)
-    blocked = bool(part.refusals)
-    own = {file: [r for r in part.refusals if r.file is file] for file in part.files}
+def part_results(part: Part, outputs: Mapping[Path, bytes]) -> Iterator[FileResult]:
+    """Yield the results of a part. ``outputs`` are the files that change, with their new text."""
+    blocked = bool(part.refusals) and not part.is_skipped
+    status = TrialStatus.SKIPPED if part.is_skipped else TrialStatus.BLOCKED if blocked else TrialStatus.CONVERTED
+    files = part.files if part.stays else [*part.files, *(file for file in part.changed if file not in part.files)]
+    name = ":".join(str(file.path) for file in files)
+    own = {file: [r for r in part.refusals if r.file is file] for file in files}
     own |= {r.file: [x for x in part.refusals if x.file is r.file] for r in part.refusals}
     for file, refusals in own.items():
         result = FileResult(file.path, units=frozenset({name}))
@@ -37,13 +40,13 @@ def part_results(part: Part, outputs: Mapping[Path, bytes], status: TrialStatus)
             notes = [(s, n) for s, n in part.notes if n.file is file]
             result.findings = [_finding(n, s, first) for s, n in notes]
             result.findings.sort(key=lambda f: (f.line, f.column, f.code))
-            result.after = outputs.get(file.path)
+            result.after = outputs.get(file.path) if file in part.changed else None
             result.status = FileStatus.CHANGED if result.after is not None else FileStatus.UNCHANGED
         yield result
-    beside = [] if blocked else [(s, n) for s, n in part.notes if n.file not in part.files]
+    beside = [] if part.stays else [(s, n) for s, n in part.notes if n.file not in files]
     for file in dict.fromkeys(note.file for _, note in beside):
         yield FileResult(file.path, findings=[_finding(n, s, None) for s, n in beside if n.file is file])
-    for path, text in {} if blocked else part.configs.items():
+    for path, text in () if part.stays else part.configs.items():
         yield FileResult(path, FileKind.DS_CONFIG, FileStatus.CREATED, after=text, units=frozenset({name}))
 
 

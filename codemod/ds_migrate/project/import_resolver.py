@@ -21,7 +21,7 @@ class ImportResolver:
         """Return the file that ``import module`` means in ``importer``; None for a library.
 
         ``level`` counts the leading dots. Other imports are looked for beside the file and in the folders above it, up
-        to the project's, in each also in ``src``.
+        to the project's, in each also in ``src``; those that begin with the name of the project's folder also from it.
         """
         if not level and module.partition(".")[0] == "torch":
             return None  # never a folder of the project with that name
@@ -46,10 +46,13 @@ class ImportResolver:
             return self._file_of(folder, module)
         while module:
             found = self._file_of(folder, module) or self._file_of(f"{folder}/src", module)
-            if found is not None or folder == self._root or folder == _parent(folder):
+            if found is not None:
                 return found
+            if folder == self._root or folder == _parent(folder):
+                break
             folder = _parent(folder)
-        return None
+        is_own = module.partition("/")[0] == self._root.rpartition("/")[2]  # the project's folder is a package itself
+        return self._file_of(_parent(self._root), module) if is_own else None
 
     def _file_of(self, folder: str, module: str) -> str | None:
         base = f"{folder}/{module}" if module else folder

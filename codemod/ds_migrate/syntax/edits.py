@@ -21,6 +21,9 @@ Line: TypeAlias = cst.SimpleStatementLine | cst.SimpleStatementSuite
 Statement: TypeAlias = cst.SimpleStatementLine | cst.BaseCompoundStatement
 
 
+Lengths: TypeAlias = dict[tuple[int, cst.CSTNode], int]
+
+
 class Edits:
     def __init__(self, module: cst.Module) -> None:
         self.module = module
@@ -36,6 +39,57 @@ class Edits:
 
     def __bool__(self) -> bool:
         return bool(self._changes or self._before or self._above or self._after or self._expanded or self._gone)
+
+    @property
+    def lengths(self) -> Lengths:
+        """The number of changes, and of lines beside it, that are claimed for each node."""
+        held = (self._changes, self._before, self._above, self._after, self._kept_comments, self._expanded)
+        found = {(number, node): len(claimed) for number, of in enumerate(held) for node, claimed in of.items()}
+        return found | {(len(held), node): 1 for node in self._gone}
+
+    def drop_repeated(self, known: Lengths) -> None:
+        """Take back what was claimed since then and does once more what had been claimed before."""
+        for number, lines in enumerate((self._before, self._above, self._after, self._kept_comments), 1):
+            for node, texts in lines.items():
+                old = texts[: known.get((number, node), 0)]
+                texts[len(old) :] = [text for text in texts[len(old) :] if text not in old]
+        for node, changes in self._changes.items():
+            count = known.get((0, node), 0)
+            old_result, new_result = _result(node, changes[:count]), _result(node, changes[count:])
+            if count and old_result is not None and old_result == new_result:
+                del changes[count:]
+
+    def changed(self, known: Lengths) -> tuple[set[cst.CSTNode], set[cst.CSTNode]]:
+        """Return the nodes that had changed, or gone, by then, and those that have been changed since."""
+        inserted = (1, 2, 3, 4)
+        before = {node for number, node in known if number not in inserted}
+        now = self.lengths
+        return before, {place[1] for place in now if place[0] not in inserted and now[place] != known.get(place, 0)}
+
+    def checkpoint(self) -> Callable[[], None]:
+        """Return a function that takes back everything claimed from now on."""
+        lists = [
+            (held, {node: list(found) for node, found in held.items()})
+            for held in (self._changes, self._before, self._above, self._after, self._kept_comments)
+        ]
+        sets: list[tuple[set[Any], set[Any]]] = [(held, set(held)) for held in (self._gone, self._touched, self._done)]
+        expanded = {line: dict(marks) for line, marks in self._expanded.items()}
+
+        def undo() -> None:
+            held: Any
+            saved: Any
+            for held, saved in lists:
+                held.clear()
+                held.update({node: list(found) for node, found in saved.items()})
+            for held, saved in sets:
+                held.intersection_update(saved)
+            for line in self._expanded.keys() - expanded.keys():
+                del self._expanded[line]
+            for line, marks in expanded.items():  # changes refer to these dicts
+                self._expanded[line].clear()
+                self._expanded[line].update(marks)
+
+        return undo
 
     def touch(self, node: cst.CSTNode, ancestors: Iterable[cst.CSTNode]) -> None:
         """Tell the transform that something changes at ``node``: it only descends where something does."""
@@ -147,6 +201,16 @@ class Edits:
 
     def apply(self) -> cst.Module:
         return self.module.visit(_Rewriter(self)) if self else self.module
+
+
+def _result(node: cst.CSTNode, changes: Iterable[Change]) -> str | None:
+    """Return the code that changes make of a node as it was parsed; None where that is not one node."""
+    changed: Any = node
+    for change in changes:
+        changed = change(changed)
+        if not isinstance(changed, cst.CSTNode):
+            return None
+    return cst.Module([]).code_for_node(changed)
 
 
 def _reindent(line: str, indent: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -28,6 +28,16 @@ class Imports:
         self._file = file
         self._wanted: dict[str, str] = {}
         self._above: dict[cst.SimpleStatementLine, list[tuple[int, tuple[bool, str], str]]] = {}
+
+    def checkpoint(self) -> Callable[[], None]:
+        """Return a function that takes back every import claimed from now on; its text is among the file's edits."""
+        wanted, above = dict(self._wanted), {line: list(found) for line, found in self._above.items()}
+
+        def undo() -> None:
+            self._wanted = dict(wanted)
+            self._above = {line: list(found) for line, found in above.items()}
+
+        return undo
 
     @cached_property
     def bindings(self) -> dict[str, str]:

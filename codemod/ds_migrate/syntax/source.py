@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -204,6 +204,17 @@ class SourceFile:
         return None
 
     # -- edits: each claims its node, so that the transform descends to it ---------------------------------------
+
+    def checkpoint(self) -> Callable[[], None]:
+        """Return a function that takes back every edit, import and new name claimed from now on."""
+        undo_edits, undo_imports, taken = self.edits.checkpoint(), self.imports.checkpoint(), set(self.names.taken)
+
+        def undo() -> None:
+            undo_edits()
+            undo_imports()
+            self.names.taken = set(taken)
+
+        return undo
 
     def _claim(self, node: cst.CSTNode) -> None:
         self.edits.touch(node, self.ancestors(node))

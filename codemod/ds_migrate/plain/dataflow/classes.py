@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import libcst as cst
 
@@ -35,6 +35,7 @@ class Classes:
         self._evaluate = evaluate
         self._own_methods: dict[str, dict[int, Value]] = {}  # by name and class
         self._named_in: dict[str, dict[int, bool]] = {}  # by name, the classes with it, and whether they assign it
+        self._all: set[int] = set()
         self._open: set[tuple[int, str]] = set()  # attributes that are being looked into, and may be of bases
 
     def add_method(self, owner: int, name: str, method: Value) -> None:
@@ -42,6 +43,7 @@ class Classes:
 
     def add_class(self, node: cst.ClassDef, file: SourceFile) -> None:
         """Add a class with the names in it, of which some are attributes that it assigns."""
+        self._all.add(id(node))
         names = {n.value for n in file.nodes(cst.Name, below=node)}
         names |= {str(n.evaluated_value) for n in file.nodes(cst.SimpleString, below=node) if len(n.value) < _LONGEST}
         assigned = {
@@ -131,6 +133,18 @@ class Classes:
         for known in family:
             family += [base for base in self.bases(known) if base not in family]
         return family
+
+    def files_of_relatives(self, key: int) -> Collection[SourceFile]:
+        """Return the files of a class and of all that are built on it, or share something that they are built on."""
+        return self._variables.derived(("relatives", key), lambda: self._find_files_of_relatives(key))
+
+    def _find_files_of_relatives(self, key: int) -> Collection[SourceFile]:
+        families = [set(self._family(cls)) for cls in self._all]
+        found, size = {key}, 0
+        while len(found) > size:
+            size = len(found)
+            found.update(*(family for family in families if family & found))
+        return {self._definition(cls)[0] for cls in found}
 
     def method(self, key: int, name: str) -> Value | None:
         """Return the method of a class, of one that it is built on, or of one that is built on it."""

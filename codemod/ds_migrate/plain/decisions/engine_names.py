@@ -6,8 +6,9 @@ A function that gets an optimizer to step it gets the engine instead, and finds 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import libcst as cst
 
@@ -63,6 +64,7 @@ class EngineNames:
         self.kept: dict[Variable, Kept] = {}
         self.arguments: dict[int, tuple[SourceFile, cst.Arg, str]] = {}  # by identity: call, argument, engine
         self._at: dict[Variable, str] = {}
+        self._attributes: dict[Variable, str] = {}  # the names of those that hold engines, by that of the optimizer
         self._unnamed: dict[int, str] = {}  # engines of optimizers that are arguments, by the call that makes them
         for site in sites:
             name = self._name(site, sites)
@@ -86,7 +88,27 @@ class EngineNames:
         wish = "engine" if len(sites) == 1 else f"{_word(held[site])}_engine"
         if len(set(held.values())) < len(sites):  # several optimizers hold the same
             wish = _named_like(_last(site.optimizer_name))
+        if isinstance(site.target, cst.Attribute):
+            wish = next(name for name in _numbered(wish) if name not in site.file.names.taken)
+            return self._free_attribute(site.variable, wish, site.file)
         return site.file.names.fresh(wish, f"ds_{wish}")
+
+    def _free_attribute(self, beside: Variable, wish: str, file: SourceFile) -> str:
+        """Return the wish, or what is like it, as an attribute that the owner of another one does not have.
+
+        Its class may be built on classes of other files, which name their attributes too.
+        """
+        if beside in self._attributes:
+            return self._attributes[beside]
+        owner = self._flow.node_of(beside[0])
+        is_class = owner is not None and isinstance(owner[1], cst.ClassDef)
+        files = {file, *(self._flow.classes.files_of_relatives(beside[0]) if is_class else self._flow.files.values())}
+        name = next(name for name in _numbered(wish) if not any(_has_attribute(one, name) for one in files))
+        file.names.taken.add(name)
+        for one in files:
+            one.names.taken.add(f".{name}")
+        self._attributes[beside] = name
+        return name
 
     def at(self, node: cst.BaseExpression, file: SourceFile) -> str:
         """Return the expression of the engine whose optimizer an expression is.
@@ -190,7 +212,7 @@ class EngineNames:
         if len(found) != 1 or dotted(found[0][2]) is None or found[0][1].value is None:
             raise UntracedError(f"{dotted(node)} is bound in a way that cannot be followed", file, node)
         other, assign, target = found[0]
-        name = _named_like(node.attr.value)
+        name = self._free_attribute(variable, _named_like(node.attr.value), other)
         self._at[variable] = f"{dotted(target.value)}.{name}"
         value = assign.value
         assert value is not None
@@ -264,7 +286,22 @@ def _is_label(node: cst.CSTNode, file: SourceFile) -> bool:
 def _free_in(function: cst.FunctionDef, wish: str, file: SourceFile) -> str:
     """Return the wish, or what is like it, as a name that nothing in the function has."""
     taken = {node.value for node in file.nodes(cst.Name, below=function)}
-    return next(name for name in (wish, f"ds_{wish}", *(f"ds_{wish}{n}" for n in range(2, 99))) if name not in taken)
+    return next(name for name in _numbered(wish) if name not in taken)
+
+
+def _has_attribute(file: SourceFile, name: str) -> bool:
+    """Return whether an object may have an attribute of a name in a file, or gets it there."""
+    return (
+        name in file.attributes_by_name
+        or f".{name}" in file.names.taken
+        or (name in file.names.used and any(node.name.value == name for node in file.nodes(cst.FunctionDef)))
+    )
+
+
+def _numbered(wish: str) -> Iterator[str]:
+    yield wish
+    yield f"ds_{wish}"
+    yield from (f"ds_{wish}{number}" for number in count(2))
 
 
 def _named_like(optimizer: str) -> str:

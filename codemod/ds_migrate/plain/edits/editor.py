@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 
 import libcst as cst
 
@@ -35,15 +35,28 @@ Report = Callable[[Severity, Note], None]
 
 
 class Editor:
-    """Claims the edits of one program, once everything about it is decided."""
+    """Claims the edits of one part of a program, once everything about it is decided.
 
-    def __init__(self, plan: ProgramPlan, files: list[SourceFile], done: list[SourceFile], report: Report) -> None:
+    Args:
+        files: those of the part.
+        others: those of other parts, which are edited for them, or stay as they are.
+        report: gets a note for each edit.
+    """
+
+    def __init__(
+        self,
+        plan: ProgramPlan,
+        files: Sequence[SourceFile],
+        others: Collection[SourceFile],
+        runtime: RuntimeNames,
+        report: Report,
+    ) -> None:
         self.plan = plan
-        self.files = files
-        self._done = done  # of parts that were converted, or stay as they are
+        self.files = list(files)
+        self._others = others
         self.flow = plan.facts.flow
         self._report = report
-        self._runtime = RuntimeNames(plan.facts.options.runtime)
+        self._runtime = runtime
 
     def apply(self) -> None:
         EngineWriter(self.plan, self._runtime, self._converted).write()
@@ -55,11 +68,11 @@ class Editor:
         share_data(self.plan, beside, self._runtime, self._converted, self._review)
         decided = agree(self.plan, beside, self._runtime, self._converted, self._review)
         notes = [*self.plan.notes, *numbered_sets(beside, self.flow)]
-        start_ranks(self.plan.facts, self.files, self._done, self._runtime, self._converted)
-        touched = [f for f in self.flow.files.values() if f.edits and f not in self.files and f not in self._done]
+        start_ranks(self.plan.facts, self.files, self._runtime, self._converted)
+        touched = [f for f in self.flow.files.values() if f.edits and f not in self.files and f not in self._others]
         self.files = [*self.files, *touched]
         stepping = {step.file for step in self.plan.facts.operations.steps}
-        helpers = [f for f in beside if f not in stepping and f not in self._done]
+        helpers = [f for f in beside if f not in stepping and f not in self._others]
         guard_saves(self.plan, [f for f in helpers if f not in self.files], self._runtime, self._converted)
         program = [*self.files, *(f for f in helpers if f not in self.files)]
         notes += RankDevices(self.flow, not self._starts_alone(), self._converted).free(program)
@@ -72,7 +85,6 @@ class Editor:
             if self.plan.facts.options.runtime:
                 share_time_stamps(program, self.flow, self.plan.facts.callers, self._runtime, self._converted)
             notes += wait_for_saves(self.plan, program, decided, self._runtime, self._converted)
-        self._runtime.write_imports()
         for note in notes:
             self._report(Severity.REVIEW if note.help is not None else Severity.CONVERTED, note)
 

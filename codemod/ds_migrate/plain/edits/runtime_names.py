@@ -61,8 +61,18 @@ class RuntimeNames:
         """The helpers that are used, although the runtime may not be."""
         return [] if self._is_there else sorted({name for names in self._names.values() for name in names})
 
-    def write_imports(self) -> None:
-        """Write one import in each file that uses a helper."""
-        for file, names in self._names.items():
-            listed = [name if name == bound else f"{name} as {bound}" for name, bound in sorted(names.items())]
+    def write_import(self, file: SourceFile) -> None:
+        """Write the import of the helpers that a file uses."""
+        names = sorted(self._names.get(file, {}).items())
+        if names:
+            listed = [name if name == bound else f"{name} as {bound}" for name, bound in names]
             file.imports.insert(f"from {RUNTIME} import {', '.join(listed)}", RUNTIME, True)
+
+    def checkpoint(self) -> Callable[[], None]:
+        """Return a function that takes back every name given from now on."""
+        saved = {file: dict(names) for file, names in self._names.items()}
+
+        def undo() -> None:
+            self._names = {file: dict(names) for file, names in saved.items()}
+
+        return undo

@@ -15,18 +15,16 @@ from ds_migrate.syntax.nodes import argument, code, docstring, walk
 from ds_migrate.syntax.source import SourceFile
 
 Entry = tuple[SourceFile, cst.BaseStatement]
+_START = "start of the ranks"
 
 
-def start_ranks(
-    facts: LoopFacts, files: list[SourceFile], done: list[SourceFile], runtime: RuntimeNames, converted: Converted
-) -> None:
-    """Start the ranks where the program starts them itself, else where it begins.
+def start_ranks(facts: LoopFacts, files: list[SourceFile], runtime: RuntimeNames, converted: Converted) -> None:
+    """Start the ranks where the program starts them itself, else where it begins; for several loops of it once.
 
     Where the program starts them under a condition alone, one rank starts after that.
 
     Args:
         files: those with the loop.
-        done: those of other loops.
     """
     spawns = [(f, call) for f in files for call in f.nodes(cst.Call) if facts.flow.is_call_of(call, f, SPAWN)]
     workers = [(f, call) for f, call in spawns if has_worker(f, call, facts)]
@@ -34,23 +32,24 @@ def start_ranks(
         _run_worker(file, call, runtime, converted)
     groups = [(f, call) for f in facts.flow.files.values() for call in _calls_of(INIT, f, files, facts)]
     for file, call in groups:
-        if file in done and file.edits:  # another loop of the program starts its ranks there too
+        if not file.edits.once(call, _START):
             continue
         file.replace(call, runtime.start(file, _arguments(call), _counts(call)))
         converted(Code.PLAIN_DISTRIBUTED, file, call, "init_distributed() starts the ranks, under any launcher or none")
     if any(facts.callers.may_run_often(file, call) for file, call in groups) or len(groups) > 1:
-        _keep_groups(facts, files, done, converted)
+        _keep_groups(facts, files, converted)
     entries: list[Entry] | None = []
     for file, call in groups:
         after = _after_condition(facts, file, call)
         entries = None if after is None or entries is None else [*entries, *after]
     if groups and entries is not None:
         alone = "world_size=1" if workers else ""  # a program that has not started the ranks it was given by a flag
-        for file, statement in _once(entries):
-            file.after(statement, f"{runtime.name(file, 'init_distributed')}({alone})")
+        for file, statement in entries:
+            if file.edits.once(statement, _START):
+                file.after(statement, f"{runtime.name(file, 'init_distributed')}({alone})")
         return
-    for file, statement in _once([e for site in facts.all_sites for e in _beginnings(facts, site)]):
-        if file in files or not (file in done and file.edits):  # or another loop of the program has started them there
+    for file, statement in [entry for site in facts.all_sites for entry in _beginnings(facts, site)]:
+        if file.edits.once(statement, _START):
             file.before(statement, "\n".join([runtime.start(file), *runtime.device_choice(file)]))
             converted(Code.PLAIN_DISTRIBUTED, file, statement, "init_distributed() starts the ranks")
 
@@ -64,11 +63,11 @@ def _calls_of(names: tuple[str, ...], file: SourceFile, files: list[SourceFile],
     return [call for call in found if id(file) in trains or trains & facts.callers.files_of(file.function(call))]
 
 
-def _keep_groups(facts: LoopFacts, files: list[SourceFile], done: list[SourceFile], converted: Converted) -> None:
+def _keep_groups(facts: LoopFacts, files: list[SourceFile], converted: Converted) -> None:
     """Leave out that ranks part: DeepSpeed keeps its groups, and does not start again in one process."""
     for file in facts.flow.files.values():
-        for call in _calls_of(DESTROY, file, files, facts) if file not in done else ():
-            if isinstance(file.parent(call), cst.Expr):
+        for call in _calls_of(DESTROY, file, files, facts):
+            if isinstance(file.parent(call), cst.Expr) and file.edits.once(call, "left out"):
                 remove_call(file, call)
                 message = "removed: the ranks start once, and end with their process"
                 converted(Code.PLAIN_DISTRIBUTED, file, call, message)
@@ -109,10 +108,6 @@ def _counts(call: cst.Call) -> list[str]:
     """Return the world size and the rank that a program computes itself, to be compared with its launcher's."""
     given = (("world_size", argument(call, 3, "world_size")), ("rank", argument(call, 4, "rank")))
     return [f"{name}={code(arg.value)}" for name, arg in given if arg is not None]
-
-
-def _once(entries: list[Entry]) -> list[Entry]:
-    return list({id(statement): (file, statement) for file, statement in entries}.values())
 
 
 def _after_condition(facts: LoopFacts, file: SourceFile, call: cst.Call) -> list[Entry] | None:

@@ -1,0 +1,192 @@
+"""Loops of one program that change the same files: each is converted, or leaves nothing behind."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+from ds_migrate.files.discovery import discover
+from ds_migrate.findings import Report, Severity
+from ds_migrate.pipeline import migrate
+from ds_migrate.rules.codes import Code
+from plain_loops import HEADER, PLAIN, convert, run
+
+DATA = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def loader():
+    return DataLoader(TensorDataset(torch.zeros(8, 4), torch.zeros(8, 1)), batch_size=4)
+"""
+LOOP = """
+import torch
+import torch.nn as nn
+
+from data import loader
+
+
+def fit_{name}():
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in loader():
+        optimizer.zero_grad()
+        loss = (model(x) - y).abs().mean()
+        loss.backward()
+        optimizer.step()
+    return model
+"""
+RUN = """
+from {module} import fit_{module}
+
+if __name__ == "__main__":
+    fit_{module}()
+"""
+BASE = """
+import torch
+import torch.nn as nn
+
+
+class Base:
+    def __init__(self):
+        self.net = nn.Linear(4, 1)
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+
+    def update(self, x):
+        self.optimizer.zero_grad()
+        loss = self.net(x).mean()
+        loss.backward()
+        self.optimizer.step()
+"""
+CURIOUS = """
+import torch
+import torch.nn as nn
+
+from base import Base
+
+
+class Curious(Base):
+    def __init__(self):
+        super().__init__()
+        self.predictor = nn.Linear(4, 1)
+        self.second = torch.optim.Adam(self.predictor.parameters(), lr=0.1)
+
+    def explore(self, x):
+        self.second.zero_grad()
+        loss = self.predictor(x).mean()
+        loss.backward()
+        self.second.step()
+
+
+if __name__ == "__main__":
+    agent = Curious()
+    agent.update(torch.ones(2, 4))
+    agent.explore(torch.ones(2, 4))
+"""
+
+
+def texts(report: Report) -> dict[str, str]:
+    return {file.path.stem: (file.after or b"").decode() for file in report.files if file.to_write}
+
+
+def refused(report: Report) -> list[tuple[str, str, str]]:
+    return [(file.path.stem, f.code, f.message) for file, f in report.findings(Severity.BLOCKED)]
+
+
+def test_a_loop_that_is_refused_leaves_no_edit_in_a_shared_file(tmp_path: Path) -> None:
+    files = {
+        "data": DATA, "first": LOOP.format(name="first"), "run_first": RUN.format(module="first"),
+        "second": LOOP.format(name="second"), "run_second": RUN.format(module="second"),
+    }  # fmt: skip
+    for name, text in files.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    named = [str(tmp_path / f"{name}.py") for name in files if name != "run_first"]
+    report = migrate(discover(named), PLAIN)
+    assert refused(report) == [
+        ("first", Code.FILE_NOT_NAMED, "fit_first() also requires run_first.py, which is not among the given paths")
+    ]
+    after = texts(report)
+    assert set(after) == {"data", "second", "run_second"}
+    assert after["data"].count("shard(DataLoader(") == 1 and "engine.step()" in after["second"]
+
+
+def test_loops_that_change_other_lines_of_a_file_are_converted_together(tmp_path: Path) -> None:
+    report = run(tmp_path, base=BASE, curious=CURIOUS)
+    assert refused(report) == []
+    after = texts(report)
+    assert "self.engine.step()" in after["base"] and "self.engine" not in after["curious"]
+    assert after["curious"].count("self.ds_engine.step()") == 1
+    assert after["curious"].count("init_distributed()") == 1
+    (together,) = report.conversions()
+    assert {file.path.stem for file in together} == {"base", "curious"}
+
+
+def test_loops_that_need_the_same_change_of_a_helper_share_it(tmp_path: Path) -> None:
+    files = {"data": DATA, "first": LOOP.format(name="first"), "second": LOOP.format(name="second")}
+    report = run(tmp_path, **files)
+    assert refused(report) == []
+    after = texts(report)
+    assert after["data"].count("shard(") == 1 and after["data"].count("import shard") == 1
+    assert "engine.step()" in after["first"] and "engine.step()" in after["second"]
+    (together,) = report.conversions()
+    assert {file.path.stem for file in together} == set(files)
+
+
+def test_a_loop_stays_where_it_needs_the_file_of_another_one_that_stays(tmp_path: Path) -> None:
+    other = """
+        from base import Base
+        from data import loader
+
+
+        class Other(Base):
+            def __init__(self):
+                super().__init__()
+                self.parameters = torch.nn.Linear(4, 1).parameters
+                self.closing = torch.optim.SGD(self.parameters(), lr=0.1)
+
+            def close(self):
+                for x, y in loader():
+                    (x - y).mean().backward()
+                    self.closing.step(lambda: 1.0)
+
+
+        if __name__ == "__main__":
+            Other().update(torch.ones(2, 4))
+        """
+    text = "import torch\n" + textwrap.dedent(other)
+    report = run(tmp_path, base=BASE, other=text, data=DATA)
+    found = refused(report)
+    message = "update() also requires other.py, where another loop stays as it is"
+    assert ("base", Code.FILE_NOT_NAMED, message) in found
+    assert ("other", Code.PLAIN_CLOSURE, "step() is given a closure, which engine.step() does not take") in found
+    assert texts(report) == {}
+
+
+def test_an_engine_gets_an_attribute_that_its_owner_does_not_have(tmp_path: Path) -> None:
+    text = """
+        class Trainer:
+            def __init__(self, model):
+                self.model = model
+                self.engine = "physics"
+                self.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+            def fit(self, loader):
+                for x, y in loader:
+                    self.optimizer.zero_grad()
+                    F.mse_loss(self.model(x), y).backward()
+                    self.optimizer.step()
+                return self.engine
+
+
+        Trainer(Net()).fit(DataLoader(data, batch_size=4))
+        """
+    after = convert(tmp_path, HEADER + textwrap.dedent(text))
+    assert "self.ds_engine.step()" in after and "return self.engine\n" in after
+
+
+def test_a_folder_that_is_a_package_itself_is_known_by_its_name(tmp_path: Path) -> None:
+    folder = tmp_path / "agents"
+    folder.mkdir()
+    curious = CURIOUS.replace("from base", "from agents.base")
+    report = run(folder, __init__="", base=BASE, curious=curious)
+    assert refused(report) == [] and "self.ds_engine.step()" in texts(report)["curious"]
