@@ -8,7 +8,7 @@ comment is ever lost. Those of expressions that go move above their statement.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sized
 from typing import Any, TypeAlias
 
 import libcst as cst
@@ -43,7 +43,14 @@ class Edits:
     @property
     def lengths(self) -> Lengths:
         """The number of changes, and of lines beside it, that are claimed for each node."""
-        held = (self._changes, self._before, self._above, self._after, self._kept_comments, self._expanded)
+        held: tuple[Mapping[cst.CSTNode, Sized], ...] = (
+            self._changes,
+            self._before,
+            self._above,
+            self._after,
+            self._kept_comments,
+            self._expanded,
+        )
         found = {(number, node): len(claimed) for number, of in enumerate(held) for node, claimed in of.items()}
         return found | {(len(held), node): 1 for node in self._gone}
 
