@@ -43,7 +43,8 @@ def part_results(part: Part, outputs: Mapping[Path, bytes]) -> Iterator[FileResu
             result.after = outputs.get(file.path) if file in part.changed else None
             result.status = FileStatus.CHANGED if result.after is not None else FileStatus.UNCHANGED
         yield result
-    beside = [] if part.stays else [(s, n) for s, n in part.notes if n.file not in files]
+    reviews = [] if part.stays else [(s, n) for s, n in part.notes if s is Severity.REVIEW]
+    beside = [(s, n) for s, n in reviews if n.file not in files]
     for file in dict.fromkeys(note.file for _, note in beside):
         yield FileResult(file.path, findings=[_finding(n, s, None) for s, n in beside if n.file is file])
     for path, text in () if part.stays else part.configs.items():
