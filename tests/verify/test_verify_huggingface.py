@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,6 +13,8 @@ import huggingface_project
 import pytest
 from ds_verify.cli import main
 from ds_verify.exit_codes import SAME
+from ds_verify.fork_server import ForkServer
+from ds_verify.launchers import PRELOAD
 
 pytestmark = [
     pytest.mark.slow,
@@ -20,8 +23,26 @@ pytestmark = [
 ]
 
 
+_TRANSFORMERS = (
+    "accelerate",
+    "transformers.optimization",
+    "transformers.models.auto.tokenization_auto",
+    "transformers.models.bert.modeling_bert",
+)
+"""What the trials have each rank import, six times as long as it trains."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ForkServer]:
+    """Provide what starts ranks with transformers imported, once for all of them."""
+    server = ForkServer((*PRELOAD, *_TRANSFORMERS))
+    yield server
+    server.close()
+
+
 @pytest.fixture(autouse=True)
-def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def offline(server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ds_verify.launchers.launcher_for", lambda _: server)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.chdir(tmp_path)
 
