@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -261,11 +260,11 @@ def test_a_job_that_reaches_its_time_limit_is_requeued_and_loses_nothing(
         "CUDA_VISIBLE_DEVICES": "",
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": str(Path(elastic_trial.__file__).parent),
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), cluster["PATH"]]),
-        "SECONDS_A_BATCH": "5",  # until the job was requeued: it cannot end before its limit, on any machine
+        "PATH": os.pathsep.join([str(Path(forked_python()).parent), cluster["PATH"]]),
     }
 
-    def run(*command: str, seconds: str = "5") -> str:
+    # Until the job was requeued, a batch takes so long that it cannot end before its limit, on any machine.
+    def run(*command: str, seconds: str = "2") -> str:
         shown = subprocess.run(
             command, cwd=tmp_path, env={**environment, "SECONDS_A_BATCH": seconds}, capture_output=True, text=True,
             timeout=300, check=False,
@@ -275,7 +274,7 @@ def test_a_job_that_reaches_its_time_limit_is_requeued_and_loses_nothing(
 
     train = [forked_python(), "-m", "trial_runtime.train", "c.yaml"]
     run(*train, "--write-job", "slurm")
-    limits = ["--time=3", "--signal=USR1@60", "--overcommit", "--parsable"]
+    limits = ["--time=2", "--signal=USR1@60", "--overcommit", "--parsable"]
     job = run("sbatch", *limits, "elastic.sbatch").strip()
     output = tmp_path / f"elastic-{job}.log"
 
