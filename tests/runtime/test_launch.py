@@ -32,6 +32,7 @@ for number, kind in enumerate((toys.SimplePT, toys.SimpleDS, toys.SimplePT)):  #
 """
 
 PYTHONS = ["forked", pytest.param("new", marks=pytest.mark.slow)]
+"""Of the ranks, which import what they need under their launcher then; a launcher is forked."""
 LAUNCHERS = {
     "python": ["-u"],
     "torchrun": ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"],
@@ -40,7 +41,9 @@ LAUNCHERS = {
 
 
 def results(launcher: str, folder: Path, python: str) -> list[list[str]]:
-    (folder / "script.py").write_text(SCRIPT)
+    script, ranks = folder / "script.py", forked_python() if python == "forked" else sys.executable
+    script.write_text(f"#!{ranks} -u\n{SCRIPT}")
+    script.chmod(0o755)
     environment = {
         name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")
     }
@@ -48,9 +51,12 @@ def results(launcher: str, folder: Path, python: str) -> list[list[str]]:
         "PYTHONPATH": os.pathsep.join([str(Path(toys.__file__).parent), *filter(None, sys.path)]),
         "PATH": "/nonexistent",  # no compiler, no MPI
         "OMP_NUM_THREADS": "1",
+        "PYTHON_EXEC": ranks,  # read by torchrun; deepspeed has an option for it
     }
-    port = [f"--master_port={free_port()}"] if launcher == "deepspeed" else []
-    command = [python, *LAUNCHERS[launcher], *port, str(folder / "script.py"), str(folder)]
+    options = list(LAUNCHERS[launcher])
+    if launcher == "deepspeed":
+        options += [f"--master_port={free_port()}", *(["--no_python"] if python == "new" else [])]
+    command = [ranks if launcher == "python" else forked_python(), *options, str(script), str(folder)]
     done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return [line.split("RESULT")[1].split() for line in done.stdout.splitlines() if "RESULT" in line]
@@ -58,7 +64,7 @@ def results(launcher: str, folder: Path, python: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("python", PYTHONS)
 def test_plain_python(python: str, tmp_path: Path) -> None:
-    found = results("python", tmp_path, sys.executable if python == "new" else forked_python())
+    found = results("python", tmp_path, python)
     assert [ranks for ranks, _ in found] == ["1", "1", "1"]
     assert len({loss for _, loss in found}) == 1
 
@@ -66,7 +72,7 @@ def test_plain_python(python: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("python", PYTHONS)
 @pytest.mark.parametrize("launcher", ["torchrun", "deepspeed"])
 def test_two_ranks(launcher: str, python: str, tmp_path: Path) -> None:
-    found = results(launcher, tmp_path, sys.executable if python == "new" else forked_python())
+    found = results(launcher, tmp_path, python)
     assert [ranks for ranks, _ in found] == ["2", "2", "2"]
     assert len({loss for _, loss in found}) == 1
 
