@@ -47,7 +47,7 @@ class Nodes:
             sys.executable if self.agents else forked_python(), "-m", "torch.distributed.run", "--nnodes=1:2",
             "--nproc-per-node=1", "--max-restarts=9",
             "--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{self.port}", "--rdzv-id=elastic",
-            "--rdzv-conf=last_call_timeout=2", *options,
+            "--rdzv-conf=last_call_timeout=2", "--monitor-interval=0.5", *options,
             "-m", "trial_runtime.train", "exp/c.yaml", "--run-dir", "runs/elastic",
         ]  # fmt: skip
         environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
