@@ -156,12 +156,12 @@ class Classes:
     def _find_method(self, key: int, own: dict[int, Value]) -> Value | None:
         family = self._family(key)
         found = next(filter(None, map(own.get, family)), None)
-        if found is None or self._is_abstract(found):
+        if found is None or self.is_abstract(found):
             root = self.root(key)
             found = next((own[cls] for cls in own if cls not in family and self.root(cls) == root), found)
         return found
 
-    def _is_abstract(self, method: Value) -> bool:
+    def is_abstract(self, method: Value) -> bool:
         """Return whether a method leaves its work to those that replace it: it does nothing, or raises an error."""
         found = self._variables.node_of(method.key)
         if found is None or not isinstance(found[1], cst.FunctionDef):

@@ -90,7 +90,7 @@ class Definitions:
                     self._bind_module(path, alias, id(scope))
             else:
                 self._bind_from(path, node, id(scope))
-        for name in ("getattr", "print"):
+        for name in ("getattr", "print", "vars"):
             self._variables.add((id(file.module), name), frozenset({Value(Kind.EXTERNAL, 0, name)}))
 
     def _bind_module(self, path: Path, alias: cst.ImportAlias, scope: int) -> None:

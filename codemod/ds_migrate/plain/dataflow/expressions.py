@@ -9,6 +9,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.classes import Classes
 from ds_migrate.plain.dataflow.copies import Copies
 from ds_migrate.plain.dataflow.factories import Factories
+from ds_migrate.plain.dataflow.imported_modules import ImportedModules
 from ds_migrate.plain.dataflow.mappings import is_mapping_call
 from ds_migrate.plain.dataflow.returned_parameters import ParameterReturn
 from ds_migrate.plain.dataflow.scopes import Scopes
@@ -30,8 +31,9 @@ class Expressions:
         skips_unknown_calls: whether a call of what is not known yet has no value, instead of a separate one.
     """
 
-    def __init__(self, scopes: Mapping[int, Scopes], variables: Variables) -> None:
+    def __init__(self, scopes: Mapping[int, Scopes], variables: Variables, modules: ImportedModules) -> None:
         self.variables = variables
+        self._modules = modules
         self.classes = Classes(variables, self.values)
         self.copies = Copies(variables, self.values)
         self.factories = Factories(variables)
@@ -66,7 +68,9 @@ class Expressions:
     # -- parts of values -------------------------------------------------------------------------------------------
 
     def items_of(self, value: Value) -> Values:
-        """Return everything that a sequence or mapping may hold."""
+        """Return everything that a sequence or mapping, or the namespace of a file, may hold."""
+        if value.kind is Kind.FILE:
+            return self._defined_in(value, None)
         names = [name for name in self.variables.names(value.key) if name[:1] == "["]
         held = frozenset(v for name in names for v in self.variables.held((value.key, name)))
         origin = self.copies.origin(value)
@@ -96,6 +100,8 @@ class Expressions:
                     found |= self.item_of(value, item_name(index))
                 else:
                     found |= self.items_of(value)
+            elif value.kind is Kind.FILE:
+                found |= self._defined_in(value, index)
             elif value.kind is Kind.EXTERNAL:
                 found |= _deeper(value, f"{value.name.removesuffix('.__dict__')}.?")
             elif value.kind in (Kind.MODULE, Kind.PART):
@@ -106,6 +112,8 @@ class Expressions:
         if base.kind in (Kind.EXTERNAL, Kind.PART):
             return _deeper(base, f"{base.name}.{name}")
         if base.kind is Kind.FILE:
+            if name == "__dict__":
+                return frozenset({base})
             return self.variables.held((base.key, name))
         if base.kind in (Kind.INSTANCE, Kind.CLASS):
             held = self.variables.held(self.classes.attribute(base.key, name))
@@ -197,6 +205,11 @@ class Expressions:
             if self.factories.has_chooser(call, file):
                 owners -= of_kind(owners, Kind.EXTERNAL, Kind.FILE)  # which each call of the factory has chosen
             return self._named_attributes(of_kind(owners, Kind.INSTANCE), written) | self._attributes(owners, written)
+        if name == "vars" and first is not None:
+            owners = of_kind(self.values(first, file), Kind.EXTERNAL, Kind.FILE)
+            return owners or frozenset({self.variables.make(Kind.OBJECT, call, file)})
+        if name == "importlib.import_module":
+            return self._modules.find(given, file, self._scopes[id(file)])
         if (name in WRAPPERS or name in SAME_MODULE) and given.args:
             module = argument(given, 0, "module") or argument(given, 0, "model")
             return self.values(module.value, file) if module is not None else NOTHING

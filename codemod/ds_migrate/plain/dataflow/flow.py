@@ -10,6 +10,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.arguments import Arguments
 from ds_migrate.plain.dataflow.definitions import Definitions, Resolve
 from ds_migrate.plain.dataflow.expressions import Expressions
+from ds_migrate.plain.dataflow.imported_modules import ImportedModules
 from ds_migrate.plain.dataflow.scopes import Scopes
 from ds_migrate.plain.dataflow.separation import separable_functions
 from ds_migrate.plain.dataflow.statements import Statements
@@ -32,7 +33,7 @@ class Flow:
         self.files = files
         self._scopes = {id(file): Scopes(file) for file in files.values()}
         self._variables = Variables()
-        self._expressions = Expressions(self._scopes, self._variables)
+        self._expressions = Expressions(self._scopes, self._variables, ImportedModules(files.values()))
         self._arguments = Arguments(self._expressions)
         self._statements = Statements(self._scopes, self._expressions, self._arguments)
         self.classes = self._expressions.classes

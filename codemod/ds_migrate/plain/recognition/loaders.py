@@ -75,7 +75,9 @@ def items_ignore_index(maker: cst.Call, file: SourceFile, flow: Flow) -> bool:
     for value in of_kind(flow.values(dataset.value, file), Kind.INSTANCE) if dataset is not None else ():
         method = flow.classes.method(value.key, "__getitem__")
         function = flow.node(method) if method is not None else None
-        if method is None or not isinstance(function, cst.FunctionDef) or len(parameters(function)) != 2:
+        if method is None or flow.classes.is_abstract(method):
+            continue
+        if not isinstance(function, cst.FunctionDef) or len(parameters(function)) != 2:
             continue
         index, owner = parameters(function)[1].name.value, flow.file(method)
         if all(name.value != index for name in owner.nodes(cst.Name, below=function.body)):
