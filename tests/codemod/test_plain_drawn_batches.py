@@ -179,3 +179,88 @@ def test_a_schedule_that_counts_the_batches_of_all_data_is_reviewed(
     report = run(tmp_path, train=HEADER + text)
     found = [f.message for _, f in report.findings(Severity.REVIEW)]
     assert any("counts the batches of all data" in message for message in found) is is_reviewed
+
+
+HOLDER = """
+class Stream:
+    def __init__(self, source):
+        self.source, self.it = source, iter(source)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return next(self.it)
+
+    def get(self):
+        try:
+            return next(self.it)
+        except StopIteration:
+            self.it = iter(self.source)
+            return next(self.it)
+
+    def next(self):
+        batch = self.get()
+        return batch
+
+
+def draw(it):
+    return next(it)
+
+
+loader = DataLoader(data, batch_size=4, shuffle=True)
+other = DataLoader(data, batch_size=4)
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+{made}
+for step in range(20):
+    x, y = {drawn}
+    optimizer.zero_grad()
+    F.mse_loss(model(x), y).backward()
+    optimizer.step()
+    print([model(a) for a, _ in other])
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "drawn"),
+    [
+        ("stream = Stream(loader)", "stream.next()"),
+        ("stream = Stream(loader)", "next(stream)"),
+        ("stream, shown = Stream(loader), Stream(other)", "stream.get()"),
+        ("stream, shown = Stream(loader), Stream(other)\nprint(next(shown))", "next(stream)"),
+        ("it = iter(loader)", "draw(it)"),
+        ("streams = {'a': Stream(loader)}", "streams['a'].get()"),
+        ("streams = {t: Stream(each) for t, each in {'a': loader}.items()}", "streams['a'].next()"),
+        ("its = [iter(each) for each in (loader,)]", "next(its[step % 1])"),
+    ],
+)
+def test_the_loader_behind_what_hands_out_batches_is_divided(made: str, drawn: str, tmp_path: Path) -> None:
+    after = convert(tmp_path, HEADER + HOLDER.format(made=made, drawn=drawn))
+    assert "loader = shard(DataLoader(data, batch_size=4, shuffle=True))\n" in after and after.count("shard(") == 1
+
+
+def test_loaders_that_a_function_is_given_in_objects_of_one_class_are_for_review(tmp_path: Path) -> None:
+    loop = HOLDER.format(made="def train(stream, shown):\n  for step in range(20):", drawn="next(stream)")
+    head, body = loop.split("\nfor step in range(20):\n")
+    loop = head + "\n" + body.replace("    ", "      ") + "\ntrain(Stream(loader), Stream(other))\n"
+    report = run(tmp_path, train=HEADER + loop)
+    found = [f.message for _, f in report.findings(Severity.REVIEW) if "evaluation" in f.message]
+    assert len(found) == 2
+
+
+def test_loaders_that_are_put_into_a_dict_one_by_one_are_divided(tmp_path: Path) -> None:
+    made = (
+        "loaders = {}\nfor task in 'ab':\n    loaders[task] = DataLoader(data, batch_size=2)\nit = iter(loaders['a'])"
+    )
+    after = convert(tmp_path, HEADER + HOLDER.format(made=made, drawn="draw(it)"))
+    assert "    loaders[task] = shard(DataLoader(data, batch_size=2))\n" in after and after.count("shard(") == 1
+
+
+@pytest.mark.parametrize(
+    "body", ["while True:\n        yield from loader", "while 1:\n        for b in loader: yield b"]
+)
+def test_a_generator_that_starts_over_is_not_for_review(body: str, tmp_path: Path) -> None:
+    made = f"def forever(loader):\n    {body}\nit = iter(forever(loader))"
+    report = run(tmp_path, train=HEADER + HOLDER.format(made=made, drawn="next(it)"))
+    assert not list(report.findings(Severity.REVIEW))

@@ -99,10 +99,10 @@ class Statements:
                 yield from self._into(element.value, frozenset(held), file)
         elif isinstance(target, cst.Subscript) and len(target.slice) == 1:
             index_node = target.slice[0].slice
-            if isinstance(index_node, cst.Index) and isinstance(index_node.value, (cst.SimpleString, cst.Integer)):
-                containers = self._expressions.values(target.value, file)
-                for base in of_kind(containers, Kind.MAPPING, Kind.SEQUENCE):
-                    yield (base.key, item_name(index_node.value)), values
+            key = index_node.value if isinstance(index_node, cst.Index) else None
+            name = item_name(key) if isinstance(key, (cst.SimpleString, cst.Integer)) else "[]"
+            for base in of_kind(self._expressions.values(target.value, file), Kind.MAPPING, Kind.SEQUENCE):
+                yield (base.key, name), values
 
     def _bound(self, target: cst.Name, file: SourceFile) -> Variable:
         """Return the variable that a name is where it is bound: in the body of a class, an attribute of that."""

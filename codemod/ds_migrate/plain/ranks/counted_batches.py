@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.values import NOTHING
+from ds_migrate.plain.dataflow.values import NOTHING, Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.recognition.loaders import loaders_of
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, code, dotted, walk
+from ds_migrate.syntax.nodes import argument, code, dotted, is_literal, walk
 from ds_migrate.syntax.source import SourceFile
 
 _BATCH = re.compile(r"batch|\bbs\b", re.IGNORECASE)
@@ -65,7 +65,7 @@ def counted_draws(makers: Makers, flow: Flow) -> Iterator[Note]:
             if (
                 loop is not None
                 and any(id(flow.node(loader)) in shared for loader in loaders)
-                and _is_one_pass(drawn, loop, file)
+                and _is_one_pass(drawn, loop, file, flow)
                 and not _counts_batches(loop.iter, file, flow)
             ):
                 yield Note(
@@ -87,13 +87,25 @@ def _loop_around(call: cst.Call, file: SourceFile) -> cst.For | None:
     return None
 
 
-def _is_one_pass(drawn: cst.BaseExpression, loop: cst.For, file: SourceFile) -> bool:
+def _is_one_pass(drawn: cst.BaseExpression, loop: cst.For, file: SourceFile, flow: Flow) -> bool:
     """Return whether an iterator is that of a loader, and is not made anew within the loop."""
     if not isinstance(drawn, cst.Name):
         return False
     made = file.values_of({drawn.value}, file.function(drawn) or file.module)
     is_iterator = bool(made) and all(isinstance(m, cst.Call) and dotted(m.func) == "iter" for m in made)
-    return is_iterator and not file.values_of({drawn.value}, loop)
+    is_endless = any(_is_endless(arg.value, file, flow) for m in made if isinstance(m, cst.Call) for arg in m.args)
+    return is_iterator and not is_endless and not file.values_of({drawn.value}, loop)
+
+
+def _is_endless(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:
+    """Return whether an expression starts over where its loader ends, as the generator of an endless loop does."""
+    called = flow.values(node.func, file) if isinstance(node, cst.Call) else NOTHING
+    methods = (flow.classes.method(v.key, "__iter__") for v in of_kind(flow.values(node, file), Kind.INSTANCE))
+    return any(
+        is_literal(outer.test, "True") or code(outer.test) == "1"
+        for value in (*of_kind(called, Kind.FUNCTION, Kind.METHOD), *filter(None, methods))
+        for outer in flow.file(value).nodes(cst.While, below=flow.node(value))
+    )
 
 
 def _counts_batches(counted: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int = 3) -> bool:

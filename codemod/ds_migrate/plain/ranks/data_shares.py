@@ -11,7 +11,14 @@ from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.counted_batches import counted_batches, counted_draws
 from ds_migrate.plain.ranks.sample_counts import count_own_samples
 from ds_migrate.plain.recognition.loader_names import may_evaluate, names_of
-from ds_migrate.plain.recognition.loaders import can_be_sharded, items_ignore_index, training_loaders
+from ds_migrate.plain.recognition.loaders import (
+    are_mixed,
+    can_be_sharded,
+    items_ignore_index,
+    loaders_of,
+    sources_of,
+    training_loaders,
+)  # fmt: skip
 from ds_migrate.plain.recognition.phases import training_phase
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.source import SourceFile
@@ -37,12 +44,19 @@ def share_data(
         count_own_samples(makers, files, plan.facts.flow, runtime, converted)
         for note in (*counted_draws(makers, plan.facts.flow), *counted_batches(makers, plan.facts.flow)):
             review(note)
+    mixed = {
+        v.key
+        for step in steps
+        for file, node in sources_of(step.file, step.node, plan.facts, depth=3)
+        if are_mixed(node, file, plan.facts.flow)
+        for v in loaders_of(node, file, plan.facts.flow)
+    }
     for file, maker in makers:
         if items_ignore_index(maker, file, plan.facts.flow):
             message = "items of this dataset do not depend on their index: ranks with one seed draw the same ones"
             advice = "draw them with a separate seed on each rank"
             review(Note(Code.PLAIN_SAMPLER, file, maker, message, advice))
-        is_shared = may_evaluate(maker, file, steps, plan.facts)
+        is_shared = id(maker) in mixed or may_evaluate(maker, file, steps, plan.facts)
         names = names_of(maker, steps, plan.facts) if is_shared else []
         for one in names:
             one.file.after(one.statement, f"{one.text} = {runtime.name(one.file, 'shard')}({one.text})")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import libcst as cst
 
@@ -12,25 +13,70 @@ from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.syntax.nodes import dotted, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
+_SHOWS = frozenset({"print", "info", "debug", "write", "log", "add_scalar", "add_image", "add_graph"})
 
-def drawn_batches(file: SourceFile, node: cst.CSTNode, facts: LoopFacts) -> Iterator[cst.BaseExpression]:
+
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """An iterator that a call draws batches from, with its file.
+
+    Attributes:
+        holder: the object that the call asks for a batch, in the file of the call; None where it asks none.
+    """
+
+    file: SourceFile
+    iterator: cst.BaseExpression
+    holder: cst.BaseExpression | None = None
+
+
+def drawn_batches(file: SourceFile, node: cst.CSTNode, facts: LoopFacts) -> Iterator[Draw]:
     """Yield what ``next()`` draws from, in the function around a step, or a call that leads to it, to train on it."""
     function = file.function(node)
-    below = function or file.module
-    draws = [
-        call for call in file.nodes(cst.Call, below=below)
-        if dotted(call.func) == "next" and call.args and (function is not None or file.function(call) is None)
-    ]  # fmt: skip
+    calls = file.nodes(cst.Call, below=function or file.module)
+    here = [
+        call for call in calls if (function is not None or file.function(call) is None) and not _is_shown(call, file)
+    ]
+    draws = [(call, found) for call in here if (found := list(_draws_of(call, file, facts)))]
     if not draws:
         return
     used = _names_behind(node, file, facts)
-    looped = {name for loop in file.nodes(cst.For, below=below) for name in names_in(loop.target)}
-    for call in draws:
+    looped = {name for loop in file.nodes(cst.For, below=function or file.module) for name in names_in(loop.target)}
+    for call, found in draws:
         names = _names_of(call, file)
         is_given = any(part is call for part in walk(node))  # to the function that trains
-        is_anew = isinstance(call.args[0].value, cst.Call)  # next(iter(loader)) beside a loop over another one
+        # next(iter(loader)) beside a loop over another one
+        is_anew = isinstance(found[0].iterator, cst.Call) and found[0].file is file
         if is_given or not used or not names or (names & used and not (is_anew and names & looped)):
-            yield call.args[0].value
+            yield from found
+
+
+def _draws_of(call: cst.Call, file: SourceFile, facts: LoopFacts, depth: int = 3) -> Iterator[Draw]:
+    """Yield what a call draws from: ``next(it)``, and in functions of the program that do so and train nothing."""
+    if dotted(call.func) == "next" and call.args:
+        yield Draw(file, call.args[0].value)
+        return
+    flow = facts.flow
+    called = of_kind(flow.values(call.func, file), Kind.FUNCTION, Kind.METHOD) if depth else NOTHING
+    holder = call.func.value if isinstance(call.func, cst.Attribute) else None
+    for value in called:
+        if any(facts.callers.reaches(value.key, step.function) for step in facts.operations.steps):
+            continue
+        within, function = flow.file(value), flow.node(value)
+        assert isinstance(function, cst.FunctionDef)
+        is_of_holder = value.kind is Kind.METHOD and dotted(holder) != "self"
+        for inner in within.nodes(cst.Call, below=function):
+            for draw in _draws_of(inner, within, facts, depth - 1):
+                given = flow.given(call, function, dotted(draw.iterator) or "", file) if draw.file is within else None
+                if given is not None and not given.star:
+                    yield Draw(file, given.value)
+                else:
+                    yield Draw(draw.file, draw.iterator, holder if is_of_holder else None)
+
+
+def _is_shown(call: cst.Call, file: SourceFile) -> bool:
+    """Return whether a call is in one that only prints or logs."""
+    around = [outer for outer in file.ancestors(call) if isinstance(outer, cst.Call)]
+    return any((dotted(outer.func) or "").rpartition(".")[2] in _SHOWS for outer in around)
 
 
 def _names_of(call: cst.Call, file: SourceFile) -> set[str]:

@@ -61,8 +61,9 @@ def sources_of(
                 inner = inner.inner_for_in
         if outer is function:
             break
-    for drawn in drawn_batches(file, node, facts):
-        yield file, drawn
+    for draw in drawn_batches(file, node, facts):
+        is_held = draw.holder is not None and len(_given_loaders(draw.holder, file, facts.flow, depth=4)) == 1
+        yield (file, draw.holder) if draw.holder is not None and is_held else (draw.file, draw.iterator)
     if function is not None and depth:
         for caller, call in facts.callers.of(function):
             if not leaves_out(call, caller, function, node, file, facts.flow):
@@ -91,22 +92,59 @@ def loaders_of(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: in
     held = of_kind(values, Kind.LOADER)
     if held or depth == 0:
         return held
-    wrapped = frozenset(
-        v for instance in of_kind(values, Kind.INSTANCE) for inner, within in _iterated_by(instance, flow)
+    given, instances = _given_loaders(node, file, flow, depth), of_kind(values, Kind.INSTANCE)
+    return given if len(given) == 1 else _loaders_in(instances, flow, depth) or given
+
+
+def are_mixed(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int = 4) -> bool:
+    """Return whether the loaders of an expression may be those of other objects of a class too."""
+    values = flow.values(node, file)
+    if of_kind(values, Kind.LOADER) or depth == 0:
+        return False
+    instances = of_kind(values, Kind.INSTANCE)
+    if instances and len(_given_loaders(node, file, flow, depth)) != 1:
+        return len(_loaders_in(instances, flow, depth)) > 1
+    return any(are_mixed(part, file, flow, depth - 1) for part in _parts(node, file, flow))
+
+
+def _loaders_in(instances: Values, flow: Flow, depth: int) -> Values:
+    """Return the loaders that objects iterate over. All objects of a class are one value, with the loaders of each."""
+    return frozenset(
+        v for instance in instances for inner, within in _iterated_by(instance, flow)
         for v in loaders_of(inner, within, flow, depth - 1)
     )  # fmt: skip
-    if wrapped:
-        return wrapped
+
+
+def _given_loaders(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int) -> Values:
+    """Return the loaders that the calls which make an expression are given."""
+    return frozenset(v for part in _parts(node, file, flow) for v in loaders_of(part, file, flow, depth - 1))
+
+
+def _parts(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> list[cst.BaseExpression]:
+    """Return the arguments of a call, what a name is assigned, and what may be in the container of an item."""
     if isinstance(node, cst.Call):
-        return frozenset(v for arg in node.args for v in loaders_of(arg.value, file, flow, depth - 1))
+        return [arg.value for arg in node.args]
     if isinstance(node, (cst.Name, cst.Attribute)):
-        name = dotted(node)
-        lines = flow.scopes(file).nodes(node, cst.Assign, cst.AnnAssign)
-        assigned = [
-            value for n in lines for target, value in set_values(n) if value is not None and dotted(target) == name
-        ]
-        return frozenset(v for value in assigned for v in loaders_of(value, file, flow, depth - 1))
-    return held
+        return _assigned(node, file, flow)
+    if isinstance(node, cst.Subscript) and isinstance(node.value, (cst.Name, cst.Attribute)):
+        return [item for container in _assigned(node.value, file, flow) for item in _items(container)]
+    return []
+
+
+def _assigned(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow) -> list[cst.BaseExpression]:
+    name, lines = dotted(node), flow.scopes(file).nodes(node, cst.Assign, cst.AnnAssign)
+    return [
+        value for line in lines for target, value in set_values(line) if value is not None and dotted(target) == name
+    ]
+
+
+def _items(container: cst.BaseExpression) -> list[cst.BaseExpression]:
+    """Return what a display or comprehension of a dict or list holds."""
+    if isinstance(container, (cst.Dict, cst.List, cst.Tuple)):
+        return [element.value for element in container.elements]
+    if isinstance(container, (cst.DictComp, cst.ListComp)):
+        return [container.value if isinstance(container, cst.DictComp) else container.elt]
+    return []
 
 
 def _iterated_by(instance: Value, flow: Flow) -> Iterator[tuple[cst.BaseExpression, SourceFile]]:
