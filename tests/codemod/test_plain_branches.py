@@ -318,3 +318,8 @@ def test_a_scaler_for_what_may_be_missing_may_run(tmp_path: Path) -> None:
     old = OLD_SCALER.format(module="ours.amp", names="GradScaler", error="")
     report = run(tmp_path, train=HEADER + old + SCALED)
     assert [f.code for _, f in report.findings(Severity.BLOCKED)] == ["DSM602"]
+
+
+def test_an_option_that_is_called_no_sync_is_none_of_the_model_s(tmp_path: Path) -> None:
+    after = convert(tmp_path, HEADER + "import options\n\nargs = options.parse()\nsync = not args.no_sync\n" + LOOP)
+    assert "sync = not args.no_sync\n" in after

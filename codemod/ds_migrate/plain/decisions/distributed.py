@@ -11,13 +11,17 @@ from ds_migrate.plain.decisions.plan import ProgramPlan
 from ds_migrate.plain.recognition.facts import LoopFacts, Refusal, Site
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, dotted
+from ds_migrate.syntax.source import SourceFile
 
 
 def decide_no_sync(plan: ProgramPlan) -> ProgramPlan:
     """Leave out that gradients are averaged later, where the engine averages them at the step in any case."""
     files = {id(file): file for file, _ in plan.facts.functions}
     no_syncs = [
-        (file, node) for file in files.values() for node in file.nodes(cst.Attribute) if node.attr.value == "no_sync"
+        (file, node)
+        for file in files.values()
+        for node in file.attributes_by_name.get("no_sync", ())
+        if not _is_option(node, file)
     ]
     refusals = [
         Refusal(
@@ -28,6 +32,13 @@ def decide_no_sync(plan: ProgramPlan) -> ProgramPlan:
         if plan.is_managed
     ]  # fmt: skip
     return replace(plan, no_syncs=no_syncs).refuse(refusals)
+
+
+def _is_option(node: cst.Attribute, file: SourceFile) -> bool:
+    """Return whether an attribute is tested, as an option of the command line: ``args.no_sync``."""
+    around = file.parent(node)
+    is_tested = isinstance(around, (cst.If, cst.IfExp, cst.While)) and around.test is node
+    return is_tested or isinstance(around, (cst.UnaryOperation, cst.BooleanOperation, cst.Comparison))
 
 
 def broadcasts_buffers(site: Site, facts: LoopFacts) -> bool:
