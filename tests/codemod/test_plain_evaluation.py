@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from ds_migrate.findings import Severity
-from plain_loops import HEADER, convert, run
+from plain_loops import HEADER, body, convert, run
 
 BATCH = """\
 def loss_batch(model, x, y, opt=None):
@@ -123,3 +123,39 @@ def test_a_function_that_makes_the_loader_of_each_phase_is_for_review(parts: str
     (file,) = run(tmp_path, train=HEADER + PHASES.replace("PARTS", parts)).files
     reviews = [finding.message for finding in file.findings if finding.severity is Severity.REVIEW]
     assert reviews == ["this call may make loaders for evaluation too, which then give each rank a share"] * count
+
+
+SPLIT = """
+    rest = len(data) - 2
+    train_set, val_set = torch.utils.data.random_split(data, [2, rest])
+    sets = {"train": train_set, "val": val_set}
+    loaders = {x: DataLoader(sets[x], batch_size=4) for x in ["train", "val"]}
+    sizes = {x: len(sets[x]) for x in ["train", "val"]}
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for phase in ["train", "val"]:
+        total, losses = 0.0, []
+        for x, y in loaders[phase]:
+            loss = F.mse_loss(model(x), y)
+            if phase == "train":
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            total += loss.item() * len(x)
+            losses.append(loss.item())
+        mean = sum(losses) / len(losses)
+        AVERAGE
+    """
+
+
+def test_an_average_over_samples_of_a_dict_beside_the_loaders_counts_the_share(tmp_path: Path) -> None:
+    after = convert(tmp_path, body(SPLIT).replace("AVERAGE", "print(total / sizes[phase], mean)"))
+    assert "print(total / count_samples(loaders[phase]), mean)" in after
+    assert "mean = sum(losses) / len(losses)" in after
+
+
+@pytest.mark.parametrize("average", ["print(total / rest)", "total /= len(data) - rest", "print(total / max(rest, 1))"])
+def test_an_average_by_a_number_made_of_all_samples_is_for_review(tmp_path: Path, average: str) -> None:
+    report = run(tmp_path, train=body(SPLIT).replace("AVERAGE", average))
+    found = [(f.code, f.message) for _, f in report.findings(Severity.REVIEW)]
+    assert found == [("DSM612", "this divides the sum over a rank's share by the number of all samples")]

@@ -87,3 +87,35 @@ def test_a_wrapper_in_another_file_than_the_backward_pass_belongs_to_the_loop(tm
     wrapper = "class Noam:" + body(WRAPPER).partition("class Noam:")[2]
     report = run(tmp_path, noam=wrapper, train=f"from noam import Noam\n{body(LOOP)}")
     assert {result.path.name for result in report.files if result.after} == {"noam.py", "train.py"}
+
+
+LOOKAHEAD = """
+    class Lookahead(torch.optim.Optimizer):
+        def __init__(self, optimizer):
+            self.optimizer = optimizer
+            self.param_groups, self.state = optimizer.param_groups, optimizer.state
+
+        def step(self, closure=None):
+            loss = self.optimizer.step(closure)
+            for group in self.param_groups:
+                for p in group["params"]:
+                    p.data.mul_(0.5)
+            return loss
+
+        def zero_grad(self):
+            self.optimizer.zero_grad()
+
+
+    model = Net()
+    optimizer = Lookahead(torch.optim.SGD(model.parameters(), lr=0.1))
+    for x, y in DataLoader(data, batch_size=4):
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+    """
+
+
+def test_an_optimizer_that_keeps_another_one_steps_it_itself(tmp_path: Path) -> None:
+    after = convert(tmp_path, body(LOOKAHEAD))
+    assert "optimizer=optimizer," in after and "    engine.step()\n" in after
+    assert "loss = self.optimizer.step(closure)" in after and "self.optimizer.zero_grad()" in after

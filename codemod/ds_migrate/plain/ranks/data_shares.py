@@ -9,6 +9,7 @@ from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan, Review
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.counted_batches import counted_batches, counted_draws
+from ds_migrate.plain.ranks.epoch_averages import EpochAverages
 from ds_migrate.plain.ranks.sample_counts import count_own_samples
 from ds_migrate.plain.recognition.loader_names import may_evaluate, names_of
 from ds_migrate.plain.recognition.loaders import (
@@ -41,8 +42,9 @@ def share_data(
     steps = [step for step, _ in plan.steps]
     makers = [(f, m) for f, m in training_loaders(steps, plan.facts) if can_be_sharded(m, f, plan.facts.flow)]
     if is_of_one_process:
-        count_own_samples(makers, files, plan.facts.flow, runtime, converted)
-        for note in (*counted_draws(makers, plan.facts.flow), *counted_batches(makers, plan.facts.flow)):
+        counted = count_own_samples(makers, files, plan.facts.flow, runtime, converted)
+        averages = EpochAverages(makers, counted, plan.facts.flow).divide_by_share(files, runtime, converted)
+        for note in (*averages, *counted_draws(makers, plan.facts.flow), *counted_batches(makers, plan.facts.flow)):
             review(note)
     mixed = {
         v.key

@@ -20,15 +20,15 @@ Makers = Iterable[tuple[SourceFile, cst.Call]]
 
 def count_own_samples(
     makers: Makers, files: list[SourceFile], flow: Flow, runtime: RuntimeNames, converted: Converted
-) -> None:
-    """Count a rank's own samples where sums over them are divided, or progress is reported.
+) -> set[int]:
+    """Count a rank's own samples where sums over them are divided, or progress is reported; return where, by identity.
 
     The length of a data set that scales what trains (the weight of a prior in the loss) stays that of all data.
 
     Args:
         makers: the calls that make the loaders of which each rank has a share.
     """
-    known = list(makers)
+    known, counted = list(makers), set[int]()
     for file in files:
         for call in file.nodes(cst.Call):
             if dotted(call.func) != "len" or len(call.args) != 1 or not _is_of_an_epoch(call, file, flow):
@@ -36,7 +36,9 @@ def count_own_samples(
             loader = _loader_of(call.args[0].value, file, known, flow)
             if loader is not None:
                 file.replace(call, f"{runtime.name(file, 'count_samples')}({loader})")
+                counted.add(id(call))
                 converted(Code.PLAIN_SAMPLER, file, call, "each rank counts the samples of its share")
+    return counted
 
 
 def _loader_of(data: cst.BaseExpression, file: SourceFile, makers: Makers, flow: Flow) -> str | None:

@@ -36,6 +36,8 @@ def find_operations(flow: Flow, callers: Callers) -> Operations:
             name = call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
             if name in ("step", "backward", "zero_grad") and is_dead(call, file, flow, callers):
                 continue
+            if name in ("step", "zero_grad") and _is_of_wrapper(call, file, flow):
+                continue
             if name == "step":
                 found = list(_step(call, file, flow))
                 steps += [one for one in found if isinstance(one, Step)]
@@ -61,6 +63,13 @@ def find_operations(flow: Flow, callers: Callers) -> Operations:
                     clips.append(_clip(call, file, flow))
         zero_grads += _clearing_loops(file, flow)
     return Operations(steps, backwards, zero_grads, clips, refusals)
+
+
+def _is_of_wrapper(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
+    """Return whether a class of optimizers does this to one that it keeps, as Lookahead: an engine has the outer."""
+    around = next((a for a in file.ancestors(call) if isinstance(a, cst.ClassDef)), None)
+    kept = call.func.value if isinstance(call.func, cst.Attribute) else None
+    return isinstance(kept, cst.Attribute) and around is not None and flow.classes.is_optimizer(around, file)
 
 
 def _step(call: cst.Call, file: SourceFile, flow: Flow) -> Iterator[Step | Refusal]:

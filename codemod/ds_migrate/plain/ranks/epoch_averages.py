@@ -1,0 +1,144 @@
+"""Averages over an epoch whose divisor counts all data: of each rank's share they are too small."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.decisions.plan import Note
+from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
+from ds_migrate.plain.recognition.loaders import loaders_of
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import code, dotted, targets, walk
+from ds_migrate.syntax.source import SourceFile
+
+_DEPTH = 4
+Makers = list[tuple[SourceFile, cst.Call]]
+
+
+class EpochAverages:
+    """Divisions of a sum over a rank's share by a number that is made of the length of the data set."""
+
+    def __init__(self, makers: Makers, counted: set[int], flow: Flow) -> None:
+        self._flow = flow
+        self._made = {id(maker) for _, maker in makers}
+        self._counted = counted  # calls of len() that count the share already
+
+    def divide_by_share(self, files: list[SourceFile], runtime: RuntimeNames, converted: Converted) -> Iterator[Note]:
+        """Let sums be divided by the samples of the share where the loader has a name, and yield a note elsewhere."""
+        for file in files:
+            data = _data_sets(file)
+            for node, total, count in _divisions(file):
+                loop = self._epoch_of(node, total, file)
+                is_own = any(id(part) in self._counted for part in walk(count))
+                if loop is None or is_own or not _counts(count, data, file, self._flow, _DEPTH):
+                    continue
+                loader = _loader_beside(count, loop, file)
+                if loader is not None:
+                    file.replace(count, f"{runtime.name(file, 'count_samples')}({loader})")
+                    converted(Code.PLAIN_SAMPLER, file, node, "each rank counts the samples of its share")
+                    continue
+                message = "this divides the sum over a rank's share by the number of all samples"
+                yield Note(Code.PLAIN_SAMPLER, file, node, message, "divide by count_samples() of the loader")
+
+    def _epoch_of(self, node: cst.CSTNode, total: cst.BaseExpression, file: SourceFile) -> cst.For | None:
+        """Return the loop before a division, over the batches of a share, that adds to what is divided."""
+        scope, around = file.function(node), {id(outer) for outer in file.ancestors(node)}
+        names = {dotted(part) for part in walk(total)} - {None}
+        loops: list[cst.For] = file.nodes(cst.For, below=scope or file.module)
+        for loop in loops:
+            if id(loop) in around or file.function(loop) is not scope or file.position(loop) > file.position(node):
+                continue
+            added = {dotted(t) for step in file.nodes(cst.AugAssign, below=loop.body) for t in targets(step)}
+            held = loaders_of(loop.iter, file, self._flow) if names & added else ()
+            if any(id(self._flow.node(value)) in self._made for value in held):
+                return loop
+        return None
+
+
+def _divisions(file: SourceFile) -> Iterator[tuple[cst.CSTNode, cst.BaseExpression, cst.BaseExpression]]:
+    for node in file.nodes(cst.BinaryOperation, cst.AugAssign):
+        if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Divide):
+            yield node, node.left, node.right
+        elif isinstance(node, cst.AugAssign) and isinstance(node.operator, cst.DivideAssign):
+            yield node, node.target, node.value
+
+
+def _data_sets(file: SourceFile) -> set[str]:
+    """Return the expressions of data sets: what loaders are made of, and what these are split off."""
+    makers = [call for call in file.nodes(cst.Call) if (dotted(call.func) or "").endswith("DataLoader") and call.args]
+    names = {code(maker.args[0].value) for maker in makers}
+    for _ in range(_DEPTH):
+        names |= {code(part.value) for part in file.nodes(cst.Subscript) if code(part) in names}
+        for assign in file.nodes(cst.Assign):
+            bound = {code(each) for target in targets(assign) for each in (target, *_elements(target))}
+            names |= (
+                {code(part) for part in _parts(assign.value) if dotted(part) is not None} if bound & names else set()
+            )
+    return names
+
+
+def _elements(target: cst.CSTNode) -> list[cst.BaseExpression]:
+    return [element.value for element in target.elements] if isinstance(target, cst.Tuple) else []
+
+
+def _parts(value: cst.BaseExpression) -> list[cst.BaseExpression]:
+    """Return what a call is given, or the values of a dict."""
+    if isinstance(value, cst.Call):
+        return [arg.value for arg in value.args]
+    return [element.value for element in value.elements] if isinstance(value, cst.Dict) else []
+
+
+def _counts(node: cst.BaseExpression, data: set[str], file: SourceFile, flow: Flow, depth: int) -> bool:
+    """Return whether a number is made of the length of a data set, also through names and dicts."""
+    if depth == 0:
+        return False
+    if isinstance(node, cst.Call):
+        inner = [arg.value for arg in node.args]
+        if dotted(node.func) == "len":
+            return bool(inner) and (code(inner[0]) in data or code(inner[0]).endswith(".dataset"))
+        return dotted(node.func) in ("int", "float", "max") and any(_counts(i, data, file, flow, depth) for i in inner)
+    if isinstance(node, cst.BinaryOperation):
+        is_amount = isinstance(node.operator, (cst.Add, cst.Subtract, cst.Multiply))
+        return is_amount and any(_counts(n, data, file, flow, depth) for n in (node.left, node.right))
+    if isinstance(node, cst.Subscript):
+        return _counts(node.value, data, file, flow, depth)
+    if isinstance(node, cst.DictComp):
+        return _counts(node.value, data, file, flow, depth)
+    if isinstance(node, cst.Dict):
+        return any(_counts(e.value, data, file, flow, depth) for e in node.elements)
+    name = dotted(node)
+    if name is None:
+        return False
+    scope = flow.scopes(file).owner(name, node) if isinstance(node, cst.Name) else file.module
+    assigned = file.values_of({name}, scope)
+    return bool(assigned) and all(_counts(value, data, file, flow, depth - 1) for value in assigned)
+
+
+def _loader_beside(count: cst.BaseExpression, loop: cst.For, file: SourceFile) -> str | None:
+    """Return the loader of which a dict beside that of the loaders has the number of samples: ``sizes[phase]``."""
+    if not isinstance(count, cst.Subscript) or not isinstance(count.value, cst.Name):
+        return None
+    for part in file.nodes(cst.Subscript, below=loop.iter):
+        if not isinstance(part.value, cst.Name) or [code(s) for s in part.slice] != [code(s) for s in count.slice]:
+            continue
+        sizes, loaders = (_only_value(name.value, file) for name in (count.value, part.value))
+        if isinstance(sizes, cst.DictComp) and isinstance(loaders, cst.DictComp) and _are_beside(sizes, loaders):
+            return code(part)
+    return None
+
+
+def _are_beside(sizes: cst.DictComp, loaders: cst.DictComp) -> bool:
+    """Return whether dicts have the number of samples and the loader of the same data sets."""
+    size, maker = sizes.value, loaders.value
+    if not (isinstance(size, cst.Call) and isinstance(maker, cst.Call) and size.args and maker.args):
+        return False
+    names = {code(sizes.key), code(loaders.key), dotted(sizes.for_in.target), dotted(loaders.for_in.target)}
+    return len(names) == 1 and dotted(size.func) == "len" and code(size.args[0].value) == code(maker.args[0].value)
+
+
+def _only_value(name: str, file: SourceFile) -> cst.BaseExpression | None:
+    values = file.values_of({name}, file.module)
+    return values[0] if len(values) == 1 else None
