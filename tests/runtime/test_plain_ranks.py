@@ -109,3 +109,24 @@ def test_a_share_of_a_loader_keeps_its_class() -> None:
     for mine, theirs in zip(batches, other_batches, strict=True):
         assert sorted((*mine, *theirs)) == [-3, -2, -1, 0]
     assert rest == other_rest == [4, 5]
+
+
+def shares_of_an_endless_sampler() -> list[list[int]]:
+    import torch.distributed as dist
+    from torch.utils.data import DataLoader, Sampler
+    from trial_runtime.plain import shard
+
+    class Endless(Sampler[int]):
+        def __iter__(self) -> Any:
+            while True:
+                yield from np.random.permutation(4).tolist()
+
+    np.random.seed(dist.get_rank())  # as after a validation on one rank
+    loader: DataLoader[int] = DataLoader(range(4), batch_size=2, sampler=Endless())  # type: ignore[arg-type]
+    return [batch.tolist() for batch, _ in zip(shard(loader), range(3), strict=False)]
+
+
+def test_ranks_divide_what_an_endless_sampler_draws_on_rank_0() -> None:
+    batches, other_batches = run_ranks(shares_of_an_endless_sampler)
+    for mine, theirs in zip(batches, other_batches, strict=True):
+        assert sorted((*mine, *theirs)) == [0, 1, 2, 3]

@@ -7,6 +7,7 @@ from typing import TypeVar
 import torch
 import torch.distributed as dist
 
+Object = TypeVar("Object")
 Number = TypeVar("Number", bound="torch.Tensor | float")
 
 
@@ -38,11 +39,14 @@ def rank_0_decides(condition: object) -> bool:
 
 def rank_0_text(text: str) -> str:
     """Return rank 0's text, as the name of a folder that it makes of the time, on each rank. Collective."""
-    if world_size() == 1:
-        return text
-    given = [text]
-    dist.broadcast_object_list(given, src=0, device=_device())
-    return given[0]
+    return text if world_size() == 1 else object_from_rank_0(text)
+
+
+def object_from_rank_0(given: Object) -> Object:
+    """Return rank 0's object, which is pickled, on each rank. Collective."""
+    objects = [given]
+    dist.broadcast_object_list(objects, src=0, device=_device())
+    return objects[0]
 
 
 def from_rank_0(tensor: torch.Tensor) -> torch.Tensor:

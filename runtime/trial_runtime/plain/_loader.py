@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from copy import copy
+from itertools import islice
 from multiprocessing import parent_process
 from typing import Any, TypeVar
 
@@ -14,9 +15,10 @@ import torch.distributed as dist
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, Sampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter as _Iterator
 
-from trial_runtime.plain._agreement import from_rank_0, world_size
+from trial_runtime.plain._agreement import from_rank_0, object_from_rank_0, world_size
 from trial_runtime.plain._distributed import init_distributed
 
+_DRAWN_AT_ONCE = 16384  # items for each rank: a sampler may be endless, and may draw them from any generator
 _Loader = TypeVar("_Loader", bound=DataLoader[Any])
 
 
@@ -92,11 +94,13 @@ class _Share(Sampler[Any]):
         self.sampler = sampler
 
     def __iter__(self) -> Iterator[Any]:
-        items = _drawn_as_on_rank_0(self.sampler)
         world, rank = dist.get_world_size(), dist.get_rank()
-        missing = -len(items) % world
-        items += (items * missing)[:missing]
-        yield from items[rank::world]
+        drawn, first = iter(self.sampler), list[Any]()
+        while items := _drawn_on_rank_0(drawn, _DRAWN_AT_ONCE * world):
+            first = first or items[:world]
+            missing = -len(items) % world
+            items += (first * missing)[:missing]
+            yield from items[rank::world]
 
     def __len__(self) -> int:
         return -(-len(self.sampler) // dist.get_world_size())
@@ -107,15 +111,16 @@ class _Share(Sampler[Any]):
         return getattr(self.sampler, name)
 
 
-def _drawn_as_on_rank_0(sampler: Any) -> list[Any]:
-    """Return the items of a sampler, the same on every rank. Collective.
+def _drawn_on_rank_0(sampler: Iterator[Any], most: int) -> list[Any]:
+    """Return the next items of a sampler, rank 0's on every rank. Collective.
 
-    Ranks with other random states than rank 0 keep them; those with the same one draw from it as rank 0 does.
+    Each rank draws too, so that its random generators are where they would be. Torch's draws as rank 0's does where it
+    has the same state; a rank with another one keeps it.
     """
     own = torch.get_rng_state()
     state = from_rank_0(own)
     torch.set_rng_state(state)
-    items = list(sampler)
+    items = list(islice(sampler, most))
     if not torch.equal(state, own):
         torch.set_rng_state(own)
-    return items
+    return object_from_rank_0(items)
