@@ -222,3 +222,31 @@ def test_parameters_that_one_call_gives_are_followed(functions: str, made: str, 
 def test_parameters_that_a_method_is_given_once_are_followed(tmp_path: Path) -> None:
     text = convert(tmp_path, HEADER + TRAINER)
     assert "        self.engine, *_ = deepspeed.initialize(\n            model=self.net,\n" in text
+
+
+def test_a_module_in_a_namespace_is_no_part_of_it(tmp_path: Path) -> None:
+    text = """
+        import types
+
+        state = types.SimpleNamespace()
+        state.model = Net()
+        state.optimizer = torch.optim.SGD(state.model.parameters(), lr=0.1)
+        for x, y in DataLoader(data, batch_size=4):
+            state.optimizer.zero_grad()
+            F.mse_loss(state.model(x), y).backward()
+            state.optimizer.step()
+        """
+    assert "    model=state.model,\n" in convert(tmp_path, body(text))
+
+
+def test_layers_of_a_sequence_of_a_library_are_in_it(tmp_path: Path) -> None:
+    text = """
+        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+        optimizer = torch.optim.SGD(model[1].parameters(), lr=0.1)
+        for x, y in DataLoader(data, batch_size=4):
+            optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+        """
+    after = convert(tmp_path, body(text))
+    assert "    model=model,\n" in after and '"stage": 0' in after

@@ -9,7 +9,7 @@ import pytest
 from ds_migrate.findings import Severity
 from ds_migrate.rules.codes import Code
 from ds_migrate.rules.pages import page_of
-from plain_loops import HEADER, LOOP, convert, run
+from plain_loops import HEADER, LOOP, body, convert, run
 
 EPOCHS = LOOP.replace("for x, y in loader:\n", "for epoch in range(3):\n  for x, y in loader:\n") + "  "
 SAVE = 'torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, "last.pt")\n'
@@ -179,3 +179,43 @@ def test_rank_0_alone_opens_what_it_saves_to(tmp_path: Path) -> None:
 def test_one_blank_line_stays_where_a_wrapper_was(tmp_path: Path) -> None:
     text = LOOP.replace("model = Net()\n", "model = Net()\n\nif len(data) > 1:\n    model = DDP(model)\n\nrate = 0.1\n")
     assert "\nmodel = Net()\n\nrate = 0.1\n" in convert(tmp_path, HEADER + text)
+
+
+TEMPORARY = """
+    import tempfile
+
+
+    def train(model, optimizer):
+        with tempfile.TemporaryDirectory() as folder:
+            for x, y in DataLoader(data, batch_size=4):
+                optimizer.zero_grad()
+                F.mse_loss(model(x), y).backward()
+                optimizer.step()
+            torch.save(model.state_dict(), folder + "/best.pt")
+            END
+        return model
+
+
+    model = Net()
+    train(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    """
+
+
+@pytest.mark.parametrize("end", ["model.load_state_dict(torch.load(folder + '/best.pt'))", "return model"])
+def test_all_ranks_have_one_temporary_folder_and_leave_it_together(end: str, tmp_path: Path) -> None:
+    after = convert(tmp_path, body(TEMPORARY.replace("END", end)))
+    assert "() as folder:\n        folder = rank_0_text(folder)\n" in after
+    lines = [line.strip() for line in after.partition(end.partition("(")[0])[2].splitlines()]
+    if end.startswith("return"):
+        assert f"        wait_for_all_ranks()\n        {end}\n" in after
+    else:
+        assert lines[1] == "wait_for_all_ranks()"
+
+
+def test_a_folder_that_may_be_left_early_stays_each_rank_s(tmp_path: Path) -> None:
+    after = convert(tmp_path, body(TEMPORARY.replace("END", "if len(data) > 4:\n                return None")))
+    assert "rank_0_text" not in after
+    made = TEMPORARY.replace(
+        "with tempfile.TemporaryDirectory() as folder:", "folder = tempfile.mkdtemp()\n        if data:"
+    )
+    assert "folder = rank_0_text(tempfile.mkdtemp())" in convert(tmp_path, body(made.replace("END", "pass")))

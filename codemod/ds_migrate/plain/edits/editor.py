@@ -25,7 +25,7 @@ from ds_migrate.plain.ranks.rank_zero_files import write_once
 from ds_migrate.plain.ranks.rank_zero_loggers import quiet_loggers
 from ds_migrate.plain.ranks.rank_zero_waits import wait_for_saves
 from ds_migrate.plain.ranks.start import start_ranks
-from ds_migrate.plain.ranks.time_stamps import share_time_stamps
+from ds_migrate.plain.ranks.time_stamps import share_temporary_folders, share_time_stamps
 from ds_migrate.plain.ranks.unordered_sets import numbered_sets
 from ds_migrate.plain.ranks.unwrapping import unwrap
 from ds_migrate.rules.codes import Code
@@ -83,7 +83,8 @@ class Editor:
         write_once(self.plan.facts, self.files, others, self._runtime, self._converted)
         if self._starts_alone():
             if self.plan.facts.options.runtime:
-                share_time_stamps(program, self.flow, self.plan.facts.callers, self._runtime, self._converted)
+                for share in (share_time_stamps, share_temporary_folders):
+                    share(program, self.flow, self.plan.facts.callers, self._runtime, self._converted)
             notes += wait_for_saves(self.plan, program, decided, self._runtime, self._converted)
         for note in notes:
             self._report(Severity.REVIEW if note.help is not None else Severity.CONVERTED, note)

@@ -17,6 +17,7 @@ from ds_migrate.syntax.source import SourceFile
 _EXITS = frozenset({"sys.exit", "exit", "quit", "SystemExit"})
 _NOW = frozenset({"now", "today", "utcnow"})
 _CLOCKS = frozenset({"time.time", "time.time_ns", "uuid.uuid1", "uuid.uuid4", "os.getpid"})
+_FOLDER = "tempfile.TemporaryDirectory"
 _TEXT = frozenset({"join", "Path", "str", "replace", "lower", "int", "round"})  # of what only makes a name
 
 
@@ -35,6 +36,32 @@ def share_time_stamps(
             name = runtime.name(file, "rank_0_text")
             file.change(text, lambda updated, name=name: cst.Call(cst.Name(name), [cst.Arg(updated)]))  # type: ignore[misc]
             converted(Code.PLAIN_AGREEMENT, file, text, "all ranks have the name that rank 0 makes of the time")
+
+
+def share_temporary_folders(
+    files: list[SourceFile], flow: Flow, callers: Callers, runtime: RuntimeNames, converted: Converted
+) -> None:
+    """Give all ranks rank 0's folder of a ``with TemporaryDirectory()``, and have them leave it together."""
+    conditions = RankConditions(flow, callers, lambda node, file: has_time_stamp(node, file, flow))
+    for file in files:
+        for block in file.nodes(cst.With):
+            item, *others = block.items
+            is_folder = isinstance(item.item, cst.Call) and flow.is_call_of(item.item, file, (_FOLDER,))
+            name = dotted(item.asname.name) if item.asname is not None else None
+            lines = block.body.body
+            if others or not is_folder or name is None or is_guarded(block, file):
+                continue
+            leaves = list(file.nodes(cst.Return, cst.Raise, below=block.body))
+            last = lines[-1]
+            is_last = isinstance(last, cst.SimpleStatementLine) and all(file.statement(n) is last for n in leaves)
+            if not isinstance(lines[0], cst.BaseStatement) or not conditions.reach_all(block, file):
+                continue
+            if not isinstance(last, cst.BaseStatement) or (leaves and not is_last):
+                continue
+            file.before(lines[0], f"{name} = {runtime.name(file, 'rank_0_text')}({name})")
+            wait = runtime.wait(file)
+            file.before(last, wait) if leaves else file.after(last, wait)
+            converted(Code.PLAIN_AGREEMENT, file, item, "all ranks have the folder that rank 0 makes")
 
 
 def has_time_stamp(value: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:
@@ -65,6 +92,8 @@ def _stamp(value: cst.BaseExpression, file: SourceFile, flow: Flow) -> cst.Call 
     for call in file.nodes(cst.Call, below=value):
         around = [outer for outer in (call, *file.ancestors(call)) if outer is value or _is_below(outer, value)]
         if _is_time_as_text(call, file, flow):
+            return call if all(_only_makes_text(outer) for outer in around if outer is not call) else None
+        if flow.is_call_of(call, file, ("tempfile.mkdtemp",)):
             return call if all(_only_makes_text(outer) for outer in around if outer is not call) else None
         if flow.is_call_of(call, file, _CLOCKS):
             text = next((outer for outer in around if isinstance(outer, cst.FormattedString)), None)

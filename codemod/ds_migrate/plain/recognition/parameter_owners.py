@@ -30,6 +30,7 @@ _MODULES = (Kind.MODULE, Kind.OBJECT, Kind.INSTANCE)
 _CONTAINERS = frozenset({"list", "tuple", "filter", "chain", "iter", "set", "from_iterable", "sorted", "reversed"})
 _FREEZES = re.compile(rb"requires_grad(_\s*\(|\s*=[^=])")
 _ASKED_OF_MODULES = ("parameters", "named_parameters", "modules", "named_modules", "children", "named_children")
+_NAMESPACES = frozenset({"types", "argparse", "easydict", "addict", "munch", "box", "omegaconf", "ml_collections"})
 _DEPTH = 24
 
 
@@ -251,6 +252,12 @@ def _is_used_as_module(node: cst.BaseExpression, flow: Flow, file: SourceFile) -
     )
 
 
+def _is_namespace(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:
+    """Return whether attributes of a node are no parts of a module: those of ``types.SimpleNamespace`` and the like."""
+    held = flow.values(node, file)
+    return bool(held) and all(value.name.partition(".")[0] in _NAMESPACES for value in held)
+
+
 def _is_layer(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:
     """Return whether a node is an item of a module, as of an ``nn.Sequential``."""
     held = flow.values(node.value, file) if isinstance(node, cst.Subscript) else frozenset()
@@ -279,6 +286,9 @@ def _add(module: cst.BaseExpression, file: SourceFile, flow: Flow, owners: Owner
     while isinstance(module, (cst.Attribute, cst.Subscript)) and (
         of_kind(values, Kind.PART) or (not values and _is_layer(module, file, flow))
     ):
+        if _is_namespace(module.value, file, flow):
+            values = part = values - of_kind(values, Kind.PART)
+            break
         owners.is_partial = True
         module = module.value
         values = flow.values(module, file)
