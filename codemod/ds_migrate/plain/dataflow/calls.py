@@ -9,7 +9,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.spawning import started
-from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
+from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, of_kind
 from ds_migrate.syntax.source import SourceFile
 
 _REPEATS = (cst.For, cst.While, cst.ListComp, cst.GeneratorExp, cst.DictComp, cst.Lambda)
@@ -26,7 +26,7 @@ class Callers:
                 target = started(call, callees)
                 if target is not None:
                     callees = flow.values(target, file)
-                callees |= flow.chosen_by(call, file)
+                callees = flow.chosen_by(call, file) | (NOTHING if flow.is_of_factory(call, file) else callees)
                 for value in of_kind(callees, Kind.FUNCTION, Kind.METHOD):
                     self._calls.setdefault(value.key, []).append((file, call))
                 for value in of_kind(callees, Kind.CLASS, Kind.INSTANCE):

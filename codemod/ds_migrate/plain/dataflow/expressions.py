@@ -8,8 +8,8 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.classes import Classes
 from ds_migrate.plain.dataflow.copies import Copies
-from ds_migrate.plain.dataflow.factories import Factories
-from ds_migrate.plain.dataflow.imported_modules import ImportedModules
+from ds_migrate.plain.dataflow.factories import Factories, Factory
+from ds_migrate.plain.dataflow.imported_modules import ImportedModules, leading_text
 from ds_migrate.plain.dataflow.mappings import is_mapping_call
 from ds_migrate.plain.dataflow.returned_parameters import ParameterReturn
 from ds_migrate.plain.dataflow.scopes import Scopes
@@ -20,6 +20,8 @@ from ds_migrate.syntax.nodes import argument
 from ds_migrate.syntax.source import SourceFile
 
 _APPENDED = "[append"
+_INSTANTIATE = frozenset({"hydra.utils.instantiate", "hydra.utils.call"})  # what their first argument names
+_UNKNOWN = frozenset({Value(Kind.EXTERNAL, 0, "?")})
 _MOST_CHOICES = 50  # classes of a module from which a name that is not written chooses
 _DEEPEST = 10  # attributes and items below a module, or dots in the name of a library
 
@@ -38,6 +40,7 @@ class Expressions:
         self.copies = Copies(variables, self.values)
         self.factories = Factories(variables)
         self.skips_unknown_calls = False
+        self._open: set[Factory] = set()  # that are being looked into, and may call themselves
         self._scopes = scopes
 
     def values(self, node: cst.CSTNode, file: SourceFile) -> Values:
@@ -143,6 +146,8 @@ class Expressions:
             return frozenset(Value(Kind.INSTANCE, base) for base in bases)
         found: set[Value] = set()
         callees = self.values(call.func, file)
+        if isinstance(call.func, cst.Name) and call.func.value == "eval" and not callees:
+            return self._evaluated(call, file)
         for callee in callees:
             chosen = self.chosen_by(callee, call, file)
             if chosen is None:
@@ -164,12 +169,27 @@ class Expressions:
 
     def chosen_by(self, callee: Value, call: cst.Call, file: SourceFile) -> tuple[Values, cst.Call] | None:
         """Return what a call has a factory choose, with the call of that; None where no factory is called."""
+        if callee.kind is Kind.EXTERNAL and callee.name in _INSTANTIATE and call.args:
+            return _UNKNOWN, self.factories.without_config(call)
         factory = self.factories.of(callee) if callee.kind in (Kind.FUNCTION, Kind.METHOD) else None
-        namespace = factory.namespace_at(call, file) if factory is not None else None
-        if factory is None or namespace is None:
+        if factory is None:
             return None
-        owners = of_kind(self.values(*namespace), Kind.EXTERNAL, Kind.FILE)
+        if not factory.namespace:
+            return self._looked_up(factory), self.factories.given(factory, call)
+        namespace = factory.namespace_at(call, file)
+        owners = of_kind(self.values(*namespace), Kind.EXTERNAL, Kind.FILE) if namespace is not None else NOTHING
         return (self._attributes(owners, None), self.factories.given(factory, call)) if owners else None
+
+    def _looked_up(self, factory: Factory) -> Values:
+        """Return what a factory may call that no parameter of it shows."""
+        if factory in self._open:
+            return _UNKNOWN
+        self._open.add(factory)
+        found = of_kind(
+            self.values(factory.chooser, factory.file), Kind.CLASS, Kind.FUNCTION, Kind.METHOD, Kind.EXTERNAL
+        )
+        self._open.discard(factory)
+        return found or _UNKNOWN
 
     def _returned_by(self, callee: Value, given: cst.Call, call: cst.Call, file: SourceFile) -> Values:
         """Return what a callee returns that is given the arguments of one call, and known by another."""
@@ -213,13 +233,34 @@ class Expressions:
         if (name in WRAPPERS or name in SAME_MODULE) and given.args:
             module = argument(given, 0, "module") or argument(given, 0, "model")
             return self.values(module.value, file) if module is not None else NOTHING
+        return frozenset({self.variables.make(self._kind_made_by(name, given, file), call, file, name)})
+
+    def _kind_made_by(self, name: str, given: cst.Call, file: SourceFile) -> Kind:
+        """Return the kind of what a name of a library makes of its arguments."""
+        params = argument(given, 0, "params") or argument(given, None, "params")
+        parameters = params.value if params is not None else None
         is_given_parameters = (
-            isinstance(first, cst.Call)
-            and isinstance(first.func, cst.Attribute)
-            and first.func.attr.value == "parameters"
+            isinstance(parameters, cst.Call)
+            and isinstance(parameters.func, cst.Attribute)
+            and parameters.func.attr.value == "parameters"
         )
-        kind = Kind.OPTIMIZER if is_given_parameters and is_optimizer_name(name) else kind_made_by(name)
-        return frozenset({self.variables.make(kind, call, file, name)})
+        if name != "?":
+            is_optimizer = is_given_parameters and params is given.args[0] and is_optimizer_name(name)
+            return Kind.OPTIMIZER if is_optimizer else kind_made_by(name)
+        if is_given_parameters:
+            return Kind.OPTIMIZER
+        scheduled = argument(given, 0, "optimizer") or argument(given, None, "optimizer")
+        held = self.values(scheduled.value, file) if scheduled is not None else NOTHING
+        return Kind.SCHEDULE if of_kind(held, Kind.OPTIMIZER) else Kind.OBJECT
+
+    def _evaluated(self, call: cst.Call, file: SourceFile) -> Values:
+        """Return the names that ``eval("optim." + name)`` may mean."""
+        begin = leading_text(call.args[0].value) if call.args else ""
+        first, *rest = begin.split(".")[:-1] or ("",)
+        found = self.variables.held(self._scopes[id(file)].variable(first, call)) if first else NOTHING
+        for name in rest:
+            found = frozenset(v for base in found for v in self._member(base, name))
+        return self._attributes(found, None) or _UNKNOWN
 
     def _attributes(self, owners: Values, written: cst.BaseExpression | None) -> Values:
         """Return what ``getattr()`` may find in libraries and files of the program, by a name as it is written."""

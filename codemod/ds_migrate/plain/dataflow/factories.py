@@ -1,7 +1,8 @@
 """Functions that make what their caller names: ``getattr(module, name)(*args, **kwargs)``, with the caller's module.
 
 Such a function makes as many kinds of objects as it has callers. Each call of it is taken for a call of the class or
-function that it chooses there.
+function that it chooses there. Where that is found by a config alone, as ``instantiate(config, **kwargs)`` does it, it
+is unknown.
 """
 
 from __future__ import annotations
@@ -17,22 +18,24 @@ from ds_migrate.plain.dataflow.variables import Variables
 from ds_migrate.syntax.nodes import dotted, targets
 from ds_migrate.syntax.source import SourceFile
 
+_HIDDEN = cst.Arg(cst.Name("None"), star="**")  # what a factory gives beside the arguments of its caller
+
 
 @dataclass(frozen=True, eq=False)
 class Factory:
-    """A function that calls an attribute of its parameter, and returns what this makes.
+    """A function that returns what a callable makes which it looks up, as by an attribute of its parameter.
 
     Attributes:
         file: of the function.
-        chooser: the call of ``getattr()``.
-        namespace: the parameter whose attribute is called.
-        call: the call of this attribute.
+        chooser: the expression of the callable, such as the call of ``getattr()``.
+        namespace: the parameter whose attribute is called; "" where it is looked up elsewhere.
+        call: the call of what is looked up.
         skipped: the number of parameters that calls give no argument for: ``self``.
     """
 
     function: cst.FunctionDef
     file: SourceFile
-    chooser: cst.Call
+    chooser: cst.BaseExpression
     namespace: str
     call: cst.Call
     skipped: int
@@ -59,7 +62,7 @@ class Factory:
             elif arg.star != "**" and name in bound:
                 found.append(bound[name].with_changes(keyword=arg.keyword))
         found += [one for one in more if one.keyword is not None] if stars[1] is not None else []
-        return [*found, cst.Arg(cst.Name("None"), star="**")]
+        return [*found, _HIDDEN]
 
     def _is_namespace(self, param: cst.Param) -> bool:
         return param.name.value == self.namespace
@@ -107,14 +110,29 @@ class Factories:
             self._given[place] = cst.Call(call.func, factory.arguments_of(call))
         return self._given[place]
 
+    def without_config(self, call: cst.Call) -> cst.Call:
+        """Return the call of what ``instantiate(config, ...)`` chooses."""
+        place = 0, id(call)
+        if place not in self._given:
+            self._given[place] = cst.Call(call.func, [*call.args[1:], _HIDDEN])
+        return self._given[place]
+
     def has_chooser(self, call: cst.Call, file: SourceFile) -> bool:
         """Return whether a call of ``getattr()`` chooses what a factory makes for its callers."""
+        factory = self._around(call, file)
+        return factory is not None and bool(factory.namespace) and factory.chooser is call
+
+    def makes(self, call: cst.Call, file: SourceFile) -> bool:
+        """Return whether a call makes what a factory returns to its callers."""
+        factory = self._around(call, file)
+        return factory is not None and factory.call is call
+
+    def _around(self, call: cst.Call, file: SourceFile) -> Factory | None:
         function = file.function(call)
         if function is None:
-            return False
+            return None
         is_method = isinstance(file.parent(file.parent(function) or function), cst.ClassDef)
-        factory = self.of(Value(Kind.METHOD if is_method else Kind.FUNCTION, id(function)))
-        return factory is not None and factory.chooser is call
+        return self.of(Value(Kind.METHOD if is_method else Kind.FUNCTION, id(function)))
 
 
 def _find_factory(function: cst.FunctionDef, file: SourceFile, is_method: bool) -> Factory | None:
@@ -125,14 +143,23 @@ def _find_factory(function: cst.FunctionDef, file: SourceFile, is_method: bool) 
     if not isinstance(made, cst.Call) or not _are_forwarded(made.args, function):
         return None
     chooser = _behind_names(made.func, function, file)
-    if not (isinstance(chooser, cst.Call) and dotted(chooser.func) == "getattr" and len(chooser.args) > 1):
+    if not isinstance(chooser, (cst.Call, cst.Subscript)):
         return None
-    namespace, params = dotted(chooser.args[0].value), function.params
-    names = [p.name.value for p in (*params.posonly_params, *params.params, *params.kwonly_params)]
-    if namespace not in names or _assigned(namespace, function, file):
+    namespace = _namespace(chooser, function, file)
+    stars = {_name_of(function.params.star_arg), _name_of(function.params.star_kwarg)} - {None}
+    if not namespace and not any(arg.star and dotted(arg.value) in stars for arg in made.args):
         return None
     skipped = int(is_method and not is_decorated(function, "staticmethod"))
     return Factory(function, file, chooser, namespace, made, skipped)
+
+
+def _namespace(chooser: cst.Call | cst.Subscript, function: cst.FunctionDef, file: SourceFile) -> str:
+    """Return the parameter of which ``getattr()`` is given an attribute's name; "" where it is none."""
+    if not (isinstance(chooser, cst.Call) and dotted(chooser.func) == "getattr" and len(chooser.args) > 1):
+        return ""
+    name, params = dotted(chooser.args[0].value), function.params
+    names = [p.name.value for p in (*params.posonly_params, *params.params, *params.kwonly_params)]
+    return name if name is not None and name in names and not _assigned(name, function, file) else ""
 
 
 def _behind_names(node: cst.BaseExpression, function: cst.FunctionDef, file: SourceFile) -> cst.BaseExpression:

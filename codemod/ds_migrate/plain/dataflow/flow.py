@@ -121,6 +121,10 @@ class Flow:
         chosen = [self._expressions.chosen_by(callee, call, file) for callee in self.values(call.func, file)]
         return frozenset(value for one in chosen if one is not None for value in one[0])
 
+    def is_of_factory(self, call: cst.Call, file: SourceFile) -> bool:
+        """Return whether a call makes what a factory returns to its callers."""
+        return self._expressions.factories.makes(call, file)
+
     def construction(self, call: cst.Call, file: SourceFile) -> cst.Call:
         """Return the call that makes an object: of a factory, that of what it chooses, with the arguments for it."""
         chosen = (self._expressions.chosen_by(callee, call, file) for callee in self.values(call.func, file))

@@ -37,6 +37,17 @@ class ImportedModules:
         return frozenset(Value(Kind.FILE, id(other.module)) for other in found) if len(found) <= _MOST else NOTHING
 
 
+def leading_text(node: cst.BaseExpression) -> str:
+    """Return the text that an expression certainly begins with."""
+    while isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Add):
+        node = node.left
+    if isinstance(node, cst.FormattedString):
+        return node.parts[0].value if node.parts and isinstance(node.parts[0], cst.FormattedStringText) else ""
+    if isinstance(node, cst.SimpleString) and isinstance(node.evaluated_value, str):
+        return node.evaluated_value
+    return re.split(r"\{\w*\}|%s", _template(node) or "")[0]
+
+
 def _posix(path: Path) -> str:
     return path.as_posix()
 

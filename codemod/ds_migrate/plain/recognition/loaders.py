@@ -11,6 +11,7 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Value, Values, of_kind
 from ds_migrate.plain.recognition.drawn_batches import drawn_batches
 from ds_migrate.plain.recognition.facts import LoopFacts, Step
+from ds_migrate.plain.recognition.phases import other_phases
 from ds_migrate.syntax.nodes import argument, dotted, parameters, set_values, walk
 from ds_migrate.syntax.source import SourceFile
 
@@ -20,7 +21,8 @@ def training_loaders(steps: Sequence[Step], facts: LoopFacts) -> list[tuple[Sour
     found: dict[int, tuple[SourceFile, cst.Call]] = {}
     for step in steps:
         for file, node in sources_of(step.file, step.node, facts, depth=3):
-            for value in facts.flow.in_order(loaders_of(node, file, facts.flow)):
+            loaders = loaders_of(node, file, facts.flow)
+            for value in facts.flow.in_order(loaders - other_phases(step, file, node, facts.flow)):
                 maker = facts.flow.node(value)
                 assert isinstance(maker, cst.Call)
                 found[id(maker)] = facts.flow.file(value), maker

@@ -65,7 +65,12 @@ def owners_of(
         UnknownOwnerError: some of the parameters belong to none, or cannot be followed.
     """
     made = flow.construction(maker, file)
-    given = argument(made, 0, "params") or argument(made, None, "model") or argument(made, None, "model_or_params")
+    given = (
+        argument(made, 0, "params")
+        or argument(made, None, "params")
+        or argument(made, None, "model")
+        or argument(made, None, "model_or_params")
+    )
     if given is None or given.star:
         raise UnknownOwnerError("it is given no parameters that can be followed")
     owners = Owners(calls=calls, only_calls=only_calls, around=list(file.ancestors(maker)))

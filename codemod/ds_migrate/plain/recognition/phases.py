@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, of_kind
 from ds_migrate.plain.recognition.facts import Step
-from ds_migrate.syntax.nodes import code, dotted
+from ds_migrate.syntax.nodes import code, dotted, walk
 from ds_migrate.syntax.source import SourceFile
 
 
@@ -48,6 +50,23 @@ def training_phase(maker: cst.Call, file: SourceFile, steps: Sequence[Step]) -> 
         if any(dotted(loop.target) == variable for loop in loops) and all(step.file is file for step in steps):
             return TrainingPhase(file.statement(maker), around.targets[0].target.value, test)
     return None
+
+
+def other_phases(step: Step, file: SourceFile, over: cst.BaseExpression, flow: Flow) -> Values:
+    """Return what ``loaders[phase]``, that a loop around a step runs over, holds for phases in which nothing steps."""
+    found = _phase_of(step)
+    if found is None or file is not step.file:
+        return NOTHING
+    variable, phase, _, _ = found
+    held, trains = set[Value](), set[Value]()
+    for part in (node for node in walk(over) if isinstance(node, cst.Subscript)):
+        index = part.slice[0].slice
+        if not isinstance(index, cst.Index) or dotted(index.value) != variable:
+            continue
+        for mapping in of_kind(flow.values(part.value, file), Kind.MAPPING):
+            for key, values in flow.literal_items(mapping):
+                (trains if key == f'["{phase}"]' else held).update(values)
+    return frozenset(held - trains) if trains else NOTHING
 
 
 def _phase_of(step: Step) -> tuple[str, str, str, bool] | None:
