@@ -159,3 +159,33 @@ def test_an_average_by_a_number_made_of_all_samples_is_for_review(tmp_path: Path
     report = run(tmp_path, train=body(SPLIT).replace("AVERAGE", average))
     found = [(f.code, f.message) for _, f in report.findings(Severity.REVIEW)]
     assert found == [("DSM612", "this divides the sum over a rank's share by the number of all samples")]
+
+
+LOADERS_OF_PHASES = """
+    LOADERS
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(3):
+        for phase in ["train", "val"]:
+            for x, y in loaders[phase]:
+                optimizer.zero_grad()
+                with torch.set_grad_enabled(phase == "train"):
+                    loss = F.mse_loss(model(x), y)
+                    if phase == "train":
+                        loss.backward()
+                        optimizer.step()
+    """
+
+
+@pytest.mark.parametrize(
+    "loaders",
+    [
+        "loaders = {'train': DataLoader(data), 'val': DataLoader(data, 2)}",
+        "loaders = dict(train=DataLoader(data), val=DataLoader(data, 2))",
+        "train, val = DataLoader(data), DataLoader(data, 2)\n    loaders = {'train': train, 'val': val}",
+        "loaders = {}\n    loaders['val'] = DataLoader(data, 2)\n    loaders['train'] = DataLoader(data)",
+    ],
+)
+def test_only_the_loader_of_the_phase_that_trains_is_divided(tmp_path: Path, loaders: str) -> None:
+    after = convert(tmp_path, body(LOADERS_OF_PHASES.replace("LOADERS", loaders)))
+    assert "shard(DataLoader(data))" in after and "shard(DataLoader(data, 2))" not in after

@@ -7,7 +7,7 @@ from pathlib import Path
 import examples
 import pytest
 from ds_migrate.rules.codes import Code
-from plain_loops import run
+from plain_loops import body, convert, run
 
 NETS = """\
 import torch.nn as nn
@@ -141,3 +141,61 @@ def test_a_class_method_is_given_the_class_that_it_is_called_on(tmp_path: Path) 
     )
     after = converted(tmp_path, {"nets": NETS, "loaders": LOADERS, "config": config, "train": text})["train"]
     assert "    engine, *_ = deepspeed.initialize(\n        model=model,\n        optimizer=optimizer,\n" in after
+
+
+LOOKED_UP = """
+    import importlib
+    from hydra.utils import instantiate
+
+
+    def find(path):
+        module, name = path.rsplit(".", 1)
+        return getattr(importlib.import_module(module), name)
+
+
+    def make(config, **kwargs):
+        return find(config["target"])(**config.get("params", dict()), **kwargs)
+
+
+    config = {"net": {"target": "nets.Net"}, "optimizer": {"target": "torch.optim.Adam", "params": {"lr": 0.1}}}
+    kind = config["optimizer"]["target"]
+    optimizers = {"Adam": torch.optim.Adam}
+
+
+    def build(name, *args, **kwargs):
+        return optimizers[name](*args, **kwargs)
+
+
+    torch.manual_seed(0)
+    model = MODEL
+    optimizer = OPTIMIZER
+    for x, y in DataLoader(data, batch_size=4):
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+    """
+
+
+@pytest.mark.parametrize("model", ["Net()", 'make(config["net"])', 'eval(config["net"]["target"])(width=4)'])
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        'make(config["optimizer"], params=model.parameters())',
+        'instantiate(config["optimizer"], params=model.parameters())',
+        'instantiate(config["optimizer"], model.parameters(), lr=0.1)',
+        'eval("torch.optim." + kind)(model.parameters(), lr=0.1)',
+        'eval(f"torch.optim.{kind}")(model.parameters(), lr=0.1)',
+        "vars(torch.optim)[kind](model.parameters())",
+        "build(kind, model.parameters(), lr=0.1)",
+    ],
+)
+def test_what_a_config_alone_names_is_known_by_its_parameters(tmp_path: Path, model: str, optimizer: str) -> None:
+    after = convert(tmp_path, body(LOOKED_UP).replace("MODEL", model).replace("OPTIMIZER", optimizer))
+    assert f"optimizer = {optimizer}\nengine, *_ = deepspeed.initialize(\n    model=model,\n" in after
+    assert "    engine.backward(F.mse_loss(engine(x), y))\n    engine.step()\n" in after
+
+
+def test_a_schedule_that_a_config_names_steps_no_optimizer(tmp_path: Path) -> None:
+    text = body(LOOKED_UP).replace("MODEL", "Net()").replace("OPTIMIZER", "torch.optim.Adam(model.parameters())")
+    text += 'schedule = instantiate(config["schedule"], optimizer=optimizer)\nschedule.step()\n'
+    assert convert(tmp_path, text).endswith("optimizer=optimizer)\nschedule.step()\n")
