@@ -1,16 +1,14 @@
 """A stand-in for ``sys.executable`` that has imported torch and deepspeed, where a start is not what is tested.
 
-It is a script that has a fork server run the command line, passes signals on, and ends as that process ends. What that
-process starts by its own ``sys.executable`` is forked as well. Run as a script, this module is the stand-in.
+It is a script that has a fork server run the command line, passes signals on, and ends as that process ends (see
+forked_client.py). What that process starts by its own ``sys.executable`` is forked as well.
 """
 
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import sys
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
 
     from ds_verify.fork_server import ForkedProcess
 
-_CLIENT = str(Path(__file__).resolve().parents[1] / "runtime/ds_verify/fork_server.py")
+_CLIENT = str(Path(__file__).resolve().with_name("forked_client.py"))
 _PRELOAD = (
     "torch.distributed.run",
     "deepspeed.ops.op_builder.all_ops",
@@ -86,7 +84,7 @@ def _start() -> tuple[Path, Path, socket.socket]:
     folder = tempfile.TemporaryDirectory(prefix="python-", dir="/tmp")  # a socket's path must be short
     atexit.register(folder.cleanup)
     script, address, meeting = (Path(folder.name, name) for name in ("python", "socket", "control"))
-    words = [sys.executable, "-I", "-S", __file__, str(address), str(script)]
+    words = [sys.executable, "-I", "-S", _CLIENT, str(address), str(script)]
     script.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
     script.chmod(0o755)
     environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
@@ -98,29 +96,3 @@ def _start() -> tuple[Path, Path, socket.socket]:
         log = Path(folder.name, "log")
         launcher_for("cpu").start(command, environment=environment, directory=Path.cwd(), log=log)
         return address, script, waiting.accept()[0]
-
-
-_PASSED_ON = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2}
-
-
-def _run(address: str, script: str, arguments: list[str]) -> int:
-    signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)  # until they can be passed on
-    client = SourceFileLoader("client", _CLIENT).load_module()
-    connection = socket.socket(socket.AF_UNIX)
-    connection.connect(address)
-    forked: ForkedProcess = client.ForkedProcess(
-        connection, arguments, os.environ, str(Path.cwd()), streams=(0, 1, 2), executable=script
-    )
-    for number in _PASSED_ON:
-        signal.signal(number, lambda number, _: forked.send_signal(number))
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
-    code = forked.wait()
-    if code < 0:
-        if code != -signal.SIGKILL:
-            signal.signal(-code, signal.SIG_DFL)
-        os.kill(os.getpid(), -code)
-    return code
-
-
-if __name__ == "__main__":
-    sys.exit(_run(sys.argv[1], sys.argv[2], sys.argv[3:]))
