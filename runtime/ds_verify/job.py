@@ -130,7 +130,7 @@ class JobRunner:
 
     def files(self, job: Job) -> list[Path]:
         """Return the paths of a job's record, one for each rank; all are there when it has trained."""
-        return [self.records / f"{job.name}.rank{rank}.npz" for rank in range(job.ranks)]
+        return [self.records / f"{job.name}.rank{rank}.values" for rank in range(job.ranks)]
 
 
 class _Running:

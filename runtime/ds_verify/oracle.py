@@ -75,6 +75,8 @@ def _connect_ranks(package: Any) -> None:
 def _prepare_deepspeed() -> None:
     comm: Any = importlib.import_module("deepspeed.comm.torch")
     comm.build_shm_op = lambda: None  # or init_distributed compiles it
+    compiler: Any = importlib.import_module("deepspeed.runtime.compiler")
+    compiler.compile = lambda: lambda function: function  # Muon's, or importing it sets up torch.compile: 1.5 s
     package = importlib.import_module("determined.pytorch.deepspeed")
 
     def init_device(context: Any) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 
@@ -69,11 +71,13 @@ class Record:
         return found
 
     def save(self, path: Path) -> None:
-        """Write one .npz; the file appears whole or not at all."""
-        arrays = {f"{k.kind}/{k.step}/{k.rank}/{k.name}": v for k, v in self.values.items()}
-        names = np.array(list(self.aliases.items()), dtype=np.str_)
-        unfinished = path.with_suffix(".tmp.npz")
-        np.savez(unfinished, **cast(Any, {"aliases": names, **arrays}))
+        """Write a line of JSON that lists the values, and their bytes; the file appears whole or not at all."""
+        values = [(k.kind, k.step, k.name, k.rank, v.dtype.str, v.shape) for k, v in self.values.items()]
+        unfinished = path.with_suffix(".unfinished")
+        with unfinished.open("wb") as file:
+            file.write(json.dumps([self.aliases, values]).encode() + b"\n")
+            for value in self.values.values():
+                file.write(value.tobytes())
         unfinished.replace(path)
 
     @classmethod
@@ -81,11 +85,11 @@ class Record:
         """Read one run back: one file for each rank."""
         record = cls()
         for path in paths:
-            with np.load(path) as arrays:
-                for text, value in arrays.items():
-                    if text == "aliases":
-                        record.aliases.update((str(other), str(name)) for other, name in value)
-                        continue
-                    kind, step, rank, name = text.split("/", 3)
-                    record.add(Key(cast(Kind, kind), int(step), name, int(rank)), value)
+            with path.open("rb") as file:
+                aliases, values = json.loads(file.readline())
+                record.aliases.update(aliases)
+                for kind, step, name, rank, kind_of_number, shape in values:
+                    dtype = np.dtype(kind_of_number)
+                    content = file.read(dtype.itemsize * math.prod(shape))
+                    record.add(Key(kind, step, name, rank), np.ndarray(shape, dtype, content))
         return record

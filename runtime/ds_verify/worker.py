@@ -1,6 +1,6 @@
 """One rank of a job: ``python -m ds_verify.worker JOB.json``, see :class:`ds_verify.job.Job`.
 
-It leaves a file: ``NAME.rankN.npz`` (its record) and ``NAME.rankN.json`` (memory, speed), or ``NAME.rankN.error``.
+It leaves a file: ``NAME.rankN.values`` (its record) and ``NAME.rankN.json`` (memory, speed), or ``NAME.rankN.error``.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def main(path: str) -> int:
         hang_watch.watch(Path(path).parent, RANK, WORLD_SIZE, job["hang"], functools.partial(report_hang, files, RANK))
     try:
         observation = _run(job, files.with_name(f"{files.name}.rank{RANK}.progress"))
-        observation.record.save(files.with_name(f"{files.name}.rank{RANK}.npz"))
+        observation.record.save(files.with_name(f"{files.name}.rank{RANK}.values"))
         files.with_name(f"{files.name}.rank{RANK}.json").write_text(json.dumps(_figures(observation)))
     except BaseException as error:
         occasion = getattr(error, "_occasion", {"step": 0, "resuming": False})

@@ -109,8 +109,8 @@ def test_a_long_table_reports_how_many_lines_it_leaves_out() -> None:
 
 def test_a_record_survives_its_file(tmp_path: Path) -> None:
     saved = record(loss=0.1, weight=np.array([[1.0, 2.0]], np.float32))
-    saved.save(tmp_path / "rank0.npz")
-    loaded = Record.load([tmp_path / "rank0.npz"])
+    saved.save(tmp_path / "rank0.values")
+    loaded = Record.load([tmp_path / "rank0.values"])
     assert compare(saved, loaded, tolerance=0.0) == []
     assert loaded.values[WEIGHT].dtype == np.float32
 

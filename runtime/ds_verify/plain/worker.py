@@ -180,7 +180,7 @@ class _Run:
         self.observer.finish()
         if self.observer.done == self.job["first"]:
             raise RuntimeError("the script ended without a step of an optimizer after a backward: nothing was trained")
-        self.observer.record.save(self.files.with_name(f"{self.files.name}.rank{RANK}.npz"))
+        self.observer.record.save(self.files.with_name(f"{self.files.name}.rank{RANK}.values"))
         figures = _figures(self)
         self.files.with_name(f"{self.files.name}.rank{RANK}.json").write_text(json.dumps(figures))
 

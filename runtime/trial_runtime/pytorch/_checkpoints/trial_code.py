@@ -94,7 +94,7 @@ def _modules_below(root: Path) -> Iterator[Path]:
         file = getattr(module, "__file__", None)
         if not isinstance(file, str):
             continue
-        file = file if os.path.isabs(file) else os.path.abspath(file)
+        file = file if file.startswith(os.sep) else os.path.abspath(file)
         if file.startswith(below) and not _is_installed(file) and os.path.isfile(file):
             yield Path(file)
 
