@@ -11,10 +11,12 @@ from ds_migrate.files.prefilter import may_pass_backward
 from ds_migrate.findings import FileResult, FileStatus, Finding, Severity, TrialResult, TrialStatus
 from ds_migrate.options import Options
 from ds_migrate.plain.dataflow.calls import Callers
+from ds_migrate.plain.dataflow.files_beside import files_used
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.part_editing import PartEditing
 from ds_migrate.plain.parts import Part, find_parts, operations_of, used_first
 from ds_migrate.plain.program import MOST_FILES, MOST_READ, Program
+from ds_migrate.plain.program_results import ProgramResults
 from ds_migrate.plain.recognition.apex_branches import ChangedFile, WithoutApex, line_numbers, without_apex
 from ds_migrate.plain.recognition.facts import Step
 from ds_migrate.plain.recognition.library_scalers import with_own_scaler
@@ -41,24 +43,23 @@ class LoopUnit:
     single_loop_folders: frozenset[Path] = frozenset()
 
 
-def convert_program(unit: LoopUnit) -> tuple[list[FileResult], set[tuple[Path, int]]]:
-    """Convert the loops of a program, and return the comments that skip one too.
-
-    Files whose optimizers have nothing in common are converted by themselves.
-    """
+def convert_program(unit: LoopUnit) -> ProgramResults:
+    """Convert the loops of a program. Files whose optimizers have nothing in common are converted by themselves."""
     own, along = len(unit.program.files), len(unit.program.context)
     if own > MOST_FILES or own + along > MOST_READ:
         count, limit = (own, MOST_FILES) if own > MOST_FILES else (own + along, MOST_READ)
-        return _too_large(unit, count, limit), set()
+        return ProgramResults(_too_large(unit, count, limit), left=set(unit.program.files))
     conversion = _Conversion(unit)
     try:
-        return list(conversion.results()), conversion.skips
+        results = list(conversion.results())
+        return ProgramResults(results, conversion.skips, conversion.guarded, conversion.left)
     except Exception as error:
         trace = traceback.extract_tb(error.__traceback__)
         where = f" ({Path(trace[-1].filename).name}:{trace[-1].lineno})" if trace else ""
         message = f"ds-migrate failed: {type(error).__name__}: {' '.join(str(error).split())[:300]}{where}"
         finding = Finding(Code.FAILED_CHECK, Severity.ERROR, 1, message, help="please report this file")
-        return [FileResult(unit.program.files[0], status=FileStatus.ERROR, findings=[finding])], set()
+        failed = FileResult(unit.program.files[0], status=FileStatus.ERROR, findings=[finding])
+        return ProgramResults([failed], left=set(unit.program.files))
     finally:
         conversion.close()
 
@@ -100,6 +101,8 @@ class _Conversion:
         self.files: dict[Path, SourceFile] = {}
         self.errors: list[FileResult] = []
         self.skips: set[tuple[Path, int]] = set()
+        self.guarded: set[Path] = set()
+        self.left: set[Path] = set()
         self.simplified = _changed_before(unit)
         for path in (*unit.program.files, *unit.program.context):
             data = unit.sources.get(path)
@@ -144,6 +147,10 @@ class _Conversion:
         )
         outputs = editing.edit(parts)
         for part in parts:
+            self.guarded |= {file.path for file in part.guarded}
+            if part.stays:
+                used = files_used(part.files, flow)
+                self.left |= {file.path for file in self.files.values() if id(file) in used}
             yield from part_results(part, outputs)
 
     def _is_skipped(self, part: Part) -> bool:

@@ -89,7 +89,7 @@ class PartEditing:
         outputs: dict[Path, bytes] = {}
         edited: list[Part] = []
         for part in parts:
-            part.changed, part.notes, part.configs = [], [], {}
+            part.changed, part.guarded, part.notes, part.configs = [], [], [], {}
         for part in parts:
             if part.stays:
                 continue
@@ -97,8 +97,12 @@ class PartEditing:
             found = self._edit(part, parts, outputs)
             if part.refusals:
                 undo()
-                part.changed = []
-                if any(set(part.files) & set(other.changed) for other in edited):
+                part.changed, part.guarded = [], []
+                used = files_used(part.files, self._flow)
+                if any(
+                    set(part.files) & set(other.changed) or any(id(file) in used for file in other.guarded)
+                    for other in edited
+                ):
                     return None
                 continue
             outputs |= found
@@ -117,20 +121,23 @@ class PartEditing:
         files = self._flow.files.values()
         others = {file for other in parts if other is not part for file in (*other.files, *other.changed)}
         before = {file: file.edits.lengths for file in files}
+        left = {key for other in parts if other.stays for key in files_used(other.files, self._flow)}
+        kept = [f for f in files if f.path not in self._writable or f.path in self._shared or id(f) in left]
         editor = Editor(
-            plan, part.files, others, self._runtime, lambda severity, note: part.notes.append((severity, note))
+            plan, part.files, others, kept, self._runtime, lambda severity, note: part.notes.append((severity, note))
         )
         editor.apply()
+        part.guarded = editor.guarded
         part.refusals += _missing(editor, part.steps[0])
         for file in files:
             file.edits.drop_repeated(before[file])
         part.changed = [file for file in files if file.edits.lengths != before[file]]
         self._add_simplified(part, outputs)
-        left = {file for other in parts if other.stays and other is not part for file in other.files}
+        staying = {file for other in parts if other.stays and other is not part for file in other.files}
         for file in part.changed:
             if file.path not in self._writable:
                 required = _shared_with_others if file.path in self._shared else _not_given
-            elif file in left:
+            elif file in staying:
                 required = _left_as_it_is
             elif _is_changed_twice(file, before[file]):
                 required = _changed_by_another

@@ -24,6 +24,7 @@ class Part:
     Attributes:
         is_skipped: whether a comment leaves them as they are.
         changed: the files that its conversion changes, those of others too.
+        guarded: those of them in which nothing but output changes, so that rank 0 alone makes it.
         configs: the files to write beside them, with their text.
     """
 
@@ -35,6 +36,7 @@ class Part:
     is_skipped: bool = False
     notes: list[tuple[Severity, Note]] = field(default_factory=list)
     changed: list[SourceFile] = field(default_factory=list)
+    guarded: list[SourceFile] = field(default_factory=list)
     configs: dict[Path, bytes] = field(default_factory=dict)
 
     @property

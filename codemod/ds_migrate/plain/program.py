@@ -85,13 +85,27 @@ def find_programs(
         if not (group & trains and group & steps):
             continue
         if len(group) <= MOST_FILES:
-            programs.append(_program(group, {other for name in group for other in imported[name]} - group, resolver))
+            along = {other for name in group for other in imported[name]} - group
+            programs.append(_program(group, _with_imported(group, along, imports_of), resolver))
             continue
         graph = ImportGraph(lambda name: read(paths[name]), resolver)
         for own, along in divide(group, group & steps, graph, MOST_FILES):
             if trains & (own | along):
                 programs.append(_program(own, along, resolver, is_divided=True))
     return programs, [paths[name] for name in sorted((trains & steps) - imported.keys())]
+
+
+def _with_imported(
+    group: Collection[str], along: set[str], imports_of: Callable[[str], set[str] | None]
+) -> Collection[str]:
+    """Return the files along with a program, and all that these import, as long as they are few."""
+    found, new = set(along), set(along)
+    while new:
+        new = {other for name in new for other in imports_of(name) or ()} - found - set(group)
+        found |= new
+        if len(group) + len(found) > MOST_FILES:
+            return along
+    return found
 
 
 def _program(

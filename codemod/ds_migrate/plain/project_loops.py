@@ -13,6 +13,7 @@ from ds_migrate.files.reading import FileReader
 from ds_migrate.findings import FileKind, FileResult
 from ds_migrate.options import Options
 from ds_migrate.plain.program import find_programs
+from ds_migrate.plain.program_results import ProgramResults, shared_results
 from ds_migrate.plain.recognition.frameworks import framework_script
 from ds_migrate.plain.recognition.manual_updates import manual_update_script
 from ds_migrate.plain.results import merge_notes
@@ -43,6 +44,7 @@ def convert_loops(
             if str(path) in given
         ]
         folders = Counter(path.parent for p in programs for path in p.files if may_hold_loop(files.read(path) or b""))
+        converted: list[ProgramResults] = []
         wanted = [p for p in programs if any(str(path) in given for path in p.files)]
         for done, program in enumerate(wanted, 1):
             from ds_migrate.plain.conversion import LoopUnit, convert_program
@@ -56,10 +58,13 @@ def convert_loops(
                 options,
                 frozenset(folder for folder, loops in folders.items() if loops == 1),
             )
-            found, used = convert_program(unit)
-            results += [r for r in found if files.is_writable(r.path) or r.findings or r.kind is FileKind.DS_CONFIG]
-            skips |= used
+            found = convert_program(unit)
+            converted.append(found)
+            skips |= found.skips
             progress(done, len(wanted))
+        for result in shared_results(converted):
+            if files.is_writable(result.path) or result.findings or result.kind is FileKind.DS_CONFIG:
+                results.append(result)
         known = {result.path for result in results if result.trials}
         for source in named:
             data = files.read(source.real) if source.real.suffix == ".py" and source.real not in known else None

@@ -117,6 +117,10 @@ class Edits:
         self._done.add((node, what))
         return True
 
+    def is_done(self, node: cst.CSTNode, what: str) -> bool:
+        """Return whether ``once`` was called for a node and a code."""
+        return (node, what) in self._done
+
     def change(self, node: cst.CSTNode, change: Change) -> None:
         """Apply ``change`` to the node once everything below it has been rewritten."""
         self._changes.setdefault(node, []).append(change)
@@ -367,12 +371,24 @@ def _settle(block: cst.IndentedBlock | cst.Module) -> cst.IndentedBlock | cst.Mo
                 above = above[:-1]  # one blank line separates what is left
             statement = statement.with_changes(leading_lines=[*above, *below])
             carried = []
+        before = kept[-1] if kept else None
+        if isinstance(statement, cst.If) and isinstance(before, cst.If) and statement.test is before.test:
+            kept[-1] = _joined(before, statement)
+            continue
         kept.append(statement)
     if carried:
         block = block.with_changes(footer=[*_tidy(carried), *block.footer])
     if not kept and isinstance(block, cst.IndentedBlock):
         kept = [cst.SimpleStatementLine([_EMPTY])]
     return block.with_changes(body=kept)
+
+
+def _joined(first: cst.If, second: cst.If) -> cst.If:
+    """Return neighbours that edits have put under the very same condition, under it together."""
+    above = [line if line.comment else line.with_changes(indent=False) for line in second.leading_lines]
+    statement, *others = second.body.body
+    body = [*first.body.body, statement.with_changes(leading_lines=above), *others]
+    return first.with_changes(body=first.body.with_changes(body=body))
 
 
 def _has_no_effect(node: cst.If | cst.Else) -> bool:

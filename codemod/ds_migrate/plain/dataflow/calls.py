@@ -75,7 +75,7 @@ class Callers:
     def has_several(self, function: cst.FunctionDef) -> bool:
         """Return whether a function has several calls, of which more than one may run."""
         return any(
-            not (one_file is other_file and _are_exclusive(one_file, one, other))
+            not (one_file is other_file and are_exclusive(one_file, one, other))
             for (one_file, one), (other_file, other) in combinations(self.of(function), 2)
         )
 
@@ -100,7 +100,7 @@ def is_repeated(file: SourceFile, node: cst.CSTNode) -> bool:
     )
 
 
-def _are_exclusive(file: SourceFile, one: cst.CSTNode, other: cst.CSTNode) -> bool:
+def are_exclusive(file: SourceFile, one: cst.CSTNode, other: cst.CSTNode) -> bool:
     """Return whether two nodes are in different branches of one ``if``, outside of loops in it."""
     around = {id(outer): inner for inner, outer in _upwards(file, one)}
     for inner, outer in _upwards(file, other):

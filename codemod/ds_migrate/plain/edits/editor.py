@@ -16,12 +16,15 @@ from ds_migrate.plain.edits.engine_calls import write_calls
 from ds_migrate.plain.edits.engine_creation import EngineWriter
 from ds_migrate.plain.edits.runtime_names import RuntimeNames
 from ds_migrate.plain.ranks.agreement import agree
+from ds_migrate.plain.ranks.commands import commands_of_all_ranks
 from ds_migrate.plain.ranks.data_shares import share_data
 from ds_migrate.plain.ranks.devices import RankDevices
 from ds_migrate.plain.ranks.engine_device import follow_engines
+from ds_migrate.plain.ranks.file_readers import FileReaders
 from ds_migrate.plain.ranks.launcher_argument import add_arguments
-from ds_migrate.plain.ranks.rank_zero import guard_output, guard_saves
+from ds_migrate.plain.ranks.rank_zero import OutputGuards
 from ds_migrate.plain.ranks.rank_zero_files import write_once
+from ds_migrate.plain.ranks.rank_zero_folders import make_folders_once
 from ds_migrate.plain.ranks.rank_zero_loggers import quiet_loggers
 from ds_migrate.plain.ranks.rank_zero_waits import wait_for_saves
 from ds_migrate.plain.ranks.start import start_ranks
@@ -40,6 +43,7 @@ class Editor:
     Args:
         files: those of the part.
         others: those of other parts, which are edited for them, or stay as they are.
+        kept: those whose output stays as it is.
         report: gets a note for each edit.
     """
 
@@ -48,15 +52,18 @@ class Editor:
         plan: ProgramPlan,
         files: Sequence[SourceFile],
         others: Collection[SourceFile],
+        kept: Collection[SourceFile],
         runtime: RuntimeNames,
         report: Report,
     ) -> None:
         self.plan = plan
         self.files = list(files)
         self._others = others
+        self._kept = kept
         self.flow = plan.facts.flow
         self._report = report
         self._runtime = runtime
+        self.guarded: list[SourceFile] = []  # those in which nothing but output changes, with no wait for it
 
     def apply(self) -> None:
         EngineWriter(self.plan, self._runtime, self._converted).write()
@@ -68,24 +75,36 @@ class Editor:
         share_data(self.plan, beside, self._runtime, self._converted, self._review)
         decided = agree(self.plan, beside, self._runtime, self._converted, self._review)
         notes = [*self.plan.notes, *numbered_sets(beside, self.flow)]
-        start_ranks(self.plan.facts, self.files, self._runtime, self._converted)
+        start_ranks(self.plan.facts, self.files, beside, self._runtime, self._converted)
         touched = [f for f in self.flow.files.values() if f.edits and f not in self.files and f not in self._others]
         self.files = [*self.files, *touched]
         stepping = {step.file for step in self.plan.facts.operations.steps}
         helpers = [f for f in beside if f not in stepping and f not in self._others]
-        guard_saves(self.plan, [f for f in helpers if f not in self.files], self._runtime, self._converted)
+        beside_it = [f for f in helpers if f not in self.files]
+        quiet = [f for f in beside_it if f not in self._kept]
+        guards = OutputGuards(self.plan, self._runtime, self._converted)
+        guards.guard_saves(f for f in beside_it if f not in quiet)
         program = [*self.files, *(f for f in helpers if f not in self.files)]
         notes += RankDevices(self.flow, not self._starts_alone(), self._converted).free(program)
         add_arguments(self.plan.facts, self.files, self._runtime, self._converted)
-        guard_output(self.plan, self.files, self._runtime, self._converted)
-        notes += quiet_loggers(self.plan.facts, self.files, self._runtime, self._converted)
-        others = [f for f in program if f not in self.files]
-        write_once(self.plan.facts, self.files, others, self._runtime, self._converted)
-        if self._starts_alone():
+        make_folders_once(self.plan.facts, self.files, beside_it, self._runtime, self._converted)
+        self.guarded = [f for f in quiet if not f.edits]
+        guards.guard_output(self.files, quiet)
+        notes += quiet_loggers(self.plan.facts, [*self.files, *quiet], self._runtime, self._converted)
+        others = [f for f in program if f not in self.files and f not in quiet]
+        notes += guards.left_as_it_is(others)
+        starts_alone = self._starts_alone()
+        readers = FileReaders(self.plan.facts, program, starts_alone, self._runtime, self._converted)
+        read_again = write_once(self.plan.facts, [*self.files, *quiet], others, readers, self._runtime, self._converted)
+        known = {f: f.edits.lengths for f in self.guarded}
+        if starts_alone:
+            notes += commands_of_all_ranks(program, self.flow)
+            notes += [*read_again, *guards.wait_for_written(readers)]
             if self.plan.facts.options.runtime:
                 for share in (share_time_stamps, share_temporary_folders):
                     share(program, self.flow, self.plan.facts.callers, self._runtime, self._converted)
-            notes += wait_for_saves(self.plan, program, decided, self._runtime, self._converted)
+            notes += wait_for_saves(self.plan, program, decided, readers, self._runtime, self._converted)
+        self.guarded = [f for f in self.guarded if f.edits and f.edits.lengths == known[f] and not readers.waits_in(f)]
         for note in notes:
             self._report(Severity.REVIEW if note.help is not None else Severity.CONVERTED, note)
 

@@ -16,7 +16,7 @@ from ds_migrate.plain.decisions.plan import Note, ProgramPlan, Review
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.buffer_writes import buffer_notes
 from ds_migrate.plain.ranks.common_operations import CommonOperations, setting_of
-from ds_migrate.plain.ranks.rank_zero import is_guarded
+from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.plain.recognition.loaders import can_be_sharded, training_loaders
 from ds_migrate.plain.recognition.weight_writes import WeightWrites, Write
 from ds_migrate.rules.codes import Code

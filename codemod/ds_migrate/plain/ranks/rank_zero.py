@@ -1,131 +1,228 @@
-"""Output that only rank 0 makes in a converted script: it prints and saves."""
+"""Output that only rank 0 makes in a converted script: it prints, plots and saves."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+
 import libcst as cst
 
-from ds_migrate.plain.decisions.plan import ProgramPlan
+from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
+from ds_migrate.plain.ranks.file_readers import FileReaders
+from ds_migrate.plain.ranks.opened_files import opens_to_write
+from ds_migrate.plain.ranks.output_code import OutputCode, output_calls
+from ds_migrate.plain.ranks.rank_guards import GUARD, guard_function, guard_hoisted, guard_run, is_guarded, narrow
+from ds_migrate.plain.ranks.rank_zero_waits import gives_weights
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import dotted, walk
+from ds_migrate.syntax.nodes import body_of, docstring, dotted, dotted_names
 from ds_migrate.syntax.source import SourceFile
 
-_HARMLESS = frozenset(
-    {"format", "item", "join", "len", "round", "str", "int", "float", "time", "get_last_lr", "get_lr", "strftime",
-     "range", "sum", "max", "min", "numpy", "cpu", "tolist", "mean", "keys", "items", "values", "upper", "ljust",
-     "rjust", "perf_counter", "array", "asarray", "detach", "dirname", "basename", "Path", "dumps",
-     "exp", "log", "log2", "log10", "sqrt", "abs", "norm", "std", "var", "argmax", "squeeze", "size", "numel", "count",
-     "get", "copy", "tanh", "sigmoid", "clock", "now", "title", "lower", "rstrip", "strip", "replace", "timedelta",
-     "gmtime", "localtime", "asctime", "ctime", "today", "isoformat", "total_seconds", "parameters", "named_parameters",
-     "zip", "enumerate", "sorted", "list", "dict", "tuple", "repr", "type", "vars", "is_available", "device_count",
-     "get_device_name", "memory_allocated", "max_memory_allocated", "getcwd", "abspath"}
-)  # fmt: skip
-
-_PRINTS = frozenset({"print", "sys.stdout.write", "sys.stdout.flush"})
-# Copying or removing what rank 0 has saved: on another rank it may not be there, or gone already.
-_SAVES = (
-    "torch.save", "shutil.copyfile", "shutil.copy", "shutil.copy2", "shutil.move", "os.rename", "os.replace",
-    "os.remove", "os.unlink", "os.symlink", "shutil.rmtree",
-)  # fmt: skip
-_ARTIFACTS = (
-    "matplotlib.pyplot.savefig", "torchvision.utils.save_image", "numpy.save", "numpy.savez", "numpy.savez_compressed",
-    "numpy.savetxt", "tqdm.tqdm.write", "tqdm.auto.tqdm.write",
-)  # fmt: skip
-_SAVING_METHODS = frozenset({"savefig", "to_csv", "to_json", "to_pickle", "write_text", "write_bytes"})
+IsOutput = Callable[[cst.CSTNode], bool]
 
 
-def guard_saves(plan: ProgramPlan, files: list[SourceFile], runtime: RuntimeNames, converted: Converted) -> None:
-    """Let rank 0 alone save in files that the program uses for it."""
-    for file in files:
-        if b"torch.save" in file.data or b"import save" in file.data:
-            _guard(plan, file, runtime, converted, prints=False)
+class OutputGuards:
+    """The guards of a program: neighbouring statements share one, and so does a function that only outputs."""
 
+    def __init__(self, plan: ProgramPlan, runtime: RuntimeNames, converted: Converted) -> None:
+        self._flow = plan.facts.flow
+        self._callers = plan.facts.callers
+        self._runtime = runtime
+        self._converted = converted
+        self._code = OutputCode(plan)
+        self._steps = plan.facts.operations.steps
+        self._own: list[SourceFile] = []
+        self._files: list[SourceFile] = []
+        self._replaces_print = any(
+            (dotted(target.target) or "").endswith(".print")
+            for file in self._flow.files.values() if b".print" in file.data
+            for target in file.nodes(cst.AssignTarget)
+        )  # fmt: skip
 
-def guard_output(plan: ProgramPlan, files: list[SourceFile], runtime: RuntimeNames, converted: Converted) -> None:
-    """Let rank 0 alone print and save."""
-    for file in files:
-        _guard(plan, file, runtime, converted, prints=True)
+    def guard_saves(self, files: Iterable[SourceFile]) -> None:
+        """Let rank 0 alone save, in files of which nothing else changes."""
+        for file in files:
+            if b"torch.save" in file.data or b"import save" in file.data:
+                self._guard_blocks(file, saves_only=True)
 
+    def guard_output(self, files: Iterable[SourceFile], helpers: Iterable[SourceFile]) -> None:
+        """Let rank 0 alone print, plot and save.
 
-def _guard(plan: ProgramPlan, file: SourceFile, runtime: RuntimeNames, converted: Converted, prints: bool) -> None:
-    for call in file.nodes(cst.Call):
-        is_save = plan.facts.flow.is_call_of(call, file, _SAVES)
-        is_print = (
-            prints and dotted(call.func) in ("print", "sys.stdout.write", "sys.stdout.flush") and _is_harmless(call)
+        Args:
+            files: those with the loop, or with edits for it.
+            helpers: others that the program uses: what it never calls stays there as it is.
+        """
+        self._own = list(files)
+        self._files = [*self._own, *helpers]
+        for file in self._files:
+            for function in file.nodes(cst.FunctionDef):
+                if self._is_idle(function, file):
+                    continue
+                if self._is_to_leave(function, file) and file.edits.once(function, GUARD):
+                    guard_function(file, function, self._runtime)
+                    message = "only rank 0 does what this function prints or writes"
+                    self._converted(Code.PLAIN_RANK_ZERO, file, function, message)
+            self._guard_blocks(file)
+
+    def wait_for_written(self, readers: FileReaders) -> list[Note]:
+        """Let ranks wait before they read what rank 0 alone writes; return where they cannot."""
+        notes: list[Note] = []
+        for file in self._files:
+            for call in file.nodes(cst.Call):
+                path = self._code.path_written(call, file)
+                if path is None or not is_guarded(call, file):
+                    continue
+                for read in readers.of(call, path, file):
+                    if gives_weights(read[1], read[0]):
+                        continue  # rank_zero_waits looks at these
+                    if readers.can_wait(read):
+                        readers.wait(read)
+                    else:
+                        message = "a rank may read this file before rank 0 has written it"
+                        advice = "let all ranks wait before they read it: wait_for_all_ranks()"
+                        notes.append(Note(Code.PLAIN_RANK_ZERO, *read, message, advice))
+        return notes
+
+    def left_as_it_is(self, files: Iterable[SourceFile]) -> Iterator[Note]:
+        """Yield a note where files that may not change print or write on all ranks."""
+        names = sorted(
+            file.path.name for file in files if any(self._is_left(call, file) for call in file.nodes(cst.Call))
         )
-        is_artifact = prints and _saves_artifact(call, file, plan) and _is_harmless(call)
-        if not (is_save or is_print or is_artifact) or is_guarded(call, file):
-            continue
-        if not isinstance(file.parent(call), cst.Expr):
-            continue
-        if is_save and _gathers_state(call, file, plan):
-            file.replace(call.func, runtime.name(file, "save_on_main_rank"))
-            converted(Code.PLAIN_RANK_ZERO, file, call, "only rank 0 saves what all ranks have a share of")
-            continue
-        if guard_line(file, call, runtime):
-            converted(Code.PLAIN_RANK_ZERO, file, call, f"only rank 0 {'prints' if is_print else 'saves'}")
+        for step in self._steps[:1] if names else ():
+            message = f"every rank prints or writes in {', '.join(names)}"
+            advice = "name these files too; where other loops use them, put what should run once under is_main_rank()"
+            yield Note(Code.PLAIN_RANK_ZERO, step.file, step.node, message, advice)
 
+    def _is_left(self, call: cst.Call, file: SourceFile) -> bool:
+        is_output = opens_to_write(call) or self._code.is_print(call, file) or self._code.is_artifact(call, file)
+        return is_output and not is_guarded(call, file) and not self._is_idle(call, file)
 
-def _gathers_state(call: cst.Call, file: SourceFile, plan: ProgramPlan) -> bool:
-    """Return whether all ranks must evaluate what is saved, as each has a share of the optimizer's state."""
-    saved = {id(node) for node in walk(call)}
-    gathered = [state for state in plan.state_calls if state.name == "state_dict"]
-    calls = [
-        inner
-        for state in gathered
-        for inner in (state.call, *plan.facts.callers.leading_to(state.function, file, file.function(call)))
-    ]
-    return any(id(inner) in saved for inner in calls)
-
-
-def guard_line(file: SourceFile, call: cst.Call, runtime: RuntimeNames) -> bool:
-    """Put the line that a call is under the condition that holds on rank 0; return whether there is such a line."""
-    small = file.parent(call)
-    line = file.parent(small) if isinstance(small, cst.Expr) else None
-    if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
-        return False
-    if file.edits.once(line, "rank 0"):
-        file.change(line, _Guard(runtime.main_rank(file)))
-    return True
-
-
-def _saves_artifact(call: cst.Call, file: SourceFile, plan: ProgramPlan) -> bool:
-    """Return whether a call writes a file that the program makes beside its training."""
-    is_method = isinstance(call.func, cst.Attribute) and call.func.attr.value in _SAVING_METHODS
-    return bool(is_method and call.args) or plan.facts.flow.is_call_of(call, file, _ARTIFACTS)
-
-
-class _Guard:
-    """Puts a line under a condition, and leaves the comments above it where they are."""
-
-    def __init__(self, condition: str) -> None:
-        self._test = cst.parse_expression(condition)
-
-    def __call__(self, updated: cst.CSTNode) -> cst.CSTNode:
-        assert isinstance(updated, cst.SimpleStatementLine)
-        body = cst.IndentedBlock([updated.with_changes(leading_lines=[])])
-        return cst.If(self._test, body, leading_lines=updated.leading_lines)
-
-
-def _is_harmless(call: cst.Call) -> bool:
-    """Return whether nothing is missed when the call's arguments are not evaluated."""
-    for node in walk(call):
-        if node is call:
-            continue
-        if isinstance(node, cst.Call):
-            name = node.func.attr.value if isinstance(node.func, cst.Attribute) else dotted(node.func)
-            if name not in _HARMLESS:
-                return False
-        if isinstance(node, (cst.NamedExpr, cst.Await, cst.Yield)):
+    def _is_idle(self, node: cst.CSTNode, file: SourceFile) -> bool:
+        """Return whether a node of a helper file never runs with the loop: it is in a function without calls."""
+        if file in self._own:
             return False
-    return True
-
-
-def is_guarded(node: cst.CSTNode, file: SourceFile) -> bool:
-    """Return whether a condition around a node asks for a rank already."""
-    for outer in file.ancestors(node):
-        if isinstance(outer, cst.If):
-            words = {n.value.lower() for n in walk(outer.test) if isinstance(n, cst.Name)}
-            if any("rank" in word or "master" in word or "main_process" in word or word == "gpu" for word in words):
+        for outer in (node, *file.ancestors(node)):
+            is_script = isinstance(outer, cst.If) and "__name__" in dotted_names(outer.test)
+            is_global = file.parent(outer) is file.module
+            if is_script or (isinstance(outer, cst.FunctionDef) and is_global and not self._is_used(outer)):
                 return True
-    return False
+        return False
+
+    def _is_used(self, function: cst.FunctionDef) -> bool:
+        return bool(self._callers.of(function)) or function.name.value in self._names_used
+
+    @cached_property
+    def _names_used(self) -> set[str]:
+        """The names that files of the program use beside those of functions that they define."""
+        return {
+            node.attr.value if isinstance(node, cst.Attribute) else node.value
+            for file in self._flow.files.values() for node in file.nodes(cst.Name, cst.Attribute)
+            if not isinstance(file.parent(node), (cst.FunctionDef, cst.ImportAlias))
+        }  # fmt: skip
+
+    def _is_to_leave(self, function: cst.FunctionDef, file: SourceFile) -> bool:
+        """Return whether other ranks return at once from a function: all its statements, several, only output."""
+        statements = [node for node in body_of(function) if node is not docstring(function)]
+        if len(statements) < 2 or is_guarded(function.body, file) or not self._code.only_outputs(function, file):
+            return False
+        if self._replaces_print and any(self._is_print(call) for call in file.nodes(cst.Call, below=function)):
+            return False
+        calls = self._callers.of(function)
+        return not calls or not all(is_guarded(call, caller) for caller, call in calls)
+
+    # -- statements ------------------------------------------------------------------------------------------------
+
+    def _guard_blocks(self, file: SourceFile, saves_only: bool = False) -> None:
+        def is_output(statement: cst.CSTNode) -> bool:
+            calls = output_calls(statement, file)
+            if self._replaces_print and any(map(self._is_print, calls)):
+                return False
+            if saves_only and not all(self._code.saves(call, file) for call in calls):
+                return False
+            return self._code.is_output(statement, file)
+
+        for call in file.nodes(cst.Call):
+            self._save_shares(call, file)
+        for block in file.nodes(cst.Module, cst.IndentedBlock):
+            if is_guarded(block, file) or self._is_idle(block, file):
+                continue
+            run: list[cst.BaseStatement] = []
+            for statement in (*block.body, None):
+                is_free = statement is not None and not is_guarded(statement, file)
+                if statement is not None and is_free and is_output(statement):
+                    run.append(statement)
+                    continue
+                self._guard(file, run)
+                run = []
+                if not is_free:
+                    continue
+                if isinstance(statement, cst.If) and self._holds_output_alone(statement, file, is_output):
+                    self._guard(file, [statement])
+                elif isinstance(statement, cst.SimpleStatementLine):
+                    self._guard_computed(file, statement, saves_only)
+
+    def _holds_output_alone(self, node: cst.If, file: SourceFile, is_output: IsOutput) -> bool:
+        """Return whether an ``if`` without another branch leads to output alone, whatever its condition does."""
+        outer = file.parent(node)
+        is_branch = isinstance(outer, cst.If) and outer.orelse is node
+        if node.orelse is not None or is_branch or is_guarded(node.body, file):
+            return False
+        body = node.body
+        return all(map(is_output, body.body)) if isinstance(body, cst.IndentedBlock) else is_output(body)
+
+    def _guard(self, file: SourceFile, run: list[cst.BaseStatement]) -> None:
+        """Put statements that stand behind each other under one condition."""
+        if not run:
+            return
+        for statement in run:
+            file.edits.once(statement, GUARD)
+        first = run[0]
+        if len(run) == 1 and isinstance(first, cst.If) and first.orelse is None:
+            narrow(file, first, self._runtime)
+        else:
+            guard_run(file, run, self._runtime)
+        for statement in run:
+            for call in output_calls(statement, file):
+                what = "prints" if self._code.is_print(call, file) else "saves"
+                self._converted(Code.PLAIN_RANK_ZERO, file, call, f"only rank 0 {what}")
+
+    def _save_shares(self, call: cst.Call, file: SourceFile) -> None:
+        """Have all ranks give their shares of what rank 0 saves."""
+        is_line = isinstance(file.parent(call), cst.Expr)
+        if (
+            is_line
+            and self._code.gathers_state(call, file)
+            and self._code.saves(call, file)
+            and not is_guarded(call, file)
+        ):
+            file.replace(call.func, self._runtime.name(file, "save_on_main_rank"))
+            self._converted(Code.PLAIN_RANK_ZERO, file, call, "only rank 0 saves what all ranks have a share of")
+
+    def _guard_computed(self, file: SourceFile, line: cst.SimpleStatementLine, saves_only: bool) -> None:
+        """Let all ranks compute what rank 0 prints or saves, where that takes more than looking at it."""
+        calls = output_calls(line, file)
+        if len(calls) != 1 or len(line.body) != 1:
+            return
+        (call,) = calls
+        is_print = self._code.is_print(call, file)
+        is_save = self._code.saves(call, file)
+        if not is_save and (saves_only or not (is_print or self._code.is_artifact(call, file))):
+            return
+        if is_print and self._replaces_print:
+            return
+        if self._code.gathers_state(call, file):
+            return
+        computed = [
+            index for index, arg in enumerate(call.args)
+            if arg.star or not self._code.skippable.is_skippable(arg.value, file)
+        ]  # fmt: skip
+        func = call.func.value if isinstance(call.func, cst.Attribute) else None
+        is_known = func is None or self._code.skippable.is_skippable(func, file)
+        if not is_known or any(call.args[index].star for index in computed) or not file.edits.once(line, GUARD):
+            return
+        guard_hoisted(file, line, computed, "text" if is_print else "output", self._runtime)
+        message = f"only rank 0 {'prints' if is_print else 'saves'} what all ranks compute"
+        self._converted(Code.PLAIN_RANK_ZERO, file, call, message)
+
+    def _is_print(self, call: cst.Call) -> bool:
+        return dotted(call.func) == "print"

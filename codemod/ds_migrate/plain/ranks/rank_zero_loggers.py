@@ -6,7 +6,7 @@ import libcst as cst
 
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
-from ds_migrate.plain.ranks.rank_zero import is_guarded
+from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, dotted, has_star
@@ -22,6 +22,10 @@ _TRACKERS = frozenset({
     "tensorboardX.SummaryWriter", "visdom.Visdom", "comet_ml.Experiment", "aim.Run",
 })  # fmt: skip
 _MLFLOW = frozenset({"mlflow.start_run", "mlflow.set_experiment", "mlflow.autolog"})
+_OTHERS = frozenset({
+    "neptune.init", "neptune.init_run", "neptune.new.init", "clearml.Task.init", "dvclive.Live", "swanlab.init",
+    "loguru.logger.add", "trackio.init",
+})  # fmt: skip
 # What a program reads of a bar or a tracker, which one that does nothing does not know.
 _BAR_STATE = frozenset({"n", "last_print_n", "format_dict"})
 _TRACKER_STATE = frozenset({"log_dir", "logdir", "get_logdir", "file_writer"})
@@ -44,6 +48,8 @@ def quiet_loggers(facts: LoopFacts, files: list[SourceFile], runtime: RuntimeNam
                 _init_wandb(facts, file, call, runtime, converted, notes)
             elif facts.flow.is_call_of(call, file, _MLFLOW):
                 notes.append(_note(file, call, "MLflow"))
+            elif facts.flow.is_call_of(call, file, _OTHERS):
+                notes.append(_note(file, call, dotted(call.func) or "a tracker"))
     return notes
 
 

@@ -10,10 +10,9 @@ from ds_migrate.plain.dataflow.rank_conditions import RankConditions
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.agreement import let_rank_0_decide
-from ds_migrate.plain.ranks.rank_zero_files import EXISTS
+from ds_migrate.plain.ranks.file_readers import FileReaders, first_look
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import dotted, targets, walk
-from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
 _OF_MODULES = ("eval", "train", "parameters", "state_dict")
@@ -23,6 +22,7 @@ def wait_for_saves(
     plan: ProgramPlan,
     files: list[SourceFile],
     decided: Collection[int],
+    readers: FileReaders,
     runtime: RuntimeNames,
     converted: Converted,
 ) -> list[Note]:
@@ -30,6 +30,7 @@ def wait_for_saves(
 
     Args:
         decided: conditions that rank 0 decides already, by identity of their statements.
+        readers: of other files, before which ranks wait already.
     """
     notes: list[Note] = []
     conditions = RankConditions(plan.facts.flow, plan.facts.callers)
@@ -38,10 +39,10 @@ def wait_for_saves(
     agreed, waits = set(decided), set[int]()
     for file in files:
         for call in file.nodes(cst.Call):
-            is_load = plan.facts.flow.is_call_of(call, file, ("torch.load",)) and _gives_weights(call, file)
+            is_load = plan.facts.flow.is_call_of(call, file, ("torch.load",)) and gives_weights(call, file)
             if not is_load or not _may_follow_training(call, file, plan):
                 continue
-            place = _first_look(call, file)
+            place = first_look(call, file)
             branches = conditions.undecided(place, file)
             if branches is None:
                 message = "a rank may load this file before rank 0 has saved it"
@@ -54,41 +55,14 @@ def wait_for_saves(
                     message = "rank 0 decides for all ranks: they wait for each other under this"
                     converted(Code.PLAIN_AGREEMENT, other, branch.test, message)
                 agreed.add(id(branch))
-            if id(place) not in waits:
+            if id(place) not in waits and not readers.waits_before(place):
                 file.before(place, runtime.wait(file))
                 converted(Code.PLAIN_RANK_ZERO, file, call, "ranks wait until rank 0 has saved what they load")
             waits.add(id(place))
     return notes
 
 
-def _first_look(call: cst.Call, file: SourceFile) -> cst.BaseStatement:
-    """Return the first statement on the way to a load that opens its file, or looks whether that is there."""
-    opened = _opened(call, file)
-    path = expression_text((opened or call).args[0].value) if (opened or call).args else None
-    first = file.statement(opened or call)
-    around = {id(outer) for outer in (call, *file.ancestors(call))}
-    for other in file.nodes(cst.Call, below=file.function(call) or file.module):
-        looks = isinstance(other.func, cst.Attribute) and other.func.attr.value in EXISTS
-        if not looks or file.position(other) >= file.position(first):
-            continue
-        asked = other.args[0].value if other.args else other.func.value
-        statement = file.statement(other)
-        if expression_text(asked) == path and id(file.parent(statement)) in around:
-            first = statement
-    return first
-
-
-def _opened(call: cst.Call, file: SourceFile) -> cst.Call | None:
-    """Return the ``open()`` of the block around a load that reads its file."""
-    name = dotted(call.args[0].value) if call.args else None
-    for outer in file.ancestors(call):
-        for item in outer.items if isinstance(outer, cst.With) else ():
-            if item.asname is not None and dotted(item.asname.name) == name and isinstance(item.item, cst.Call):
-                return item.item
-    return None
-
-
-def _gives_weights(call: cst.Call, file: SourceFile) -> bool:
+def gives_weights(call: cst.Call, file: SourceFile) -> bool:
     """Return whether what is loaded is given to ``load_state_dict()``, or used as a module."""
     names = {dotted(target) for a in file.ancestors(call) if isinstance(a, cst.Assign) for target in targets(a)}
     used = (node.value for name in _OF_MODULES for node in file.attributes_by_name.get(name, ()))

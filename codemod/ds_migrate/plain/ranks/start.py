@@ -8,6 +8,7 @@ from ds_migrate.plain.dataflow.spawning import SPAWN, started
 from ds_migrate.plain.dataflow.torch_names import DESTROY, INIT
 from ds_migrate.plain.edits.removal import remove_call
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
+from ds_migrate.plain.ranks.rank_zero_logging import quiet_logging
 from ds_migrate.plain.recognition.facts import LoopFacts, Site
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.module_start import first_to_work
@@ -18,13 +19,20 @@ Entry = tuple[SourceFile, cst.BaseStatement]
 _START = "start of the ranks"
 
 
-def start_ranks(facts: LoopFacts, files: list[SourceFile], runtime: RuntimeNames, converted: Converted) -> None:
+def start_ranks(
+    facts: LoopFacts,
+    files: list[SourceFile],
+    program: list[SourceFile],
+    runtime: RuntimeNames,
+    converted: Converted,
+) -> None:
     """Start the ranks where the program starts them itself, else where it begins; for several loops of it once.
 
     Where the program starts them under a condition alone, one rank starts after that.
 
     Args:
         files: those with the loop.
+        program: all that may run with them.
     """
     spawns = [(f, call) for f in files for call in f.nodes(cst.Call) if facts.flow.is_call_of(call, f, SPAWN)]
     workers = [(f, call) for f, call in spawns if has_worker(f, call, facts)]
@@ -50,7 +58,8 @@ def start_ranks(facts: LoopFacts, files: list[SourceFile], runtime: RuntimeNames
         return
     for file, statement in [entry for site in facts.all_sites for entry in _beginnings(facts, site)]:
         if file.edits.once(statement, _START):
-            file.before(statement, "\n".join([runtime.start(file), *runtime.device_choice(file)]))
+            quiet = quiet_logging(program, facts.flow, file, runtime)
+            file.before(statement, "\n".join([runtime.start(file), *runtime.device_choice(file), *quiet]))
             converted(Code.PLAIN_DISTRIBUTED, file, statement, "init_distributed() starts the ranks")
 
 

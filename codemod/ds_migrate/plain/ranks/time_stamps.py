@@ -9,7 +9,7 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.rank_conditions import RankConditions
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
-from ds_migrate.plain.ranks.rank_zero import is_guarded
+from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import dotted, walk
 from ds_migrate.syntax.source import SourceFile

@@ -1,0 +1,104 @@
+"""The names of files that a program writes and reads, as far as its text shows them."""
+
+from __future__ import annotations
+
+import re
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.calls import Callers
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.syntax.nodes import dotted, parameters, set_values
+from ds_migrate.syntax.one_line import expression_text
+from ds_migrate.syntax.source import SourceFile
+
+_BLANK = re.compile(r"%[-+#0-9.]*[a-zA-Z]|\{[^}]*\}")  # where a format puts a value
+_DEEPEST = 6
+
+
+class FileNames:
+    """The last parts of paths: two calls may mean the same file where they have one of these in common."""
+
+    def __init__(self, flow: Flow, callers: Callers) -> None:
+        self._flow = flow
+        self._callers = callers
+
+    def of(self, path: cst.BaseExpression, file: SourceFile, depth: int = 0) -> frozenset[str]:
+        """Return the names that a path may end with; the text of what cannot be followed stands for itself."""
+        unknown = frozenset({f"<{expression_text(path)}>"})
+        if depth > _DEEPEST:
+            return unknown
+        if isinstance(path, (cst.SimpleString, cst.ConcatenatedString)):
+            value = path.evaluated_value
+            return frozenset({_last(value)}) if isinstance(value, str) else unknown
+        if isinstance(path, cst.FormattedString):
+            text = "".join(p.value if isinstance(p, cst.FormattedStringText) else "{}" for p in path.parts)
+            return frozenset({_last(text)})
+        if isinstance(path, cst.BinaryOperation):
+            if isinstance(path.operator, cst.Modulo):
+                return self.of(path.left, file, depth + 1)
+            right = self.of(path.right, file, depth + 1)
+            if isinstance(path.operator, cst.Divide):
+                return right
+            return frozenset(name if "/" in expression_text(path.right) else f"{{}}{name}" for name in right)
+        if isinstance(path, cst.Call):
+            return self._of_call(path, file, depth) or unknown
+        if isinstance(path, (cst.Name, cst.Attribute)):
+            values = self._values(path, file)
+            found = [self.of(value, home, depth + 1) for value, home in values]
+            return frozenset().union(*found) if found else unknown
+        if isinstance(path, cst.IfExp):
+            return self.of(path.body, file, depth + 1) | self.of(path.orelse, file, depth + 1)
+        return unknown
+
+    def _of_call(self, call: cst.Call, file: SourceFile, depth: int) -> frozenset[str]:
+        name = call.func.attr.value if isinstance(call.func, cst.Attribute) else dotted(call.func)
+        if name in ("join", "joinpath", "Path", "abspath", "expanduser", "str", "realpath", "PurePath") and call.args:
+            return self.of(call.args[-1].value, file, depth + 1)
+        if name == "format" and isinstance(call.func, cst.Attribute):
+            return self.of(call.func.value, file, depth + 1)
+        return frozenset()
+
+    def _values(self, node: cst.Name | cst.Attribute, file: SourceFile) -> list[tuple[cst.BaseExpression, SourceFile]]:
+        """Return everything that a name or an attribute is set to, or given as a parameter."""
+        found: list[tuple[cst.BaseExpression, SourceFile]] = []
+        if isinstance(node, cst.Attribute):
+            for other in self._flow.files.values():
+                for line in other.nodes(cst.Assign, cst.AnnAssign):
+                    for target, value in set_values(line):
+                        if (
+                            isinstance(target, cst.Attribute)
+                            and target.attr.value == node.attr.value
+                            and value is not None
+                        ):
+                            found.append((value, other))
+            return found
+        scopes = self._flow.scopes(file)
+        scope = scopes.owner(node.value, node)
+        if isinstance(scope, cst.FunctionDef):
+            for param in parameters(scope):
+                if param.name.value == node.value:
+                    found += self._given(scope, param, file)
+        for line in scopes.nodes(node, cst.Assign, cst.AnnAssign):
+            found += [
+                (value, file) for target, value in set_values(line)
+                if dotted(target) == node.value and value is not None and value is not node
+            ]  # fmt: skip
+        return found
+
+    def _given(
+        self, function: cst.FunctionDef, param: cst.Param, file: SourceFile
+    ) -> list[tuple[cst.BaseExpression, SourceFile]]:
+        found: list[tuple[cst.BaseExpression, SourceFile]] = []
+        for caller, call in self._callers.of(function):
+            arg = self._flow.given(call, function, param.name.value, caller)
+            if arg is not None and not arg.star:
+                found.append((arg.value, caller))
+            elif param.default is not None:
+                found.append((param.default, file))
+        return found
+
+
+def _last(path: str) -> str:
+    """Return the last part of a path; what is formatted into it is a blank."""
+    return _BLANK.sub("{}", path).rstrip("/").rpartition("/")[2]

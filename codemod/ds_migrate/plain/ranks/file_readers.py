@@ -1,0 +1,165 @@
+"""Files that ranks read again while rank 0 may still write them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.calls import are_exclusive
+from ds_migrate.plain.dataflow.rank_conditions import RankConditions
+from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
+from ds_migrate.plain.ranks.file_names import FileNames
+from ds_migrate.plain.ranks.opened_files import OPENERS, opens_to_write
+from ds_migrate.plain.ranks.rank_guards import is_guarded
+from ds_migrate.plain.recognition.facts import LoopFacts
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import dotted
+from ds_migrate.syntax.one_line import expression_text
+from ds_migrate.syntax.source import SourceFile
+
+EXISTS = frozenset({"exists", "isdir", "is_dir", "isfile"})
+_READS = (
+    "numpy.load", "numpy.loadtxt", "numpy.genfromtxt", "pandas.read_csv", "pandas.read_json", "pandas.read_pickle",
+    "pandas.read_parquet", "torch.load", "joblib.load", "PIL.Image.open", "cv2.imread", "imageio.imread",
+    "imageio.v2.imread", "matplotlib.pyplot.imread", "scipy.io.loadmat", "torchaudio.load", "soundfile.read",
+    "safetensors.torch.load_file", "os.stat", "os.path.getsize",
+)  # fmt: skip
+_READING_METHODS = frozenset({"read_text", "read_bytes"})
+Read = tuple[SourceFile, cst.Call]
+
+
+class FileReaders:
+    """The calls of a program that read files, and the waits before those that read what rank 0 writes.
+
+    Args:
+        starts_alone: whether the program was written for one process: it has no waits itself.
+    """
+
+    def __init__(
+        self, facts: LoopFacts, files: list[SourceFile], starts_alone: bool, runtime: RuntimeNames, converted: Converted
+    ) -> None:
+        self._facts = facts
+        self._starts_alone = starts_alone
+        self._runtime = runtime
+        self._converted = converted
+        self._names = FileNames(facts.flow, facts.callers)
+        self._conditions = RankConditions(facts.flow, facts.callers)
+        self._reads = [
+            (file, call, self._names.of(path, file))
+            for file in files for call in file.nodes(cst.Call)
+            if (path := self._path_read(call, file)) is not None and not is_guarded(call, file)
+        ]  # fmt: skip
+        self._waits: dict[int, SourceFile] = {}
+
+    def of(self, write: cst.Call, path: cst.BaseExpression, file: SourceFile) -> list[Read]:
+        """Return the calls that may read what a call has written to a path, later in the program."""
+        names = self._names.of(path, file)
+        return [
+            (other, read)
+            for other, read, known in self._reads
+            if known & names and read is not write and self._may_follow((other, read), (file, write))
+        ]
+
+    def can_wait(self, read: Read) -> bool:
+        """Return whether all ranks come to a call that reads as often, so that they can wait for each other there."""
+        file, call = read
+        return self._starts_alone and self._conditions.reach_all(first_look(call, file), file)
+
+    def wait(self, read: Read) -> None:
+        """Let all ranks wait before a call that reads what rank 0 has written."""
+        file, call = read
+        place = first_look(call, file)
+        if id(place) not in self._waits:
+            self._waits[id(place)] = file
+            file.before(place, self._runtime.wait(file))
+            message = "ranks wait until rank 0 has written what they read"
+            self._converted(Code.PLAIN_RANK_ZERO, file, call, message)
+
+    def waits_before(self, place: cst.CSTNode) -> bool:
+        """Return whether ranks wait before a statement already."""
+        return id(place) in self._waits
+
+    def waits_in(self, file: SourceFile) -> bool:
+        """Return whether ranks wait somewhere in a file."""
+        return any(other is file for other in self._waits.values())
+
+    def _path_read(self, call: cst.Call, file: SourceFile) -> cst.BaseExpression | None:
+        """Return the path that a call reads."""
+        if dotted(call.func) in OPENERS:
+            return call.args[0].value if call.args and not opens_to_write(call) else None
+        if self._facts.flow.is_call_of(call, file, _READS):
+            return call.args[0].value if call.args else None
+        if isinstance(call.func, cst.Attribute):
+            is_open = (
+                call.func.attr.value == "open" and not opens_to_write(call) and not self._is_of_library(call, file)
+            )
+            return call.func.value if is_open or call.func.attr.value in _READING_METHODS else None
+        return None
+
+    def _is_of_library(self, call: cst.Call, file: SourceFile) -> bool:
+        return any(value.name for value in self._facts.flow.values(call.func, file))
+
+    def _may_follow(self, read: Read, write: Read) -> bool:
+        """Return whether a call may run behind another one, as far as the calls of the functions around them show."""
+        reads, writes = dict(self._ways(read)), dict(self._ways(write))
+        shared = reads.keys() & writes.keys()
+        if not shared:
+            return True
+        for key in shared:
+            file = writes[key][0][0]
+            for _, later in reads[key]:
+                for _, earlier in writes[key]:
+                    if file.position(earlier) < file.position(later) and not are_exclusive(file, earlier, later):
+                        return True
+                    if _is_in_one_loop(earlier, later, file):
+                        return True
+        return False
+
+    def _ways(self, place: Read) -> Iterator[tuple[int, list[Read]]]:
+        """Yield the functions that lead to a call, by identity, with the calls in them that do; of modules likewise."""
+        found: dict[int, list[Read]] = {}
+        todo: list[Read] = [place]
+        while todo:
+            file, node = todo.pop()
+            function = file.function(node)
+            known = found.setdefault(id(function or file.module), [])
+            if any(other is node for _, other in known):
+                continue
+            known.append((file, node))
+            todo += self._facts.callers.of(function) if function is not None else ()
+        yield from found.items()
+
+
+def _is_in_one_loop(one: cst.CSTNode, other: cst.CSTNode, file: SourceFile) -> bool:
+    """Return whether a loop, in their function, holds two different nodes."""
+    function = file.function(one)
+    loops = {id(a) for a in file.ancestors(one) if isinstance(a, (cst.For, cst.While)) and file.function(a) is function}
+    return one is not other and any(id(outer) in loops for outer in file.ancestors(other))
+
+
+def first_look(call: cst.Call, file: SourceFile) -> cst.BaseStatement:
+    """Return the first statement on the way to a load that opens its file, or looks whether that is there."""
+    opened = _opened(call, file)
+    path = expression_text((opened or call).args[0].value) if (opened or call).args else None
+    first = file.statement(opened or call)
+    around = {id(outer) for outer in (call, *file.ancestors(call))}
+    for other in file.nodes(cst.Call, below=file.function(call) or file.module):
+        looks = isinstance(other.func, cst.Attribute) and other.func.attr.value in EXISTS
+        if not looks or file.position(other) >= file.position(first):
+            continue
+        asked = other.args[0].value if other.args else other.func.value
+        statement = file.statement(other)
+        if expression_text(asked) == path and id(file.parent(statement)) in around:
+            first = statement
+    return first
+
+
+def _opened(call: cst.Call, file: SourceFile) -> cst.Call | None:
+    """Return the ``open()`` of the block around a load that reads its file."""
+    name = dotted(call.args[0].value) if call.args else None
+    for outer in file.ancestors(call):
+        for item in outer.items if isinstance(outer, cst.With) else ():
+            if item.asname is not None and dotted(item.asname.name) == name and isinstance(item.item, cst.Call):
+                return item.item
+    return None

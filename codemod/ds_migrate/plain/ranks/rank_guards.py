@@ -1,0 +1,139 @@
+"""Conditions on the rank: how they are written around statements, and where a program has its own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import libcst as cst
+
+from ds_migrate.plain.edits.runtime_names import RuntimeNames
+from ds_migrate.syntax.nodes import docstring, dotted, walk
+from ds_migrate.syntax.source import SourceFile
+
+GUARD = "rank 0"
+_WORDS = ("rank", "master", "main_process")
+
+
+def is_guarded(node: cst.CSTNode, file: SourceFile) -> bool:
+    """Return whether a condition around a node, or a function that is left before it, asks for a rank already."""
+    for outer in (node, *file.ancestors(node)):
+        if file.edits.is_done(outer, GUARD):
+            return True
+        if isinstance(outer, cst.If) and outer is not node and asks_for_rank(outer.test):
+            return True
+        if isinstance(outer, cst.FunctionDef) and (_is_of_one_rank(outer) or _is_left_before(outer, node, file)):
+            return True
+    return False
+
+
+def asks_for_rank(test: cst.BaseExpression) -> bool:
+    """Return whether a condition asks for a rank, as far as its words show."""
+    words = {n.value.lower() for n in walk(test) if isinstance(n, cst.Name)}
+    return any(word == "gpu" or any(part in word for part in _WORDS) for word in words)
+
+
+def _is_of_one_rank(function: cst.FunctionDef) -> bool:
+    """Return whether a decorator lets one rank alone run a function: ``@master_only``, ``@rank_zero_only``."""
+    names = [dotted(d.decorator) or dotted(getattr(d.decorator, "func", None)) or "" for d in function.decorators]
+    return any(part in name.lower() for name in names for part in _WORDS)
+
+
+def _is_left_before(function: cst.FunctionDef, node: cst.CSTNode, file: SourceFile) -> bool:
+    """Return whether ranks return from a function, by a condition on the rank, before they come to a node."""
+    for statement in function.body.body:
+        if not isinstance(statement, cst.If) or statement.orelse is not None or not asks_for_rank(statement.test):
+            continue
+        if file.position(statement) < file.position(node):
+            last = statement.body.body[-1]
+            last = last.body[-1] if isinstance(last, cst.SimpleStatementLine) else last
+            if isinstance(last, cst.Return):
+                return True
+    return False
+
+
+def guard_line(file: SourceFile, call: cst.Call, runtime: RuntimeNames) -> bool:
+    """Put the line that a call is under the condition that holds on rank 0; return whether there is such a line."""
+    small = file.parent(call)
+    line = file.parent(small) if isinstance(small, cst.Expr) else None
+    if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
+        return False
+    if file.edits.once(line, GUARD):
+        guard_run(file, [line], runtime)
+    return True
+
+
+def guard_run(file: SourceFile, run: Sequence[cst.BaseStatement], runtime: RuntimeNames) -> None:
+    """Put neighbouring statements under one condition that holds on rank 0."""
+    test = cst.parse_expression(runtime.main_rank(file))
+
+    def guard(updated: cst.CSTNode) -> cst.CSTNode:
+        assert isinstance(updated, (cst.SimpleStatementLine, cst.BaseCompoundStatement))
+        body = cst.IndentedBlock([updated.with_changes(leading_lines=[])])
+        return cst.If(test, body, leading_lines=updated.leading_lines)
+
+    for statement in run:
+        file.change(statement, guard)
+
+
+def narrow(file: SourceFile, node: cst.If, runtime: RuntimeNames) -> None:
+    """Have a condition hold on rank 0 alone; all ranks ask for what it asked before."""
+    main_rank = cst.parse_expression(runtime.main_rank(file))
+
+    def extend(updated: cst.CSTNode) -> cst.CSTNode:
+        assert isinstance(updated, cst.BaseExpression)
+        is_open = isinstance(updated, (cst.IfExp, cst.Lambda, cst.NamedExpr)) or (
+            isinstance(updated, cst.BooleanOperation) and isinstance(updated.operator, cst.Or)
+        )
+        if is_open and not updated.lpar:
+            updated = updated.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+        return cst.BooleanOperation(updated, cst.And(), main_rank)
+
+    file.change(node.test, extend)
+    if not node.whitespace_before_test.value:  # if(x):
+        file.change(node, lambda updated: updated.with_changes(whitespace_before_test=cst.SimpleWhitespace(" ")))
+
+
+def guard_function(file: SourceFile, function: cst.FunctionDef, runtime: RuntimeNames) -> None:
+    """Have other ranks return from a function where it begins."""
+    text = docstring(function)
+    first = next(s for s in function.body.body if s is not text and not _is_global(s))
+    assert isinstance(first, cst.BaseStatement)
+    condition = runtime.main_rank(file)
+    file.before(first, f"if {negated(condition)}:\n    return")
+
+
+def negated(condition: str) -> str:
+    """Return the condition that holds on the other ranks."""
+    return condition.replace(" == 0", " != 0") if condition.endswith(" == 0") else f"not {condition}"
+
+
+def _is_global(statement: cst.CSTNode) -> bool:
+    return isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[0], (cst.Global, cst.Nonlocal))
+
+
+def guard_hoisted(
+    file: SourceFile, line: cst.SimpleStatementLine, computed: Collection[int], name: str, runtime: RuntimeNames
+) -> None:
+    """Put a call under the condition, behind lines in which all ranks compute these of its arguments."""
+    test = cst.parse_expression(runtime.main_rank(file))
+    names = {index: file.names.fresh(name, f"{name}_") for index in computed}
+
+    def change(updated: cst.CSTNode) -> cst.FlattenSentinel[cst.CSTNode]:
+        assert isinstance(updated, cst.SimpleStatementLine)
+        (expression,) = updated.body
+        assert isinstance(expression, cst.Expr) and isinstance(expression.value, cst.Call)
+        args = list(expression.value.args)
+        above: list[cst.SimpleStatementLine] = []
+        for index, bound in names.items():
+            value = args[index].value
+            if "\n" in cst.Module([]).code_for_node(value) and not value.lpar:
+                value = value.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+            above.append(cst.SimpleStatementLine([cst.Assign([cst.AssignTarget(cst.Name(bound))], value)]))
+            args[index] = args[index].with_changes(value=cst.Name(bound))
+        call = expression.value.with_changes(args=args)
+        body = updated.with_changes(body=[expression.with_changes(value=call)], leading_lines=[])
+        lines = [*above, cst.If(test, cst.IndentedBlock([body]))]
+        lines[0] = lines[0].with_changes(leading_lines=updated.leading_lines)
+        return cst.FlattenSentinel(lines)
+
+    file.change(line, change)

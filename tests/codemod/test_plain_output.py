@@ -1,0 +1,273 @@
+"""Guards of output in the files of a converted program, and what they never leave out on other ranks."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+from ds_migrate.findings import Report, Severity
+from ds_migrate.rules.codes import Code
+from plain_loops import HEADER, LOOP, convert, run
+
+IMPORTS = "import os\nimport sys\nimport random\nimport numpy as np\nfrom torchvision.utils import save_image\n"
+USE = "from helpers import *\n"
+GUARD = "    if not is_main_rank():\n        return\n"
+
+
+def after(folder: Path, helpers: str, lines: str = "", loop: str = LOOP) -> str:
+    """Return what becomes of a helper file that a loop uses."""
+    report = converted(folder, helpers, lines, loop)
+    found = {result.path.name: result for result in report.files}
+    assert found["train.py"].after is not None
+    changed = found["helpers.py"].after if "helpers.py" in found else None
+    return textwrap.dedent(helpers) if changed is None else changed.decode()
+
+
+def converted(folder: Path, helpers: str, lines: str = "", loop: str = LOOP) -> Report:
+    return run(folder, helpers=textwrap.dedent(helpers), train=USE + IMPORTS + HEADER + loop + textwrap.dedent(lines))
+
+
+def reviews(report: Report) -> list[str]:
+    return [f.message for _, f in report.findings(Severity.REVIEW) if f.code == Code.PLAIN_RANK_ZERO]
+
+
+def test_neighbours_share_a_guard_and_loops_that_only_print_have_one(tmp_path: Path) -> None:
+    lines = "print('a')\n\n# b\nprint('b')\nfor key, value in {}.items():\n    print(key)\n"
+    assert f"if is_main_rank():\n{textwrap.indent(lines, '    ')}" in convert(tmp_path, HEADER + LOOP + lines)
+
+
+@pytest.mark.parametrize(
+    ("line", "guarded"),
+    [
+        ("if x.sum() > 1 or step(): print(1)", "if (x.sum() > 1 or step()) and is_main_rank(): print(1)"),
+        ("if step():\n    print(1)", "if step() and is_main_rank():\n    print(1)"),
+        ("if y is None:\n    print(1)\nelse:\n    print(2)", "if is_main_rank():\n    if y is None:\n        print(1)"),
+        ("if(y):\n    print(1)\nelif x:\n    step()", "if(y):\n    if is_main_rank():\n        print(1)\nelif x:"),
+        (
+            "for i in range(3):\n    print(i)\nprint(i)",
+            "for i in range(3):\n    if is_main_rank():\n        print(i)\n",
+        ),
+        ("for i in loader:\n    print(i)", "for i in loader:\n    if is_main_rank():\n        print(i)"),
+        ("it = iter(x)\nfor i in it:\n    print(i)", "for i in it:\n    if is_main_rank():\n        print(i)"),
+    ],
+)
+def test_conditions_and_loops_stay_where_they_do_more_than_lead_to_output(
+    line: str, guarded: str, tmp_path: Path
+) -> None:
+    assert guarded in convert(tmp_path, "from somewhere import step\n" + HEADER + LOOP + line + "\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "converted"),
+    [
+        ("print('a', model(x))", "text = model(x)\nif is_main_rank():\n    print('a', text)"),
+        ("print(np.random.rand())", "text = np.random.rand()\nif is_main_rank():\n    print(text)"),
+        ("print(next(iter(loader)))", "text = next(iter(loader))\nif is_main_rank():\n    print(text)"),
+        ("print(sum(len(b) for b in loader))", "text = sum(len(b) for b in loader)\nif is_main_rank():"),
+        ("save_image(model(x), 'a.png')", "output = model(x)\nif is_main_rank():\n    save_image(output, 'a.png')"),
+        ("torch.save(model(x), 'a')", "output = model(x)\nif is_main_rank():\n    torch.save(output, 'a')"),
+        ("while names: os.remove(names.pop())", "while names: os.remove(names.pop())"),
+        (
+            "while names:\n    os.remove(names.pop())",
+            "    output = names.pop()\n    if is_main_rank():\n        os.remove(",
+        ),
+        ("print(*model(x))", "\nprint(*model(x))"),
+    ],
+)
+def test_all_ranks_compute_what_rank_0_prints_or_saves(line: str, converted: str, tmp_path: Path) -> None:
+    assert converted in convert(tmp_path, f"{IMPORTS}{HEADER}{LOOP}names = []\n{line}\n")
+
+
+def test_all_ranks_give_their_shares_to_a_state_that_a_function_makes(tmp_path: Path) -> None:
+    function = "def state():\n    return {'a': model.state_dict(), 'b': optimizer.state_dict()}\n\n\n"
+    text = convert(tmp_path, HEADER + LOOP + "\n\n" + function + "torch.save(state(), 'a')\n")
+    assert "optimizer_state(optimizer)" in text
+    assert "save_on_main_rank(state(), 'a')" in text
+
+
+def test_other_ranks_return_from_functions_that_only_output(tmp_path: Path) -> None:
+    helpers = '''
+    import sys
+    import time
+    import matplotlib.pyplot as plt
+
+    last = time.time()
+
+
+    def text_of(seconds):
+        parts = []
+        if seconds > 60:
+            parts.append('%dm' % (seconds // 60))
+        return ' '.join(parts)
+
+
+    def bar(current, total, message=None):
+        """Show how far it is."""
+        global last
+        now = time.time()
+        for _ in range(current):
+            sys.stdout.write('=')
+        sys.stdout.write(text_of(now - last))
+        last = now
+        if message:
+            sys.stdout.write(message)
+        sys.stdout.flush()
+
+
+    def curves(values, path):
+        figure, axes = plt.subplots()
+        axes.plot(values)
+        plt.savefig(path)
+        plt.close(figure)
+
+
+    def unused():
+        print('a')
+        print('b')
+    '''
+    text = after(tmp_path, helpers, "bar(1, 2, 'a')\ncurves([1], 'a.png')\n")
+    assert f"        global last\n{textwrap.indent(GUARD, '    ')}" in textwrap.indent(text, "    ")
+    assert f"def curves(values, path):\n{GUARD}" in text
+    assert text.count("is_main_rank()") == 2
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "model.eval()\n    print('a')",
+        "print('a')\n    noise = torch.randn(2)",
+        "print('a')\n    random.shuffle(order)",
+        "print('a')\n    for x in loader:\n        print(x)",
+        "print('a')\n    model.steps = 1",
+        "print('a')\n    order.append(1)",
+        "print('a')\n    torch.distributed.barrier()",
+        "print('a')\n    return 1",
+        "print('a')\n    if order:\n        raise ValueError",
+        "print('a')\n    seen['a'] = 1",
+        "print('a')\n    global count\n    count = 2",
+        "print('a')\n    yield 1",
+        "print('a')\n    print(model.score)",
+        "print('a')\n    make(order)",
+        "print('a')\n    os.makedirs('a', exist_ok=True)",
+    ],
+)
+def test_functions_that_do_more_than_output_run_on_all_ranks(body: str, tmp_path: Path) -> None:
+    helpers = (
+        "import os\nimport random\nimport torch\n\nseen = {}\ncount = 0\n\n\n"
+        "class Scores:\n    @property\n    def score(self):\n        return torch.rand(1)\n\n\n"
+        "def make(order):\n    order.clear()\n\n\n"
+        f"def show(model, order, loader):\n    {body}\n\n\n"
+        "def read():\n    return count, seen\n"
+    )
+    text = after(tmp_path, helpers, "show(model, [], loader)\nread()\n")
+    assert "return\n" not in text.replace("return 1", "")
+    assert "if is_main_rank():\n        print('a')\n" in text
+
+
+@pytest.mark.parametrize(
+    "helpers",
+    [
+        "def show():\n    if rank != 0:\n        return\n    print('a')\n    print('b')\n",
+        "@master_only\ndef show():\n    print('a')\n    print('b')\n",
+        "def show():\n    if dist.get_rank() == 0:\n        print('a')\n",
+        "import builtins\n\nbuiltins.print = None\n\n\ndef show():\n    print('a')\n    print('b')\n",
+    ],
+)
+def test_guards_of_the_program_are_enough(helpers: str, tmp_path: Path) -> None:
+    assert "is_main_rank" not in after(tmp_path, helpers, "show()\n")
+
+
+LOGGER = """
+import os
+
+
+class Logger:
+    def __init__(self, path, resume=False):
+        if resume:
+            self.file = open(path, 'r')
+            self.names = self.file.readline().split()
+            self.file.close()
+            self.file = open(path, 'a')
+        else:
+            self.file = open(path, 'w')
+
+    def append(self, number):
+        self.file.write('%f' % number)
+        self.file.flush()
+"""
+
+
+def test_a_log_that_is_opened_in_a_helper_is_rank_0s(tmp_path: Path) -> None:
+    use = "if model.training:\n    log = Logger('log.txt', resume=True)\nelse:\n    log = Logger('log.txt')\n"
+    text = after(tmp_path, LOGGER, use + "log.append(1.0)\n")
+    assert text.count("open(path if is_main_rank() else os.devnull, ") == 2
+    assert "open(path, 'r')" in text and "wait_for_all_ranks" not in text
+
+
+def test_ranks_wait_before_they_read_what_rank_0_has_written(tmp_path: Path) -> None:
+    helpers = """
+    import json
+
+
+    def save(path, value):
+        with open(path, 'w') as file:
+            json.dump(value, file)
+
+
+    def load(path):
+        with open(path) as file:
+            return json.load(file)
+
+
+    def log(path, line):
+        with open(path, 'a') as file:
+            file.write(line)
+    """
+    text = after(tmp_path, helpers, "save('a.json', [])\nlog('b.txt', 'c')\nwords = load('a.json')\n")
+    assert "    wait_for_all_ranks()\n    with open(path) as file:" in text
+    assert text.count("is_main_rank() else os.devnull") == 2
+    (tmp_path / "two").mkdir()
+    report = converted(tmp_path / "two", helpers, "save('a.json', [])\nif random.random() > 0.5:\n    load('a.json')\n")
+    assert reviews(report) == ["all ranks write this file at the same time, and read it again"]
+
+
+def test_a_file_that_is_read_before_it_is_written_needs_no_wait(tmp_path: Path) -> None:
+    text = convert(tmp_path, f"{IMPORTS}{HEADER}old = np.load('a.npy')\n{LOOP}np.save('a.npy', np.zeros(2))\n")
+    assert "wait_for_all_ranks" not in text
+    text = convert(tmp_path, f"{IMPORTS}{HEADER}{LOOP}np.save('a.npy', np.zeros(2))\nnew = np.load('a.npy')\n")
+    assert "wait_for_all_ranks()\nnew = np.load" in text
+    text = convert(tmp_path, f"{HEADER}{LOOP}f = open('a', 'w')\nf.close()\ng = open('a')\n")
+    assert "f = open('a' if is_main_rank() else os.devnull, 'w')\nf.close()\nwait_for_all_ranks()\ng =" in text
+
+
+QUIET = "init_distributed()\nif not is_main_rank():\n    logging.disable(logging.INFO)\n"
+
+
+@pytest.mark.parametrize(
+    ("setup", "is_quiet"),
+    [
+        ("logger = logging.getLogger()\n", True),
+        ("logger = logging.getLogger()\nlogger.setLevel(logging.INFO)\n", True),
+        ("rank = 0\nlogger = logging.getLogger()\nlogging.basicConfig(level=10 if rank == 0 else 30)\n", False),
+        ("logger = logging.getLogger()\nif logger.isEnabledFor(10): model = 1\n", False),
+    ],
+)
+def test_other_ranks_log_warnings_alone(setup: str, is_quiet: bool, tmp_path: Path) -> None:
+    text = convert(tmp_path, f"import logging\n{HEADER}{setup}{LOOP}logger.info('loss %.3f', loss.item())\n")
+    assert (QUIET.split("\n", 1)[1] in text) is is_quiet
+
+
+def test_commands_of_the_shell_are_for_a_person_to_check(tmp_path: Path) -> None:
+    report = run(tmp_path, train=IMPORTS + HEADER + LOOP + "os.system('cp -r a b')\n")
+    assert reviews(report) == ["every rank runs this command, at the same time"]
+
+
+def test_a_helper_stays_where_a_loop_that_is_not_converted_uses_it(tmp_path: Path) -> None:
+    helpers = "def show(x):\n    print('a', x)\n    print('b')\n"
+    other = LOOP.replace("SGD", "LBFGS").replace("optimizer.step()", "optimizer.step(lambda: loss)")
+    report = run(
+        tmp_path, helpers=helpers, train=USE + HEADER + LOOP + "show(1)\n", other=USE + HEADER + other + "show(2)\n"
+    )
+    assert [result.path.name for result in report.files if result.after is not None] == ["train.py"]
+    assert any("a loop that was not converted uses it too" in message for message in reviews(report))
