@@ -361,6 +361,55 @@ def test_a_method_of_the_model_may_make_the_optimizer(tmp_path: Path) -> None:
     assert '"zero_optimization": {"stage": 1},' in after
 
 
+CONFIGURED = """\
+class Model(Net):
+    def configure_optimizers(self):
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+        return {returned}
+
+
+class Trainer:
+    def fit(self, module, loader):
+        config = module.configure_optimizers()
+        {unpacked}
+        for x, y in loader:
+            self.optimizer.zero_grad()
+            F.mse_loss(module(x), y).backward()
+            nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+            self.optimizer.step()
+
+
+Trainer().fit(Model(), DataLoader(data, batch_size=4))
+"""
+SCHEDULE = "torch.optim.lr_scheduler.StepLR(optimizer, 2)"
+
+
+@pytest.mark.parametrize(
+    ("returned", "unpacked"),
+    [
+        (f"optimizer, {SCHEDULE}", "self.optimizer, self.schedule = config"),
+        (f"[{SCHEDULE}, optimizer]", "self.optimizer = config[1]"),
+        (f"optimizer, {SCHEDULE}", "if isinstance(config, tuple):\n            self.optimizer, self.schedule = config"),
+    ],
+)
+def test_a_method_of_the_model_may_return_the_optimizer_beside_a_schedule(
+    returned: str, unpacked: str, tmp_path: Path
+) -> None:
+    after = convert(tmp_path, HEADER + CONFIGURED.format(returned=returned, unpacked=unpacked))
+    assert "self.engine, *_ = deepspeed.initialize(" in after and "model=module," in after
+    assert '"gradient_clipping": 1.0,' in after
+
+
+@pytest.mark.parametrize(
+    "kept", ["self.optimizer = optimizer", "self.made = {'optimizer': optimizer}", "self.use(optimizer)"]
+)
+def test_a_module_that_keeps_its_optimizer_is_refused(kept: str, tmp_path: Path) -> None:
+    text = CONFIGURED.format(returned="optimizer, None", unpacked="self.optimizer, _ = config")
+    text = text.replace("        return optimizer, None\n", f"        {kept}\n        return optimizer, None\n")
+    ((code, _),) = blocked(tmp_path, HEADER + text)
+    assert code == Code.PLAIN_IN_MODULE
+
+
 @pytest.mark.parametrize(
     ("test", "norm"),
     [

@@ -88,6 +88,36 @@ stopper = Stopper()"""
     assert "        if loss < self.best:\n" in text  # nothing that ranks do together depends on it
 
 
+@pytest.mark.parametrize(
+    "kept", ["list(callbacks)", "tuple(callbacks)", "callbacks + [Callback()]", "[Callback(), *callbacks]", "callbacks"]
+)
+def test_a_callback_in_a_copied_list_decides_by_what_it_has_seen(kept: str, tmp_path: Path) -> None:
+    trainer = f"""\
+class Callback:
+    def on_epoch_end(self, trainer, loss):
+        pass
+
+
+class Stopper(Callback):
+    def on_epoch_end(self, trainer, loss):
+        if loss < 0.1:
+            trainer.should_stop = True
+
+
+class Trainer:
+    def __init__(self, callbacks):
+        self.callbacks, self.should_stop = {kept}, False
+
+    def end(self, loss):
+        for callback in self.callbacks:
+            callback.on_epoch_end(self, loss)
+
+
+trainer = Trainer([Stopper()])"""
+    text = converted(tmp_path, trainer, after="trainer.end(total)\nif trainer.should_stop:\n    break")
+    assert "    if rank_0_decides(trainer.should_stop):\n        break\n" in text
+
+
 def test_a_schedule_steps_by_the_mean_of_the_ranks(tmp_path: Path) -> None:
     setup = "plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)"
     assert "    plateau.step(mean_over_ranks(total))\n" in converted(tmp_path, setup, after="plateau.step(total)")

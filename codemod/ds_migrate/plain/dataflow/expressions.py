@@ -24,6 +24,7 @@ _INSTANTIATE = frozenset({"hydra.utils.instantiate", "hydra.utils.call"})  # wha
 _UNKNOWN = frozenset({Value(Kind.EXTERNAL, 0, "?")})
 _MOST_CHOICES = 50  # classes of a module from which a name that is not written chooses
 _DEEPEST = 10  # attributes and items below a module, or dots in the name of a library
+_COPIES = frozenset({"list", "tuple", "sorted", "reversed"})
 
 
 class Expressions:
@@ -66,6 +67,8 @@ class Expressions:
             return self.values(node.left, file) | self.values(node.right, file)
         if isinstance(node, cst.NamedExpr):
             return self.values(node.value, file)
+        if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Add):
+            return of_kind(self.values(node.left, file) | self.values(node.right, file), Kind.SEQUENCE)
         return NOTHING
 
     # -- parts of values -------------------------------------------------------------------------------------------
@@ -148,6 +151,8 @@ class Expressions:
         callees = self.values(call.func, file)
         if isinstance(call.func, cst.Name) and call.func.value == "eval" and not callees:
             return self._evaluated(call, file)
+        if not callees and isinstance(call.func, cst.Name) and call.func.value in _COPIES and call.args:
+            found |= of_kind(self.values(call.args[0].value, file), Kind.SEQUENCE)
         for callee in callees:
             chosen = self.chosen_by(callee, call, file)
             if chosen is None:

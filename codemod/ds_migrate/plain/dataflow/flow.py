@@ -75,6 +75,10 @@ class Flow:
         """Return what an expression may be."""
         return self._expressions.values(node, file)
 
+    def items_of(self, value: Value) -> Values:
+        """Return everything that a sequence or mapping may hold."""
+        return self._expressions.items_of(value)
+
     def held(self, variable: Variable) -> Values:
         """Return what a variable may hold."""
         return self._variables.held(variable)

@@ -120,3 +120,6 @@ class Statements:
         for index, element in enumerate(node.elements):
             if isinstance(element, cst.Element):
                 yield (id(node), f"[{index}]"), self._expressions.values(element.value, file)
+            else:
+                values = self._expressions.values(element.value, file)
+                yield (id(node), "[]"), frozenset(v for each in values for v in self._expressions.items_of(each))

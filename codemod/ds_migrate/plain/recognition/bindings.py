@@ -9,6 +9,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.calls import Callers
 from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.mappings import literal_index
 from ds_migrate.plain.dataflow.values import Kind, Value
 from ds_migrate.plain.recognition.containers import Item, item_made_by
 from ds_migrate.plain.recognition.facts import Step
@@ -18,7 +19,11 @@ from ds_migrate.syntax.source import SourceFile
 
 @dataclass(frozen=True, eq=False)
 class Bound:
-    """A call that gives an optimizer, and the name that it is bound to, or will be, or that of its container."""
+    """A call that gives an optimizer, and the name that it is bound to, or will be, or that of its container.
+
+    Attributes:
+        call_statement: the statement of the call, where another one binds what it returned.
+    """
 
     file: SourceFile
     target: cst.Name | cst.Attribute | cst.Call
@@ -27,6 +32,7 @@ class Bound:
     optimizer: Value
     new_name: str = ""
     item: Item | None = None
+    call_statement: cst.BaseStatement | None = None
 
 
 class UnboundError(Exception):
@@ -78,6 +84,11 @@ def bindings_of(
     if len(found) != 1:
         raise UnboundError("it is not assigned to one name", file, node)
     target = found[0]
+    unpacked = list(_unpacked(target, item, file)) if item is not None and isinstance(target, cst.Name) else []
+    if unpacked:
+        made = file.statement(node)
+        yield from (Bound(file, name, file.statement(name), maker, value, call_statement=made) for name in unpacked)
+        return
     if item is not None and isinstance(target, (cst.Name, cst.Attribute)) and dotted(target) is not None:
         key = next((v.key for v in flow.values(target, file) if v.kind is Kind.SEQUENCE), 0)
         held = Item(target, f"{dotted(target)}[{item}]", (key, f"[{item}]"))
@@ -128,6 +139,20 @@ def _assigned(around: cst.CSTNode | None, value: cst.CSTNode) -> list[cst.BaseEx
     if isinstance(around, (cst.Assign, cst.AnnAssign)) and around.value is value:
         return [target for target in targets(around) if isinstance(target, cst.BaseExpression)]
     return []
+
+
+def _unpacked(target: cst.Name, item: int | None, file: SourceFile) -> Iterator[cst.Name | cst.Attribute]:
+    """Yield the names that an item of a local name is assigned to, as in ``optimizer, schedule = made``."""
+    for node in file.nodes(cst.Assign, below=file.function(target) or file.module):
+        (taker,) = targets(node)[:1]
+        if isinstance(node.value, cst.Subscript) and dotted(node.value.value) == target.value:
+            found = taker if literal_index(node.value) == item else None
+        elif dotted(node.value) == target.value and isinstance(taker, cst.Tuple) and item is not None:
+            found = taker.elements[item].value if item < len(taker.elements) else None
+        else:
+            found = None
+        if isinstance(found, (cst.Name, cst.Attribute)) and dotted(found) is not None:
+            yield found
 
 
 def _returned(target: cst.BaseExpression, function: cst.FunctionDef, file: SourceFile) -> tuple[int | None] | None:

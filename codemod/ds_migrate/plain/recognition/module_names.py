@@ -47,7 +47,7 @@ def _receiver_of(method: cst.FunctionDef | None, text: str, member: Bound, flow:
     """Return the module whose method makes the optimizer, as the call at the site is written on it."""
     if method is None or text not in [p.name.value for p in method.params.params[:1]]:
         return {}
-    for call in member.file.nodes(cst.Call, below=member.statement):
+    for call in member.file.nodes(cst.Call, below=member.call_statement or member.statement):
         callees = of_kind(flow.values(call.func, member.file), Kind.METHOD)
         if isinstance(call.func, cst.Attribute) and {v.key for v in callees} == {id(method)}:
             try:
@@ -69,7 +69,7 @@ def _attribute_of_receiver(
     owner_class = next((outer for outer in file.ancestors(method) if isinstance(outer, cst.ClassDef)), None)
     if owner_class is None or flow.classes.is_module(owner_class, file):
         return {}  # a module, of which this is a part
-    for call in member.file.nodes(cst.Call, below=member.statement):
+    for call in member.file.nodes(cst.Call, below=member.call_statement or member.statement):
         callees = of_kind(flow.values(call.func, member.file), Kind.METHOD)
         if isinstance(call.func, cst.Attribute) and {v.key for v in callees} == {id(method)}:
             owner = dotted(call.func.value)

@@ -9,7 +9,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.calls import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.spawning import PROCESSES, SPAWN, is_spawn, started, started_arguments
-from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
+from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, of_kind
 from ds_migrate.plain.recognition.facts import Operations, Refusal, Step
 from ds_migrate.plain.recognition.frameworks import framework_of, message_of
 from ds_migrate.plain.recognition.several_devices import several_devices
@@ -73,18 +73,32 @@ def _keeps(owner: cst.ClassDef, value: Value, step: Step, flow: Flow) -> bool:
     if any(around is owner for around in step.file.ancestors(step.node)):
         return True
     method = file.function(flow.node(value))
-    if method is None or value not in flow.held((id(method), "return")):
+    if method is None or not _is_returned(value, method, flow):
         return True
-    for node in (flow.node(value), *file.nodes(cst.Name, cst.Attribute, below=method)):
-        if node is flow.node(value) or value in flow.values(node, file):
-            around = file.parent(node)
-            if isinstance(node, cst.Attribute) or not isinstance(
-                around, (cst.Assign, cst.AssignTarget, cst.Return, cst.Attribute)
-            ):
-                return True
-            if isinstance(around, cst.Assign) and not all(isinstance(t.target, cst.Name) for t in around.targets):
-                return True
-    return False
+    uses = [node for node in file.nodes(cst.Name, cst.Attribute, below=method) if value in flow.values(node, file)]
+    return any(isinstance(n, cst.Attribute) or not _passes_by(n, file, flow) for n in (flow.node(value), *uses))
+
+
+def _is_returned(value: Value, method: cst.FunctionDef, flow: Flow) -> bool:
+    """Return whether a method returns a value, or an item of what it returns is the value."""
+    returned = flow.held((id(method), "return"))
+    items = (item for whole in of_kind(returned, Kind.SEQUENCE, Kind.MAPPING) for item in flow.items_of(whole))
+    return value in returned or value in items
+
+
+def _passes_by(node: cst.CSTNode, file: SourceFile, flow: Flow) -> bool:
+    """Return whether a use of an optimizer keeps no reference in the module: a local name, a schedule, a result."""
+    around = file.parent(node)
+    while isinstance(around, (cst.Element, cst.Tuple, cst.List, cst.DictElement, cst.Dict)):
+        around = file.parent(around)
+    if isinstance(around, cst.Arg):
+        call = file.parent(around)
+        made = flow.values(call, file) if isinstance(call, cst.Call) else NOTHING
+        is_schedule = bool(made) and made == of_kind(made, Kind.SCHEDULE)
+        return is_schedule and call is not None and _passes_by(call, file, flow)
+    if isinstance(around, cst.Assign):
+        return all(isinstance(target.target, cst.Name) for target in around.targets)
+    return isinstance(around, (cst.AssignTarget, cst.Return, cst.Attribute))
 
 
 def _foreign_engines(file: SourceFile) -> Iterator[Refusal]:
