@@ -9,6 +9,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from leftovers import adopt_orphans, end_leftovers, process_ids
@@ -77,9 +78,45 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where slow tests alone are asked for, leave out files without one: to import all takes each worker seconds."""
+    is_left_out = (
+        config.option.markexpr == "slow"
+        and collection_path.suffix == ".py"
+        and b"mark.slow" not in collection_path.read_bytes()
+    )
+    return True if is_left_out else None
+
+
+_LONG = 600
+"""Seconds above which the limit of a test is that of one that takes or waits for a minute."""
+
+
+def time_limit(item: pytest.Item) -> float:
+    """Return the seconds of a test's own time limits, the longest; 0 without one."""
+    return max((mark.args[0] for mark in item.iter_markers("timeout")), default=0)
+
+
+def dealt_out(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
+    """Order tests such that each worker begins with some of the long ones.
+
+    At the end they would have all others wait for them. Other tests stay beside those that share their fixtures, as
+    each worker begins with an equal part of the list.
+    """
+    long = sorted((item for item in items if time_limit(item) > _LONG), key=time_limit, reverse=True)
+    others = sorted((item for item in items if time_limit(item) <= _LONG), key=time_limit, reverse=True)
+    dealt: list[pytest.Item] = []
+    for worker in range(workers):
+        size = (len(items) - len(dealt)) // (workers - worker)
+        first = long[worker::workers]
+        count = max(0, size - len(first))
+        dealt += [*first, *others[:count]]
+        del others[:count]
+    return dealt
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # Those that wait for minutes start first: at the end they would have all others wait for them.
-    items.sort(key=lambda item: max((mark.args[0] for mark in item.iter_markers("timeout")), default=0), reverse=True)
+    items[:] = dealt_out(items, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
     gpu_items = [item for item in items if item.get_closest_marker("gpu")]
     # torch is imported only where a test asks for it
     if gpu_items and (reason := missing_gpu()):

@@ -18,6 +18,7 @@ PACKAGES = ("pytorch-metric-learning==2.9.0", "timm==1.0.31", "torch-geometric==
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("package", PACKAGES)
 def test_whole_source_trees_are_read_to_the_end(package: str, tmp_path: Path) -> None:
     command = ["pip", "download", "-q", "--no-binary", ":all:", "--no-deps", package]

@@ -98,7 +98,7 @@ def test_a_killed_rank_costs_nothing(kind: str, size: int, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("kind", "size", "step"), [("pytorch", 1, 1), ("zero 1", 1, 1), ("pytorch", 2, 3), ("zero 1", 2, 3)]
 )
