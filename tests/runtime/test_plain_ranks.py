@@ -130,3 +130,24 @@ def test_ranks_divide_what_an_endless_sampler_draws_on_rank_0() -> None:
     batches, other_batches = run_ranks(shares_of_an_endless_sampler)
     for mine, theirs in zip(batches, other_batches, strict=True):
         assert sorted((*mine, *theirs)) == [0, 1, 2, 3]
+
+
+def shares_of_composed_batches() -> list[list[int]]:
+    from torch.utils.data import DataLoader, Sampler
+    from trial_runtime.plain import shard
+
+    class Pairs(Sampler[int]):
+        def __iter__(self) -> Any:
+            return iter(range(11))
+
+        def __len__(self) -> int:
+            return 11
+
+    loader: DataLoader[int] = DataLoader(range(11), batch_size=2, sampler=Pairs())  # type: ignore[arg-type]
+    share = shard(loader)
+    assert len(share) == 3
+    return [batch.tolist() for batch in share]
+
+
+def test_batches_that_a_sampler_composes_stay_together() -> None:
+    assert run_ranks(shares_of_composed_batches) == [[[0, 1], [4, 5], [8, 10]], [[2, 3], [6, 7], [9, 0]]]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 from unittest import mock
 
@@ -23,6 +24,7 @@ from torch.utils.data import (
     Sampler,
     SequentialSampler,
 )
+from trial_runtime.plain._loader import batch_of_order, share_of
 
 _SEED = 1000
 """Added to the number of a pass."""
@@ -79,13 +81,14 @@ def one_order() -> Iterator[None]:
 class EveryNth(Sampler[Any]):
     """A rank's share of what another sampler draws, which all ranks draw alike."""
 
-    def __init__(self, sampler: Any, ranks: int, rank: int) -> None:
-        self._sampler, self._ranks, self._rank = sampler, ranks, rank
+    def __init__(self, sampler: Any, ranks: int, rank: int, size: int = 1) -> None:
+        self._sampler, self._ranks, self._rank, self._size = sampler, ranks, rank, size
 
     def __iter__(self) -> Iterator[Any]:
-        drawn = list(self._sampler)
-        missing = -len(drawn) % self._ranks
-        yield from [*drawn, *(drawn * missing)[:missing]][self._rank :: self._ranks]
+        drawn, first = iter(self._sampler), list[Any]()
+        while items := list(islice(drawn, self._ranks * self._size * 1024)):  # a sampler may be endless
+            first = first or items[: self._ranks]
+            yield from share_of(items, first, self._ranks, self._rank, self._size)
 
     def __len__(self) -> int:
         return -(-len(self._sampler) // self._ranks)
@@ -106,7 +109,8 @@ def share(loader: DataLoader[Any], ranks: int, rank: int) -> None:
     is_pass = type(given) is SequentialSampler or (
         type(given) is RandomSampler and not given.replacement and given.num_samples == len(given.data_source)
     )
-    sampler: Sampler[Any] = EveryNth(given, ranks, rank)
+    size = batch_of_order(given, loader.batch_size or 1) if type(loader.batch_sampler) is BatchSampler else 1
+    sampler: Sampler[Any] = EveryNth(given, ranks, rank, size)
     if is_pass:  # once through the data set, as a DistributedSampler goes
         sampler = Shard(loader.dataset, ranks, rank, shuffle=type(given) is RandomSampler)
     object.__setattr__(loader, "sampler", sampler)  # a loader refuses a new one, but reads no other attribute

@@ -57,7 +57,7 @@ def shard(loader: _Loader) -> _Loader:
         key = "sampler" if loader.batch_sampler is None else "batch_sampler"
         samplers: dict[str, Any] = {key: _Share(getattr(loader, key))}
     else:
-        sampler = _Share(loader.sampler)
+        sampler = _Share(loader.sampler, batch_of_order(loader.sampler, loader.batch_size))
         samplers = {"sampler": sampler, "batch_sampler": BatchSampler(sampler, loader.batch_size, loader.drop_last)}
     share = copy(loader)  # with the methods and attributes of its class
     vars(share).update(samplers, _iterator=None, _is_share=True)  # DataLoader refuses assignments of samplers
@@ -88,19 +88,18 @@ def _is_divided(loader: DataLoader[Any]) -> bool:
 
 
 class _Share(Sampler[Any]):
-    """Every n-th item of a sampler, from the rank's own on: all ranks have as many."""
+    """Every n-th item of a sampler, or group of ``size`` items, from the rank's own on: all ranks have as many."""
 
-    def __init__(self, sampler: Any) -> None:
-        self.sampler = sampler
+    def __init__(self, sampler: Any, size: int = 1) -> None:
+        self.sampler, self._size = sampler, size
 
     def __iter__(self) -> Iterator[Any]:
         world, rank = dist.get_world_size(), dist.get_rank()
         drawn, first = iter(self.sampler), list[Any]()
-        while items := _drawn_on_rank_0(drawn, _DRAWN_AT_ONCE * world):
+        most = world * self._size * max(1, _DRAWN_AT_ONCE // self._size)
+        while items := _drawn_on_rank_0(drawn, most):
             first = first or items[:world]
-            missing = -len(items) % world
-            items += (first * missing)[:missing]
-            yield from items[rank::world]
+            yield from share_of(items, first, world, rank, self._size)
 
     def __len__(self) -> int:
         return -(-len(self.sampler) // dist.get_world_size())
@@ -109,6 +108,23 @@ class _Share(Sampler[Any]):
         if name == "sampler":
             raise AttributeError(name)
         return getattr(self.sampler, name)
+
+
+def batch_of_order(sampler: Any, size: int) -> int:
+    """Return how many items of a sampler stay together: batches of a sampler's own class, which may be composed.
+
+    Those that draw some items of each class, for a loss over pairs, or items of like length, do so.
+    """
+    return 1 if type(sampler).__module__.startswith("torch.utils.data") else size
+
+
+def share_of(items: list[Any], first: list[Any], world: int, rank: int, size: int = 1) -> list[Any]:
+    """Return every n-th group of ``size`` items, and of what is left every n-th item, filled up by the first ones."""
+    whole = len(items) // (world * size) * world * size
+    groups = range(rank * size, whole, world * size)
+    missing = -len(items) % world
+    left = [*items[whole:], *(first * missing)[:missing]]
+    return [*(item for start in groups for item in items[start : start + size]), *left[rank::world]]
 
 
 def _drawn_on_rank_0(sampler: Iterator[Any], most: int) -> list[Any]:
