@@ -13,6 +13,7 @@ from ds_migrate.syntax.nodes import body_of, docstring, dotted, targets
 from ds_migrate.syntax.source import SourceFile
 
 Evaluate = Callable[[cst.CSTNode, SourceFile], Values]  # expression, file -> what it may be
+PROPERTIES = ("property", "cached_property", "functools.cached_property", "abstractproperty", "abc.abstractproperty")
 _DEPTH = 8
 _LONGEST = 40  # characters of a string that may name an attribute
 
@@ -36,10 +37,22 @@ class Classes:
         self._own_methods: dict[str, dict[int, Value]] = {}  # by name and class
         self._named_in: dict[str, dict[int, bool]] = {}  # by name, the classes with it, and whether they assign it
         self._all: set[int] = set()
+        self._properties: dict[str, dict[int, str]] = {}  # by name and function: the attributes that they return
         self._open: set[tuple[int, str]] = set()  # attributes that are being looked into, and may be of bases
 
     def add_method(self, owner: int, name: str, method: Value) -> None:
         self._own_methods.setdefault(name, {}).setdefault(owner, method)
+
+    def add_property(self, name: str, function: cst.FunctionDef, file: SourceFile) -> None:
+        """Add a property, with the attribute that it returns, as in ``return self._optimizer``."""
+        first = function.params.params[0].name.value if function.params.params else ""
+        returned = {dotted(node.value) or "" for node in file.nodes(cst.Return, below=function)}
+        owner, _, attribute = returned.pop().rpartition(".") if len(returned) == 1 else ("", "", "")
+        self._properties.setdefault(name, {})[id(function)] = attribute if owner == first and attribute != name else ""
+
+    def is_property(self, method: Value) -> bool:
+        """Return whether a method is a property, whose name means what it returns."""
+        return method.key in self._properties.get(method.name, ())
 
     def add_class(self, node: cst.ClassDef, file: SourceFile) -> None:
         """Add a class with the names in it, of which some are attributes that it assigns."""
@@ -98,9 +111,12 @@ class Classes:
         return seen[-1]
 
     def attribute(self, owner: int, name: str) -> Variable:
-        """Return the variable that an attribute of a class or object is."""
+        """Return the variable that an attribute is: that of the attribute which it returns, for a property."""
         found = self._variables.node_of(owner)
         is_class = found is not None and isinstance(found[1], cst.ClassDef)
+        if is_class and name in self._properties:
+            method = self.method(owner, name)
+            name = (self._properties[name].get(method.key) if method is not None else None) or name
         return (self._keeper(owner, name) if is_class else owner), f".{name}"
 
     def keepers(self, owner: int) -> set[int]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.classes import Classes, is_decorated
+from ds_migrate.plain.dataflow.classes import PROPERTIES, Classes, is_decorated
 from ds_migrate.plain.dataflow.import_fallbacks import is_fallback
 from ds_migrate.plain.dataflow.scopes import Scopes
 from ds_migrate.plain.dataflow.values import Kind, Value, Variable
@@ -69,6 +69,8 @@ class Definitions:
         if isinstance(owner, cst.ClassDef) and isinstance(node, cst.FunctionDef):
             method = Value(Kind.METHOD, id(node), node.name.value, id(owner))
             self._classes.add_method(id(owner), node.name.value, method)
+            if any(is_decorated(node, name) for name in PROPERTIES):
+                self._classes.add_property(node.name.value, node, file)
             self._bind_receiver(node, owner)
             return
         if is_fallback(node, file):

@@ -123,20 +123,24 @@ class Expressions:
             return self.variables.held((base.key, name))
         if base.kind in (Kind.INSTANCE, Kind.CLASS):
             held = self.variables.held(self.classes.attribute(base.key, name))
-            method = self.classes.method(base.key, name)
-            return held | {method} if method is not None else held
+            return held | self._methods(base.key, name)
         if base.kind is Kind.SCHEDULE and base.of:
-            method = self.classes.method(base.of, name)
-            return frozenset({method}) if method is not None else NOTHING
+            return self._methods(base.of, name)
         if base.kind not in (Kind.MODULE, Kind.OBJECT):
             return NOTHING
         held = self.variables.held(self.classes.attribute(base.key, name))
         if self.copies.origin(base) is not None:
             held |= self.item_of(base, f".{name}")
-        method = self.classes.method(base.of, name) if base.of and base.kind is Kind.MODULE else None
-        if method is not None:
-            return held | {method}
+        if base.of and base.kind is Kind.MODULE and self.classes.method(base.of, name) is not None:
+            return held | self._methods(base.of, name)
         return held | {base if name == "module" else Value(Kind.PART, base.key, name)}
+
+    def _methods(self, owner: int, name: str) -> Values:
+        """Return the method of a class that a name means, or what it returns where it is a property."""
+        method = self.classes.method(owner, name)
+        if method is None:
+            return NOTHING
+        return self.variables.held((method.key, "return")) if self.classes.is_property(method) else frozenset({method})
 
     # -- results of calls ------------------------------------------------------------------------------------------
 

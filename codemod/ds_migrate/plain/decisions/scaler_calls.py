@@ -14,6 +14,7 @@ from ds_migrate.plain.decisions.averaging import find_averagings
 from ds_migrate.plain.decisions.plan import ProgramPlan
 from ds_migrate.plain.decisions.scaler_errors import InexactScalingError
 from ds_migrate.plain.recognition.facts import Backward, Clip, LoopFacts, Place, Step
+from ds_migrate.plain.recognition.operations import UNKNOWN_SCALER
 from ds_migrate.syntax.source import SourceFile
 
 _HARMLESS = frozenset(
@@ -87,10 +88,8 @@ def check_unknown(operations: Iterable[Step | Backward], facts: LoopFacts) -> No
                 if any(given & site.optimizers for site in facts.sites):
                     found.append(Place(file, call))
     for place in found:
-        raise InexactScalingError(
-            "cannot determine which GradScaler this is", place.file, place.node,
-            "make it in this program with torch.amp.GradScaler, and pass it on as an argument or an attribute",
-        )  # fmt: skip
+        message, way_out = UNKNOWN_SCALER
+        raise InexactScalingError(message, place.file, place.node, way_out)
 
 
 def _calls(own: Values, flow: Flow) -> Iterator[tuple[SourceFile, cst.Call, str]]:

@@ -21,6 +21,10 @@ from ds_migrate.syntax.source import SourceFile
 
 _OPTIMIZER_NAME = re.compile(r"(^|[._])(opt|optim|optimi[sz]er)(\d|s|[._]|$|_?[dgDG]\b)", re.IGNORECASE)
 _TWO_PHASES = frozenset({"first_step", "second_step", "ascent_step", "descent_step", "perturb_weights"})
+UNKNOWN_SCALER = (
+    "cannot determine which GradScaler this is",
+    "make it in this program with torch.amp.GradScaler, and pass it on as an argument or an attribute",
+)
 _OWN_BACKWARD = (Kind.METHOD, Kind.FUNCTION, Kind.INSTANCE)
 
 
@@ -89,12 +93,27 @@ def _step(call: cst.Call, file: SourceFile, flow: Flow) -> Iterator[Step | Refus
             )  # fmt: skip
         yield Step(file, call, call, owner, optimizers, scaler)
         return
-    name = dotted(owner.value if isinstance(owner, cst.Subscript) else owner) or ""
-    if not values - of_kind(values, Kind.OBJECT, Kind.PART) and _OPTIMIZER_NAME.search(name):
+    is_known = of_kind(values, Kind.SCHEDULE, Kind.LOADER) or of_kind(flow.values(call.func, file), *_OWN_BACKWARD)
+    stepped = call.args[0].value if scaler is None and call.args else None
+    if not is_known and stepped is not None and of_kind(flow.values(stepped, file), Kind.OPTIMIZER):
+        yield Refusal(Code.PLAIN_PRECISION, file, call, *UNKNOWN_SCALER)
+        return
+    if stepped is not None and _may_be_optimizer(stepped, file):
+        owner = stepped
+    if not is_known and _may_be_optimizer(owner, file):
         yield Refusal(
             Code.PLAIN_UNTRACED, file, call, f"cannot determine which optimizer {expression_text(owner)}.step() moves",
             "make the optimizer in this program, and pass it on as an argument or an attribute",
         )  # fmt: skip
+
+
+def _may_be_optimizer(node: cst.BaseExpression, file: SourceFile) -> bool:
+    """Return whether something that cannot be followed is an optimizer, by its name or as ``zero_grad()`` clears it."""
+    name = dotted(node.value if isinstance(node, cst.Subscript) else node) or ""
+    if _OPTIMIZER_NAME.search(name):
+        return "sched" not in name.lower()
+    cleared = file.attributes_by_name.get("zero_grad", ())
+    return bool(name) and any(dotted(clear.value) == dotted(node) for clear in cleared)
 
 
 def _backward(call: cst.Call, file: SourceFile, flow: Flow, callers: Callers) -> Backward | Refusal | None:

@@ -9,6 +9,7 @@ from itertools import takewhile
 import libcst as cst
 
 from ds_migrate.plain.dataflow.calls import Callers
+from ds_migrate.plain.dataflow.classes import PROPERTIES, is_decorated
 from ds_migrate.plain.dataflow.copies import Call
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Value, Values
@@ -112,6 +113,12 @@ def _site(
 ) -> Site | Refusal:
     first = members[0]
     file, function = first.file, first.file.function(first.statement)
+    if function is not None and any(is_decorated(function, name) for name in PROPERTIES):
+        return Refusal(
+            Code.PLAIN_ENGINE, file, first.target,
+            "the optimizer is made in a property, which may run after the first backward()",
+            "make it in __init__(), or in the function that trains",
+        )  # fmt: skip
     texts: dict[str, Values] = {}
     tensors: dict[str, Values] = {}
     is_partial = False
