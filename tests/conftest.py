@@ -33,6 +33,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 adopt_orphans()
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Have one process import torch and deepspeed for all workers."""
+    if importlib.util.find_spec("deepspeed") is None:
+        return
+    import shared_fork_server
+
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared_fork_server.join()
+    elif getattr(config.option, "numprocesses", None):
+        config.add_cleanup(shared_fork_server.SharedForkServer().close)
+
+
 @pytest.fixture(autouse=True)
 def processes_end() -> Iterator[None]:
     """Fail a test that leaves a process running, and kill that."""

@@ -14,6 +14,9 @@ _PR_SET_CHILD_SUBREAPER = 36
 _KEPT = b"multiprocessing.resource_tracker"  # ends with this process
 _KEPT_NAME = b"ds-fork-server"  # ends with this process, too; its children have its command line but not its name
 
+ROOTS: set[str] = set()
+"""Ids of fork servers of this process that are children of another one; what is below them is below this process."""
+
 
 def adopt_orphans() -> None:
     """Become the parent of each process below this one that loses its own. Linux only."""
@@ -59,10 +62,10 @@ def _is_kept(pid: str, parent: str) -> bool:
 
 
 def _is_below(pid: str, parents: dict[str, str]) -> bool:
-    me = str(os.getpid())
-    while pid not in ("0", "1", me):
+    roots = {str(os.getpid()), *ROOTS}
+    while pid not in ("0", "1", *roots):
         pid = parents.get(pid) or _parent(pid) or "0"
-    return pid == me
+    return pid in roots
 
 
 def _parent(pid: str) -> str:

@@ -1,11 +1,15 @@
 """What a test starts ends with it."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from forked_python import start_forked
 from leftovers import end_leftovers, process_ids
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
@@ -49,3 +53,17 @@ def test_a_signal_that_the_shell_ignores_reaches_what_tests_start(tmp_path: Path
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert "1 passed" in done.stdout, done.stdout
+
+
+@pytest.mark.skipif(find_spec("deepspeed") is None, reason="needs pip install 'ds-migrate[runtime]'")
+def test_what_a_fork_server_started_is_found(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    wait = "import time; print('ready', flush=True); time.sleep(600)"
+    before = process_ids()
+
+    left = start_forked(["-c", wait], environment=os.environ, directory=tmp_path, log=log)
+    while not log.read_text():  # until then it has the server's name
+        time.sleep(0.02)
+
+    assert [line.partition(":")[0] for line in end_leftovers(before, grace=0.1)] == [str(left.pid)]
+    assert left.wait(60) == -signal.SIGKILL
