@@ -24,7 +24,7 @@ from torch.utils.data import (
     Sampler,
     SequentialSampler,
 )
-from trial_runtime.plain._loader import batch_of_order, share_of
+from trial_runtime.plain._loader import batch_of_order, drawn_at_once, share_of
 
 _SEED = 1000
 """Added to the number of a pass."""
@@ -86,7 +86,7 @@ class EveryNth(Sampler[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         drawn, first = iter(self._sampler), list[Any]()
-        while items := list(islice(drawn, self._ranks * self._size * 1024)):  # a sampler may be endless
+        while items := list(islice(drawn, drawn_at_once(self._ranks, self._size))):
             first = first or items[: self._ranks]
             yield from share_of(items, first, self._ranks, self._rank, self._size)
 

@@ -18,7 +18,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter as _Iterator
 from trial_runtime.plain._agreement import from_rank_0, object_from_rank_0, world_size
 from trial_runtime.plain._distributed import init_distributed
 
-_DRAWN_AT_ONCE = 16384  # items for each rank: a sampler may be endless, and may draw them from any generator
+_DRAWN_AT_ONCE = 16384  # items for each rank
 _Loader = TypeVar("_Loader", bound=DataLoader[Any])
 
 
@@ -96,8 +96,7 @@ class _Share(Sampler[Any]):
     def __iter__(self) -> Iterator[Any]:
         world, rank = dist.get_world_size(), dist.get_rank()
         drawn, first = iter(self.sampler), list[Any]()
-        most = world * self._size * max(1, _DRAWN_AT_ONCE // self._size)
-        while items := _drawn_on_rank_0(drawn, most):
+        while items := _drawn_on_rank_0(drawn, drawn_at_once(world, self._size)):
             first = first or items[:world]
             yield from share_of(items, first, world, rank, self._size)
 
@@ -116,6 +115,11 @@ def batch_of_order(sampler: Any, size: int) -> int:
     Those that draw some items of each class, for a loss over pairs, or items of like length, do so.
     """
     return 1 if type(sampler).__module__.startswith("torch.utils.data") else size
+
+
+def drawn_at_once(world: int, size: int) -> int:
+    """Return how many items of a sampler are drawn before they are divided: it may be endless."""
+    return world * size * max(1, _DRAWN_AT_ONCE // size)
 
 
 def share_of(items: list[Any], first: list[Any], world: int, rank: int, size: int = 1) -> list[Any]:
