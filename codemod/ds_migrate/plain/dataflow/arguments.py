@@ -9,7 +9,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.classes import is_decorated
 from ds_migrate.plain.dataflow.expressions import Expressions
 from ds_migrate.plain.dataflow.spawning import is_spawn, started, started_arguments
-from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Variable, of_kind
+from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, Variable, of_kind
 from ds_migrate.syntax.nodes import parameters
 from ds_migrate.syntax.source import SourceFile
 
@@ -78,6 +78,14 @@ class Arguments:
             known is not None and isinstance(known[1], cst.FunctionDef) and is_decorated(known[1], "staticmethod")
         )
         return int(callee.kind is Kind.METHOD and not is_static)
+
+    def first_parameters(self, callees: Values) -> Iterator[Variable]:
+        """Yield the parameters that get the first argument of a call of these."""
+        for callee in of_kind(callees, Kind.FUNCTION, Kind.METHOD):
+            known = self._expressions.variables.node_of(callee.key)
+            if known is not None and isinstance(known[1], cst.FunctionDef):
+                params = [*known[1].params.posonly_params, *known[1].params.params][self._receivers(callee) :]
+                yield from ((callee.key, param.name.value) for param in params[:1])
 
     def class_receivers(self, call: cst.Call, file: SourceFile) -> Iterator[tuple[Variable, Value]]:
         """Yield the first parameters of the class methods that a call runs, with the class that each is called on."""

@@ -8,8 +8,10 @@ from itertools import combinations, pairwise
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.spawning import started
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, of_kind
+from ds_migrate.syntax.nodes import walk
 from ds_migrate.syntax.source import SourceFile
 
 _REPEATS = (cst.For, cst.While, cst.ListComp, cst.GeneratorExp, cst.DictComp, cst.Lambda)
@@ -106,8 +108,22 @@ def are_exclusive(file: SourceFile, one: cst.CSTNode, other: cst.CSTNode) -> boo
     for inner, outer in _upwards(file, other):
         if id(outer) in around:
             branches = {id(around[id(outer)]), id(inner)}
-            return isinstance(outer, (cst.If, cst.IfExp)) and branches == {id(outer.body), id(outer.orelse)}
+            return (
+                isinstance(outer, (cst.If, cst.IfExp))
+                and branches == {id(outer.body), id(outer.orelse)}
+                and not _is_for_each(outer, file)
+            )
     return False
+
+
+def _is_for_each(node: cst.If | cst.IfExp, file: SourceFile) -> bool:
+    """Return whether a condition depends on what a loop around it is for: each of its branches may run."""
+    asked = {part.value for part in walk(node.test) if isinstance(part, cst.Name)}
+    return any(
+        asked & set(names_in(outer.target))
+        for outer in file.ancestors(node)
+        if isinstance(outer, (cst.For, cst.CompFor))
+    )
 
 
 def _upwards(file: SourceFile, node: cst.CSTNode) -> list[tuple[cst.CSTNode, cst.CSTNode]]:

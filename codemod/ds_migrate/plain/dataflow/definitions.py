@@ -35,6 +35,7 @@ class Definitions:
         self._variables = variables
         self._classes = classes
         self._links: list[tuple[Variable, Variable]] = []  # names imported from files of the program
+        self._homes: dict[Variable, Variable] = {}
         self._stars: list[tuple[int, int]] = []  # scopes with all names of another
 
     def bind(self) -> None:
@@ -46,6 +47,15 @@ class Definitions:
             for node in file.nodes(cst.FunctionDef, cst.ClassDef):
                 self._bind_definition(node, file)
             self._bind_imports(path, file)
+        self._homes = dict(self._links)
+
+    def origin(self, variable: Variable) -> Variable:
+        """Return the variable that an imported name is in the file that binds it."""
+        seen = {variable}
+        while (home := self._homes.get(variable)) is not None and home not in seen:
+            seen.add(home)
+            variable = home
+        return variable
 
     def pass_on(self) -> None:
         """Give names that are imported from files of the program what they hold there by now."""

@@ -11,6 +11,7 @@ from ds_migrate.plain.dataflow.copies import Copies
 from ds_migrate.plain.dataflow.factories import Factories, Factory
 from ds_migrate.plain.dataflow.imported_modules import ImportedModules, leading_text
 from ds_migrate.plain.dataflow.mappings import is_mapping_call
+from ds_migrate.plain.dataflow.registries import Registries
 from ds_migrate.plain.dataflow.returned_parameters import ParameterReturn
 from ds_migrate.plain.dataflow.scopes import Scopes
 from ds_migrate.plain.dataflow.torch_names import FLUENT, SAME_MODULE, WRAPPERS, is_optimizer_name, kind_made_by
@@ -32,6 +33,7 @@ class Expressions:
 
     Attributes:
         skips_unknown_calls: whether a call of what is not known yet has no value, instead of a separate one.
+        registries: of the program, once its names are bound.
     """
 
     def __init__(self, scopes: Mapping[int, Scopes], variables: Variables, modules: ImportedModules) -> None:
@@ -41,6 +43,7 @@ class Expressions:
         self.copies = Copies(variables, self.values)
         self.factories = Factories(variables)
         self.skips_unknown_calls = False
+        self.registries: Registries | None = None
         self._open: set[Factory] = set()  # that are being looked into, and may call themselves
         self._scopes = scopes
 
@@ -174,6 +177,8 @@ class Expressions:
                 found |= self._items(call.func.value, call.args[0].value, file)
         if not found and self._makes_object(callees):
             found.add(self.variables.make(Kind.OBJECT, call, file))
+        if self.registries is not None and of_kind(callees, Kind.METHOD):
+            return self.registries.found_in(call, frozenset(found), file)
         return frozenset(found)
 
     def chosen_by(self, callee: Value, call: cst.Call, file: SourceFile) -> tuple[Values, cst.Call] | None:

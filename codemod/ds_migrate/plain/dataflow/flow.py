@@ -11,6 +11,7 @@ from ds_migrate.plain.dataflow.arguments import Arguments
 from ds_migrate.plain.dataflow.definitions import Definitions, Resolve
 from ds_migrate.plain.dataflow.expressions import Expressions
 from ds_migrate.plain.dataflow.imported_modules import ImportedModules
+from ds_migrate.plain.dataflow.registries import Registries
 from ds_migrate.plain.dataflow.scopes import Scopes
 from ds_migrate.plain.dataflow.separation import separable_functions
 from ds_migrate.plain.dataflow.statements import Statements
@@ -49,6 +50,10 @@ class Flow:
     def _settle(self) -> None:
         """Let values flow until nothing changes, at first without the results of calls that may still be found."""
         self._definitions.bind()
+        registries = self._expressions.registries = Registries(self._scopes, self._definitions.origin)
+        for file in self.files.values():
+            for node in file.nodes(cst.ClassDef, cst.FunctionDef):
+                registries.add(node, file)
         for skips in (True, False):
             self._expressions.skips_unknown_calls = skips
             self._variables.forget_derived()

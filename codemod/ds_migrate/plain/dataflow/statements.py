@@ -12,7 +12,7 @@ from ds_migrate.plain.dataflow.expressions import Expressions, appended, item_na
 from ds_migrate.plain.dataflow.iteration import taken_from
 from ds_migrate.plain.dataflow.mappings import keyword_items
 from ds_migrate.plain.dataflow.scopes import Scopes
-from ds_migrate.plain.dataflow.values import Kind, Values, Variable, attribute_owner, of_kind
+from ds_migrate.plain.dataflow.values import Kind, Value, Values, Variable, attribute_owner, of_kind
 from ds_migrate.syntax.source import SourceFile
 
 _Given = Iterator[tuple[Variable, Values]]
@@ -38,6 +38,7 @@ class Statements:
             (self._computed, cst.DictComp),
             (self._computed, cst.ListComp),
             (self._passed, cst.Call),
+            (self._decorated, cst.ClassDef, cst.FunctionDef),
         ):
             for node in file.nodes(*kinds):
                 yield partial(give, node, file)
@@ -83,6 +84,16 @@ class Statements:
         if isinstance(call.func, cst.Attribute) and call.func.attr.value == "append" and len(call.args) == 1:
             for base in of_kind(values(call.func.value, file), Kind.SEQUENCE):
                 yield (base.key, appended(call)), values(call.args[0].value, file)
+
+    def _decorated(self, node: cst.ClassDef | cst.FunctionDef, file: SourceFile) -> _Given:
+        """Yield the parameters of decorators that get a class or function."""
+        if any(isinstance(outer, cst.ClassDef) for outer in file.ancestors(node)):
+            return
+        kind = Kind.CLASS if isinstance(node, cst.ClassDef) else Kind.FUNCTION
+        for decorator in node.decorators:
+            values = self._expressions.values(decorator.decorator, file)
+            for parameter in self._arguments.first_parameters(values):
+                yield parameter, frozenset({Value(kind, id(node))})
 
     def _into(self, target: cst.CSTNode, values: Values, file: SourceFile) -> _Given:
         if isinstance(target, cst.Name):

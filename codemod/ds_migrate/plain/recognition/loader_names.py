@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import libcst as cst
@@ -140,9 +141,35 @@ def _names(
             if _holds(maker, facts.flow.values(assign.value, other), facts) or not isinstance(
                 assign.targets[0].target, cst.Name
             ):
-                yield LoaderName(other, statement, text)
+                inside = list(_names_inside(assign, text, other, maker, facts, depth - 1))
+                yield from inside or [LoaderName(other, statement, text)]
                 continue
         yield from _names(assign.value, other, inner, maker, facts, depth - 1)
+
+
+def _names_inside(
+    assign: cst.Assign, text: str, file: SourceFile, maker: cst.Call, facts: LoopFacts, depth: int
+) -> Iterator[LoaderName]:
+    """Yield the names that a loader has in the function that returns it beside others, which may ask for its length.
+
+    Nothing where other calls of the function would have its share too, or the name cannot be followed.
+    """
+    target = assign.targets[0].target
+    callees = of_kind(facts.flow.values(getattr(assign.value, "func", assign.value), file), Kind.FUNCTION)
+    if not isinstance(target, cst.Tuple) or len(callees) != 1:
+        return
+    (callee,) = callees
+    other, function = facts.flow.file(callee), facts.flow.node(callee)
+    index = [dotted(element.value) for element in target.elements].index(text)
+    returned = [n for n in other.nodes(cst.Return, below=function) if other.function(n) is function]
+    if not isinstance(function, cst.FunctionDef) or facts.callers.has_several(function) or len(returned) != 1:
+        return
+    value = returned[0].value
+    if isinstance(value, cst.Tuple) and len(value.elements) == len(target.elements):
+        with suppress(_UnknownNameError):
+            item = value.elements[index].value
+            if isinstance(item, cst.Name):
+                yield from list(_names(item, other, returned[0], maker, facts, depth))
 
 
 def _of_parameter(

@@ -1,0 +1,134 @@
+"""Plain training loops whose networks, losses and data sets are found in registries, by names in a config."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import examples
+import pytest
+from plain_loops import HEADER, run
+
+REGISTRY = """\
+class Registry:
+    def __init__(self):
+        self.kept = {}
+
+    def register(self, kind=None):
+        if kind is None:
+            def keep(found):
+                self.kept[found.__name__] = found
+                return found
+
+            return keep
+        self.kept[kind.__name__] = kind
+        return kind
+
+    def get(self, name):
+        found = self.kept.get(name)
+        if found is None:
+            raise KeyError(name)
+        return found
+
+
+NETS = Registry()
+LOSSES = Registry()
+MODELS = Registry()
+"""
+PARTS = HEADER.replace("data = Tensor", "DATA = Tensor").replace(
+    "\n\nclass Net", "\nfrom registry import LOSSES, NETS\n\n\n@NETS.register()\nclass Net"
+) + (
+    "\n\n@LOSSES.registerCALL\nclass Loss(nn.Module):\n    def forward(self, x, y):\n        return F.mse_loss(x, y)\n"
+)
+MODEL = """\
+import torch
+from registry import LOSSES, MODELS, NETS
+
+
+class Base:
+    def make_optimizer(self, kind, params, **options):
+        if kind == "SGD":
+            return torch.optim.SGD(params, **options)
+        return torch.optim.Adam(params, **options)
+
+
+@MODELS.register()
+class Model(Base):
+    def __init__(self, config):
+        self.net = NETS.get(config["net"])()
+        self.loss = LOSSES.get(config["loss"])()
+        params = []
+        for name, value in self.net.named_parameters():
+            if value.requires_grad:
+                params.append(value)
+        self.optimizer = self.make_optimizer(config["kind"], params, **config["options"])
+
+    def feed(self, batch):
+        self.x, self.y = batch
+
+    def update(self):
+        self.optimizer.zero_grad()
+        loss = self.loss(self.net(self.x), self.y)
+        loss.backward()
+        self.optimizer.step()
+"""
+TRAIN = """\
+import model
+import parts
+from registry import MODELS
+from torch.utils.data import DataLoader
+
+
+def make_loader(phase):
+    options = dict(dataset=parts.DATA, batch_size=4 if phase == "train" else 1)
+    return DataLoader(**options)
+
+
+def make_loaders(config):
+    train, others = None, []
+    for phase, options in config["data"].items():
+        if phase == "train":
+            train = make_loader(phase)
+            epochs = config["steps"] // len(train)
+        elif phase == "val":
+            other = make_loader(phase)
+            others.append(other)
+    return train, others, epochs
+
+
+def main(config):
+    train, others, epochs = make_loaders(config)
+    trained = MODELS.get(config["model"])(config)
+    for epoch in range(epochs):
+        for batch in train:
+            trained.feed(batch)
+            trained.update()
+        for other in others:
+            for batch in other:
+                trained.feed(batch)
+
+
+if __name__ == "__main__":
+    main({})
+"""
+
+
+@pytest.fixture(params=["()", ""])
+def converted(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
+    files = {"registry": REGISTRY, "parts": PARTS.replace("CALL", request.param), "model": MODEL, "train": TRAIN}
+    results = {result.path.stem: result for result in run(tmp_path, **files).files}
+    assert not [problem for result in results.values() for problem in examples.problems(result)]
+    assert not [f for result in results.values() for f in result.findings if f.help]
+    return {name: result.after.decode() for name, result in results.items() if result.after is not None}
+
+
+def test_an_engine_holds_the_network_of_a_registry(converted: dict[str, str]) -> None:
+    assert "        self.engine, *_ = deepspeed.initialize(\n            model=self.net,\n" in converted["model"]
+    assert "self.loss(self.engine(self.x), self.y)" in converted["model"]
+
+
+def test_the_loader_that_trains_is_divided_before_its_length_is_asked(converted: dict[str, str]) -> None:
+    assert (
+        "            train = make_loader(phase)\n            train = shard(train)\n"
+        '            epochs = config["steps"] // len(train)\n'
+    ) in converted["train"]
+    assert converted["train"].count("shard(") == 1 and "    init_distributed()\n" in converted["train"]
