@@ -77,3 +77,55 @@ def test_findings_stand_on_the_lines_of_the_original(tmp_path: Path) -> None:
 )
 def test_apex_that_no_flag_turns_off_is_refused(tmp_path: Path, text: str) -> None:
     assert {code for code, _ in blocked(tmp_path, text)} == {Code.PLAIN_FRAMEWORK}
+
+
+TIMM = """\
+try:
+    from apex import amp
+    from apex.parallel import DistributedDataParallel as ApexDDP
+    from apex.parallel import convert_syncbn_model
+    has_apex = True
+except ImportError:
+    has_apex = False
+"""
+CHOICE = """\
+use_amp = None
+if args.amp:
+    if args.amp_impl == "apex":
+        assert has_apex, "APEX is not installed"
+        use_amp = "apex"
+    else:
+        use_amp = "native"
+if args.sync_bn:
+    if has_apex and use_amp == "apex":
+        model = convert_syncbn_model(model)
+    else:
+        model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+scaler = None
+if use_amp == "apex":
+    model, optimizer = amp.initialize(model, optimizer, opt_level="O1")
+elif use_amp == "native":
+    scaler = torch.amp.GradScaler()
+if CONDITION:
+    model = ApexDDP(model, delay_allreduce=True)
+else:
+    model = DDP(model)
+"""
+
+
+def test_an_import_of_apex_that_may_fail_has_failed(tmp_path: Path) -> None:
+    text = (HEADER + ARGUMENTS + LOOP).replace("import torch\n", "import torch\n" + TIMM, 1)
+    text = text.replace("for x, y", CHOICE + "for x, y").replace("CONDITION", 'has_apex and use_amp == "apex"')
+    text = text.replace("    loss.backward()\n    optimizer.step()\n", "    if scaler is not None:\n        "
+        "scaler.scale(loss).backward()\n        scaler.step(optimizer)\n        scaler.update()\n    else:\n        "
+        "loss.backward()\n        optimizer.step()\n")  # fmt: skip
+    (result,) = run(tmp_path, train=text).files
+    after = (result.after or b"").decode()
+    assert "\nhas_apex = False\n" in after and "apex." not in after.replace("apex.amp does not run", "")
+    assert 'if use_amp == "apex":\n    raise NotImplementedError("apex.amp does not' in after
+    assert 'elif use_amp == "native":\n    scaler = torch.amp.GradScaler()\n' in after
+    assert "if args.sync_bn:\n    model = nn.SyncBatchNorm.convert_sync_batchnorm(model)\n" in after
+    ((code, message),) = blocked(
+        tmp_path, text.replace('has_apex and use_amp == "apex":\n    model = A', "has_apex:\n    model = A")
+    )
+    assert code == Code.PLAIN_FRAMEWORK and message.startswith("apex.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import Any
@@ -11,6 +11,8 @@ import libcst as cst
 
 from ds_migrate.syntax.nodes import dotted, walk
 
+_AMP = "apex.amp"
+_KNOWN = frozenset({_AMP, "apex.parallel.DistributedDataParallel", "apex.parallel.convert_syncbn_model"})
 RAISED = 'raise NotImplementedError("apex.amp does not run with DeepSpeed: use torch.autocast and GradScaler")'
 
 
@@ -38,15 +40,18 @@ def without_apex(data: bytes) -> WithoutApex | None:
     except (cst.ParserSyntaxError, UnicodeDecodeError, SyntaxError, LookupError, RecursionError):
         return None
     imported = [node for node in walk(module) if isinstance(node, (cst.Import, cst.ImportFrom)) and _is_of_apex(node)]
-    names = {_amp_bound_by(node) for node in imported}
-    if not imported or len(names) != 1 or None in names:
+    names = [_bound_by(node) for node in imported]
+    bound = {name: path for each in names for name, path in each.items()}
+    if not imported or not all(names) or not set(bound.values()) <= _KNOWN:
         return None
-    branches = _Branches(next(iter(names)) or "")
+    branches = _Branches(bound)
     after = module.visit(branches)
-    uses = [node for node in walk(after) if isinstance(node, cst.Name) and node.value == branches.amp]
-    if uses or any(isinstance(n, (cst.Import, cst.ImportFrom)) and _is_of_apex(n) for n in walk(after)):
+    if _variables(after) & bound.keys() or any(
+        isinstance(n, (cst.Import, cst.ImportFrom)) and _is_of_apex(n) for n in walk(after)
+    ):
         return None
-    if branches.tested & _set_by_availability(module):
+    available = _set_by_availability(module)
+    if any(names <= available for names in branches.tested):
         return None
     new = after.bytes
     return WithoutApex(new, line_numbers(data, new), branches.raises)
@@ -57,12 +62,22 @@ def _is_of_apex(node: cst.Import | cst.ImportFrom) -> bool:
     return any((dotted(name) or "").partition(".")[0] == "apex" for name in names if name is not None)
 
 
-def _amp_bound_by(node: cst.CSTNode) -> str | None:
-    """Return the name that an import gives to apex.amp, where it imports just that."""
-    if not isinstance(node, cst.ImportFrom) or dotted(node.module) != "apex" or isinstance(node.names, cst.ImportStar):
-        return None
-    (alias, *others) = node.names
-    return None if others or alias.evaluated_name != "amp" else alias.evaluated_alias or "amp"
+def _variables(node: cst.CSTNode) -> set[str]:
+    """Return the names in a node that are none of attributes or keywords."""
+    nodes = list(walk(node))
+    labels = {id(n.attr) for n in nodes if isinstance(n, cst.Attribute)}
+    labels |= {id(n.keyword) for n in nodes if isinstance(n, cst.Arg)}
+    return {n.value for n in nodes if isinstance(n, cst.Name) and id(n) not in labels}
+
+
+def _bound_by(node: cst.CSTNode) -> dict[str, str]:
+    """Return what an import from apex binds: names with what they are."""
+    if not isinstance(node, cst.ImportFrom) or isinstance(node.names, cst.ImportStar) or not _is_of_apex(node):
+        return {}
+    return {
+        alias.evaluated_alias or alias.evaluated_name: f"{dotted(node.module)}.{alias.evaluated_name}"
+        for alias in node.names
+    }
 
 
 def _set_by_availability(module: cst.Module) -> set[str]:
@@ -83,21 +98,21 @@ class _Branches(cst.CSTTransformer):
     ``tested``: the names that the conditions of these branches have.
     """
 
-    amp: str
+    bound: Mapping[str, str]
     raises: bool = False
-    tested: set[str] = field(default_factory=set)
+    tested: list[set[str]] = field(default_factory=list)  # the names of each condition of such a branch
 
     def __post_init__(self) -> None:
         super().__init__()
 
     def _uses(self, node: cst.CSTNode | None) -> bool:
-        return node is not None and any(isinstance(n, cst.Name) and n.value == self.amp for n in walk(node))
+        return node is not None and bool(_variables(node) & self.bound.keys())
 
     def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> Any:
         if isinstance(updated_node, cst.If):
             return self._without_branch(updated_node)
         if isinstance(original_node, cst.Try):
-            return cst.RemoveFromParent() if self._only_imports(original_node.body.body) else updated_node
+            return self._without_import(original_node)
         if isinstance(updated_node, cst.SimpleStatementLine):
             return cst.RemoveFromParent() if self._only_imports([updated_node]) else updated_node
         if isinstance(updated_node, cst.IndentedBlock) and not updated_node.body:
@@ -108,12 +123,12 @@ class _Branches(cst.CSTTransformer):
         """Return what stays of a condition one of whose branches uses apex.amp."""
         other = node.orelse
         in_body, in_other = self._uses(node.body), self._uses(other)
-        if in_body is in_other or self._uses(node.test) or isinstance(other, cst.If):
+        if in_body is in_other or self._uses(node.test) or (in_other and isinstance(other, cst.If)):
             return node
-        self.tested |= {name.value for name in walk(node.test) if isinstance(name, cst.Name)}
+        self.tested.append(_variables(node.test))
         used, kept = (node.body, other) if in_body else (other, node.body)
         nodes = walk(used) if used is not None else ()
-        if any(dotted(n.func) == f"{self.amp}.initialize" for n in nodes if isinstance(n, cst.Call)):
+        if any(self._initializes(n) for n in nodes if isinstance(n, cst.Call)):
             self.raises = True
             error = cst.IndentedBlock([cst.parse_statement(RAISED)])
             if in_body:
@@ -121,6 +136,8 @@ class _Branches(cst.CSTTransformer):
             return node.with_changes(orelse=cst.Else(error))
         if kept is None:
             return cst.RemoveFromParent()
+        if isinstance(kept, cst.If):
+            return kept.with_changes(leading_lines=[*node.leading_lines, *kept.leading_lines])
         block = kept.body if isinstance(kept, cst.Else) else kept
         first, *rest = block.body
         if not isinstance(first, (cst.SimpleStatementLine, cst.If, cst.For, cst.While, cst.With, cst.Try)):
@@ -129,12 +146,29 @@ class _Branches(cst.CSTTransformer):
             [first.with_changes(leading_lines=[*node.leading_lines, *first.leading_lines]), *rest]
         )  # fmt: skip
 
+    def _initializes(self, call: cst.Call) -> bool:
+        owner, _, name = (dotted(call.func) or "").rpartition(".")
+        return name == "initialize" and self.bound.get(owner) == _AMP
+
+    def _without_import(self, node: cst.Try) -> Any:
+        """Return what an import that may fail leaves where apex is not there."""
+        if self._only_imports(node.body.body):
+            return cst.RemoveFromParent()
+        lines = [line for line in node.body.body if not self._only_imports([line])]
+        left = [line for handler in node.handlers for line in handler.body.body]
+        if len(lines) == len(node.body.body) or node.orelse or node.finalbody or len(node.handlers) != 1:
+            return node
+        return cst.FlattenSentinel(left) if all(map(_sets_constant, (*lines, *left))) else node
+
     def _only_imports(self, lines: Sequence[cst.CSTNode]) -> bool:
-        """Return whether lines do no more than import apex.amp."""
-        return all(
-            isinstance(line, cst.SimpleStatementLine) and all(_amp_bound_by(small) == self.amp for small in line.body)
-            for line in lines
-        )
+        """Return whether lines do no more than import from apex."""
+        return all(isinstance(line, cst.SimpleStatementLine) and all(map(_bound_by, line.body)) for line in lines)
+
+
+def _sets_constant(line: cst.CSTNode) -> bool:
+    return isinstance(line, cst.SimpleStatementLine) and all(
+        isinstance(small, cst.Assign) and isinstance(small.value, cst.Name) for small in line.body
+    )
 
 
 def line_numbers(before: bytes, after: bytes) -> list[int]:
