@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from ds_migrate.findings import Finding, Severity
 from ds_migrate.options import Options
-from plain_loops import HEADER, LOOP, blocked, convert, run
+from ds_migrate.rules.codes import Code
+from plain_loops import HEADER, LOOP, blocked, body, convert, run
 
 MADE = """
 loader = DataLoader(data, batch_size=4, shuffle=True)
@@ -337,3 +338,49 @@ def repeated(folder: Path, text: str) -> list[Finding]:
     (result,) = run(folder, train=HEADER + text).files
     assert result.after is not None
     return [f for f in result.findings if f.severity is Severity.REVIEW and "another one went through" in f.message]
+
+
+IMPORTANCE = """
+    def importance(model):
+        found = {}
+        for x, y in DataLoader(data, batch_size=4):
+            F.mse_loss(model(x), y).backward()
+            for name, p in model.named_parameters():
+                found[name] = p.grad.norm()
+        return found
+
+
+    def attack(model, x, y):
+        x.requires_grad_()
+        F.mse_loss(model(x), y).backward()
+        return x + x.grad.sign()
+
+
+    def compute(model, x, y):
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        return sum(p.grad.norm() for p in model.parameters())
+
+
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    BEFORE
+    for x, y in DataLoader(data, batch_size=4):
+        optimizer.zero_grad()
+        norm = compute(model, x, y)
+        optimizer.step()
+    """
+
+
+def test_gradients_that_are_read_behind_the_backward_pass_of_a_helper_are_averaged_there(tmp_path: Path) -> None:
+    after = convert(tmp_path, body(IMPORTANCE.replace("BEFORE", "x = attack(model, *data[:4])")))
+    assert "    engine.allreduce_gradients()\n    return sum(p.grad.norm() for p in model.parameters())\n" in after
+
+
+def test_gradients_that_no_step_uses_are_of_each_rank_s_share(tmp_path: Path) -> None:
+    text = IMPORTANCE.replace("norm = compute(model, x, y)", "F.mse_loss(model(attack(model, x, y)), y).backward()")
+    text = body(text.replace("BEFORE", "importance(model)"))
+    (result,) = run(tmp_path, train=text).files
+    reviews = [f for f in result.findings if f.severity is Severity.REVIEW and "share of the data" in f.message]
+    lines = [text.splitlines()[f.line - 1].strip() for f in reviews if f.code == Code.PLAIN_BACKWARD]
+    assert lines == ["found[name] = p.grad.norm()", "return sum(p.grad.norm() for p in model.parameters())"]

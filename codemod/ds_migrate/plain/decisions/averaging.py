@@ -5,7 +5,7 @@ There ``engine.allreduce_gradients()`` averages them before that code; ``step()`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import libcst as cst
 
@@ -44,13 +44,50 @@ def find_averagings(place: Place, plan: ProgramPlan, modules: Values = NOTHING) 
     return found
 
 
-def find_reads(plan: ProgramPlan) -> Iterator[Averaging]:
-    """Yield where engines average gradients that the program reads by hand, as for a norm that it logs."""
+def find_reads(plan: ProgramPlan) -> tuple[list[Averaging], list[Place]]:
+    """Return where engines average gradients that the program reads by hand, as for a norm that it logs.
+
+    Where none can, as in a function that goes back for the gradients alone, the reads are returned too.
+    """
+    found: list[Averaging] = []
+    left: list[Place] = []
     for file in plan.facts.flow.files.values():
         for node in file.attributes_by_name.get("grad", ()):
-            if _is_of_parameter(node.value, file, plan.facts.flow) and not _is_tested(node, file):
-                for place in _in_stepping_functions(Place(file, node), plan):
-                    yield from _before(place, plan, NOTHING)
+            read = Place(file, node)
+            if not _is_of_parameter(node.value, file, plan.facts.flow) or _is_tested(node, file):
+                continue
+            own = [each for place in _in_stepping_functions(read, plan) for each in _before(place, plan, NOTHING)]
+            own = own or _behind_backward(read, plan)
+            found += own
+            if not own and _is_surely_of_parameter(read, node.value, plan) and _goes_back(read, plan):
+                left.append(read)
+    return found, left
+
+
+def _behind_backward(read: Place, plan: ProgramPlan) -> list[Averaging]:
+    """Return where the engine of a backward pass averages what a function reads behind it, and steps nowhere."""
+    statement = _statement(read, plan)
+    stepping = {(id(step.file), id(step.function)) for step, _ in plan.steps}
+    if statement is None or (id(read.file), id(read.function)) in stepping:
+        return []
+    names = {name: None for backward, name in plan.backwards if _is_behind(read, backward)}
+    return [Averaging(read.file, statement, name) for name in names]
+
+
+def _is_behind(read: Place, backward: Place) -> bool:
+    is_beside = read.file is backward.file and read.function is backward.function
+    return is_beside and read.position > backward.position
+
+
+def _goes_back(read: Place, plan: ProgramPlan) -> bool:
+    """Return whether a backward pass that no step uses is beside a read of gradients, or beside a call of either."""
+    callers = plan.facts.callers
+    return any(
+        _is_behind(read, backward)
+        or callers.leading_to(read.function, backward.file, backward.function)
+        or callers.leading_to(backward.function, read.file, read.function)
+        for backward in plan.left
+    )
 
 
 def distinct(averagings: Sequence[Averaging], plan: ProgramPlan) -> list[Averaging]:
@@ -187,6 +224,16 @@ def _is_of_parameter(owner: cst.BaseExpression, file: SourceFile, flow: Flow) ->
         if owner.value in {dotted(part) for part in walk(loop.target)}
     ]  # fmt: skip
     return not loops or any(not loaders_of(loop.iter, file, flow) for loop in loops)
+
+
+def _is_surely_of_parameter(read: Place, owner: cst.BaseExpression, plan: ProgramPlan) -> bool:
+    """Return whether an expression names a part of a module, or what a loop goes through, rather than an input."""
+    if not isinstance(owner, cst.Name):
+        return True
+    flow, modules = plan.facts.flow, {value.key for site in plan.facts.sites for value in site.of}
+    loops = flow.scopes(read.file).nodes(owner, *_LOOPS)
+    is_looped = any(owner.value in map(dotted, walk(loop.target)) for loop in loops)
+    return is_looped or any(part.key in modules for part in of_kind(flow.values(owner, read.file), Kind.PART))
 
 
 def _is_tested(node: cst.Attribute, file: SourceFile) -> bool:

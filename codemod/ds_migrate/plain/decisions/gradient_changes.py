@@ -9,7 +9,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.rank_conditions import RankConditions
 from ds_migrate.plain.decisions.averaging import find_averagings, find_reads
-from ds_migrate.plain.decisions.plan import ProgramPlan
+from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.recognition.facts import Place, Refusal
 from ds_migrate.plain.recognition.operations import is_set_to_none
 from ds_migrate.plain.recognition.weight_writes import WeightWrites
@@ -42,8 +42,17 @@ def decide_changes(plan: ProgramPlan) -> ProgramPlan:
                 )
             )  # fmt: skip
             break
-    reads = [] if plan.is_managed or plan.refusals or refusals else find_reads(plan)
-    return replace(plan, averagings=[*averagings, *reads]).refuse(refusals)
+    reads, left = ([], []) if plan.is_managed or plan.refusals or refusals else find_reads(plan)
+    lines = {id(place.file.statement(place.node)): place for place in left}
+    notes = [
+        Note(
+            Code.PLAIN_BACKWARD, place.file, place.node,
+            "no step() uses these gradients, so each rank reads those of its share of the data",
+            "average what is made of them over ranks, or go through the same data on each rank",
+        )
+        for place in lines.values()
+    ]  # fmt: skip
+    return replace(plan, averagings=[*averagings, *reads], notes=[*plan.notes, *notes]).refuse(refusals)
 
 
 def acting_changes(plan: ProgramPlan) -> Iterator[tuple[Place, list[cst.BaseExpression] | None]]:
