@@ -258,6 +258,45 @@ def test_other_ranks_log_warnings_alone(setup: str, is_quiet: bool, tmp_path: Pa
     assert (QUIET.split("\n", 1)[1] in text) is is_quiet
 
 
+def test_all_ranks_make_a_text_that_draws_random_numbers(tmp_path: Path) -> None:
+    meter = "class Meter:\n    def __str__(self):\n        return str(torch.rand(1))\n\n\nmeter = Meter()\n"
+    text = convert(tmp_path, f"{HEADER}{meter}{LOOP}print('a', meter)\nprint(f'{{meter}}')\n")
+    assert "text = str(meter)\nif is_main_rank():\n    print('a', text)" in text
+    assert "text = f'{meter}'\nif is_main_rank():\n    print(text)" in text
+
+
+def test_rank_0_makes_the_time_of_its_lines_by_itself(tmp_path: Path) -> None:
+    helpers = """
+    import time
+
+
+    def now():
+        text = time.strftime('%H')
+        return text
+
+
+    def log(line):
+        stamp = now()
+        print(stamp)
+        print(line)
+    """
+    text = after(tmp_path, helpers, "log('a')\n")
+    assert f"def log(line):\n{GUARD}" in text and "rank_0_text" not in text
+
+
+def test_all_ranks_decide_in_functions_that_make_what_is_printed(tmp_path: Path) -> None:
+    function = "def word(loss):\n    if loss > 1:\n        torch.distributed.barrier()\n    return 'a'\n\n\n"
+    assert "text = word(loss)\nif is_main_rank():" in convert(
+        tmp_path, HEADER + function + LOOP + "print(word(loss))\n"
+    )
+
+
+def test_a_name_that_is_not_taken_yet_is_for_a_person_to_check(tmp_path: Path) -> None:
+    lines = "n = 0\nwhile os.path.exists(f'run{n}'):\n    n += 1\nos.makedirs(f'run{n}')\n"
+    (message,) = reviews(run(tmp_path, train=IMPORTS + HEADER + lines + LOOP))
+    assert message.startswith("each rank looks for a name that is not taken")
+
+
 def test_commands_of_the_shell_are_for_a_person_to_check(tmp_path: Path) -> None:
     report = run(tmp_path, train=IMPORTS + HEADER + LOOP + "os.system('cp -r a b')\n")
     assert reviews(report) == ["every rank runs this command, at the same time"]

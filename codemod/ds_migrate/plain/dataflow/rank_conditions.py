@@ -25,6 +25,8 @@ _PURE_ON_TENSORS = frozenset({
     "abs", "clamp", "clone", "detach", "float", "item", "max", "mean", "min", "norm", "pow", "sqrt", "square", "stack",
     "sum",
 })  # fmt: skip
+# Methods of texts that return the same for the same texts.
+_PURE_ON_TEXTS = frozenset({"format", "join", "lower", "replace", "split", "strip", "upper"})
 _PARSERS = frozenset({"parse_args", "parse_known_args"})
 _FLAGS = frozenset({"absl.flags.FLAGS"})
 _RANK = re.compile("rank|gpu|device|node|master|main", re.IGNORECASE)
@@ -115,6 +117,8 @@ class RankConditions:
             if isinstance(node.func, cst.Attribute) and node.func.attr.value in _PURE_ON_TENSORS:
                 receiver = [] if name is not None and name.startswith("torch.") else [node.func.value]
                 return all(self.is_shared(part, file) for part in (*receiver, *(arg.value for arg in node.args)))
+            if isinstance(node.func, cst.Attribute) and node.func.attr.value in _PURE_ON_TEXTS and name not in _PURE:
+                return all(self.is_shared(part, file) for part in (node.func.value, *(arg.value for arg in node.args)))
             if name == "len" and node.args and of_kind(self._flow.values(node.args[0].value, file), Kind.LOADER):
                 return True
             given_ = [arg for arg in node.args if name != "torch.load" or arg is node.args[0]]

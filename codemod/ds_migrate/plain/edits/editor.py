@@ -24,7 +24,7 @@ from ds_migrate.plain.ranks.file_readers import FileReaders
 from ds_migrate.plain.ranks.launcher_argument import add_arguments
 from ds_migrate.plain.ranks.rank_zero import OutputGuards
 from ds_migrate.plain.ranks.rank_zero_files import write_once
-from ds_migrate.plain.ranks.rank_zero_folders import make_folders_once
+from ds_migrate.plain.ranks.rank_zero_folders import make_folders_once, names_not_taken
 from ds_migrate.plain.ranks.rank_zero_loggers import quiet_loggers
 from ds_migrate.plain.ranks.rank_zero_waits import wait_for_saves
 from ds_migrate.plain.ranks.start import start_ranks
@@ -98,7 +98,7 @@ class Editor:
         read_again = write_once(self.plan.facts, [*self.files, *quiet], others, readers, self._runtime, self._converted)
         known = {f: f.edits.lengths for f in self.guarded}
         if starts_alone:
-            notes += commands_of_all_ranks(program, self.flow)
+            notes += [*commands_of_all_ranks(program, self.flow), *names_not_taken(program)]
             notes += [*read_again, *guards.wait_for_written(readers)]
             if self.plan.facts.options.runtime:
                 for share in (share_time_stamps, share_temporary_folders):

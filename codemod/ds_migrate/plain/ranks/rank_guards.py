@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import libcst as cst
 
@@ -112,11 +112,19 @@ def _is_global(statement: cst.CSTNode) -> bool:
 
 
 def guard_hoisted(
-    file: SourceFile, line: cst.SimpleStatementLine, computed: Collection[int], name: str, runtime: RuntimeNames
+    file: SourceFile,
+    line: cst.SimpleStatementLine,
+    computed: Mapping[int, str],
+    texts: Collection[int],
+    runtime: RuntimeNames,
 ) -> None:
-    """Put a call under the condition, behind lines in which all ranks compute these of its arguments."""
+    """Put a call under the condition, behind lines in which all ranks compute some of its arguments.
+
+    Args:
+        computed: the names for these arguments, by their index.
+        texts: those that are objects, of which all ranks make the text.
+    """
     test = cst.parse_expression(runtime.main_rank(file))
-    names = {index: file.names.fresh(name, f"{name}_") for index in computed}
 
     def change(updated: cst.CSTNode) -> cst.FlattenSentinel[cst.CSTNode]:
         assert isinstance(updated, cst.SimpleStatementLine)
@@ -124,8 +132,10 @@ def guard_hoisted(
         assert isinstance(expression, cst.Expr) and isinstance(expression.value, cst.Call)
         args = list(expression.value.args)
         above: list[cst.SimpleStatementLine] = []
-        for index, bound in names.items():
+        for index, bound in computed.items():
             value = args[index].value
+            if index in texts:
+                value = cst.Call(cst.Name("str"), [cst.Arg(value)])
             if "\n" in cst.Module([]).code_for_node(value) and not value.lpar:
                 value = value.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
             above.append(cst.SimpleStatementLine([cst.Assign([cst.AssignTarget(cst.Name(bound))], value)]))

@@ -31,6 +31,7 @@ class OutputGuards:
         self._converted = converted
         self._code = OutputCode(plan)
         self._steps = plan.facts.operations.steps
+        self._new_names: dict[tuple[SourceFile, str], list[str]] = {}
         self._own: list[SourceFile] = []
         self._files: list[SourceFile] = []
         self._replaces_print = any(
@@ -220,9 +221,18 @@ class OutputGuards:
         is_known = func is None or self._code.skippable.is_skippable(func, file)
         if not is_known or any(call.args[index].star for index in computed) or not file.edits.once(line, GUARD):
             return
-        guard_hoisted(file, line, computed, "text" if is_print else "output", self._runtime)
+        names = self._names_of(file, "text" if is_print else "output", len(computed))
+        texts = [index for index in computed if self._code.skippable.has_own_text(call.args[index].value, file)]
+        guard_hoisted(file, line, dict(zip(computed, names, strict=True)), texts if is_print else (), self._runtime)
         message = f"only rank 0 {'prints' if is_print else 'saves'} what all ranks compute"
         self._converted(Code.PLAIN_RANK_ZERO, file, call, message)
+
+    def _names_of(self, file: SourceFile, word: str, count: int) -> list[str]:
+        """Return new names for values that only the next line uses, so that other lines have the same ones."""
+        names = self._new_names.setdefault((file, word), [])
+        while len(names) < count:
+            names.append(file.names.fresh(word, f"{word}_"))
+        return names[:count]
 
     def _is_print(self, call: cst.Call) -> bool:
         return dotted(call.func) == "print"

@@ -27,7 +27,8 @@ _HARMLESS = frozenset(
      "isdir", "is_file", "is_dir", "pformat", "get_rank", "get_world_size", "fromarray", "to_pil_image", "data_ptr",
      "dim", "any", "all", "t", "to_dict", "timestamp", "fromtimestamp", "model_dump", "_asdict", "asdict",
      "_get_kwargs", "get_terminal_size", "median", "percentile", "cumsum", "state_dict", "deepcopy", "get_rng_state",
-     "get_rng_state_all", "getstate", "get_state", "Namespace"}
+     "get_rng_state_all", "getstate", "get_state", "Namespace", "tensor", "as_tensor",
+     "from_numpy", "arange", "zeros", "ones", "topk"}
 )  # fmt: skip
 # What goes through all elements of its arguments: an iterator among them would be used up.
 _CONSUMERS = frozenset(
@@ -40,6 +41,7 @@ _ONE_PASS = frozenset(
 _OF_MODULES = frozenset(
     {"state_dict", "parameters", "named_parameters", "buffers", "named_buffers", "modules", "named_modules", "children"}
 )
+_TEXTS = frozenset({"__str__", "__repr__", "__format__"})
 _DEEPEST = 4  # calls of functions of the program within each other
 
 
@@ -70,6 +72,8 @@ class SkippableExpressions:
             if isinstance(inner, cst.CompFor) and not self.can_be_iterated_again(inner.iter, file):
                 return False
             if isinstance(inner, cst.Attribute) and not self._is_harmless_property(inner):
+                return False
+            if self._texts and isinstance(inner, (cst.Name, cst.Attribute)) and self.has_own_text(inner, file):
                 return False
         return True
 
@@ -141,6 +145,21 @@ class SkippableExpressions:
                     found.setdefault(function.name.value, []).append((file, function))
         return found
 
+    @cached_property
+    def _texts(self) -> set[int]:
+        """The classes of the program whose text does more than compute, by identity."""
+        found = set[int]()
+        for file in self._flow.files.values():
+            for function in file.nodes(cst.FunctionDef):
+                if function.name.value in _TEXTS and not self._computes(function, file):
+                    found |= {id(outer) for outer in file.ancestors(function) if isinstance(outer, cst.ClassDef)}
+        return found
+
+    def has_own_text(self, node: cst.CSTNode, file: SourceFile) -> bool:
+        """Return whether printing what a name holds runs code of the program that does more than compute."""
+        values = of_kind(self._flow.values(node, file), Kind.INSTANCE, Kind.MODULE)
+        return any(value.key in self._texts or value.of in self._texts for value in values)
+
     def _all_compute(self, functions: Values) -> bool:
         for value in functions:
             found = self._flow.node_of(value.key)
@@ -157,7 +176,8 @@ class SkippableExpressions:
             return False
         self._open.append(key)
         bound = local_names(function, file)
-        self._known[key] = function.asynchronous is None and all(
+        is_left = function.asynchronous is None and not file.edits.is_touched(function)  # ranks may decide there
+        self._known[key] = is_left and all(
             self._only_computes(statement, file, bound) for statement in function.body.body
         )
         self._open.remove(key)

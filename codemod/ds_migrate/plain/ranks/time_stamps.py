@@ -31,7 +31,7 @@ def share_time_stamps(
             text = _stamp(assign.value, file, flow)
             if text is None or is_guarded(text, file) or not conditions.reach_all(assign, file):
                 continue
-            if _is_called_in_an_argument(file.function(assign), flow, callers, set()):
+            if _may_be_rank_0s(file.function(assign), flow, callers, set()):
                 continue
             name = runtime.name(file, "rank_0_text")
             file.change(text, lambda updated, name=name: cst.Call(cst.Name(name), [cst.Arg(updated)]))  # type: ignore[misc]
@@ -69,20 +69,21 @@ def has_time_stamp(value: cst.BaseExpression, file: SourceFile, flow: Flow) -> b
     return _stamp(value, file, flow) is not None
 
 
-def _is_called_in_an_argument(function: cst.FunctionDef | None, flow: Flow, callers: Callers, seen: set[int]) -> bool:
-    """Return whether a function may run for an argument, as of ``torch.save()``, which only rank 0 calls."""
+def _may_be_rank_0s(function: cst.FunctionDef | None, flow: Flow, callers: Callers, seen: set[int]) -> bool:
+    """Return whether rank 0 alone may run a function: for an argument, as of ``torch.save()``, or under a guard."""
     if function is None or id(function) in seen:
         return False
     seen.add(id(function))
     return any(
-        any(
+        is_guarded(call, file)
+        or any(
             isinstance(outer, cst.Call)
             and dotted(outer.func) not in _EXITS
             and not of_kind(flow.values(outer.func, file), Kind.FUNCTION, Kind.METHOD, Kind.CLASS)
             for outer in file.ancestors(call)
             if _is_below(outer, file.statement(call))
         )
-        or _is_called_in_an_argument(file.function(call), flow, callers, seen)
+        or _may_be_rank_0s(file.function(call), flow, callers, seen)
         for file, call in callers.of(function)
     )
 
