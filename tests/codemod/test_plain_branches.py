@@ -323,3 +323,49 @@ def test_a_scaler_for_what_may_be_missing_may_run(tmp_path: Path) -> None:
 def test_an_option_that_is_called_no_sync_is_none_of_the_model_s(tmp_path: Path) -> None:
     after = convert(tmp_path, HEADER + "import options\n\nargs = options.parse()\nsync = not args.no_sync\n" + LOOP)
     assert "sync = not args.no_sync\n" in after
+
+
+SCALED_BY_HELPER = """
+    def backward(loss, scaler):
+        if scaler is not None:
+            scaler.scale(loss).backward()
+        else:
+            loss.backward()
+
+
+    def train(model, loader, optimizer, scaler):
+        for x, y in loader:
+            optimizer.zero_grad()
+            backward(F.mse_loss(model(x), y), scaler)
+            if scaler is not None:
+                scaler.step(optimizer)
+                scaler.update()
+            else:
+                optimizer.step()
+
+
+    def main(amp):
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        scaler = torch.amp.GradScaler() if amp else None
+        train(model, DataLoader(data, batch_size=4), optimizer, scaler)
+
+
+    main(True)
+    """
+
+
+def test_a_helper_that_scales_the_loss_stays(tmp_path: Path) -> None:
+    after = convert(tmp_path, body(SCALED_BY_HELPER))
+    assert "        scaler.scale(loss).backward()\n    else:\n        loss.backward()\n" in after
+    assert "use_scaler(engine, scaler)" in after and after.count("            engine.step()\n") == 2
+    assert "scaler.step" not in after and "scaler.update" not in after
+
+
+def test_a_helper_with_a_scaler_that_the_engine_cannot_get_is_refused(tmp_path: Path) -> None:
+    made = "scalers = {'a': torch.amp.GradScaler() if amp else None}"
+    text = SCALED_BY_HELPER.replace("scaler = torch.amp.GradScaler() if amp else None", made)
+    ((code, message),) = blocked(
+        tmp_path, body(text.replace("optimizer, scaler)\n\n\n    main", "optimizer, scalers['a'])\n\n\n    main"))
+    )
+    assert code == Code.PLAIN_PRECISION and "cannot get the GradScaler" in message

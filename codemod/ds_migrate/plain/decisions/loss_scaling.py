@@ -21,7 +21,8 @@ from ds_migrate.syntax.nodes import walk
 
 def decide_scaling(plan: ProgramPlan) -> ProgramPlan:
     """Choose where the engine gets the scaler, and which of the scaler's calls go; refuse what is not exact so."""
-    operations: list[Step | Backward] = [*plan.facts.operations.steps, *(backward for backward, _ in plan.backwards)]
+    backwards = (*(backward for backward, _ in plan.backwards), *plan.left)
+    operations: list[Step | Backward] = [*plan.facts.operations.steps, *backwards]
     scaled = [place for place in operations if place.scaler is not None]
     try:
         check_unknown(operations, plan.facts)
@@ -60,6 +61,12 @@ def _give_scaler(
     mixed = [other for other in others if not is_unscaled_branch(other, scaled, makers, facts)]
     if attachments and not mixed:
         return replace(plan, attachments=attachments)
+    for left in plan.left:
+        if left.scaler is not None:
+            raise InexactScalingError(
+                "the engine cannot get the GradScaler of this backward()", left.file, left.node,
+                "call scaler.scale(loss).backward() in the function that steps",
+            )  # fmt: skip
     for other in mixed:
         if not _is_consistent(plan):
             raise InexactScalingError(

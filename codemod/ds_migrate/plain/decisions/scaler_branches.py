@@ -31,15 +31,18 @@ def is_unscaled_branch(
     return False
 
 
-def _is_given(parameter: str, place: Place, makes: cst.FunctionDef | None, facts: LoopFacts) -> bool:
-    """Return whether each call of a function gives it the scaler, from where that is made."""
-    calls = facts.callers.of(place.function) if place.function is not None else ()
+def _is_given(
+    parameter: str | None, place: Place, makes: cst.FunctionDef | None, facts: LoopFacts, depth: int = 4
+) -> bool:
+    """Return whether each call of a function gives it the scaler, from where that is made or is given itself."""
+    calls = facts.callers.of(place.function) if place.function is not None and depth else ()
     for file, call in calls:
         assert place.function is not None
-        arg = facts.flow.given(call, place.function, parameter, file)
+        arg = facts.flow.given(call, place.function, parameter or "", file)
         if arg is None or not of_kind(facts.flow.values(arg.value, file), Kind.SCALER):
             return False
-        if file.function(call) is not makes:
+        caller = Place(file, call)
+        if caller.function is not makes and not _is_given(dotted(arg.value), caller, makes, facts, depth - 1):
             return False
     return bool(calls)
 
