@@ -260,6 +260,9 @@ def test_other_ranks_log_warnings_alone(setup: str, is_quiet: bool, tmp_path: Pa
 
 def test_all_ranks_make_a_text_that_draws_random_numbers(tmp_path: Path) -> None:
     meter = "class Meter:\n    def __str__(self):\n        return str(torch.rand(1))\n\n\nmeter = Meter()\n"
+    pure = "class Pure:\n    def __str__(self):\n        return '{a}'.format(**self.__dict__)\n\n\n"
+    text = convert(tmp_path, f"{HEADER}{pure}{LOOP}print('a', Pure)\nmeter = Pure()\nprint('b', meter)\n")
+    assert "if is_main_rank():\n    print('b', meter)" in text
     text = convert(tmp_path, f"{HEADER}{meter}{LOOP}print('a', meter)\nprint(f'{{meter}}')\n")
     assert "text = str(meter)\nif is_main_rank():\n    print('a', text)" in text
     assert "text = f'{meter}'\nif is_main_rank():\n    print(text)" in text
