@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from ds_migrate.findings import Severity
-from plain_loops import HEADER, body, convert, run
+from plain_loops import HEADER, LOOP, body, convert, run
 
 BATCH = """\
 def loss_batch(model, x, y, opt=None):
@@ -127,9 +127,10 @@ def test_a_function_that_makes_the_loader_of_each_phase_is_for_review(parts: str
 
 SPLIT = """
     rest = len(data) - 2
+    sampler = torch.utils.data.SequentialSampler(range(2))
     train_set, val_set = torch.utils.data.random_split(data, [2, rest])
     sets = {"train": train_set, "val": val_set}
-    loaders = {x: DataLoader(sets[x], batch_size=4) for x in ["train", "val"]}
+    loaders = {x: DataLoader(sets[x], batch_size=4, sampler=sampler) for x in ["train", "val"]}
     sizes = {x: len(sets[x]) for x in ["train", "val"]}
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -154,11 +155,11 @@ def test_an_average_over_samples_of_a_dict_beside_the_loaders_counts_the_share(t
     assert "mean = sum(losses) / len(losses)" in after
 
 
-@pytest.mark.parametrize("average", ["print(total / rest)", "total /= len(data) - rest", "print(total / max(rest, 1))"])
+@pytest.mark.parametrize("average", ["print(total / rest)", "total /= len(data) - rest", "total /= len(sampler)"])
 def test_an_average_by_a_number_made_of_all_samples_is_for_review(tmp_path: Path, average: str) -> None:
     report = run(tmp_path, train=body(SPLIT).replace("AVERAGE", average))
     found = [(f.code, f.message) for _, f in report.findings(Severity.REVIEW)]
-    assert found == [("DSM612", "this divides the sum over a rank's share by the number of all samples")]
+    assert found == [("DSM612", "this divides the sum over a rank's share by a number that counts all data")]
 
 
 LOADERS_OF_PHASES = """
@@ -189,3 +190,23 @@ LOADERS_OF_PHASES = """
 def test_only_the_loader_of_the_phase_that_trains_is_divided(tmp_path: Path, loaders: str) -> None:
     after = convert(tmp_path, body(LOADERS_OF_PHASES.replace("LOADERS", loaders)))
     assert "shard(DataLoader(data))" in after and "shard(DataLoader(data, 2))" not in after
+
+
+def test_the_item_of_the_phase_that_trains_is_divided_where_a_loop_makes_it(tmp_path: Path) -> None:
+    made = 'for x in ["train", "val"]:\n    loaders[x] = DataLoader(sets[x], batch_size=4)'
+    text = body(SPLIT).replace(
+        'loaders = {x: DataLoader(sets[x], batch_size=4, sampler=sampler) for x in ["train", "val"]}',
+        "loaders = {}\n" + made,
+    )
+    after = convert(tmp_path, text.replace("AVERAGE", "print(mean)"))
+    assert made + '\n    if x == "train":\n        loaders[x] = shard(loaders[x])\n' in after
+
+
+def test_the_loaders_of_all_tasks_are_divided(tmp_path: Path) -> None:
+    tasks = (
+        "loaders = {}\nfor task in range(2):\n    loaders[task] = DataLoader(data, batch_size=4)\nloader = loaders[1]\n"
+    )
+    report = run(
+        tmp_path, train=HEADER + LOOP.replace("loader = DataLoader(data, batch_size=4, shuffle=True)\n", tasks)
+    )
+    assert b"loaders[task] = shard(DataLoader(data, batch_size=4))" in (report.files[0].after or b"")

@@ -325,9 +325,9 @@ def item_name(index: cst.SimpleString | cst.Integer) -> str:
     return f"[{index.evaluated_value!r}]"
 
 
-def appended(call: cst.Call) -> str:
-    """Return the name of the variable that an item is which a call appends."""
-    return f"{_APPENDED} {id(call)}]"
+def appended(node: cst.Call | cst.Subscript) -> str:
+    """Return the name of the variable that an item is which a call appends, or an assignment by an unknown index."""
+    return f"{_APPENDED} {id(node)}]"
 
 
 def _deeper(base: Value, path: str) -> Values:

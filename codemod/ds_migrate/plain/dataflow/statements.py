@@ -109,11 +109,12 @@ class Statements:
                 held = {v for s in sequences for v in self._expressions.item_of(s, f"[{index}]")}
                 yield from self._into(element.value, frozenset(held), file)
         elif isinstance(target, cst.Subscript) and len(target.slice) == 1:
-            index_node = target.slice[0].slice
-            key = index_node.value if isinstance(index_node, cst.Index) else None
-            name = item_name(key) if isinstance(key, (cst.SimpleString, cst.Integer)) else "[]"
-            for base in of_kind(self._expressions.values(target.value, file), Kind.MAPPING, Kind.SEQUENCE):
-                yield (base.key, name), values
+            part = target.slice[0].slice
+            containers = of_kind(self._expressions.values(target.value, file), Kind.MAPPING, Kind.SEQUENCE)
+            if isinstance(part, cst.Index) and isinstance(part.value, (cst.SimpleString, cst.Integer)):
+                yield from (((base.key, item_name(part.value)), values) for base in containers)
+            elif loaders := of_kind(values, Kind.LOADER):  # one of each task
+                yield from (((base.key, appended(target)), loaders) for base in containers)
 
     def _bound(self, target: cst.Name, file: SourceFile) -> Variable:
         """Return the variable that a name is where it is bound: in the body of a class, an attribute of that."""

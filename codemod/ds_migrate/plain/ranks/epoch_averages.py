@@ -11,7 +11,7 @@ from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.recognition.loaders import loaders_of
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import code, dotted, targets, walk
+from ds_migrate.syntax.nodes import argument, code, dotted, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _DEPTH = 4
@@ -40,8 +40,14 @@ class EpochAverages:
                     file.replace(count, f"{runtime.name(file, 'count_samples')}({loader})")
                     converted(Code.PLAIN_SAMPLER, file, node, "each rank counts the samples of its share")
                     continue
-                message = "this divides the sum over a rank's share by the number of all samples"
-                yield Note(Code.PLAIN_SAMPLER, file, node, message, "divide by count_samples() of the loader")
+                message = "this divides the sum over a rank's share by a number that counts all data"
+                yield Note(
+                    Code.PLAIN_SAMPLER,
+                    file,
+                    node,
+                    message,
+                    "divide by count_samples() of the loader, or by its len() for batches",
+                )
 
     def _epoch_of(self, node: cst.CSTNode, total: cst.BaseExpression, file: SourceFile) -> cst.For | None:
         """Return the loop before a division, over the batches of a share, that adds to what is divided."""
@@ -69,7 +75,8 @@ def _divisions(file: SourceFile) -> Iterator[tuple[cst.CSTNode, cst.BaseExpressi
 def _data_sets(file: SourceFile) -> set[str]:
     """Return the expressions of data sets: what loaders are made of, and what these are split off."""
     makers = [call for call in file.nodes(cst.Call) if (dotted(call.func) or "").endswith("DataLoader") and call.args]
-    names = {code(maker.args[0].value) for maker in makers}
+    samplers = [argument(maker, None, name) for maker in makers for name in ("sampler", "batch_sampler")]
+    names = {code(arg.value) for arg in (*(maker.args[0] for maker in makers), *filter(None, samplers))}
     for _ in range(_DEPTH):
         names |= {code(part.value) for part in file.nodes(cst.Subscript) if code(part) in names}
         for assign in file.nodes(cst.Assign):

@@ -45,6 +45,10 @@ def training_phase(maker: cst.Call, file: SourceFile, steps: Sequence[Step]) -> 
             return None
         name = dotted(assign.targets[0].target)
         return None if name is None or not over else TrainingPhase(file.statement(maker), f'{name}["{phase}"]')
+    if isinstance(around, cst.Assign) and len(around.targets) == 1:
+        target = around.targets[0].target
+        if isinstance(target, cst.Subscript) and over:
+            return _of_items(target, phase, maker, file)
     if isinstance(around, cst.Assign) and len(around.targets) == 1 and isinstance(around.targets[0].target, cst.Name):
         loops = [outer for outer in file.ancestors(maker) if isinstance(outer, cst.For)]
         if any(dotted(loop.target) == variable for loop in loops) and all(step.file is file for step in steps):
@@ -67,6 +71,16 @@ def other_phases(step: Step, file: SourceFile, over: cst.BaseExpression, flow: F
             for key, values in flow.literal_items(mapping):
                 (trains if key == f'["{phase}"]' else held).update(values)
     return frozenset(held - trains) if trains else NOTHING
+
+
+def _of_items(item: cst.Subscript, phase: str, maker: cst.Call, file: SourceFile) -> TrainingPhase | None:
+    """Return the loader of a phase where a loop makes one for each: ``loaders[name] = DataLoader(...)``."""
+    loop = next((outer for outer in file.ancestors(maker) if isinstance(outer, cst.For)), None)
+    index = item.slice[0].slice if len(item.slice) == 1 else None
+    name = dotted(index.value) if isinstance(index, cst.Index) else None
+    if loop is None or name is None or dotted(loop.target) != name:
+        return None
+    return TrainingPhase(file.statement(maker), code(item), f'{name} == "{phase}"')
 
 
 def _phase_of(step: Step) -> tuple[str, str, str, bool] | None:
