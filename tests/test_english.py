@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -30,11 +31,19 @@ PYTHON = ("codemod", "runtime")
 TEXTS = ("codemod/ds_migrate/rules/catalog/*.md", "docs/**/*.md", "README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 
 
+@cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    """The definitions and strings of a module; several tests look at each."""
+    tree = ast.parse(path.read_text("utf-8"))
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Expr, ast.Constant)
+    return [node for node in ast.walk(tree) if isinstance(node, kinds)]
+
+
 def messages(path: Path) -> Iterator[tuple[int, str]]:
     """The strings of a module that are no docstrings."""
-    tree = ast.parse(path.read_text("utf-8"))
-    docstrings = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)}
-    for node in ast.walk(tree):
+    nodes = nodes_of(path)
+    docstrings = {id(n.value) for n in nodes if isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)}
+    for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
             yield node.lineno, node.value
 
@@ -50,7 +59,7 @@ def prose(path: Path) -> Iterator[tuple[int, str]]:
 
 def docstrings(path: Path) -> Iterator[tuple[int, str]]:
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in nodes_of(path):
         if isinstance(node, kinds) and (text := ast.get_docstring(node)):
             yield getattr(node, "lineno", 1), text
 
