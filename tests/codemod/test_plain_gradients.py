@@ -377,6 +377,13 @@ def test_gradients_that_are_read_behind_the_backward_pass_of_a_helper_are_averag
     assert "    engine.allreduce_gradients()\n    return sum(p.grad.norm() for p in model.parameters())\n" in after
 
 
+def test_clipping_behind_the_backward_pass_of_a_helper_acts_on_averaged_gradients(tmp_path: Path) -> None:
+    clip = "nn.utils.clip_grad_norm_(model.parameters(), 1.0)"
+    text = IMPORTANCE.replace("return sum(p.grad.norm() for p in model.parameters())", clip).replace("BEFORE", "")
+    after = convert(tmp_path, body(text))
+    assert f"    engine.backward(loss, scale_wrt_gas=False)\n    engine.allreduce_gradients()\n    {clip}\n" in after
+
+
 def test_gradients_that_no_step_uses_are_of_each_rank_s_share(tmp_path: Path) -> None:
     text = IMPORTANCE.replace("norm = compute(model, x, y)", "F.mse_loss(model(attack(model, x, y)), y).backward()")
     text = body(text.replace("BEFORE", "importance(model)"))

@@ -150,6 +150,22 @@ def test_a_group_that_is_added_during_training_is_in_the_engine_from_the_start(t
     assert code == "DSM601"
 
 
+def test_optimizers_of_one_assignment_have_an_engine_each(tmp_path: Path) -> None:
+    text = """
+        first, second = Net(), nn.Linear(1, 1)
+        one, two = torch.optim.SGD(first.parameters(), lr=0.1), torch.optim.Adam(second.parameters(), lr=0.1)
+        for x, y in DataLoader(data, batch_size=4):
+            one.zero_grad()
+            two.zero_grad()
+            F.mse_loss(second(first(x)), y).backward()
+            one.step()
+            two.step()
+        """
+    after = convert(tmp_path, body(text))
+    assert "    optimizer=one,\n" in after and "    optimizer=two,\n" in after
+    assert "first_engine.step()\n    second_engine.step()\n" in after
+
+
 def test_an_optimizer_that_is_replaced_needs_the_runtime(tmp_path: Path) -> None:
     text = body(EPOCH + PHASES).replace("data = ", "torch.manual_seed(0)\ndata = ")
     assert "DSM601" in {code for code, _ in blocked(tmp_path, text, Options(plain=True, runtime=False))}

@@ -197,6 +197,10 @@ class TestWhatStepsNeedNotShow:
             net.eval()(torch.ones(1, 2))
         evaluations.add_to(record, 4)
         found = {key.name: float(value) for key, value in record.values.items()}
+        with evaluations.watched():
+            net(torch.ones(1, 2))
+        evaluations.add_to(record, 4)  # as where a backward pass that no step uses has ended the step before
+        assert {key.step for key in record.values} == {4, 5}
         assert found.pop("calls of Sequential in evaluations") == 4
         assert found.pop("outputs of Sequential in evaluations") == pytest.approx((total * 4 / 3) ** 0.5)
         assert not found

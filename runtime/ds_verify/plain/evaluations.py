@@ -23,6 +23,7 @@ class Evaluations:
         self._modules = modules
         self._roots: dict[int, str] = {}
         self._calls: dict[str, tuple[int, float]] = {}
+        self._recorded = -1
         self.count = 0
 
     @contextlib.contextmanager
@@ -47,7 +48,12 @@ class Evaluations:
             self.count += 1
 
     def add_to(self, record: Record, step: int) -> None:
-        """Record the passes since the last call, of a step."""
+        """Record the passes since the last call, of a step; of one more where that step has some already.
+
+        Backward passes that no step uses end the step before, and evaluations may come behind them too.
+        """
+        if self._calls:
+            step = self._recorded = max(step, self._recorded + 1)
         for name, (calls, squares) in self._calls.items():
             record.add(Key("validation", step, f"calls of {name} in evaluations"), calls)
             record.add(Key("validation", step, f"outputs of {name} in evaluations"), squares**0.5)

@@ -57,16 +57,16 @@ def find_reads(plan: ProgramPlan) -> tuple[list[Averaging], list[Place]]:
             if not _is_of_parameter(node.value, file, plan.facts.flow) or _is_tested(node, file):
                 continue
             own = [each for place in _in_stepping_functions(read, plan) for each in _before(place, plan, NOTHING)]
-            own = own or _behind_backward(read, plan)
+            own = own or find_behind_backward(read, plan)
             found += own
             if not own and _is_surely_of_parameter(read, node.value, plan) and _goes_back(read, plan):
                 left.append(read)
     return found, left
 
 
-def _behind_backward(read: Place, plan: ProgramPlan) -> list[Averaging]:
-    """Return where the engine of a backward pass averages what a function reads behind it, and steps nowhere."""
-    statement = _statement(read, plan)
+def find_behind_backward(read: Place, plan: ProgramPlan) -> list[Averaging]:
+    """Return where the engine of a backward pass averages what a function uses behind it, and steps nowhere."""
+    statement = _statement(read, plan) if plan.facts.options.runtime else None
     stepping = {(id(step.file), id(step.function)) for step, _ in plan.steps}
     if statement is None or (id(read.file), id(read.function)) in stepping:
         return []

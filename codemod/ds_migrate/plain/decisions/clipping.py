@@ -9,11 +9,11 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.blocks import block_path
 from ds_migrate.plain.dataflow.moved_expressions import at_statement
-from ds_migrate.plain.decisions.averaging import find_averagings
+from ds_migrate.plain.decisions.averaging import find_averagings, find_behind_backward
 from ds_migrate.plain.decisions.backward_passes import step_places
 from ds_migrate.plain.decisions.clip_guards import guard_of, has_optional_norm
 from ds_migrate.plain.decisions.gradient_changes import acting_changes
-from ds_migrate.plain.decisions.plan import ProgramPlan
+from ds_migrate.plain.decisions.plan import Averaging, ProgramPlan
 from ds_migrate.plain.recognition.facts import Clip, Place, Refusal, Site, Step
 from ds_migrate.plain.recognition.operations import parameter_owners
 from ds_migrate.rules.codes import Code
@@ -49,7 +49,9 @@ def decide_clipping(plan: ProgramPlan) -> ProgramPlan:
         left, removed, moved = [*left, *removed], [], {}
     norms = {site: norm for site, (_, norm) in moved.items()}
     averagings = {
-        clip: find_averagings(clip, plan, clip.modules) if _is_of_one_engine(plan, clip) else []
+        clip: find_averagings(clip, plan, clip.modules) or _averaged_by_the_one_engine(clip, plan)
+        if _is_of_one_engine(plan, clip)
+        else []
         for clip in (() if plan.is_managed else left)
     }
     plan = replace(
@@ -57,6 +59,11 @@ def decide_clipping(plan: ProgramPlan) -> ProgramPlan:
         averagings=[*plan.averagings, *chain.from_iterable(averagings.values())],
     )  # fmt: skip
     return plan.refuse(_refusal(clip) for clip, found in averagings.items() if not found)
+
+
+def _averaged_by_the_one_engine(clip: Clip, plan: ProgramPlan) -> list[Averaging]:
+    """Return where the engine averages what a function clips behind a backward pass, for steps elsewhere."""
+    return find_behind_backward(clip, plan) if len(plan.facts.sites) == 1 else []
 
 
 def _is_behind(place: Place, clip: Clip) -> bool:

@@ -80,7 +80,7 @@ def bindings_of(
         return
     if isinstance(around, cst.BaseComp):
         raise UnboundError("a comprehension makes one for each of several modules", file, node)
-    found = list(_assigned(around, inner))
+    found = _assigned(around, inner, file)
     if len(found) != 1:
         raise UnboundError("it is not assigned to one name", file, node)
     target = found[0]
@@ -135,7 +135,16 @@ def _calls_for(
     return own or calls
 
 
-def _assigned(around: cst.CSTNode | None, value: cst.CSTNode) -> list[cst.BaseExpression]:
+def _assigned(around: cst.CSTNode | None, value: cst.CSTNode, file: SourceFile) -> list[cst.BaseExpression]:
+    if isinstance(around, cst.Element):  # of a, b = first(), second()
+        listed = file.parent(around)
+        found = _assigned(file.parent(listed), listed, file) if isinstance(listed, (cst.Tuple, cst.List)) else []
+        if len(found) != 1 or not isinstance(found[0], (cst.Tuple, cst.List)):
+            return []
+        assert isinstance(listed, (cst.Tuple, cst.List))
+        names, values = found[0].elements, listed.elements
+        is_starred = any(isinstance(each, cst.StarredElement) for each in (*names, *values))
+        return [] if is_starred or len(names) != len(values) else [names[list(values).index(around)].value]
     if isinstance(around, (cst.Assign, cst.AnnAssign)) and around.value is value:
         return [target for target in targets(around) if isinstance(target, cst.BaseExpression)]
     return []
