@@ -190,3 +190,35 @@ def test_a_folder_that_is_a_package_itself_is_known_by_its_name(tmp_path: Path) 
     curious = CURIOUS.replace("from base", "from agents.base")
     report = run(folder, __init__="", base=BASE, curious=curious)
     assert refused(report) == [] and "self.ds_engine.step()" in texts(report)["curious"]
+
+
+CLOSED = LOOP.replace("optimizer.step()", "optimizer.step(lambda: 1.0)")
+OWN_DATA = LOOP.replace("from data import loader\n", "from data import items\n").replace(" in loader()", " in items")
+BESIDE = (
+    "not converted, and may run beside this loop: second.py:15; on several ranks, what is trained there is not averaged"
+)
+
+
+def reviews(report: Report) -> list[tuple[str, str]]:
+    return [
+        (file.path.stem, f.message)
+        for file, f in report.findings(Severity.REVIEW)
+        if f.message.startswith("not converted")
+    ]
+
+
+def test_a_loop_that_stays_beside_a_converted_one_is_reported(tmp_path: Path) -> None:
+    both = "from first import fit_first\nfrom second import fit_second\n\nfit_first()\nfit_second()\n"
+    data = DATA + "\n\nitems = [(torch.zeros(2, 4), torch.zeros(2, 1))]\n"
+    files = {"first": OWN_DATA.format(name="first"), "second": CLOSED.replace(" in loader()", " in [(0, 0)]")}
+    report = run(tmp_path, data=data, both=both, first=files["first"], second=files["second"].format(name="second"))
+    assert reviews(report) == [("first", BESIDE)]
+    apart = {"run_first": RUN.format(module="first"), "run_second": RUN.format(module="second"), "both": ""}
+    assert reviews(run(tmp_path, **apart)) == []
+
+
+def test_a_loop_that_stays_is_reported_where_it_trains_on_a_share(tmp_path: Path) -> None:
+    files = {"data": DATA, "first": LOOP.format(name="first"), "second": CLOSED.format(name="second")}
+    report = run(tmp_path, **files)
+    assert [code for _, code, _ in refused(report)] == [Code.PLAIN_CLOSURE]
+    assert reviews(report) == [("first", BESIDE)]

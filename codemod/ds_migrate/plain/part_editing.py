@@ -17,6 +17,7 @@ from ds_migrate.plain.decisions.decide import decide
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.editor import Editor
 from ds_migrate.plain.edits.runtime_names import RuntimeNames
+from ds_migrate.plain.loops_beside import review_loops_beside
 from ds_migrate.plain.parts import Part
 from ds_migrate.plain.recognition.apex_branches import RAISED
 from ds_migrate.plain.recognition.facts import LoopFacts, Refusal, Step
@@ -72,6 +73,7 @@ class PartEditing:
             outputs = self._edit_all(parts)
             if outputs is not None:
                 self._share(parts, outputs)
+                review_loops_beside(parts, self._flow, self._callers)
                 return outputs
             undo()
 
@@ -131,6 +133,8 @@ class PartEditing:
         part.refusals += _missing(editor, part.steps[0])
         for file in files:
             file.edits.drop_repeated(before[file])
+        known = {_key(note) for other in parts if not (other is part or other.stays) for note in other.notes}
+        part.notes = [note for note in part.notes if _key(note) not in known]
         part.changed = [file for file in files if file.edits.lengths != before[file]]
         self._add_simplified(part, outputs)
         staying = {file for other in parts if other.stays and other is not part for file in other.files}
@@ -189,6 +193,12 @@ class PartEditing:
                 problems.append(Refusal(problem.code, file, file.module, problem.message, "please report this file"))
             outputs[file.path] = after
         return outputs, problems
+
+
+def _key(reported: tuple[Severity, Note]) -> tuple[Severity, Code, cst.CSTNode, str]:
+    """Return what makes two notes the same."""
+    severity, note = reported
+    return severity, note.code, note.node, note.message
 
 
 def _is_changed_twice(file: SourceFile, known: Lengths) -> bool:

@@ -48,6 +48,14 @@ class Callers:
         keys = self._callers_of(id(function)) if function is not None else set()
         return {id(file) for key in keys for file, _ in self._calls.get(key, ())}
 
+    def leading(self, file: SourceFile, function: cst.FunctionDef | None) -> set[int]:
+        """Return the functions that lead to the lines of one, and the modules that do when they run, by identity."""
+        if function is None:
+            return {id(file.module)}
+        keys = self._callers_of(id(function))
+        calls = [place for key in keys for place in self._calls.get(key, ())]
+        return keys | {id(caller.module) for caller, call in calls if caller.function(call) is None}
+
     def leading_to(
         self, other: cst.FunctionDef | None, file: SourceFile, function: cst.FunctionDef | None
     ) -> list[cst.Call]:
