@@ -100,7 +100,26 @@ def _stamp(value: cst.BaseExpression, file: SourceFile, flow: Flow) -> cst.Call 
             text = next((outer for outer in around if isinstance(outer, cst.FormattedString)), None)
             rest = [outer for outer in around if outer is not call]
             return text if all(_only_makes_text(outer) for outer in rest) else None
+    return _text_of_now(value, file, flow)
+
+
+def _text_of_now(value: cst.BaseExpression, file: SourceFile, flow: Flow) -> cst.Call | cst.FormattedString | None:
+    """Return the text into which a value puts parts of ``datetime.now()``, outside of loops, which report by it."""
+    texts: list[cst.Call | cst.FormattedString] = file.nodes(cst.FormattedString, cst.Call, below=value)
+    for text in texts:
+        if isinstance(text, cst.Call) and not (dotted(text.func) == "str" or _is_format(text)):
+            continue
+        around = [outer for outer in file.ancestors(text) if outer is value or _is_below(outer, value)]
+        is_name = all(_only_makes_text(outer) for outer in around)
+        names = (part for part in walk(text) if isinstance(part, (cst.Name, cst.Call)))
+        if is_name and any(v.name.rpartition(".")[2] in _NOW for part in names for v in flow.values(part, file)):
+            is_looped = any(isinstance(outer, (cst.For, cst.While)) for outer in file.ancestors(text))
+            return None if is_looped else text
     return None
+
+
+def _is_format(call: cst.Call) -> bool:
+    return isinstance(call.func, cst.Attribute) and call.func.attr.value == "format"
 
 
 def _is_below(node: cst.CSTNode, value: cst.CSTNode) -> bool:
@@ -119,7 +138,5 @@ def _is_time_as_text(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
 def _only_makes_text(node: cst.CSTNode) -> bool:
     """Return whether a node around the time makes a name of it, and nothing that only rank 0 may do."""
     if isinstance(node, cst.Call):
-        return (dotted(node.func) or "").rpartition(".")[2] in _TEXT or (
-            isinstance(node.func, cst.Attribute) and node.func.attr.value == "format"
-        )
+        return (dotted(node.func) or "").rpartition(".")[2] in _TEXT or _is_format(node)
     return not isinstance(node, (cst.Lambda, cst.IfExp, cst.BooleanOperation, cst.BaseComp))
