@@ -146,7 +146,11 @@ def test_a_group_that_is_added_during_training_is_in_the_engine_from_the_start(t
     after = convert(tmp_path, body(text.replace("PARAMS", "second.parameters()")))
     assert "    model=nn.ModuleList([first, second]),\n" in after
     assert "\nmatch_torch(engine, keep_gradients=True)\n" in after
-    ((code, _),) = blocked(tmp_path, body(text.replace("PARAMS", "[p for p in nn.Linear(1, 1).parameters()]")))
+    unknown = "[p for p in getattr(first, 'fc').parameters()]"  # of the one module, or match_torch() refuses them
+    after = convert(tmp_path, body(text.replace("PARAMS", unknown)))
+    assert "    model=first,\n" in after and '"stage": 0' in after
+    text = text.replace("first.fc.parameters()", "[*first.parameters(), *second.parameters()]")
+    ((code, _),) = blocked(tmp_path, body(text.replace("PARAMS", unknown)))
     assert code == "DSM601"
 
 

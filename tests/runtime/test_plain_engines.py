@@ -480,3 +480,22 @@ def count_engines_and_broadcasts() -> list[int]:
 def test_an_engine_whose_place_another_one_takes_is_freed() -> None:
     for engines, broadcasts in run_ranks(count_engines_and_broadcasts):
         assert engines <= 2 and broadcasts == 1  # the last backward pass may hold the engine before
+
+
+def add_group_later(is_own: bool) -> str:
+    from trial_runtime.errors import InvalidExperimentException
+    from trial_runtime.plain import match_torch
+
+    model = Halves()
+    optimizer = torch.optim.SGD(model.used.parameters(), lr=0.1)
+    match_torch(make_engine(model, optimizer, {"train_micro_batch_size_per_gpu": 4}))
+    try:
+        optimizer.add_param_group({"params": (model if is_own else Halves()).unused.parameters()})
+    except InvalidExperimentException as error:
+        return str(error)
+    return str(len(optimizer.param_groups))
+
+
+def test_a_group_that_is_added_later_is_of_the_engine_s_module() -> None:
+    (own, _), (other, _) = run_ranks(add_group_later, True), run_ranks(add_group_later, False)
+    assert own == "2" and other.startswith("2 of the optimizer's 4 parameters are not in the engine's module")

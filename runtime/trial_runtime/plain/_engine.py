@@ -46,7 +46,8 @@ def match_torch(engine: Engine, *, broadcast_buffers: bool = False, keep_gradien
     Raises:
         InvalidExperimentException: ``keep_gradients`` beyond ZeRO stage 0.
         InvalidExperimentException: the optimizer has parameters that are not in the engine's module. DeepSpeed would
-            step them with gradients that it neither averages over ranks nor clears.
+            step them with gradients that it neither averages over ranks nor clears. So are parameters that
+            ``add_param_group()`` adds later.
         InvalidExperimentException: later, from ``backward()``, for a second call that would lose the first one's
             gradients.
     """
@@ -57,6 +58,7 @@ def match_torch(engine: Engine, *, broadcast_buffers: bool = False, keep_gradien
             "the others keep no gradients in the parameters"
         )
     _check_parameters(unwrapped)
+    _check_later_groups(unwrapped)
     distributed = _ranks()
     _end_replaced(unwrapped)
     apply_to_engine(NewEngine(engine, matched_engines(), distributed))
@@ -89,6 +91,21 @@ def _check_parameters(engine: Any) -> None:
             f"with the shapes {shapes}{more}: their gradients would not be averaged over ranks; give "
             "deepspeed.initialize a torch.nn.ModuleList of all modules that the optimizer steps"
         )
+
+
+def _check_later_groups(engine: Any) -> None:
+    """Have the script's optimizer refuse further parameters that are not in the engine's module."""
+    if engine.optimizer is not engine.client_optimizer or not hasattr(engine.optimizer, "add_param_group"):
+        return
+    reference, original = weakref.ref(engine), engine.optimizer.add_param_group
+
+    def add_param_group(param_group: dict[str, Any]) -> None:
+        original(param_group)
+        held = reference()
+        if held is not None:
+            _check_parameters(held)
+
+    engine.optimizer.add_param_group = add_param_group
 
 
 def _end_replaced(engine: Any) -> None:

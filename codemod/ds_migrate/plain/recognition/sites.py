@@ -130,7 +130,7 @@ def _site(
             known = flow.copies.calls(member.optimizer)
             owners = owners_of(maker, maker_file, flow, known, _only_calls(maker, maker_file, callers))
             groups = [owners_of_group(call, file, flow) for call in added]
-            later_groups = [(place, owners_of_group(place[1], place[0], flow)) for place in later]
+            later_groups = [(place, _owners_of_later(place, owners, flow)) for place in later]
         except UnknownOwnerError as error:
             return Refusal(
                 Code.PLAIN_ENGINE, maker_file, maker,
@@ -174,6 +174,22 @@ def _only_calls(maker: cst.Call, file: SourceFile, callers: Callers) -> list[Cal
         ((file, call),) = calls
         function = file.function(call)
     return found
+
+
+def _owners_of_later(place: Call, first: Owners, flow: Flow) -> Owners:
+    """Return the modules of a group that is added later; none where it can only be of the optimizer's one module.
+
+    ``match_torch()`` refuses others when they are added.
+
+    Raises:
+        UnknownOwnerError: it may be of several.
+    """
+    try:
+        return owners_of_group(place[1], place[0], flow)
+    except UnknownOwnerError:
+        if len(first.values) != 1 or first.tensors:
+            raise
+        return Owners()
 
 
 def _named_before(
