@@ -172,6 +172,7 @@ def test_optimizers_of_one_assignment_have_an_engine_each(tmp_path: Path) -> Non
 
 def test_an_optimizer_that_is_replaced_needs_the_runtime(tmp_path: Path) -> None:
     text = body(EPOCH + PHASES).replace("data = ", "torch.manual_seed(0)\ndata = ")
-    assert "DSM601" in {code for code, _ in blocked(tmp_path, text, Options(plain=True, runtime=False))}
+    ((code, message),) = blocked(tmp_path, text, Options(plain=True, runtime=False))
+    assert code == "DSM601" and message.startswith("the optimizer is replaced, or gets further groups, and DeepSpeed")
     after = convert(tmp_path, text, Options(plain=True, optimizer_in_config=True))
     assert after.count("    optimizer=optimizer,\n") == 2

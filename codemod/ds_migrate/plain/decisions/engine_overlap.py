@@ -34,6 +34,12 @@ def decide_overlap(plan: ProgramPlan) -> ProgramPlan:
 
 
 def _needs_runtime(site: Site) -> Refusal:
+    if site.is_changed:
+        return Refusal(
+            Code.PLAIN_ENGINE, site.file, site.target,
+            "the optimizer is replaced, or gets further groups, and DeepSpeed alone clears gradients beside its own",
+            "leave out --no-runtime",
+        )  # fmt: skip
     return Refusal(
         Code.PLAIN_ENGINE, site.file, site.target,
         "two optimizers hold parameters of one module, and DeepSpeed alone clears the gradients of both in a step",
