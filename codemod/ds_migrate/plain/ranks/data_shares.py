@@ -37,7 +37,10 @@ def share_data(
     for step, _ in plan.steps:
         if is_of_one_process and not training_loaders([step], plan.facts):
             message = "no DataLoader feeds this step: several ranks train on the same data, with one seed"
-            advice = "let each rank draw other samples, by a separate seed or a share of the data"
+            advice = (
+                "let each rank draw other samples, by a separate seed or a share of the data, and rank_0_decides() what "
+                "these would end or skip"
+            )
             review(Note(Code.PLAIN_SAMPLER, step.file, step.node, message, advice))
     steps = [step for step, _ in plan.steps]
     makers = [(f, m) for f, m in training_loaders(steps, plan.facts) if can_be_sharded(m, f, plan.facts.flow)]
