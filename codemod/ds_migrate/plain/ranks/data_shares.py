@@ -38,8 +38,8 @@ def share_data(
         if is_of_one_process and not training_loaders([step], plan.facts):
             message = "no DataLoader feeds this step: several ranks train on the same data, with one seed"
             advice = (
-                "let each rank draw other samples, by a separate seed or a share of the data, and rank_0_decides() what "
-                "these would end or skip"
+                "let each rank draw other samples, by a separate seed or a share of the data, and rank_0_decides() "
+                "what these would end or skip"
             )
             review(Note(Code.PLAIN_SAMPLER, step.file, step.node, message, advice))
     steps = [step for step, _ in plan.steps]
