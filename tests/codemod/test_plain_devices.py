@@ -161,3 +161,12 @@ def test_torchrun_gives_the_rank_to_a_script_that_waits_for_an_argument(tmp_path
     assert 'add_argument("--local_rank", type=int, default=local_rank(-1))\n' in after
     after = convert(tmp_path, HEADER + body(start).rpartition("if args")[0] + LOOP)
     assert "type=int, default=-1)" in after
+
+
+@pytest.mark.parametrize(
+    "line", ["model.fc = nn.DataParallel(model.fc)", "teacher = nn.DataParallel(nn.Linear(4, 1)).cuda()"]
+)
+def test_a_part_or_a_teacher_that_takes_the_gpus_of_other_ranks_is_for_review(line: str, tmp_path: Path) -> None:
+    report = run(tmp_path, train=HEADER + LOOP.replace("optimizer =", f"{line}\noptimizer =", 1))
+    message = "DataParallel stays around what no engine has as a whole, and takes the GPUs of the other ranks"
+    assert [(f.code, f.message) for _, f in report.findings(Severity.REVIEW)] == [("DSM611", message)]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import libcst as cst
 
+from ds_migrate.plain.dataflow.torch_names import DISTRIBUTED, WRAPPERS
 from ds_migrate.plain.decisions.plan import Note, Review
 from ds_migrate.plain.edits.removal import remove_statement
 from ds_migrate.plain.edits.runtime_names import Converted
@@ -25,7 +28,11 @@ def unwrap(facts: LoopFacts, converted: Converted, review: Review) -> None:
             file.change(around, lambda updated: updated.orelse)  # type: ignore[attr-defined]
         else:
             file.change(node, lambda updated: updated.value)  # type: ignore[attr-defined]
-    for file, call, module in wrappers.calls():
+    removed = list(wrappers.calls())
+    for file, call in _left(facts, [call for _, call, _ in removed]):
+        message = "DataParallel stays around what no engine has as a whole, and takes the GPUs of the other ranks"
+        review(Note(Code.PLAIN_DEVICE, file, call, message, "remove it: each rank has one GPU"))
+    for file, call, module in removed:
         message = f"{code(call.func)} is removed: the engine averages gradients"
         converted(Code.PLAIN_DISTRIBUTED, file, call, message)
         around, index = file.parent(call), list(call.args).index(module)
@@ -33,6 +40,15 @@ def unwrap(facts: LoopFacts, converted: Converted, review: Review) -> None:
             remove_statement(file, around)
         else:
             file.change(call, lambda updated, index=index: updated.args[index].value)  # type: ignore[misc]
+
+
+def _left(facts: LoopFacts, removed: list[cst.Call]) -> Iterator[tuple[SourceFile, cst.Call]]:
+    """Yield the calls beside the loops that spread another module over all GPUs: a teacher, or a part of the model."""
+    beside = [*(step.file for step in facts.operations.steps), *(site.file for site in facts.sites)]
+    for file in dict.fromkeys(beside):
+        for call in file.nodes(cst.Call):
+            if call not in removed and facts.flow.is_call_of(call, file, WRAPPERS - DISTRIBUTED):
+                yield file, call
 
 
 def _keep_keys(file: SourceFile, call: cst.Call, wrapped: Wrapped, converted: Converted, review: Review) -> None:
