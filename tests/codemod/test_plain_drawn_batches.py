@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from ds_migrate.findings import Severity
-from plain_loops import HEADER, convert, run
+from plain_loops import HEADER, body, convert, run
 
 LOADERS = """\
 loader = DataLoader(data, batch_size=4, shuffle=True)
@@ -264,3 +264,42 @@ def test_a_generator_that_starts_over_is_not_for_review(body: str, tmp_path: Pat
     made = f"def forever(loader):\n    {body}\nit = iter(forever(loader))"
     report = run(tmp_path, train=HEADER + HOLDER.format(made=made, drawn="next(it)"))
     assert not list(report.findings(Severity.REVIEW))
+
+
+def test_a_sampler_that_a_function_chooses_may_leave_all_data_to_each_rank(tmp_path: Path) -> None:
+    after = convert(
+        tmp_path,
+        body("""
+            import argparse
+
+
+            def choose(data, shuffle, distributed):
+                if distributed:
+                    return torch.utils.data.DistributedSampler(data, shuffle=shuffle)
+                if shuffle:
+                    return torch.utils.data.RandomSampler(data)
+                return torch.utils.data.SequentialSampler(data)
+
+
+            def endless(loader):
+                while True:
+                    for batch in loader:
+                        yield batch
+
+
+            args = argparse.ArgumentParser().parse_args()
+            torch.manual_seed(0)
+            model = Net()
+            optimizer = torch.optim.Adam(model.parameters())
+            loader = DataLoader(data, 4, sampler=choose(data, shuffle=True, distributed=args.distributed))
+            batches = endless(loader)
+            for step in range(10):
+                x, y = next(batches)
+                loss = F.mse_loss(model(x), y)
+                model.zero_grad()
+                loss.backward()
+                optimizer.step()
+            """),
+    )
+    assert "loader = shard(DataLoader(data, 4, sampler=choose(" in after
+    assert '"train_micro_batch_size_per_gpu": 4,' in after

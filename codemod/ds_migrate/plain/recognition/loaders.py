@@ -180,7 +180,17 @@ def _may_be_none(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool
     else:
         assigned = [node]
     paths = [part for value in assigned for part in _paths(value)]
-    return any(dotted(path) == "None" or not _is_distributed(path, file, flow) for path in paths)
+    if any(dotted(path) == "None" or not _is_distributed(path, file, flow) for path in paths):
+        return True
+    functions = (v for path in paths if isinstance(path, cst.Call) for v in flow.values(path.func, file))
+    for function in of_kind(frozenset(functions), Kind.FUNCTION, Kind.METHOD):  # returns it in one of its branches
+        other = flow.file(function)
+        returned = [n.value for n in other.nodes(cst.Return, below=flow.node(function))]
+        if any(value is None or dotted(value) == "None" for value in returned):
+            return True
+        if any(value is not None and not _is_distributed(value, other, flow) for value in returned):
+            return True
+    return False
 
 
 def _paths(node: cst.BaseExpression) -> list[cst.BaseExpression]:
