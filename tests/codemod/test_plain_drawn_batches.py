@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from ds_migrate.findings import Severity
-from plain_loops import HEADER, body, convert, run
+from plain_loops import HEADER, convert, run
 
 LOADERS = """\
 loader = DataLoader(data, batch_size=4, shuffle=True)
@@ -269,7 +269,8 @@ def test_a_generator_that_starts_over_is_not_for_review(body: str, tmp_path: Pat
 def test_a_sampler_that_a_function_chooses_may_leave_all_data_to_each_rank(tmp_path: Path) -> None:
     after = convert(
         tmp_path,
-        body("""
+        HEADER
+        + textwrap.dedent("""
             import argparse
 
 

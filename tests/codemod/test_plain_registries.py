@@ -6,6 +6,7 @@ from pathlib import Path
 
 import examples
 import pytest
+from ds_migrate.findings import Severity
 from plain_loops import HEADER, run
 
 REGISTRY = """\
@@ -132,3 +133,16 @@ def test_the_loader_that_trains_is_divided_before_its_length_is_asked(converted:
         '            epochs = config["steps"] // len(train)\n'
     ) in converted["train"]
     assert converted["train"].count("shard(") == 1 and "    init_distributed()\n" in converted["train"]
+
+
+def test_a_length_that_is_asked_for_before_the_loader_is_divided_is_for_review(tmp_path: Path) -> None:
+    text = (
+        "    steps = 30 // len(loader)\n    return loader, steps\n\n\ntorch.manual_seed(0)\nmodel = Net()\n"
+        "optimizer = torch.optim.Adam(model.parameters())\ntrain_loader, steps = make()\nval_loader, _ = make()\n"
+        "for x, y in train_loader:\n    optimizer.zero_grad()\n    F.mse_loss(model(x), y).backward()\n"
+        "    optimizer.step()\nfor x, y in val_loader:\n    print(model(x), len(train_loader))\n"
+    )
+    report = run(tmp_path, train=HEADER + "def make():\n    loader = DataLoader(data, batch_size=4)\n" + text)
+    found = {(f.line, f.message) for _, f in report.findings(Severity.REVIEW)}
+    message = "this counts the batches of all data, and on several ranks each one has a share of them"
+    assert found == {(HEADER.count("\n") + 3, message)}

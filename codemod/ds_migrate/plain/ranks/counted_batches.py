@@ -10,6 +10,8 @@ import libcst as cst
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note
+from ds_migrate.plain.recognition.facts import LoopFacts
+from ds_migrate.plain.recognition.loader_names import LoaderName
 from ds_migrate.plain.recognition.loaders import loaders_of
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, code, dotted, is_literal, walk
@@ -45,6 +47,32 @@ def counted_batches(makers: Makers, flow: Flow) -> Iterator[Note]:
                     Code.PLAIN_SAMPLER, file, node,
                     "this counts the batches of all data, and on several ranks each one has a share of them",
                     "use len() of the loader, which is that of the share",
+                )  # fmt: skip
+
+
+def lengths_before_share(maker: cst.Call, file: SourceFile, name: LoaderName, facts: LoopFacts) -> Iterator[Note]:
+    """Yield what to check where the length of a loader is asked for before a line divides it.
+
+    Args:
+        maker: makes the loader, in ``file``.
+        name: that the loader has at the line behind which it is divided.
+    """
+    made_in, divided_in = file.function(maker), name.file.function(name.statement)
+    for other in facts.flow.files.values() if made_in is not divided_in or file is not name.file else ():
+        for call in other.nodes(cst.Call):
+            function = other.function(call)
+            is_length = dotted(call.func) == "len" and len(call.args) == 1 and function is not None
+            if not is_length or not facts.callers.reaches(id(function), made_in):
+                continue
+            is_behind = divided_in is not None and facts.callers.reaches(id(function), divided_in)
+            if function is divided_in:
+                is_behind = other.position(call) > other.position(name.statement)
+            loaders = loaders_of(call.args[0].value, other, facts.flow)
+            if not is_behind and any(facts.flow.node(loader) is maker for loader in loaders):
+                yield Note(
+                    Code.PLAIN_SAMPLER, other, call,
+                    "this counts the batches of all data, and on several ranks each one has a share of them",
+                    "ask for the length where the loader that trains is divided by shard()",
                 )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from ds_migrate.plain.dataflow.calls import is_called
 from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan, Review
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
-from ds_migrate.plain.ranks.counted_batches import counted_batches, counted_draws
+from ds_migrate.plain.ranks.counted_batches import counted_batches, counted_draws, lengths_before_share
 from ds_migrate.plain.ranks.epoch_averages import EpochAverages
 from ds_migrate.plain.ranks.sample_counts import count_own_samples
 from ds_migrate.plain.recognition.loader_names import may_evaluate, names_of
@@ -66,6 +66,8 @@ def share_data(
         for one in names:
             one.file.after(one.statement, f"{one.text} = {runtime.name(one.file, 'shard')}({one.text})")
             converted(Code.PLAIN_SAMPLER, one.file, one.statement, "each rank trains on a share of the loader's data")
+            for note in lengths_before_share(maker, file, one, plan.facts) if is_of_one_process else ():
+                review(note)
         if names:
             continue
         phase = training_phase(maker, file, steps) if is_shared else None
