@@ -113,8 +113,8 @@ class Statements:
             containers = of_kind(self._expressions.values(target.value, file), Kind.MAPPING, Kind.SEQUENCE)
             if isinstance(part, cst.Index) and isinstance(part.value, (cst.SimpleString, cst.Integer)):
                 yield from (((base.key, item_name(part.value)), values) for base in containers)
-            elif loaders := of_kind(values, Kind.LOADER):  # one of each task
-                yield from (((base.key, appended(target)), loaders) for base in containers)
+            elif kept := of_kind(values, Kind.LOADER, Kind.CLASS, Kind.FUNCTION):  # of each task, or registered
+                yield from (((base.key, appended(target)), kept) for base in containers)
 
     def _bound(self, target: cst.Name, file: SourceFile) -> Variable:
         """Return the variable that a name is where it is bound: in the body of a class, an attribute of that."""
