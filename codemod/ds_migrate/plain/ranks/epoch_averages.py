@@ -29,11 +29,10 @@ class EpochAverages:
     def divide_by_share(self, files: list[SourceFile], runtime: RuntimeNames, converted: Converted) -> Iterator[Note]:
         """Let sums be divided by the samples of the share where the loader has a name, and yield a note elsewhere."""
         for file in files:
-            data = _data_sets(file)
             for node, total, count in _divisions(file):
                 loop = self._epoch_of(node, total, file)
                 is_own = any(id(part) in self._counted for part in walk(count))
-                if loop is None or is_own or not _counts(count, data, file, self._flow, _DEPTH):
+                if loop is None or is_own or not _counts(count, _data_sets(file), file, self._flow, _DEPTH):
                     continue
                 loader = _loader_beside(count, loop, file)
                 if loader is not None:
