@@ -37,6 +37,7 @@ from fuzz.cases import Case
 GONE = frozenset({"wrap_model", "wrap_optimizer", "step_optimizer", "wrap_scaler", "configure_apex_amp"})
 # What rank 0 alone writes beside a converted loop.
 WRITES = re.compile(rb"""\bopen\(|["'][rwax]b?t?\+?b?t?["']|\bmkdir|\bmakedirs""")
+TEXT = re.compile(rb"text\w* = (.+)")
 OPTIMIZER = re.compile(r"(?i)(\w+\.)?\w*opt(im(izer)?)?[dg]?")
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 SECONDS, SECONDS_PER_BYTE = 4.0, 60e-6  # CPU time of one run
@@ -151,10 +152,15 @@ def _left_of_loops(code: ast.Module) -> list[str]:
 
 
 def _is_kept(line: bytes, other: bytes, may_indent: bool) -> bool:
-    """Return whether a line is the same in the output; an import may have got a name, a print() a condition."""
+    """Return whether a line is the same in the output; an import may have got a name, a print() a condition.
+
+    What is printed may be made in a line before the condition, as a text: all ranks have to call what makes it.
+    """
+    text = TEXT.fullmatch(other.strip())
     return (
         line == other
         or (may_indent and line.strip() == other.strip())
+        or (may_indent and text is not None and line.strip() == b"print(%s)" % text[1])
         or (line.startswith(b"from ") and other.partition(b" import ")[0] == line.partition(b" import ")[0])
     )
 
