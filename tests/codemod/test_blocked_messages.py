@@ -88,6 +88,9 @@ class Module:
                     for n in ast.walk(scope)
                     if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == name and n.lineno < node.lineno
                 ]
+                given = given or [  # a constant of the module
+                    n.value for n in self.tree.body if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == name
+                ]
                 return self.texts(given[-1], scope) if given else [VALUE]
             case ast.Call(func=ast.Name(id=name)):
                 for inner in ast.walk(self.tree):
