@@ -304,3 +304,34 @@ def test_a_sampler_that_a_function_chooses_may_leave_all_data_to_each_rank(tmp_p
     )
     assert "loader = shard(DataLoader(data, 4, sampler=choose(" in after
     assert '"train_micro_batch_size_per_gpu": 4,' in after
+
+
+MADE_FOR_BOTH = """
+from tqdm import tqdm
+
+def make(rank, shuffle):
+    return DataLoader(data, batch_size=4, shuffle=shuffle), data
+
+def train():
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader, dataset = make(0, True)
+    other = make(-1, False)[0]
+    bar = enumerate(loader)
+    if len(dataset):
+        bar = tqdm(bar, total=len(loader))
+    for i, (x, y) in bar:
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+    print([model(x) for x, _ in other])
+
+train()
+"""
+
+
+def test_a_loader_under_a_bar_that_takes_its_own_name_is_divided_alone(tmp_path: Path) -> None:
+    report = run(tmp_path, train=HEADER + MADE_FOR_BOTH)
+    (result,) = report.files
+    assert b"    loader = shard(loader)\n" in (result.after or b"") and (result.after or b"").count(b"shard(") == 1
+    assert not list(report.findings(Severity.REVIEW))

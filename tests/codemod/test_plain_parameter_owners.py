@@ -85,6 +85,37 @@ def test_parameters_are_followed_through_zip_and_functions_of_a_library_s_module
 
 
 @pytest.mark.parametrize(
+    ("lists", "decayed", "others"),
+    [("[], [], []", "g[0]", "g[2]"), ("{'decay': [], 'bias': []}", "g['decay']", "g['bias']")],
+)
+def test_parameters_are_followed_through_lists_of_a_container(
+    lists: str, decayed: str, others: str, tmp_path: Path
+) -> None:
+    text = f"""
+        def smart_optimizer(net):
+            g = {lists}
+            for layer in net.modules():
+                for name, p in layer.named_parameters(recurse=0):
+                    if name == "bias":
+                        {others}.append(p)
+                    else:
+                        {decayed}.append(p)
+            optimizer = torch.optim.SGD({others}, lr=0.1)
+            optimizer.add_param_group({{"params": {decayed}, "weight_decay": 0.1}})
+            return optimizer
+
+
+        model = Net()
+        optimizer = smart_optimizer(model)
+        for x, y in DataLoader(data, batch_size=4):
+            optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+        """
+    assert "model=model," in convert(tmp_path, body(text))
+
+
+@pytest.mark.parametrize(
     "options, size",
     [
         ("batch_sampler=torch.utils.data.BatchSampler(order, 3, True)", "3"),

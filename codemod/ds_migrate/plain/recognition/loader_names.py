@@ -108,12 +108,19 @@ def _asks_for_phase(step: Step) -> bool:
 
 
 def _names(
-    node: cst.BaseExpression, file: SourceFile, inner: cst.CSTNode, maker: cst.Call, facts: LoopFacts, depth: int
+    node: cst.BaseExpression,
+    file: SourceFile,
+    inner: cst.CSTNode,
+    maker: cst.Call,
+    facts: LoopFacts,
+    depth: int,
+    above: frozenset[str] = frozenset(),
 ) -> Iterator[LoaderName]:
     """Yield the names from which an expression has a loader.
 
     Args:
         inner: what runs for each of its batches.
+        above: names of the same scope that are being followed, as in ``bar = tqdm(bar)``.
     """
     if not _holds(maker, loaders_of(node, file, facts.flow), facts):
         return
@@ -124,7 +131,9 @@ def _names(
         if node is maker or not node.args or _holds(maker, facts.flow.values(node, file), facts):
             raise _UnknownNameError
         for arg in node.args:  # enumerate(loader), tqdm(loader)
-            yield from _names(arg.value, file, inner, maker, facts, depth - 1)
+            yield from _names(arg.value, file, inner, maker, facts, depth - 1, above)
+        return
+    if dotted(node) in above:
         return
     scope = facts.flow.scopes(file).owner(node.value, node) if isinstance(node, cst.Name) else None
     if isinstance(scope, cst.FunctionDef) and any(p.name.value == dotted(node) for p in parameters(scope)):
@@ -144,7 +153,8 @@ def _names(
                 inside = list(_names_inside(assign, text, other, maker, facts, depth - 1))
                 yield from inside or [LoaderName(other, statement, text)]
                 continue
-        yield from _names(assign.value, other, inner, maker, facts, depth - 1)
+        followed = above | {text} if other is file else frozenset({text})
+        yield from _names(assign.value, other, inner, maker, facts, depth - 1, followed)
 
 
 def _names_inside(

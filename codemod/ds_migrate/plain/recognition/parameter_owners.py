@@ -121,6 +121,8 @@ def _collect(node: cst.CSTNode, file: SourceFile, flow: Flow, owners: Owners, de
             _collect(element.value, file, flow, owners, deeper)
     elif isinstance(node, cst.Dict):
         params = [e.value for e in node.elements if isinstance(e, cst.DictElement) and text_of(e.key) == "params"]
+        if all(isinstance(e.value, cst.List) and not e.value.elements for e in node.elements):
+            return  # lists that are filled later
         if not params:
             raise UnknownOwnerError("a parameter group has no params")
         _collect(params[0], file, flow, owners, deeper)
@@ -133,6 +135,9 @@ def _collect(node: cst.CSTNode, file: SourceFile, flow: Flow, owners: Owners, de
         _collect(node.orelse, file, flow, owners, deeper)
     elif isinstance(node, (cst.Name, cst.Attribute)):
         _of_name(node, file, flow, owners, deeper)
+    elif isinstance(node, cst.Subscript) and isinstance(node.value, (cst.Name, cst.Attribute)):
+        owners.is_partial = True  # one list of several
+        _collect(node.value, file, flow, owners, deeper)
     else:
         raise UnknownOwnerError(f"{shown(node)} cannot be followed to a module")
 

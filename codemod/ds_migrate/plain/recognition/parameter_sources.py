@@ -32,9 +32,10 @@ def sources_of_name(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow
             yield iterated(loop, node), True
     for call in flow.scopes(file).nodes(node, cst.Call):
         func = call.func
-        is_added = isinstance(func, cst.Attribute) and func.attr.value in ("append", "extend")
-        if is_added and dotted(getattr(func, "value", None)) == name and call.args:
-            yield call.args[0].value, True
+        if isinstance(func, cst.Attribute) and func.attr.value in ("append", "extend") and call.args:
+            holder = func.value.value if isinstance(func.value, cst.Subscript) else func.value  # lists in a container
+            if dotted(holder) == name:
+                yield call.args[0].value, True
 
 
 def replaces(source: cst.CSTNode, name: cst.Name | cst.Attribute, file: SourceFile) -> bool:
