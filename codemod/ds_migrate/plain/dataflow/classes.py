@@ -145,6 +145,9 @@ class Classes:
 
     def _family(self, key: int) -> list[int]:
         """Return a class and all that it is built on."""
+        return self._variables.derived(("family", key), lambda: self._find_family(key))
+
+    def _find_family(self, key: int) -> list[int]:
         family = [key]
         for known in family:
             family += [base for base in self.bases(known) if base not in family]

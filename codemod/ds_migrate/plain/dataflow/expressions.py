@@ -33,6 +33,7 @@ class Expressions:
 
     Attributes:
         skips_unknown_calls: whether a call of what is not known yet has no value, instead of a separate one.
+        has_settled: whether variables hold all that they may, so that each expression needs to be evaluated once.
         registries: of the program, once its names are bound.
     """
 
@@ -43,12 +44,22 @@ class Expressions:
         self.copies = Copies(variables, self.values)
         self.factories = Factories(variables)
         self.skips_unknown_calls = False
+        self.has_settled = False
+        self._known: dict[tuple[int, int], tuple[cst.CSTNode, Values]] = {}  # with the nodes, which keeps their ids
         self.registries: Registries | None = None
         self._open: set[Factory] = set()  # that are being looked into, and may call themselves
         self._scopes = scopes
 
     def values(self, node: cst.CSTNode, file: SourceFile) -> Values:
         """Return what an expression may be."""
+        if not self.has_settled:
+            return self._evaluate(node, file)
+        key = id(node), id(file)
+        if key not in self._known:
+            self._known[key] = node, self._evaluate(node, file)
+        return self._known[key][1]
+
+    def _evaluate(self, node: cst.CSTNode, file: SourceFile) -> Values:
         if isinstance(node, cst.Name):
             return self.variables.held(self._scopes[id(file)].variable(node.value, node))
         if isinstance(node, cst.Attribute):

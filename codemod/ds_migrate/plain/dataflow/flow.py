@@ -46,6 +46,7 @@ class Flow:
         if self.copies.functions:
             self._variables.clear()
             self._settle()
+        self._expressions.has_settled = True
 
     def _settle(self) -> None:
         """Let values flow until nothing changes, at first without the results of calls that may still be found."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 
 import libcst as cst
 
@@ -26,6 +27,7 @@ def is_guarded(node: cst.CSTNode, file: SourceFile) -> bool:
     return False
 
 
+@lru_cache(maxsize=4096)  # of each node around which others are asked about
 def asks_for_rank(test: cst.BaseExpression) -> bool:
     """Return whether a condition asks for a rank, as far as its words show."""
     words = {n.value.lower() for n in walk(test) if isinstance(n, cst.Name)}

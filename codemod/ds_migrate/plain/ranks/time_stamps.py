@@ -80,8 +80,7 @@ def _may_be_rank_0s(function: cst.FunctionDef | None, flow: Flow, callers: Calle
             isinstance(outer, cst.Call)
             and dotted(outer.func) not in _EXITS
             and not of_kind(flow.values(outer.func, file), Kind.FUNCTION, Kind.METHOD, Kind.CLASS)
-            for outer in file.ancestors(call)
-            if _is_below(outer, file.statement(call))
+            for outer in _between(call, file.statement(call), file)[1:]
         )
         or _may_be_rank_0s(file.function(call), flow, callers, seen)
         for file, call in callers.of(function)
@@ -91,7 +90,7 @@ def _may_be_rank_0s(function: cst.FunctionDef | None, flow: Flow, callers: Calle
 def _stamp(value: cst.BaseExpression, file: SourceFile, flow: Flow) -> cst.Call | cst.FormattedString | None:
     """Return the text in a value that is made of the time; None where more is made of it than a name."""
     for call in file.nodes(cst.Call, below=value):
-        around = [outer for outer in (call, *file.ancestors(call)) if outer is value or _is_below(outer, value)]
+        around = _between(call, value, file)
         if _is_time_as_text(call, file, flow):
             return call if all(_only_makes_text(outer) for outer in around if outer is not call) else None
         if flow.is_call_of(call, file, ("tempfile.mkdtemp",)):
@@ -109,7 +108,7 @@ def _text_of_now(value: cst.BaseExpression, file: SourceFile, flow: Flow) -> cst
     for text in texts:
         if isinstance(text, cst.Call) and not (dotted(text.func) == "str" or _is_format(text)):
             continue
-        around = [outer for outer in file.ancestors(text) if outer is value or _is_below(outer, value)]
+        around = _between(text, value, file)[1:]
         is_name = all(_only_makes_text(outer) for outer in around)
         names = (part for part in walk(text) if isinstance(part, (cst.Name, cst.Call)))
         if is_name and any(v.name.rpartition(".")[2] in _NOW for part in names for v in flow.values(part, file)):
@@ -122,8 +121,14 @@ def _is_format(call: cst.Call) -> bool:
     return isinstance(call.func, cst.Attribute) and call.func.attr.value == "format"
 
 
-def _is_below(node: cst.CSTNode, value: cst.CSTNode) -> bool:
-    return any(inner is node for inner in walk(value))
+def _between(node: cst.CSTNode, value: cst.CSTNode, file: SourceFile) -> list[cst.CSTNode]:
+    """Return a node and what is around it, up to the value that it is in."""
+    found = [node]
+    for outer in file.ancestors(node) if node is not value else ():
+        found.append(outer)
+        if outer is value:
+            break
+    return found
 
 
 def _is_time_as_text(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
