@@ -276,6 +276,8 @@ def test_a_loop_whose_samplers_know_the_ranks_keeps_its_own_decisions(tmp_path: 
         ("index = [word for word in set('text').union('x')]", 18),
         ("words = set('text')\ncounts = {}\nfor word in words:\n    counts[word] = 0", 0),
         ("words = list(set('text'))\nwords.sort()", 0),
+        ("words = set('text')\nwords = words.union('x')\nchars = list(words)", 20),
+        ("a = words.copy()\nwords = a.copy()\nchars = list(a)", 0),
         ("words = sorted(list(set('text')))\nn = len(tuple(set('text')))", 0),
     ],
 )

@@ -9,7 +9,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import dotted, targets
+from ds_migrate.syntax.nodes import dotted, dotted_names, targets
 from ds_migrate.syntax.source import SourceFile
 
 _ORDERED = frozenset({"list", "tuple", "enumerate", "zip"})
@@ -59,20 +59,22 @@ def _loses_order(node: cst.CSTNode, file: SourceFile) -> bool:
     return (isinstance(around, cst.Call) and dotted(around.func) in _UNORDERED) or _is_sorted_later(around, file)
 
 
-def _is_set(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:
+def _is_set(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int = 6) -> bool:
     if isinstance(node, (cst.Set, cst.SetComp)):
         return True
+    if depth == 0:  # names that are made of each other
+        return False
     if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, _OPERATORS):
-        return _is_set(node.left, file, flow)
+        return _is_set(node.left, file, flow, depth - 1)
     if isinstance(node, cst.Call):
         method = node.func if isinstance(node.func, cst.Attribute) and node.func.attr.value in _SET_METHODS else None
-        return dotted(node.func) in _SETS or (method is not None and _is_set(method.value, file, flow))
+        return dotted(node.func) in _SETS or (method is not None and _is_set(method.value, file, flow, depth - 1))
     name = dotted(node)
     if name is None:
         return False
     inside = flow.scopes(file).owner(name, node) if isinstance(node, cst.Name) else file.module
-    assigned = file.values_of({name}, inside)
-    return bool(assigned) and all(dotted(v) is None and _is_set(v, file, flow) for v in assigned)
+    made = [v for v in file.values_of({name}, inside) if name not in dotted_names(v)]  # not s = s.union(t)
+    return bool(made) and all(dotted(v) is None and _is_set(v, file, flow, depth - 1) for v in made)
 
 
 def _is_sorted_later(around: cst.CSTNode | None, file: SourceFile) -> bool:
