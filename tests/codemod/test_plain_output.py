@@ -16,7 +16,7 @@ GUARD = "    if not is_main_rank():\n        return\n"
 
 
 def after(folder: Path, helpers: str, lines: str = "", loop: str = LOOP) -> str:
-    """Return what becomes of a helper file that a loop uses."""
+    """Return the conversion of a helper file that a loop uses."""
     report = converted(folder, helpers, lines, loop)
     found = {result.path.name: result for result in report.files}
     assert found["train.py"].after is not None

@@ -1,6 +1,6 @@
 """Backward passes through a forward pass behind which another backward pass has run already.
 
-DistributedDataParallel averages gradients in the first backward pass behind a forward pass of its own, and in no other:
+DistributedDataParallel averages gradients in the first backward pass behind one of its forward passes, and in no other:
 in ``a = model(x); b = model(y); a.backward(); b.backward()`` each rank keeps what the second one adds.
 """
 
@@ -12,6 +12,7 @@ from functools import cached_property
 
 import libcst as cst
 
+from ds_migrate.syntax.branches import parting
 from ds_migrate.syntax.nodes import code, dotted, is_literal, set_values, walk
 from ds_migrate.syntax.source import SourceFile
 
@@ -53,7 +54,7 @@ class SharedForwards:
     def _follows(self, later: BackwardPass, first: BackwardPass) -> bool:
         """Return whether a pass goes through a forward pass that one before it went through."""
         start, end = self.file.position(first.call), self.file.position(later.call)
-        if self._are_exclusive(first.call, later.call):
+        if parting(self.file, first.call, later.call) is not None:  # only one of them runs
             return False
         between = {
             model for call, models in self._forwards if start < self.file.position(call) < end for model in models
@@ -140,15 +141,6 @@ class SharedForwards:
                 break
             found.append(outer)
         return found
-
-    def _are_exclusive(self, one: cst.CSTNode, other: cst.CSTNode) -> bool:
-        """Return whether two calls are in different branches of one ``if``."""
-        sides = [one, *self._around(one)], [other, *self._around(other)]
-        return any(
-            isinstance(outer, cst.If) and outer.orelse in mine and outer.body in others
-            for mine, others in (sides, sides[::-1])
-            for outer in mine
-        )
 
 
 def _is_on(flag: cst.BaseExpression | None) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from itertools import combinations, pairwise
+from itertools import combinations
 
 import libcst as cst
 
@@ -11,6 +11,7 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.spawning import started
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, of_kind
+from ds_migrate.syntax.branches import parting, upwards
 from ds_migrate.syntax.nodes import walk
 from ds_migrate.syntax.source import SourceFile
 
@@ -106,22 +107,14 @@ def is_repeated(file: SourceFile, node: cst.CSTNode) -> bool:
     """Return whether a node is in a loop, or in something else that may run several times."""
     return any(
         isinstance(outer, _REPEATS) and not (isinstance(outer, cst.For) and inner is outer.iter)
-        for inner, outer in _upwards(file, node)
+        for inner, outer in upwards(file, node)
     )
 
 
 def are_exclusive(file: SourceFile, one: cst.CSTNode, other: cst.CSTNode) -> bool:
     """Return whether two nodes are in different branches of one ``if``, outside of loops in it."""
-    around = {id(outer): inner for inner, outer in _upwards(file, one)}
-    for inner, outer in _upwards(file, other):
-        if id(outer) in around:
-            branches = {id(around[id(outer)]), id(inner)}
-            return (
-                isinstance(outer, (cst.If, cst.IfExp))
-                and branches == {id(outer.body), id(outer.orelse)}
-                and not _is_for_each(outer, file)
-            )
-    return False
+    condition = parting(file, one, other)
+    return condition is not None and not _is_for_each(condition, file)
 
 
 def _is_for_each(node: cst.If | cst.IfExp, file: SourceFile) -> bool:
@@ -132,8 +125,3 @@ def _is_for_each(node: cst.If | cst.IfExp, file: SourceFile) -> bool:
         for outer in file.ancestors(node)
         if isinstance(outer, (cst.For, cst.CompFor))
     )
-
-
-def _upwards(file: SourceFile, node: cst.CSTNode) -> list[tuple[cst.CSTNode, cst.CSTNode]]:
-    chain = [node, *file.ancestors(node)]
-    return list(pairwise(chain))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from ds_migrate.plain.dataflow.calls import is_called
+from ds_migrate.plain.dataflow.classes import PROPERTIES
 from ds_migrate.plain.dataflow.rank_conditions import Branch, RankConditions
 from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
@@ -17,7 +18,6 @@ from ds_migrate.syntax.source import SourceFile
 
 HELPERS = {"state_dict": "optimizer_state", "load_state_dict": "load_optimizer_state"}
 _BUILTINS = frozenset({"print", "isinstance", "type", "id", "repr"})
-_PROPERTIES = frozenset({"property", "cached_property", "setter", "getter"})
 _SIDE_OBJECTS = (Kind.SCHEDULE, Kind.SCALER, Kind.LOADER)
 
 
@@ -97,8 +97,8 @@ def _hazard_of(node: cst.Attribute, call: cst.Call | None, file: SourceFile, fac
 
 
 def _is_property(function: cst.FunctionDef | None) -> bool:
-    decorators = () if function is None else function.decorators
-    return any((dotted(d.decorator) or "").rpartition(".")[2] in _PROPERTIES for d in decorators)
+    names = [dotted(d.decorator) or "" for d in function.decorators] if function is not None else []
+    return any(name in PROPERTIES or name.endswith((".setter", ".getter")) for name in names)
 
 
 def _is_before(node: cst.CSTNode, file: SourceFile, site: Site) -> bool:

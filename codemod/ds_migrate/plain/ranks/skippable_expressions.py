@@ -169,7 +169,7 @@ class SkippableExpressions:
         return True
 
     def _computes(self, function: cst.FunctionDef, file: SourceFile) -> bool:
-        """Return whether a function only computes what it returns, of what it is given."""
+        """Return whether a function does nothing but compute its result from its arguments."""
         key = id(function)
         if key in self._known:
             return self._known[key]

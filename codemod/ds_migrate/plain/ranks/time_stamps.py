@@ -91,9 +91,7 @@ def _stamp(value: cst.BaseExpression, file: SourceFile, flow: Flow) -> cst.Call 
     """Return the text in a value that is made of the time; None where more is made of it than a name."""
     for call in file.nodes(cst.Call, below=value):
         around = _between(call, value, file)
-        if _is_time_as_text(call, file, flow):
-            return call if all(_only_makes_text(outer) for outer in around if outer is not call) else None
-        if flow.is_call_of(call, file, ("tempfile.mkdtemp",)):
+        if _is_time_as_text(call, file, flow) or flow.is_call_of(call, file, ("tempfile.mkdtemp",)):
             return call if all(_only_makes_text(outer) for outer in around if outer is not call) else None
         if flow.is_call_of(call, file, _CLOCKS):
             text = next((outer for outer in around if isinstance(outer, cst.FormattedString)), None)
