@@ -601,6 +601,10 @@ def test_gradients_that_several_ranks_never_averaged_are_reported_as_averaged(id
     idiom.check(tmp_path)
 
 
+IN_A_DICT = with_init(
+    "nets = {'body': nn.Linear(3, 2), 'head': nn.Linear(3, 2)}",
+    "self.nets = {name: context.wrap_model(net) for name, net in nets.items()}",
+)
 AGAIN = {
     "a part of what one forward computed": Idiom(
         train("hidden = self.model(inputs)", "loss = self.criterion(hidden, targets)", "aux = hidden.pow(2).mean()",
@@ -625,6 +629,31 @@ AGAIN = {
     "losses of a helper": Idiom(
         train("loss, aux = compute(self.model, inputs)", "self.context.backward(loss, retain_graph=True)",
               "self.context.backward(aux)", STEP),
+        review=("DSM301",),
+    ),
+    "losses of several forwards in a list": Idiom(
+        train("losses = []", "for noise in (0.0, 0.1):", "    losses.append(self.model(inputs + noise).mean())",
+              "self.context.backward(losses[0])", "self.context.backward(losses[1])", STEP),
+        review=("DSM301",),
+    ),
+    "losses by their names": Idiom(
+        train("out = self.model(inputs)", "losses = {}", 'losses["mean"] = out.mean()', 'losses["std"] = out.std()',
+              "for loss in losses.values():", "    self.context.backward(loss, retain_graph=True)", STEP),
+        review=("DSM301",),
+    ),
+    "models in a dict": Idiom(
+        IN_A_DICT + train('out = self.nets["body"](inputs)', "loss = out.mean()", "self.context.backward(loss)",
+                          "self.context.backward(out.std())", STEP),
+        review=("DSM301",),
+    ),
+    "each of its own model in a dict": Idiom(
+        IN_A_DICT + train('loss = self.nets["body"](inputs).mean()', 'aux = self.nets["head"](inputs).mean()',
+                          "self.context.backward(loss)", "self.context.backward(aux)", STEP),
+    ),
+    "twice behind each model of a dict": Idiom(
+        IN_A_DICT + train("for net in self.nets.values():", "    out = net(inputs)",
+                          "    self.context.backward(out.mean(), retain_graph=True)",
+                          "    self.context.backward(out.std())", STEP),
         review=("DSM301",),
     ),
     "each behind its own forward": Idiom(

@@ -558,6 +558,31 @@ def test_a_script_that_only_passes_a_model_to_a_trainer_starts_the_ranks(tmp_pat
     assert "            self.engine.step()\n" in after["trainer.py"]
 
 
+def test_of_a_parser_and_its_parent_one_takes_the_launcher_s_argument(tmp_path: Path) -> None:
+    text = HEADER + textwrap.dedent("""
+        import argparse
+
+        def get_args_parser():
+            parser = argparse.ArgumentParser("Train", add_help=False)
+            parser.add_argument("--epochs", default=2, type=int)
+            return parser
+
+        def main(args):
+            model = Net()
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for x, y in DataLoader(data, batch_size=4, shuffle=True):
+                optimizer.zero_grad()
+                F.mse_loss(model(x), y).backward()
+                optimizer.step()
+
+        parser = argparse.ArgumentParser(parents=[get_args_parser()])
+        main(parser.parse_args())
+    """)
+    after = convert(tmp_path, text)
+    assert after.count("--local_rank") == 1
+    assert 'parents=[get_args_parser()])\nparser.add_argument("--local_rank"' in after
+
+
 def test_gradients_that_are_read_after_step_stay_until_the_program_clears_them(tmp_path: Path) -> None:
     reads = "    print([p.grad.norm().item() for p in model.parameters()])\n"
     text = convert(tmp_path, HEADER + LOOP + reads)

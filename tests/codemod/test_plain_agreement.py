@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from ds_migrate.findings import Severity
-from plain_loops import HEADER, LOOP, convert, run
+from plain_loops import HEADER, LOOP, body, convert, run
 
 EPOCHS = """\
 loader = DataLoader(data, batch_size=4, shuffle=True)
@@ -60,7 +60,7 @@ def test_a_check_for_nan_looks_at_all_ranks(tmp_path: Path, check: str, number: 
     assert f"        if not {check}(mean_over_ranks({number})):\n            continue\n" in text
 
 
-@pytest.mark.parametrize("test", ["loss > 9 or math.isnan(loss)", "math.isnan(loss) or loss > 9"])
+@pytest.mark.parametrize("test", ["total > 9 or math.isnan(loss)", "math.isnan(loss) or total > 9"])
 def test_a_check_for_nan_beside_what_differs_too_is_rank_0s(tmp_path: Path, test: str) -> None:
     text = converted(tmp_path, "import math", f"if {test}:\n    continue")
     assert f"        if rank_0_decides({test}):\n            continue\n" in text
@@ -214,6 +214,16 @@ class Codebook(nn.Module):
 
 
 book = nn.Sequential(Codebook())"""
+
+
+@pytest.mark.parametrize("init", ["torch.nn.init.normal_(m.weight.data, 0.0, 0.02)", "init.zeros_(m.weight.data)"])
+def test_weights_are_initialized_in_place_where_other_data_differs(init: str, tmp_path: Path) -> None:
+    setup = (
+        "from torch.nn import init\nclass Pool:\n    def __init__(self):\n        self.data = []\npool = Pool()\n"
+        f"def weights_init(m):\n    {init}\nmodel.layer.apply(weights_init)"
+    )
+    text = converted(tmp_path, setup, before="pool.data.append(x)")
+    assert f"    {init}\n" in text and "mean_over_ranks" not in text
 
 
 def test_a_buffer_that_is_made_of_batches_is_for_review(tmp_path: Path) -> None:
@@ -416,3 +426,103 @@ def test_samples_are_counted_once_there_is_a_loader(tmp_path: Path) -> None:
     before = LOOP.replace("model = ", "print(len(data))\nmodel = ")  # all of it, though the loader is there
     after = convert(tmp_path, HEADER + before + "print(len(data))\n")
     assert after.count("print(len(data))") == after.count("print(count_samples(loader))") == 1
+
+
+FOUND = """
+def find(model):
+    losses = []
+    for x, y in loader:
+        losses.append(F.mse_loss(model(x), y).item())
+    return len(losses), min(losses)
+
+
+count, found = find(Net())
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("range(9)", "range(1, best)", "for epoch in range(1, int(mean_over_ranks(best))):"),
+        ("lr=0.1", "lr=found / 10", "lr=mean_over_ranks(found / 10))"),
+        ("model.parameters(), lr=0.1", "model.parameters(), found", "SGD(model.parameters(), mean_over_ranks(found))"),
+        (
+            "model.parameters(), lr=0.1",
+            "[{'params': model.parameters(), 'lr': found}]",
+            "SGD([{'params': model.parameters(), 'lr': mean_over_ranks(found)}])",
+        ),
+    ],
+)
+def test_numbers_of_a_share_that_rule_training_are_the_mean(old: str, new: str, expected: str, tmp_path: Path) -> None:
+    setup = f"{FOUND}best = 3 if found > 1 else 5"
+    text = EPOCHS.format(setup="pass", before="pass", after="pass").replace(old, new)
+    head, loader = HEADER, "loader = DataLoader(data, batch_size=4, shuffle=True)\n"
+    assert expected in convert(tmp_path, head + loader + setup + "\n" + text.replace(loader, ""))
+
+
+def test_a_schedule_has_the_same_settings_on_all_ranks(tmp_path: Path) -> None:
+    lines = "schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=found, total_steps=best)\n"
+    lines += "other = torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones=[best])\n"
+    setup = "found = best = 0\nfor x, y in loader:\n    found += F.mse_loss(model(x), y).item()\nbest = int(found)\n"
+    text = HEADER + EPOCHS.format(setup=setup + lines, before="pass", after="pass")
+    report = run(tmp_path, train=text)
+    (result,) = report.files
+    after = (result.after or b"").decode()
+    assert "max_lr=mean_over_ranks(found), total_steps=int(mean_over_ranks(best))" in after
+    found = [f.message for _, f in report.findings(Severity.REVIEW)]
+    assert [message for message in found if "other settings of the optimizer" in message]
+
+
+@pytest.mark.parametrize(
+    ("loop", "is_reviewed"),
+    [
+        ("total = 0\nfor x, y in loader:\n    total += x.mean()\n", True),
+        ("words = set()\nfor x, y in loader:\n    words.update(y.tolist())\n", True),
+        ("total = 0\nfor x, y in loader:\n    total += F.mse_loss(model(x), y).item()\n", False),
+        ("total = 0\nfor x, y in loader:\n    mean = x.mean()\n    total += mean\n", True),
+        ("count = 0\nfor x, y in loader:\n    print(x)\n    count += 1\n", False),
+        ("for x, y in loader:\n    shape = x.shape\n    break\n", False),
+    ],
+)
+def test_what_is_made_of_a_share_before_training_is_for_review(loop: str, is_reviewed: bool, tmp_path: Path) -> None:
+    report = run(tmp_path, train=HEADER + EPOCHS.format(setup=loop, before="pass", after="pass"))
+    found = [finding.message for _, finding in report.findings(Severity.REVIEW)]
+    assert any("sums up a rank's share" in message for message in found) is is_reviewed
+
+
+CAUGHT = """
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in DataLoader(data, batch_size=4, shuffle=True):
+        try:
+            optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+        except ERROR:
+            END
+    """
+OUT_OF_MEMORY = (
+    "if 'memory' in str(error):\n                print(error)\n            else:\n                raise error"
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "end", "is_reviewed"),
+    [
+        ("Exception as error", "print(error)", True),
+        ("RuntimeError as error", OUT_OF_MEMORY, True),
+        ("RuntimeError as error", "raise ValueError('too large') from error", False),
+        ("KeyboardInterrupt", "break", False),
+    ],
+)
+def test_a_loop_that_continues_behind_an_error_of_one_rank_is_for_review(
+    error: str, end: str, is_reviewed: bool, tmp_path: Path
+) -> None:
+    report = run(tmp_path, train=body(CAUGHT.replace("ERROR", error).replace("END", end)))
+    messages = [finding.message for _, finding in report.findings(Severity.REVIEW)]
+    assert any("a rank that fails here alone" in message for message in messages) is is_reviewed
+
+
+def test_all_of_a_condition_on_a_finite_loss_looks_at_the_mean(tmp_path: Path) -> None:
+    after = converted(tmp_path, before="if loss == 0 or not torch.isfinite(loss): break")
+    assert "if mean_over_ranks(loss) == 0 or not torch.isfinite(mean_over_ranks(loss)): break" in after

@@ -369,3 +369,49 @@ def test_a_helper_with_a_scaler_that_the_engine_cannot_get_is_refused(tmp_path: 
         tmp_path, body(text.replace("optimizer, scaler)\n\n\n    main", "optimizer, scalers['a'])\n\n\n    main"))
     )
     assert code == Code.PLAIN_PRECISION and "cannot get the GradScaler" in message
+
+
+AVERAGED = """
+import torch.distributed as dist
+
+
+class Average(nn.Module):
+    def __init__(self, net):
+        super().__init__()
+        self.copy = Net()
+
+
+def update(average, net, decay):
+    kept = dict(average.copy.named_parameters())
+    for name, value in net.named_parameters():
+        kept[name].data.mul_(decay).add_(value.data, alpha=1 - decay)
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(dist.get_rank())
+model = Net()
+if dist.get_world_size() > 1:
+    model = DDP(model)
+COPY
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("copy", "is_copied"),
+    [
+        ("average = Average(model)\nupdate(average, model, 0)", True),
+        ("import copy\nteacher = copy.deepcopy(model)", True),
+        ("ema = ModelEma(model, decay=0.9)", True),
+        ("teacher = Net()\nteacher.load_state_dict(model.state_dict())", True),
+        ("teacher = Net()\nteacher.load_state_dict(torch.load('teacher.pt'))", False),
+    ],
+)
+def test_copies_of_weights_begin_with_those_that_the_wrapper_gave_all_ranks(
+    copy: str, is_copied: bool, tmp_path: Path
+) -> None:
+    begin, end = LOOP.index("model = Net()"), LOOP.index("for ")
+    loop = LOOP[:begin] + AVERAGED.replace("COPY", copy) + LOOP[end:]
+    after = convert(tmp_path, HEADER + loop)
+    assert ("    model = share_weights(model)\n" in after) is is_copied
+    assert "DDP(" not in after

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from ds_migrate.findings import Severity
 from ds_migrate.options import Options
 from ds_migrate.rules.codes import Code
-from plain_loops import blocked, body, convert
+from plain_loops import blocked, body, convert, run
 
 LISTED = """
     a, b = Net(), nn.Linear(4, 1)
@@ -126,3 +127,147 @@ def test_without_the_runtime_nothing_leads_to_the_engine(tmp_path: Path) -> None
     assert Code.PLAIN_UNTRACED in [
         code for code, _ in blocked(tmp_path, body(LISTED), Options(plain=True, runtime=False))
     ]
+
+
+UNPACKED = """
+    def train(nets, optims, loader, epoch):
+        net_g, net_d = nets
+        optim_g, optim_d = optims
+        for x, y in loader:
+            optim_d.zero_grad()
+            F.mse_loss(net_d(x), y).backward()
+            optim_d.step()
+            optim_g.zero_grad()
+            F.mse_loss(net_g(x), y).backward()
+            optim_g.step()
+        print(optim_g.param_groups[0]["lr"])
+
+    a, b = Net(), nn.Linear(4, 1)
+    opt_a, opt_b = torch.optim.Adam(a.parameters()), torch.optim.SGD(b.parameters(), lr=0.1)
+    loader = DataLoader(data, batch_size=4)
+    for epoch in range(2):
+        if epoch == 0:
+            train([a, b], [opt_a, opt_b], loader, epoch)
+        else:
+            train([a, b], optims=[opt_a, opt_b], loader=loader, epoch=epoch)
+    """
+
+
+def test_optimizers_that_a_function_unpacks_from_a_list_are_engines_in_it(tmp_path: Path) -> None:
+    after = convert(tmp_path, body(UNPACKED))
+    assert "    engine_g, engine_d = optims\n" in after
+    assert 'print(engine_g.optimizer.param_groups[0]["lr"])' in after and "        engine_d.step()\n" in after
+    assert after.count("[a_engine, b_engine]") == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        pytest.param("optims=[opt_a, opt_b]", "optims=optims", id="a list that is made elsewhere"),
+        pytest.param("print(", "print(optims, ", id="a list that has other uses"),
+    ],
+)
+def test_optimizers_of_a_list_that_cannot_be_followed_find_their_engines_when_they_step(
+    old: str, new: str, tmp_path: Path
+) -> None:
+    text = body(UNPACKED.replace(old, new))
+    after = convert(tmp_path, text.replace("for epoch in range(2)", "optims = [opt_a, opt_b]\nfor epoch in range(2)"))
+    assert "engine_of(optim_g).step()" in after and "[opt_a, opt_b]" in after
+
+
+def test_a_star_among_unpacked_optimizers_is_refused(tmp_path: Path) -> None:
+    text = UNPACKED.replace("optim_g, optim_d = optims", "optim_g, *_, optim_d = optims")
+    ((code, message), *_) = blocked(tmp_path, body(text))
+    assert code == Code.PLAIN_UNTRACED and "cannot determine which optimizer" in message
+
+
+def test_a_keyword_is_renamed_as_the_parameter_of_the_function_that_is_called(tmp_path: Path) -> None:
+    text = """
+        def first(model, optimizer, x):
+            optimizer.zero_grad()
+            model(x).mean().backward()
+            optimizer.step()
+
+
+        def second(model, optimizer, x, engine):
+            print(engine)
+            optimizer.zero_grad()
+            model(x).std().backward()
+            optimizer.step()
+
+
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for x, y in DataLoader(data, batch_size=4):
+            first(model, optimizer=optimizer, x=x)
+            second(model, optimizer=optimizer, x=x, engine="a name")
+        """
+    after = convert(tmp_path, body(text))
+    assert "first(model, engine=ds_engine, x=x)" in after
+    assert 'second(model, ds_engine=ds_engine, x=x, engine="a name")' in after
+
+
+OPTIONAL = """
+    class Base:
+        def __init__(self, model, optimizer=None):
+            self.model = model
+            self.optimizer = optimizer
+
+        def run(self, loader):
+            for x, y in loader:
+                loss = F.mse_loss(self.model(x), y)
+                self.optimizer.zero_grad()
+                loss.backward()
+                self.optimizer.step()
+
+
+    class Runner(Base):
+        def __init__(self, model, optimizer=None):
+            super().__init__(model, optimizer=optimizer)
+
+
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    Runner(model, optimizer).run(DataLoader(data, batch_size=4, shuffle=True))
+    """
+
+
+@pytest.mark.parametrize(
+    ("call", "kept"),
+    [
+        ("Runner(model)", "engine.optimizer if engine is not None else None"),
+        ("Runner(model, optimizer=None)", "engine.optimizer if engine is not None else None"),
+        ("pass", "engine.optimizer"),
+    ],
+)
+def test_an_optimizer_that_a_call_leaves_out_stays_none_where_it_is_kept(call: str, kept: str, tmp_path: Path) -> None:
+    after = convert(tmp_path, body(OPTIONAL) + f"{call}\n")
+    assert f"        self.optimizer = {kept}\n" in after
+
+
+def test_a_schedule_that_is_registered_by_name_steps_as_it_is(tmp_path: Path) -> None:
+    text = """
+        class Engine:
+            def __init__(self):
+                self.schedules = {}
+
+            def register(self, name, schedule):
+                self.schedules[name] = schedule
+
+            def update(self):
+                for name in list(self.schedules.keys()):
+                    self.schedules[name].step()
+
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        engine = Engine()
+        engine.register("model", torch.optim.lr_scheduler.StepLR(optimizer, 1))
+        for x, y in DataLoader(data, batch_size=4, shuffle=True):
+            optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+        engine.update()
+        """
+    report = run(tmp_path, train=body(text))
+    assert not list(report.findings(Severity.REVIEW))
+    assert b"self.schedules[name].step()" in (report.files[0].after or b"")

@@ -97,3 +97,23 @@ def test_engines_of_separate_functions_have_the_short_name(tmp_path: Path) -> No
     loop = "".join(f"    {line}\n" for line in LOOP.splitlines())
     after = convert(tmp_path, f"{HEADER}\n\ndef first():\n{loop}\n\ndef second():\n{loop}\n\nfirst()\nsecond()\n")
     assert after.count("    engine, *_ = deepspeed.initialize(\n") == 2 and after.count("        engine.step()\n") == 2
+
+
+def test_a_function_that_calls_itself_with_its_argument_is_followed_once(tmp_path: Path) -> None:
+    text = """
+    def visit(net, depth):
+        if depth:
+            visit(net, depth - 1)
+
+
+    def make_net():
+        net = nn.Linear(4, 1)
+        visit(net, 3)
+        return net
+
+
+    other = make_net()
+    model = make_net()
+    """
+    after = convert(tmp_path, body(text) + LOOP.replace("model = Net()\n", ""))
+    assert "    model=model," in after

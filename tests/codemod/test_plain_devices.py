@@ -31,6 +31,7 @@ GROUP = "torch.distributed.init_process_group('gloo')\n"
         ("z = data.cuda(non_blocking=True)", "z = data.cuda(non_blocking=True)"),
         ("d = f'cuda:{local_rank}'", "d = f'cuda:{local_rank}'"),
         ("torch.cuda.set_device(args.gpu)", ""),
+        ("with torch.cuda.device(args.gpu):\n    z = 1", "with torch.cuda.device(-1):\n    z = 1"),
     ],
 )
 def test_the_device_is_that_of_the_rank(line: str, converted: str, tmp_path: Path) -> None:
@@ -164,7 +165,12 @@ def test_torchrun_gives_the_rank_to_a_script_that_waits_for_an_argument(tmp_path
 
 
 @pytest.mark.parametrize(
-    "line", ["model.fc = nn.DataParallel(model.fc)", "teacher = nn.DataParallel(nn.Linear(4, 1)).cuda()"]
+    "line",
+    [
+        "model.fc = nn.DataParallel(model.fc)",
+        "teacher = nn.DataParallel(nn.Linear(4, 1)).cuda()",
+        "class Spread(nn.DataParallel): ...\nteacher = Spread(nn.Linear(4, 1))",
+    ],
 )
 def test_a_part_or_a_teacher_that_takes_the_gpus_of_other_ranks_is_for_review(line: str, tmp_path: Path) -> None:
     report = run(tmp_path, train=HEADER + LOOP.replace("optimizer =", f"{line}\noptimizer =", 1))

@@ -159,6 +159,32 @@ def test_a_loop_that_counts_to_another_number_than_its_batches_is_reviewed(
     assert any("draws a number of batches" in message for message in found) is is_reviewed
 
 
+ENDLESS = """
+class Endless(torch.utils.data.Sampler):
+    def __init__(self, data):
+        self.data = data
+
+    def __iter__(self):
+        return iter(forever(len(self.data)))
+
+
+def forever(count):
+    while True:
+        yield from LIMITrange(count)
+
+
+"""
+
+
+@pytest.mark.parametrize(("limit", "is_reviewed"), [("", False), ("range(1)\n        break\n    yield from ", True)])
+def test_a_loop_that_draws_by_an_endless_sampler_is_not_for_review(
+    limit: str, is_reviewed: bool, tmp_path: Path
+) -> None:
+    loop = COUNTED.replace("batch_size=4", "batch_size=4, sampler=Endless(data)")
+    report = run(tmp_path, train=HEADER + ENDLESS.replace("LIMIT", limit) + loop)
+    assert bool(list(report.findings(Severity.REVIEW))) is is_reviewed
+
+
 @pytest.mark.parametrize(
     ("count", "is_reviewed"),
     [

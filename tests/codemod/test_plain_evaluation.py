@@ -210,3 +210,46 @@ def test_the_loaders_of_all_tasks_are_divided(tmp_path: Path) -> None:
         tmp_path, train=HEADER + LOOP.replace("loader = DataLoader(data, batch_size=4, shuffle=True)\n", tasks)
     )
     assert b"loaders[task] = shard(DataLoader(data, batch_size=4))" in (report.files[0].after or b"")
+
+
+FOLDS = """\
+def train(model, loader, optimizer):
+    for x, y in loader:
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+
+for fold in range(2):
+    loader = DataLoader(data, batch_size=4)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    train(model, loader, optimizer)
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "inside", "is_reviewed"),
+    [
+        ("", "", False),
+        ("    print(len(loader))\n", "", False),
+        ("    print(sum(len(x) for x, y in loader))\n", "", True),
+        ("    for x, y in loader:\n        print(model(x))\n", "", True),
+        ("    library.evaluate(model, loader)\n", "", True),
+        ("", "        if not model.training: continue\n", True),
+    ],
+)
+def test_a_loader_made_again_is_for_review_where_a_loop_over_it_may_not_train(
+    more: str, inside: str, is_reviewed: bool, tmp_path: Path
+) -> None:
+    loop = FOLDS.replace("        optimizer.zero", f"{inside}        optimizer.zero")
+    report = run(tmp_path, train=f"import library\n{HEADER}{loop}{more}")
+    message = "this call may make loaders for evaluation too, which then give each rank a share"
+    assert (message in [finding.message for _, finding in report.findings(Severity.REVIEW)]) is is_reviewed
+
+
+def test_steps_of_one_function_without_a_loader_are_for_one_review(tmp_path: Path) -> None:
+    made = "x, y = data.tensors\nfor epoch in range(3):\n"
+    text = LOOP.replace("for x, y in loader:\n", made) + LOOP.partition("for x, y in loader:\n")[2]
+    (finding,) = [finding for _, finding in run(tmp_path, train=HEADER + text).findings(Severity.REVIEW)]
+    assert finding.code == "DSM612" and finding.message.startswith("no DataLoader feeds this step")

@@ -144,6 +144,7 @@ def test_a_class_method_is_given_the_class_that_it_is_called_on(tmp_path: Path) 
 
 
 LOOKED_UP = """
+    import functools
     import importlib
     from hydra.utils import instantiate
 
@@ -157,6 +158,17 @@ LOOKED_UP = """
         return find(config["target"])(**config.get("params", dict()), **kwargs)
 
 
+    def own(config, *args, **kwargs):
+        config = dict(config)
+        target = config.pop("target")
+        is_partial = config.pop("is_partial", False)
+        config.update(kwargs)
+        made = find(target)
+        if is_partial:
+            return functools.partial(made, *args, **config)
+        return made(*args, **config)
+
+
     config = {"net": {"target": "nets.Net"}, "optimizer": {"target": "torch.optim.Adam", "params": {"lr": 0.1}}}
     kind = config["optimizer"]["target"]
     optimizers = {"Adam": torch.optim.Adam}
@@ -168,6 +180,7 @@ LOOKED_UP = """
 
     torch.manual_seed(0)
     model = MODEL
+    held = list(model.parameters())
     optimizer = OPTIMIZER
     for x, y in DataLoader(data, batch_size=4):
         optimizer.zero_grad()
@@ -187,6 +200,9 @@ LOOKED_UP = """
         'eval(f"torch.optim.{kind}")(model.parameters(), lr=0.1)',
         "vars(torch.optim)[kind](model.parameters())",
         "build(kind, model.parameters(), lr=0.1)",
+        'own(config["optimizer"], params=model.parameters())',
+        "find(kind)(model.parameters(), lr=0.1)",
+        'find(kind)(held, **config["optimizer"]["params"])',
     ],
 )
 def test_what_a_config_alone_names_is_known_by_its_parameters(tmp_path: Path, model: str, optimizer: str) -> None:

@@ -139,6 +139,40 @@ for x, y in loader:
 """,
 }
 
+CLEARED_LATER = {
+    "where the loop goes on to the next batch by the condition of the step": MADE
+    + """
+for batch, (x, y) in enumerate(loader):
+    updates = batch % 2 == 1
+    F.mse_loss(model(x), y).backward()
+    if updates:
+        optimizer.step()
+    if not updates:
+        continue
+    optimizer.zero_grad()
+""",
+    "behind a backward pass that no step uses": MADE
+    + """
+for x, y in loader:
+    optimizer.zero_grad()
+    F.mse_loss(model(x), y).backward()
+    optimizer.step()
+for x, y in loader:
+    model(x).sum().backward()
+for x, y in loader:
+    optimizer.zero_grad()
+    F.mse_loss(model(x), y).backward()
+    optimizer.step()
+""",
+}
+
+
+@pytest.mark.parametrize("loop", CLEARED_LATER.values(), ids=CLEARED_LATER.keys())
+def test_gradients_that_are_cleared_before_a_step_are_not_for_review(loop: str, tmp_path: Path) -> None:
+    report = run(tmp_path, train=HEADER + loop)
+    (result,) = report.files
+    assert b"engine.step()" in (result.after or b"") and not list(report.findings(Severity.REVIEW))
+
 
 @pytest.mark.parametrize("loop", ADDING_UP.values(), ids=ADDING_UP.keys())
 def test_gradients_that_add_up_over_steps_still_do(loop: str, tmp_path: Path) -> None:
@@ -316,6 +350,10 @@ for x, y in loader:
 AGAIN = {
     "one forward": SHARED,
     "two forwards before": SHARED.replace("    loss, aux = losses(model, x, y)", "    loss, aux = model(x), model(-x)"),
+    "in a list": SHARED.replace("loss, aux = losses(model, x, y)", "loss = []").replace(
+        "    loss.backward(retain_graph=True)\n    aux.backward",
+        "    for each in (x, -x): loss.append(model(each).mean())\n    loss[0].backward()\n    loss[1].backward",
+    ),
 }
 APART = {
     "without DistributedDataParallel": SHARED.replace("DDP(Net())", "Net()"),
@@ -326,7 +364,7 @@ APART = {
 @pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in AGAIN.items()])
 def test_a_second_pass_through_one_forward_is_for_review(text: str, tmp_path: Path) -> None:
     (review,) = repeated(tmp_path, text)
-    assert HEADER.count("\n") + text.split("aux.backward")[0].count("\n") + 1 == review.line
+    assert HEADER.count("\n") + text[: text.rindex(".backward")].count("\n") + 1 == review.line
 
 
 @pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in APART.items()])
@@ -391,3 +429,34 @@ def test_gradients_that_no_step_uses_are_of_each_rank_s_share(tmp_path: Path) ->
     reviews = [f for f in result.findings if f.severity is Severity.REVIEW and "share of the data" in f.message]
     lines = [text.splitlines()[f.line - 1].strip() for f in reviews if f.code == Code.PLAIN_BACKWARD]
     assert lines == ["found[name] = p.grad.norm()", "return sum(p.grad.norm() for p in model.parameters())"]
+
+
+LIMITED = """
+    def limit(parameters, value):
+        for p in parameters:
+            p.grad.data.clamp_(min=-value, max=value)
+
+
+    a, b = Net(), Net()
+    opt_a, opt_b = torch.optim.SGD(a.parameters(), lr=0.1), torch.optim.SGD(b.parameters(), lr=0.1)
+    for x, y in DataLoader(data, batch_size=4, shuffle=True):
+        opt_a.zero_grad()
+        F.mse_loss(a(x), y).backward()
+        limit(a.parameters(), 0.5)
+        opt_a.step()
+        opt_b.zero_grad()
+        F.mse_loss(b(x), y).backward()
+        limit(PARAMETERS, 0.5)
+        opt_b.step()
+    """
+
+
+def test_a_helper_limits_the_averaged_gradients_of_the_engine_whose_parameters_it_is_given(tmp_path: Path) -> None:
+    after = convert(tmp_path, body(LIMITED.replace("PARAMETERS", "b.parameters()")))
+    assert "    a_engine.allreduce_gradients()\n    limit(a.parameters(), 0.5)\n" in after
+    assert "    b_engine.allreduce_gradients()\n    limit(b.parameters(), 0.5)\n" in after
+
+
+def test_a_limit_of_gradients_whose_engine_has_stepped_is_refused(tmp_path: Path) -> None:
+    found = blocked(tmp_path, body(LIMITED.replace("PARAMETERS", "a.parameters()")))
+    assert ("DSM653", "gradients are changed between backward() and step()") in found

@@ -1,4 +1,4 @@
-"""Plain training loops whose classes ``importlib.import_module()`` finds, by names of which parts are written."""
+"""Plain training loops in modules that ``importlib.import_module()`` finds by name, or Python on its search path."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from pathlib import Path
 
 import examples
 import pytest
-from plain_loops import HEADER, run
+from ds_migrate.files.discovery import discover
+from ds_migrate.pipeline import migrate
+from plain_loops import HEADER, PLAIN, run
 
 MODEL = (
     HEADER
@@ -114,3 +116,81 @@ def test_a_module_of_which_no_part_is_written_is_unknown(tmp_path: Path) -> None
     report = run(tmp_path, gan_first_model=MODEL, pairs_data=DATA, train=text, names="import gan_first_model, train\n")
     after = {result.path.stem for result in report.files if result.after is not None}
     assert "train" not in after
+
+
+FOUND_IN_FOLDER = """\
+import importlib
+import os
+
+FOUND = {}
+
+
+def register(cls):
+    FOUND[cls.__name__] = cls
+    return cls
+
+
+def build(name):
+    return FOUND[name]()
+
+
+for file in sorted(os.listdir(os.path.dirname(__file__))):
+    if file.endswith("_model.py"):
+        importlib.import_module(PATTERN)
+"""
+
+
+@pytest.mark.parametrize("pattern", ['"found." + file[:-3]', 'f"found.{file[:-3]}"', '"found.%s" % file[:-3]'])
+def test_a_program_has_the_modules_that_a_package_imports_from_its_folder(tmp_path: Path, pattern: str) -> None:
+    (tmp_path / "found").mkdir()
+    model = MODEL.replace("class GanModel", "from found import register\n\n\n@register\nclass GanModel")
+    train = TRAIN.replace('find_model("gan")()', 'build("GanModel")').replace("import importlib\n", "", 1)
+    files = {
+        "found/__init__": FOUND_IN_FOLDER.replace("PATTERN", pattern), "found/gan_model": model, "pairs_data": DATA,
+        "train": "import importlib\n\nfrom found import build\n" + train,
+    }  # fmt: skip
+    results = {result.path.stem: result for result in run(tmp_path, **files).files}
+    after = {name: result.after.decode() for name, result in results.items() if result.after is not None}
+    assert "self.loader = shard(DataLoader(" in after["train"] and "    init_distributed()\n" in after["train"]
+    assert "model=self.net,\n" in after["gan_model"]
+
+
+SEARCH_PATHS = {
+    "in the script": ("train.py", 'import sys\n\nsys.path.append("core")\n', "core/learner.py"),
+    "by a name": (
+        "tools/train.py",
+        'import os\nimport sys\n\nL = os.path.join(os.path.dirname(__file__), "..", "lib")\nsys.path.insert(0, L)\n',
+        "lib/learner.py",
+    ),
+    "in another file": ("tools/train.py", "import _init_paths\n", "lib/learner.py"),
+}
+INIT_PATHS = """
+import os.path as osp
+import sys
+
+
+def add_path(path):
+    if path not in sys.path:
+        sys.path.insert(0, path)
+
+
+add_path(osp.join(osp.dirname(__file__), "..", "lib"))
+"""
+
+
+@pytest.mark.parametrize(("script", "start", "learner"), [pytest.param(*v, id=k) for k, v in SEARCH_PATHS.items()])
+def test_modules_of_a_folder_on_the_search_path_are_found(
+    script: str, start: str, learner: str, tmp_path: Path
+) -> None:
+    files = {
+        learner: "def fit(model, optimizer, loader):\n    for x, y in loader:\n        optimizer.zero_grad()\n"
+        "        ((model(x) - y) ** 2).mean().backward()\n        optimizer.step()\n",
+        "tools/_init_paths.py": INIT_PATHS,
+    }
+    run_it = "model = Net()\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+    files[script] = f"{start}from learner import fit\n{HEADER}{run_it}fit(model, optimizer, DataLoader(data))\n"
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    report = migrate(discover([str(tmp_path)]), PLAIN)
+    assert {str(file.path.relative_to(tmp_path)) for file in report.files if file.to_write} == {script, learner}

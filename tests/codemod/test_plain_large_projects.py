@@ -10,7 +10,7 @@ import pytest
 from ds_migrate.files.discovery import discover
 from ds_migrate.findings import FileStatus, Report, Severity
 from ds_migrate.pipeline import migrate
-from ds_migrate.plain import program
+from ds_migrate.plain import conversion, program
 from ds_migrate.plain.dataflow.statements import Statements
 from ds_migrate.project.module_index import ModuleFacts, module_facts
 from plain_loops import HEADER, LOOP, PLAIN, run
@@ -115,6 +115,15 @@ def test_a_file_that_two_programs_use_is_never_changed(
     assert left["one.py"] == left["two.py"] == ["fit() also requires saving.py, which other programs use too"]
 
 
+def test_a_program_of_too_many_files_is_refused(
+    tmp_path: Path, package: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversion, "MOST_READ", 3)
+    report = convert(tmp_path, {**package, "main.py": SCRIPT})
+    (finding,) = [finding for _, finding in report.findings(Severity.BLOCKED)]
+    assert finding.message.endswith(" files import each other around this loop, the limit is 3")
+
+
 def test_torch_is_never_a_folder_of_the_project(tmp_path: Path) -> None:
     files = {"kit/torch/__init__.py": "", "kit/task/run.py": HEADER + LOOP}
     (result,) = convert(tmp_path, files).files
@@ -137,7 +146,7 @@ def test_a_statement_is_read_again_only_when_what_it_reads_has_changed(
     beside = "".join(f"other{i} = len([{i}])\n" for i in range(100))
     report = run(tmp_path, train=HEADER + chain + "net0 = Net()\n" + beside + LOOP.replace("Net()", "net10"))
     assert report.files[0].status is FileStatus.CHANGED
-    assert count < 5 * 115  # with and without the results of unknown calls, for one copy of values and for several
+    assert count < 3 * 115  # for one copy of values and for several
 
 
 def test_walks_through_trees_and_lists_end_soon(tmp_path: Path) -> None:
@@ -191,3 +200,62 @@ def test_a_file_with_a_loop_that_another_script_saves_with_is_read_to_the_end(tm
     after = {file.path.stem: (file.after or b"").decode() for file in report.files}
     assert ["engine.step()" in text for text in (after["first"], after["second"])] == [True, True]
     assert after["second"].count("if is_main_rank():\n        torch.save(") == 1
+
+
+FOLDER = """\
+import os
+import time
+
+
+def folder():
+    if not os.path.exists("runs"):
+        os.makedirs("runs")
+    name = time.strftime("%H%M%S")
+    return os.path.join("runs", name)
+"""
+
+
+def test_what_several_programs_use_stays_where_ranks_need_little_of_it(
+    tmp_path: Path, package: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program, "MOST_FILES", 5)
+    script = OWN_LOOP.replace("kit.saving import save", "kit.saving import folder") + "    path = folder()\n"
+    report = convert(tmp_path, {**package, "kit/saving.py": FOLDER, "one.py": script, "two.py": script})
+    after = {file.path.name: file.after for file in report.files if file.after is not None}
+    assert set(after) == {"one.py", "two.py"} and all(b"engine.step()" in text for text in after.values())
+    (left,) = [file for file in report.files if file.path.name == "saving.py"]
+    beginning = "left as other loops use it, where several ranks need a change: "
+    assert [(finding.line, finding.message) for finding in left.findings] == [
+        (7, f"{beginning}another rank may have made this folder by then"),
+        (8, f"{beginning}all ranks have the name that rank 0 makes of the time"),
+    ]
+
+
+@pytest.mark.parametrize("is_found", [True, False])
+def test_ranks_start_behind_a_file_that_several_programs_use(
+    tmp_path: Path, package: dict[str, str], monkeypatch: pytest.MonkeyPatch, is_found: bool
+) -> None:
+    monkeypatch.setattr(program, "MOST_FILES", 5)
+    base = "import torch\n\n\nclass Base:\n    def run(self):\n        torch.rand(1)\n        self.fit()\n"
+    own = textwrap.indent(LOOP.replace("data,", "samples(),"), " " * 8)
+    script = f"""{HEADER}
+from kit.base import Base
+from kit.data import samples
+
+
+class Own(Base):
+    def fit(self):
+{own}
+
+if __name__ == "__main__":
+    {"Own().run()" if is_found else "torch.launch(Own)"}
+"""
+    report = convert(tmp_path, {**package, "kit/base.py": base, "one.py": script, "two.py": script})
+    after = {file.path.name: (file.after or b"").decode() for file in report.files if file.after is not None}
+    assert set(after) == {"one.py", "two.py"}
+    message = "the ranks start behind what base.py does first, which other loops use as it is"
+    found = [file.path.name for file, f in report.findings(Severity.REVIEW) if f.message == message]
+    assert found == ([] if is_found else ["one.py", "two.py"])
+    beginning = 'if __name__ == "__main__":\n' if is_found else "    def fit(self):\n    "
+    assert f"{beginning}    init_distributed()\n" in after["one.py"]
+    assert after["one.py"].count("init_distributed()") == 1

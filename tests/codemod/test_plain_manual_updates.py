@@ -62,3 +62,44 @@ def test_a_step_by_hand_inside_of_a_loop_that_converts_stays(tmp_path: Path) -> 
     inner = "fast = [p - 0.1 * g for p, g in zip(model.parameters(), torch.autograd.grad(loss, model.parameters()))]"
     after = convert(tmp_path, HEADER + LOOP.replace("    loss.backward()", f"    {inner}\n    loss.backward()"))
     assert f"    {inner}\n    engine.backward(loss)\n" in after
+
+
+OPTIONAL = """\
+loader = DataLoader(data, batch_size=4, shuffle=True)
+model = Net()
+if use:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+else:
+    optimizer = {otherwise}
+for x, y in loader:
+    model.zero_grad()
+    loss = F.mse_loss(model(x), y)
+    loss.backward()
+    if use:
+        optimizer.step()
+    else:
+        {update}
+"""
+UPDATE = "for p in model.parameters(): p.data.add_(p.grad, alpha=-0.1)"
+
+
+def test_gradients_of_which_a_step_by_hand_is_made_have_no_engine(tmp_path: Path) -> None:
+    ((code, message),) = blocked(tmp_path, HEADER + OPTIONAL.format(otherwise="None", update=UPDATE))
+    assert code == Code.PLAIN_BACKWARD and "whether use holds or not" in message
+
+
+def test_an_optimizer_of_each_branch_steps_by_one_engine(tmp_path: Path) -> None:
+    adam = "torch.optim.Adam(model.parameters())"
+    after = convert(tmp_path, HEADER + OPTIONAL.format(otherwise=adam, update="optimizer.step()"))
+    assert "    engine.backward(loss" in after and after.count("    engine.step()") == 2
+
+
+@pytest.mark.parametrize("made", ["{} if use else None", "None if not use else {}"])
+def test_an_engine_is_made_where_there_is_an_optimizer(made: str, tmp_path: Path) -> None:
+    sgd = "torch.optim.SGD(model.parameters(), lr=0.1)"
+    loop = LOOP.replace(sgd, made.format(sgd))
+    after = convert(tmp_path, HEADER + loop)
+    assert "engine = None\nif optimizer is not None:\n    engine, *_ = deepspeed.initialize(\n" in after
+    step = "    if optimizer is not None:\n        optimizer.step()\n"
+    ((_, message),) = blocked(tmp_path, HEADER + loop.replace("    optimizer.step()\n", step))
+    assert "whether optimizer is not None holds or not" in message

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from plain_loops import HEADER, body, convert, run
+from plain_loops import HEADER, blocked, body, convert, run
 
 WRAPPER = """
     class Noam:
@@ -119,3 +119,60 @@ def test_an_optimizer_that_keeps_another_one_steps_it_itself(tmp_path: Path) -> 
     after = convert(tmp_path, body(LOOKAHEAD))
     assert "optimizer=optimizer," in after and "    engine.step()\n" in after
     assert "loss = self.optimizer.step(closure)" in after and "self.optimizer.zero_grad()" in after
+
+
+def test_what_a_function_returns_for_a_wrapper_has_its_engine_before_it(tmp_path: Path) -> None:
+    """As OpenNMT's Optimizer.from_opt(): the function makes one of several optimizers."""
+    build = """
+        def build(model, kind):
+            if kind == "sgd":
+                optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            elif kind == "adam":
+                optimizer = torch.optim.Adam(model.parameters())
+            else:
+                raise ValueError(kind)
+            return optimizer
+        """
+    from_kind = """
+        def noam_of(cls, model, kind):
+            noam = cls(
+                build(model, kind),
+                warmup=10,
+            )
+            return noam
+        """
+    loop = (
+        body(LOOP)
+        .removeprefix(HEADER)
+        .replace("Noam(torch.optim.Adam(model.parameters(), lr=0), warmup=10)", "noam_of(Noam, model, 'sgd')")
+    )
+    parts = [body(part).removeprefix(HEADER) for part in (WRAPPER, build, from_kind)]
+    after = convert(tmp_path, HEADER + "".join(parts) + loop)
+    made = "    made_optimizer = build(model, kind)\n    engine, *_ = deepspeed.initialize(\n        model=model,\n"
+    assert made in after and after.count("deepspeed.initialize(") == 1
+    assert "    noam = cls(\n        engine,\n        warmup=10,\n    )\n" in after
+    assert "        self.engine.step()\n" in after
+
+
+def test_an_optimizer_that_keeps_what_a_function_returns_steps_it_itself(tmp_path: Path) -> None:
+    inner = "def inner(model):\n    return torch.optim.SGD(model.parameters(), lr=0.1)\n\n\nmodel = Net()\n"
+    text = body(LOOKAHEAD).replace("torch.optim.SGD(model.parameters(), lr=0.1)", "inner(model)")
+    after = convert(tmp_path, text.replace("model = Net()\n", inner))
+    assert "optimizer=optimizer," in after and "    engine.step()\n" in after and "made_optimizer" not in after
+
+
+def test_a_call_that_returns_one_of_several_optimizers_is_refused_once(tmp_path: Path) -> None:
+    build = """
+        def build(model, kind):
+            if kind == "sgd":
+                return torch.optim.SGD(model.parameters(), lr=0.1)
+            return torch.optim.Adam(model.parameters())
+
+
+        model = Net()
+        noam = [Noam(build(model, kind), warmup=10) for kind in ["sgd"]][0]
+        """
+    loop = body(LOOP).removeprefix(HEADER)
+    parts = [body(part).removeprefix(HEADER) for part in (WRAPPER, build)]
+    found = blocked(tmp_path, HEADER + "".join(parts) + loop[loop.index("for x") :])
+    assert len(found) == len(set(found))

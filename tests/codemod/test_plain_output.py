@@ -67,7 +67,10 @@ def test_conditions_and_loops_stay_where_they_do_more_than_lead_to_output(
         ("print(sum(len(b) for b in loader))", "text = sum(len(b) for b in loader)\nif is_main_rank():"),
         ("save_image(model(x), 'a.png')", "output = model(x)\nif is_main_rank():\n    save_image(output, 'a.png')"),
         ("torch.save(model(x), 'a')", "output = model(x)\nif is_main_rank():\n    torch.save(output, 'a')"),
-        ("while names: os.remove(names.pop())", "while names: os.remove(names.pop())"),
+        (
+            "while names: os.remove(names.pop())",
+            "while names:\n    output = names.pop()\n    if is_main_rank():\n        os.remove(output)",
+        ),
         (
             "while names:\n    os.remove(names.pop())",
             "    output = names.pop()\n    if is_main_rank():\n        os.remove(",
@@ -300,6 +303,46 @@ def test_a_name_that_is_not_taken_yet_is_for_a_person_to_check(tmp_path: Path) -
     assert message.startswith("each rank looks for a name that is not taken")
 
 
+SEARCH = """
+def next_folder(root):
+    os.makedirs(root, exist_ok=True)
+    n = 1
+    while os.path.exists(f'{root}/run{n}'):
+        n += 1
+    os.makedirs(f'{root}/run{n}')
+    return f'{root}/run{n}'
+
+
+"""
+COUNT = """
+def next_folder(root):
+    return f'{root}/run{len(os.listdir(root))}'
+
+
+"""
+
+
+@pytest.mark.parametrize("function", [SEARCH, COUNT])
+def test_all_ranks_have_the_name_that_rank_0_finds(function: str, tmp_path: Path) -> None:
+    lines = "folder = next_folder('runs')\nos.makedirs(folder, exist_ok=True)\n"
+    report = run(tmp_path, train=IMPORTS + HEADER + function + lines + LOOP)
+    assert b"folder = rank_0_text(next_folder('runs'))\n" in (report.files[0].after or b"") and not reviews(report)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        SEARCH.replace("}')\n    return", "}', exist_ok=True)\n    return") + "folder = next_folder('runs')\n",
+        SEARCH + "for x, y in data:\n    if x.sum() > 0: folder = next_folder('runs')\n",
+        "folder = f'runs/{len(os.listdir(\"runs\"))}'\nos.makedirs(folder)\n",
+        "import glob\nids = [int(p[-1]) for p in glob.glob('runs/*')]\nfolder = f'runs/{max(ids)}'\nos.mkdir(folder)\n",
+    ],
+)
+def test_a_name_of_which_ranks_make_folders_of_their_own_is_for_review(lines: str, tmp_path: Path) -> None:
+    (message,) = reviews(run(tmp_path, train=IMPORTS + HEADER + lines + LOOP))
+    assert message.startswith("each rank looks for a name that is not taken")
+
+
 def test_commands_of_the_shell_are_for_a_person_to_check(tmp_path: Path) -> None:
     report = run(tmp_path, train=IMPORTS + HEADER + LOOP + "os.system('cp -r a b')\n")
     assert reviews(report) == ["every rank runs this command, at the same time"]
@@ -313,3 +356,29 @@ def test_a_helper_stays_where_a_loop_that_is_not_converted_uses_it(tmp_path: Pat
     )
     assert [result.path.name for result in report.files if result.after is not None] == ["train.py"]
     assert any("a loop that was not converted uses it too" in message for message in reviews(report))
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (
+            'if x.sum() > 0: best = 1; torch.save(model.state_dict(), "a.pt")\n',
+            '    best = 1\n    if is_main_rank():\n        torch.save(model.state_dict(), "a.pt")\n',
+        ),
+        (
+            'best = 1; torch.save(model.state_dict(), "a.pt"); last = 2\n',
+            'best = 1\nif is_main_rank():\n    torch.save(model.state_dict(), "a.pt")\nlast = 2\n',
+        ),
+        (
+            "if x.sum() > 0: print(torch.rand(1))\n",
+            "    text = torch.rand(1)\n    if is_main_rank():\n        print(text)\n",
+        ),
+        (
+            "try: print(torch.rand(1))\nexcept OSError as e: print(e); raise\n",
+            "except OSError as e:\n    if is_main_rank():\n        print(e)\n    raise\n",
+        ),
+        ("for k in range(2): print(k, torch.rand(1))\n", "        print(k, text)\n"),
+    ],
+)
+def test_output_that_shares_its_line_with_other_statements_is_rank_0s(line: str, expected: str, tmp_path: Path) -> None:
+    assert expected in convert(tmp_path, HEADER + LOOP + line)

@@ -113,7 +113,7 @@ def test_a_loop_whose_backward_is_not_understood_is_named(tmp_path: Path) -> Non
         def fit(gan, loader):
             for batch in loader:
                 gan.D_opt.zero_grad()
-                backwards(gan(batch))
+                backwards(gan(batch), inputs=list(gan.parameters()))
                 gan.D_opt.step()
     """
     codes = {f.code for _, f in run(tmp_path, train=textwrap.dedent(text)).findings(Severity.BLOCKED)}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from ds_migrate.findings import Severity
 from ds_migrate.rules.codes import Code
-from plain_loops import HEADER, LOOP, convert, run
+from plain_loops import HEADER, LOOP, body, convert, run
 
 IMPORTS = """\
 import logging
@@ -96,6 +96,12 @@ def test_what_cannot_be_written_for_all_ranks_is_for_a_person_to_check(lines: st
     assert codes == [Code.PLAIN_RANK_ZERO]
 
 
+def test_the_folder_that_a_script_names_is_not_read_of_its_tracker(tmp_path: Path) -> None:
+    parsed = "import argparse\nparser = argparse.ArgumentParser()\nargs = parser.parse_args()\n"
+    after = convert(tmp_path, IMPORTS + HEADER + parsed + LOOP + "w = SummaryWriter(args.log_dir)\n")
+    assert "w = SummaryWriter(args.log_dir) if is_main_rank() else NoTracker()\n" in after
+
+
 def test_ranks_wait_for_the_weights_that_are_loaded_after_training(tmp_path: Path) -> None:
     load = "state = torch.load('a')\nmodel.load_state_dict(state)\n"
     text = LOOP.replace("for x", load + "for x") + "torch.save(model.state_dict(), 'a')\n" + load
@@ -124,3 +130,43 @@ def test_rank_0_decides_where_ranks_wait_under_a_condition(tmp_path: Path) -> No
     assert "wait_for_all_ranks()\nif rank_0_decides(loss < 1): model.load" in after
     after = convert(tmp_path, HEADER + LOOP + text)
     assert "if rank_0_decides(play(model)):\n    wait_for_all_ranks()\n    model.load" in after
+
+
+LOOKS = """
+    def prepare(folder):
+        if os.path.exists(folder):
+            WAY
+        os.makedirs(folder)
+
+
+    prepare("run")
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in DataLoader(data, batch_size=4, shuffle=True):
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+    """
+
+
+@pytest.mark.parametrize("way", ["raise FileExistsError(folder)", "sys.exit(1)", "return 'again'", "again = True"])
+def test_rank_0_looks_for_the_folder_that_it_makes(way: str, tmp_path: Path) -> None:
+    after = convert(tmp_path, "import os\nimport sys\n" + body(LOOKS.replace("WAY", way)))
+    assert f"    if rank_0_decides(os.path.exists(folder)):\n        {way}\n" in after
+
+
+def test_a_folder_that_rank_0_clears_and_makes_needs_no_decision(tmp_path: Path) -> None:
+    after = convert(tmp_path, "import os\nimport shutil\n" + body(LOOKS.replace("WAY", "shutil.rmtree(folder)")))
+    assert "rank_0_decides" not in after and "if os.path.exists(folder) and is_main_rank():" in after
+
+
+def test_a_folder_that_not_all_ranks_look_for_is_for_review(tmp_path: Path) -> None:
+    text = LOOKS.replace("WAY", "return 1").replace('prepare("run")', 'if torch.rand(1) < 0.5:\n        prepare("run")')
+    report = run(tmp_path, train="import os\n" + body(text))
+    messages = [finding.message for _, finding in report.findings(Severity.REVIEW)]
+    assert "each rank looks for this folder, and rank 0 may have made it by then" in messages
+
+
+def test_a_folder_that_rank_0_alone_looks_for_stays_its(tmp_path: Path) -> None:
+    text = LOOKS.replace("WAY", "return 1").replace('prepare("run")', 'if rank == 0:\n        prepare("run")')
+    assert "rank_0_decides" not in convert(tmp_path, "import os\n\nrank = int(os.environ['RANK'])\n" + body(text))

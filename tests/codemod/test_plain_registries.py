@@ -146,3 +146,46 @@ def test_a_length_that_is_asked_for_before_the_loader_is_divided_is_for_review(t
     found = {(f.line, f.message) for _, f in report.findings(Severity.REVIEW)}
     message = "this counts the batches of all data, and on several ranks each one has a share of them"
     assert found == {(HEADER.count("\n") + 3, message)}
+
+
+@pytest.mark.parametrize(
+    "table", ["{Trainer.code(): Trainer}", '{"plain": Trainer}', "{kind.code(): kind for kind in [Trainer]}"]
+)
+def test_a_trainer_is_found_in_a_dict_by_the_name_that_it_has_itself(table: str, tmp_path: Path) -> None:
+    trainers = (
+        HEADER.replace("data = Tensor", "DATA = Tensor")
+        + f"""
+class Trainer:
+    def __init__(self, model, loader):
+        self.model, self.loader = model, loader
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+    @classmethod
+    def code(cls):
+        return "plain"
+
+    def train(self):
+        for x, y in self.loader:
+            self.optimizer.zero_grad()
+            F.mse_loss(self.model(x), y).backward()
+            self.optimizer.step()
+
+
+TRAINERS = {table}
+
+
+def make(kind, model, loader):
+    trainer = TRAINERS[kind]
+    return trainer(model, loader)
+"""
+    )
+    main = """
+from torch.utils.data import DataLoader
+from trainers import DATA, Net, make
+
+if __name__ == "__main__":
+    make("plain", Net(), DataLoader(DATA, batch_size=4)).train()
+"""
+    results = {result.path.stem: result for result in run(tmp_path, trainers=trainers, main=main).files}
+    after = (results["main"].after or b"").decode()
+    assert "    init_distributed()\n" in after and "shard(DataLoader(DATA, batch_size=4))" in after

@@ -125,6 +125,54 @@ def test_the_names_of_weights_stay_those_of_the_wrapper(tmp_path: Path) -> None:
     assert 'wrapped, bare = model.state_dict(prefix="module."), model.state_dict()' in after
 
 
+@pytest.mark.parametrize(
+    ("use", "is_changed"),
+    [
+        ("for name, p in model.named_parameters():\n    p.requires_grad = name.startswith('module.fc')\n", True),
+        ("shadow = {name: p.clone() for name, p in model.named_parameters()}\n", True),
+        ("names = dict(model.named_parameters())\n", True),
+        ("decayed = [p for n, p in model.named_parameters() if 'module.fc' in n]\n", True),
+        ("decayed = [p for n, p in model.named_parameters() if not any(d in n for d in ['bias'])]\n", False),
+        ("decayed = [p for n, p in model.named_parameters() if n.endswith('.bias')]\n", False),
+        ("names = dict(model.module.named_parameters())\n", False),
+    ],
+)
+def test_the_names_of_parameters_stay_those_of_the_wrapper(use: str, is_changed: bool, tmp_path: Path) -> None:
+    after = convert(tmp_path, HEADER + LOOP.replace("model = Net()\n", f"model = DDP(Net())\n{use}"))
+    assert ('model.named_parameters(prefix="module")' in after) is is_changed
+
+
+PARTS = """
+
+def restore(path, {star}parts):
+    state = torch.load(path)
+    for name, part in {items}:
+        part.load_state_dict(state[name], strict=False)
+
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("star", "items", "call"),
+    [
+        ("**", "parts.items()", "restore('a', model=model, other={other}, optimizer=optimizer)"),
+        ("*", "enumerate(parts)", "restore('a', optimizer, {other}, model)"),
+    ],
+)
+@pytest.mark.parametrize(("other", "is_reviewed"), [("Net()", False), ("DDP(Net())", True)])
+def test_what_is_loaded_into_arguments_of_any_number_has_the_names_of_the_wrapper(
+    star: str, items: str, call: str, other: str, is_reviewed: bool, tmp_path: Path
+) -> None:
+    text = LOOP.replace("model = Net()\n", "model = DDP(Net())\n") + PARTS.format(star=star, items=items)
+    report = run(tmp_path, train=HEADER + text + call.format(other=other))
+    (result,) = report.files
+    after = (result.after or b"").decode()
+    assert '{key.removeprefix("module."): value for key, value in state[name].items()}, strict=False' in after
+    found = [f.message for _, f in report.findings(Severity.REVIEW) if f.code == Code.PLAIN_CHECKPOINT]
+    assert any("keeps its wrapper" in message for message in found) is is_reviewed
+
+
 UNWRAPPED = [
     "raw = model.module if ddp else model",
     "if ddp:\n    raw = model.module\nelse:\n    raw = model",
@@ -147,6 +195,82 @@ def test_a_module_that_is_unwrapped_as_it_was_wrapped_needs_no_check(
     assert bool(list(report.findings(Severity.REVIEW))) is is_reviewed
     (result,) = report.files
     assert "torch.save(raw.state_dict(), 'a.pt')" in (result.after or b"").decode()
+
+
+WRAPPED, BARE = "state = net.module.state_dict()\n", "state = net.state_dict()\n"
+FOUND_BARE = {
+    "else": f"    if hasattr(net, 'module'):\n        {WRAPPED}    else:\n        {BARE}",
+    "not": f"    if not isinstance(net, DDP):\n        {BARE}    else:\n        {WRAPPED}",
+    "return": f"    if hasattr(net, 'module'):\n        return net.module.state_dict()\n    {BARE}",
+    "expression": "    state = net.module.state_dict() if isinstance(net, DDP) else net.state_dict()\n",
+    "unwrapped": f"    if isinstance(net, DDP):\n        net = net.module\n    {BARE}",
+}
+
+
+@pytest.mark.parametrize("state", [pytest.param(text, id=name) for name, text in FOUND_BARE.items()])
+def test_a_module_that_is_found_in_no_wrapper_keeps_its_names(state: str, tmp_path: Path) -> None:
+    function = f"def state_of(net):\n{state}    return state\n\n\n"
+    loop = LOOP.replace("model = Net()\n", "model = DDP(Net())\n")
+    report = run(tmp_path, train=HEADER + function + loop + "torch.save(state_of(model), 'a.pt')\n")
+    assert not list(report.findings(Severity.REVIEW))
+    assert b"prefix" not in (report.files[0].after or b"prefix")
+
+
+@pytest.mark.parametrize("moved", ["model = model.cuda()", "if torch.cuda.is_available():\n    model = model.cuda()"])
+def test_a_wrapper_that_is_moved_keeps_its_names(moved: str, tmp_path: Path) -> None:
+    loop = LOOP.replace("model = Net()\n", f"model = nn.DataParallel(Net())\n{moved}\n")
+    after = convert(tmp_path, HEADER + loop + "torch.save(model.state_dict(), 'a.pt')\n")
+    assert "torch.save(model.state_dict(prefix=\"module.\"), 'a.pt')" in after
+
+
+def test_the_condition_of_a_wrapper_is_known_as_an_attribute(tmp_path: Path) -> None:
+    trainer = """
+        class Trainer:
+            def __init__(self, args):
+                self.args = args
+                self.model = Net()
+                self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+                if args.several:
+                    self.model = nn.DataParallel(self.model)
+
+            def train(self):
+                for x, y in DataLoader(data, batch_size=4):
+                    self.optimizer.zero_grad()
+                    F.mse_loss(self.model(x), y).backward()
+                    self.optimizer.step()
+                torch.save(self.model.module.state_dict() if self.args.several else self.model.state_dict(), "a.pt")
+
+
+        Trainer(args).train()
+        """
+    report = run(tmp_path, train=body(trainer))
+    assert not [f for _, f in report.findings(Severity.REVIEW) if f.code == Code.PLAIN_CHECKPOINT]
+
+
+def test_a_module_that_is_unpacked_may_be_in_a_wrapper(tmp_path: Path) -> None:
+    loop = LOOP.replace("model = Net()\n", "model = DDP(Net())\n")
+    save = "def save(nets):\n    net, _ = nets\n    torch.save(net.state_dict(), 'a.pt')\n\n\n"
+    report = run(tmp_path, train=HEADER + save + loop + "save([model, 1])\n")
+    (finding,) = [f for _, f in report.findings(Severity.REVIEW) if f.code == Code.PLAIN_CHECKPOINT]
+    assert "saved without module." in finding.message
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        "model.module.state_dict() if hasattr(model, 'module') else model.state_dict()",
+        "model.module.state_dict() if hasattr(model, 'module') and isinstance(model.module, nn.Module) "
+        "else model.state_dict()",
+    ],
+)
+@pytest.mark.parametrize(("more", "is_reviewed"), [("", False), (" and len(data)", True)])
+def test_a_module_that_is_asked_for_its_wrapper_needs_no_check(
+    state: str, more: str, is_reviewed: bool, tmp_path: Path
+) -> None:
+    text = LOOP.replace("model = Net()\n", "model = Net()\nif len(data) > 1:\n    model = DDP(model)\n")
+    report = run(tmp_path, train=HEADER + text + f"torch.save({state.replace(' else', more + ' else')}, 'a')\n")
+    found = [f for _, f in report.findings(Severity.REVIEW) if f.code == Code.PLAIN_CHECKPOINT]
+    assert bool(found) is is_reviewed
 
 
 def test_a_wrapper_under_a_condition_is_for_a_person_to_check(tmp_path: Path) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -9,7 +13,9 @@ from ds_migrate.files.discovery import discover
 from ds_migrate.findings import Report, Severity
 from ds_migrate.pipeline import migrate
 from ds_migrate.rules.codes import Code
+from fixture_folders import FIXTURES
 from plain_loops import HEADER, PLAIN, convert, run
+from plain_loops import LOOP as LOOP_ALONE
 
 DATA = """
 import torch
@@ -222,3 +228,45 @@ def test_a_loop_that_stays_is_reported_where_it_trains_on_a_share(tmp_path: Path
     report = run(tmp_path, **files)
     assert [code for _, code, _ in refused(report)] == [Code.PLAIN_CLOSURE]
     assert reviews(report) == [("first", BESIDE)]
+
+
+NAMED = """
+import os
+import time
+
+
+def folder():
+    if not os.path.exists("runs"):
+        os.makedirs("runs")
+    name = time.strftime("%H%M%S")
+    return os.path.join("runs", name)
+"""
+
+
+def test_programs_that_change_a_helper_otherwise_build_on_each_other(tmp_path: Path) -> None:
+    alone = f"from names import folder\n{HEADER}path = folder()\n{LOOP_ALONE}torch.save(model, path)\n"
+    ranks = alone.replace("path =", 'torch.distributed.init_process_group("gloo")\npath =')
+    for first, second in ((alone, ranks), (ranks, alone)):
+        report = run(tmp_path, names=NAMED, first=first, second=second)
+        names = texts(report)["names"]
+        assert 'rank_0_text(time.strftime("%H%M%S"))' in names and names.count("exist_ok=True") == 1
+        (file,) = [file for file in report.files if file.path.stem == "names"]
+        assert sorted(finding.line for finding in file.findings) == [8, 9]
+        (together,) = report.conversions()
+        assert {file.path.stem for file in together} == {"names", "first", "second"}
+
+
+def test_a_report_is_the_same_whatever_the_order_of_sets(tmp_path: Path) -> None:
+    shutil.copytree(FIXTURES / "plain_trainer" / "before", tmp_path / "tree" / "trainer")
+    for name in "abcde":
+        (tmp_path / "tree" / f"{name}.py").write_text(
+            HEADER + "from names import folder\n" + LOOP_ALONE + "print(folder())\n"
+        )
+    (tmp_path / "tree" / "names.py").write_text(NAMED)
+    command = [sys.executable, "-m", "ds_migrate", "--plain", "tree", "--format", "json"]
+    runs = [
+        subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "PYTHONHASHSEED": seed}, stdout=subprocess.PIPE)
+        for seed in ("1", "2")
+    ]
+    first, second = (run.communicate(timeout=120)[0] for run in runs)
+    assert first == second and first.count(b'"status": "changed"') > 5

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from ds_migrate.findings import Severity
 from ds_migrate.rules.codes import Code
-from plain_loops import HEADER, LOOP, blocked, body, convert
+from plain_loops import HEADER, LOOP, blocked, body, convert, run
 
 SPAWNED = """
     import os
@@ -44,6 +45,46 @@ def test_the_launcher_starts_the_ranks_that_the_program_spawned(tmp_path: Path) 
     assert f"        {ranks}\n    init_distributed(world_size=1)\n" in after
     assert after.count("init_distributed(") == 2 and "engine(x)" in after
     assert '"train_micro_batch_size_per_gpu": args.batch_size // args.gpus,' in after
+
+
+ALONE = """
+    import torch.distributed as dist
+
+
+    def train_on(rank, model):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for x, y in DataLoader(data, batch_size=4):
+            optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+
+
+    def train():
+        train_on(0, Net())
+
+
+    def train_distributed(rank, count):
+        dist.init_process_group("nccl", rank=rank, world_size=count)
+        train_on(rank, DDP(Net()))
+    """
+MAIN = """\
+from learner import train, train_distributed
+from torch.cuda import device_count
+from torch.multiprocessing import spawn
+
+if device_count() > 1:
+    spawn(train_distributed, args=(device_count(),), nprocs=device_count(), join=True)
+else:
+    train()
+"""
+
+
+def test_ranks_that_another_file_spawns_start_on_each_way_to_the_loop(tmp_path: Path) -> None:
+    report = run(tmp_path, learner=body(ALONE), main=MAIN)
+    after = {result.path.name: (result.after or b"").decode() for result in report.files}
+    assert "    run_worker(train_distributed, args=(device_count(),), nprocs=device_count())\n" in after["main.py"]
+    assert "else:\n    init_distributed(world_size=1)\n    train()\n" in after["main.py"]
+    assert "init_distributed(world_size=count, rank=rank, share_random_state=False)" in after["learner.py"]
 
 
 DEMOS = """
@@ -108,7 +149,7 @@ def test_ranks_that_cannot_be_left_to_a_launcher_are_refused(message: str, new: 
     assert [code for code, text in found if message in text] == [Code.PLAIN_DISTRIBUTED], found
 
 
-@pytest.mark.parametrize("process", ["mp.Process", 'mp.get_context("spawn").Process'])
+@pytest.mark.parametrize("process", ["mp.Process", 'mp.get_context("spawn").Process', "mp.spawn"])
 def test_a_model_that_processes_of_another_file_train_is_refused(process: str, tmp_path: Path) -> None:
     train = """
         def train(model, data):
@@ -127,9 +168,9 @@ def test_a_model_that_processes_of_another_file_train_is_refused(process: str, t
         model = Net()
         model.share_memory()
         workers = [{process}(target=train, args=(model, data)) for _ in range(2)]
-        """
+        """.replace("mp.spawn(target=train", "mp.spawn(train")
     found = blocked(tmp_path, HEADER + body(started))
-    assert [code for code, text in found if "makes a process for each" in text] == [Code.PLAIN_DISTRIBUTED], found
+    assert [code for code, text in found if "one module in shared memory" in text] == [Code.PLAIN_DISTRIBUTED], found
 
 
 def test_ranks_start_after_a_function_that_may_start_none(tmp_path: Path) -> None:
@@ -138,3 +179,133 @@ def test_ranks_start_after_a_function_that_may_start_none(tmp_path: Path) -> Non
     after = convert(tmp_path, HEADER + function + LOOP)
     assert "        return\n    init_distributed(share_random_state=False)\n" in after
     assert "setup(True)\ninit_distributed()\nloader" in after
+
+
+LAUNCHED = """
+    import torch.distributed as dist
+    import torch.multiprocessing as mp
+
+
+    def launch(function, gpus, args=()):
+        if gpus > 1:
+            mp.spawn(work, nprocs=gpus, args=(function, gpus, args))
+        else:
+            function(*args)
+
+
+    def work(rank, function, world_size, args):
+        dist.init_process_group("gloo", world_size=world_size, rank=rank)
+        function(*args)
+
+
+    def main(args):
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for x, y in DataLoader(data, batch_size=4):
+            optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+
+
+    if __name__ == "__main__":
+        launch(main, args.gpus, args=(args,))
+    """
+
+
+def test_one_rank_that_trains_without_the_spawned_ones_starts_as_one(tmp_path: Path) -> None:
+    after = convert(tmp_path, body(LAUNCHED))
+    assert "    else:\n        init_distributed(world_size=1)\n        function(*args)\n" in after
+    assert (
+        "    init_distributed(world_size=world_size, rank=rank, share_random_state=False)\n    function(*args)" in after
+    )
+    assert after.count("init_distributed(") == 2
+
+
+CHOSEN = """
+    import torch.distributed as dist
+
+
+    def start(launcher):
+        if launcher == "pytorch":
+            dist.init_process_group("gloo")
+        else:
+            raise ValueError(launcher)
+
+
+    def read(args):
+        if args.launcher == "none":
+            args.dist = False
+        else:
+            start(args.launcher)
+        args.world = dist.get_world_size() if dist.is_initialized() else 1
+
+
+    read(args)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in DataLoader(data, batch_size=4):
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+    """
+
+
+def test_ranks_start_behind_the_outermost_condition_under_which_the_program_starts_them(tmp_path: Path) -> None:
+    after = convert(tmp_path, body(CHOSEN))
+    assert "        start(args.launcher)\n    init_distributed()\n    args.world = " in after
+    assert after.count("init_distributed(") == 2
+
+
+SELECTED = {
+    "a subset": "torch.utils.data.Subset(data, range(rank, len(data), world_size))",
+    "a slice": "[data[i] for i in range(8)][rank::world_size]",
+    "by a class": "Shards(data, shard=rank, num_shards=world_size)",
+    "all data": "Everything(data, rank)",
+}
+
+
+@pytest.mark.parametrize("selected", [pytest.param(text, id=name) for name, text in SELECTED.items()])
+@pytest.mark.parametrize("starts", [True, False])
+def test_data_that_a_program_selects_by_the_rank_is_not_divided_once_more(
+    selected: str, starts: bool, tmp_path: Path
+) -> None:
+    """As guided-diffusion's ImageDataset, which takes each num_shards-th file."""
+    program = """
+        import torch.distributed as dist
+
+
+        class Everything(torch.utils.data.Dataset):
+            def __init__(self, data, rank):
+                self.data = data
+                if rank == 0:
+                    print(len(data))
+
+            def __len__(self):
+                return len(self.data)
+
+            def __getitem__(self, index):
+                return self.data[index]
+
+
+        class Shards(Everything):
+            def __init__(self, data, shard=0, num_shards=1):
+                self.data = [data[i] for i in range(len(data))][shard:][::num_shards]
+
+
+        START
+        rank, world_size = dist.get_rank(), dist.get_world_size()
+        found = SELECTED
+        loader = DataLoader(found, batch_size=4)
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for x, y in loader:
+            optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+        """
+    start = 'dist.init_process_group("gloo")' if starts else "start()"
+    report = run(tmp_path, train=body(program).replace("START", start).replace("SELECTED", selected))
+    is_selected = "Everything" not in selected
+    assert (b"(DataLoader(found" in (report.files[0].after or b"")) is not (starts and is_selected)
+    reviews = [f.message for _, f in report.findings(Severity.REVIEW) if f.code == Code.PLAIN_SAMPLER]
+    assert any("selected by the rank" in message for message in reviews) is (is_selected and not starts)

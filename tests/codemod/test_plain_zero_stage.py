@@ -23,6 +23,7 @@ HAZARDS = {
     "parameters of groups": 'for p in optimizer.param_groups[0]["params"]:\n        print(p.norm())',
     "frozen later": "model.fc.requires_grad_(False)",
     "precision": "model = model.double()",
+    "complex numbers": "print(torch.view_as_complex(model.fc.weight.detach().reshape(-1, 2)))",
 }
 
 

@@ -90,12 +90,15 @@ def repeating_loader() -> bool:
 
 def gradient_dtypes() -> bool:
     with det_ds.init():
-        engine, net = initialized(net=nn.Linear(4, 4).double(), stage=0)
-        try:
-            engine.backward(net(torch.ones(2, 4, dtype=torch.float64)).sum())
-        except AssertionError:
-            return True
-    assert next(net.parameters()).dtype == torch.float64
+        for dtype, number in ((torch.float64, 1 / 3), (torch.complex64, 1 + 2j)):
+            engine, net = initialized(net=nn.Linear(4, 1, dtype=dtype), stage=0)
+            (weight, _), x = net.parameters(), torch.full((1, 4), number, dtype=dtype)
+            try:
+                engine.backward(net(x).sum().abs())
+            except AssertionError:
+                return True
+            (expected,) = torch.autograd.grad(net(x).sum().abs(), weight)
+            assert weight.grad is not None and torch.equal(weight.grad, expected)
     return False
 
 

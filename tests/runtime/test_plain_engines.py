@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -150,7 +151,7 @@ def test_a_second_backward_that_would_lose_gradients_is_refused() -> None:
         run_ranks(second_backward, True, size=1)
 
 
-def train_scaled(is_engine: bool, is_managed: bool) -> list[float]:
+def train_scaled(is_engine: bool, is_managed: bool, updates: bool = False) -> list[float]:
     """Return losses, scales and the weights of a training in float16 whose first steps overflow."""
     import torch.distributed as dist
     from trial_runtime.plain import match_torch, use_scaler
@@ -168,7 +169,7 @@ def train_scaled(is_engine: bool, is_managed: bool) -> list[float]:
             "zero_optimization": {"stage": 0},
         }
         engine = match_torch(make_engine(model, optimizer, config))
-        use_scaler(engine, scaler)
+        use_scaler(engine, scaler, update=not updates)
     else:
         net = torch.nn.parallel.DistributedDataParallel(model)
     torch.manual_seed(dist.get_rank())
@@ -184,6 +185,8 @@ def train_scaled(is_engine: bool, is_managed: bool) -> list[float]:
                 scaler.scale(loss).backward()
         if is_engine:
             engine.step()
+            if updates:
+                scaler.update()
         else:
             scaler.unscale_(optimizer)
             torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
@@ -194,9 +197,9 @@ def train_scaled(is_engine: bool, is_managed: bool) -> list[float]:
     return figures + model.weight.flatten().tolist()
 
 
-@pytest.mark.parametrize("is_managed", [True, False])
-def test_an_engine_scales_losses_with_the_scaler_of_the_script(is_managed: bool) -> None:
-    before, after = (run_ranks(train_scaled, is_engine, is_managed) for is_engine in (False, True))
+@pytest.mark.parametrize(("is_managed", "updates"), [(True, False), (False, False), (False, True)])
+def test_an_engine_scales_losses_with_the_scaler_of_the_script(is_managed: bool, updates: bool) -> None:
+    before, after = (run_ranks(train_scaled, is_engine, is_managed, updates) for is_engine in (False, True))
     assert 2.0**17 in before[0]  # an overflow was skipped
     for rank, figures in enumerate(after):
         assert figures == pytest.approx(before[rank], rel=1e-6)
@@ -248,7 +251,33 @@ def gradients_after_step() -> list[bool]:
     sharded = make_engine(model, torch.optim.Adam(model.parameters()), config)
     with pytest.raises(InvalidExperimentException, match="stage 1"):
         match_torch(sharded, keep_gradients=True)
+    complex_model = torch.nn.Linear(2, 1, dtype=torch.complex64)
+    sharded = make_engine(complex_model, torch.optim.Adam(complex_model.parameters()), config)
+    with pytest.raises(InvalidExperimentException, match="complex parameters require ZeRO stage 0"):
+        match_torch(sharded)
     return kept
+
+
+def groups_of_engines() -> list[tuple[int, list[int]]]:
+    from trial_runtime.plain._groups import keep_empty_groups
+
+    found = []
+    for stage in (0, 1):
+        model = Halves()
+        groups: list[dict[str, Any]] = [{"params": []}, {"params": list(model.parameters())}]
+        optimizer = torch.optim.Adam(groups)
+        config: dict[str, Any] = {"train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": stage}}
+        with keep_empty_groups(), warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            engine = make_engine(model, optimizer, config)
+        assert any("ZeRO stage 0 in place of 1" in str(w.message) for w in warned) is (stage == 1)
+        found.append((engine.zero_optimization_stage(), [len(group["params"]) for group in optimizer.param_groups]))
+    return found
+
+
+def test_groups_without_parameters_keep_their_place() -> None:
+    count = len(list(Halves().parameters()))
+    assert run_ranks(groups_of_engines, size=1) == [[(0, [0, count]), (0, [0, count])]]
 
 
 def test_step_leaves_the_gradients_where_a_script_reads_them_later() -> None:

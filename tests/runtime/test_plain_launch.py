@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -52,6 +53,36 @@ def test_a_loader_whose_sampler_divides_the_data_is_known() -> None:
     assert _loader._is_divided(DataLoader(data, sampler=divided))
     assert _loader._is_divided(DataLoader(data, batch_sampler=BatchSampler(divided, 2, drop_last=True)))
     assert not _loader._is_divided(DataLoader(data, batch_sampler=BatchSampler(SequentialSampler(data), 2, False)))
+
+
+class CountingSampler(SequentialSampler):
+    """A sampler that divides its data by itself, as detectron2's and BasicSR's do."""
+
+    def __init__(self, data: TensorDataset, world: int) -> None:
+        super().__init__(data)
+        self._rank, self._world_size = 0, world
+
+    def __iter__(self) -> Iterator[int]:
+        yield from range(self._rank, len(self), self._world_size)
+
+
+class CountedBatches(BatchSampler):
+    """Batches of another sampler of batches, as maskrcnn-benchmark counts them."""
+
+    def __init__(self, batch_sampler: BatchSampler) -> None:
+        self.batch_sampler = batch_sampler
+
+    def __iter__(self) -> Iterator[list[int]]:
+        yield from self.batch_sampler
+
+
+@pytest.mark.parametrize(("world", "is_divided"), [(2, True), (1, False)])
+def test_a_sampler_that_counts_ranks_itself_is_known_behind_others(world: int, is_divided: bool) -> None:
+    data = TensorDataset(torch.zeros(8))
+    sampler = CountingSampler(data, world)
+    assert _loader._is_divided(DataLoader(data, sampler=sampler)) is is_divided
+    batches = CountedBatches(BatchSampler(sampler, 2, drop_last=True))
+    assert _loader._is_divided(DataLoader(data, batch_sampler=batches)) is is_divided
 
 
 @pytest.mark.parametrize(("world", "is_worker", "starts"), [("2", False, 1), ("1", False, 0), ("2", True, 0)])

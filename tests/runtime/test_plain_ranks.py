@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,10 +17,13 @@ from distributed import run_ranks
 def agreed() -> dict[str, object]:
     import torch.distributed as dist
     from torch.utils.data import DataLoader
-    from trial_runtime.plain import count_samples, mean_over_ranks, rank_0_decides, rank_0_text, shard
+    from trial_runtime.plain import count_samples, mean_over_ranks, rank_0_decides, rank_0_text, shard, share_weights
 
     rank = dist.get_rank()
     whole: DataLoader[int] = DataLoader(range(5))  # type: ignore[arg-type]
+    norm = torch.nn.BatchNorm1d(2)
+    for tensor in norm.state_dict().values():
+        tensor.fill_(rank)
     half = mean_over_ranks(torch.tensor([rank, float("nan") if rank else 1.0], dtype=torch.float16))
     return {
         "number": mean_over_ranks(rank),
@@ -25,6 +31,7 @@ def agreed() -> dict[str, object]:
         "type": half.dtype,
         "decision": rank_0_decides([] if rank else [0]),
         "text": rank_0_text(f"of rank {rank}"),
+        "weights": [tensor.sum().item() for tensor in share_weights(norm).state_dict().values()],
         "samples": (count_samples(whole), count_samples(shard(whole))),
     }
 
@@ -34,6 +41,7 @@ def test_ranks_agree_on_means_and_on_rank_0s_decision() -> None:
     assert first["number"] == second["number"] == 0.5
     assert first["text"] == second["text"] == "of rank 0"
     assert first["samples"] == second["samples"] == (5, 3)
+    assert first["weights"] == second["weights"] == [0, 0, 0, 0, 0]
     assert first["type"] is second["type"] is torch.float16
     for result in (first, second):
         half, not_a_number = result["tensor"]
@@ -73,6 +81,43 @@ def test_ranks_that_set_no_seed_draw_and_divide_alike() -> None:
     np.random.seed(3)
     assert drawn[:3] == pytest.approx([random.random(), np.random.rand(), torch.rand(()).item()], abs=0)
     assert len({*share, *other_share}) == 6  # both have the same six of eight, and no sample twice
+
+
+def made_data(folder: Path) -> tuple[bool, float, float]:
+    import torch.distributed as dist
+    from trial_runtime.plain import rank_0_first
+
+    np.random.seed(0)
+    path = folder / "data"
+    has_made = False
+    with rank_0_first():
+        if not path.exists():
+            has_made = True
+            path.write_text("half")
+            time.sleep(0.1)  # for a rank that does not wait to read the half of it
+            path.write_text(f"{np.random.rand()} of rank {dist.get_rank()}")
+    number, _, rank = path.read_text().partition(" of rank ")
+    assert rank == "0"
+    return has_made, float(number), float(np.random.rand())
+
+
+def test_rank_0_makes_data_that_all_ranks_read(tmp_path: Path) -> None:
+    made, found = run_ranks(made_data, tmp_path)
+    assert (made[0], found[0]) == (True, False)
+    assert made[1:] == found[1:]
+
+
+def test_ranks_start_for_a_text_that_an_imported_module_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    from trial_runtime.plain import _rank_zero
+
+    started: list[str] = []
+    monkeypatch.setattr("torch.distributed.is_initialized", lambda: False)
+    monkeypatch.setattr(_rank_zero, "init_distributed", lambda: started.append(os.environ["RANK"]))
+    monkeypatch.setenv("RANK", "1")
+    for size in ("1", "2"):
+        monkeypatch.setenv("WORLD_SIZE", size)
+        _rank_zero.rank_0_text("now")
+    assert started == ["1"]
 
 
 def shares_of_a_class() -> tuple[object, ...]:

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import copy
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
 from distributed import run_ranks
 from ds_verify.compare import compare
+from ds_verify.plain import worker
+from ds_verify.plain.cli import misplaced_options, python_path_in
 from ds_verify.plain.data_order import can_share, one_order, share
 from ds_verify.plain.evaluations import Evaluations
 from ds_verify.plain.file_isolation import open_folders
 from ds_verify.plain.reference import RankGroup, average_gradients
-from ds_verify.plain.saved_files import name_of, values_in
+from ds_verify.plain.saved_files import is_pickled_storage, name_of, values_in
 from ds_verify.plain.step_options import StepOptions
 from ds_verify.plain.training_loaders import Loaders, trains
-from ds_verify.plain.weights import ModuleRegistry
+from ds_verify.plain.weights import ModuleRegistry, norm
 from ds_verify.plain.worker import folder_of_imports, module_of
 from ds_verify.record import Key, Record
 from ds_verify.tolerance import Limits
@@ -115,6 +119,27 @@ class TestTrainingLoaders:
         assert [trained for _, trained in loaders.training()] == [True, False, False]
         sites = [site for site, _ in loaders.training()]
         assert all(site.startswith("test_plain_parts.py:") for site in sites)
+
+    @pytest.mark.parametrize("evaluates", ["without gradients", "in eval()"])
+    def test_a_loader_that_evaluations_draw_from_between_steps_does_not_train(self, evaluates: str) -> None:
+        loaders, model = Loaders(str(Path(__file__).parent)), torch.nn.Linear(1, 1)
+        with loaders.watched():
+            train, test = DataLoader(NUMBERS, batch_size=1), DataLoader(NUMBERS, batch_size=5)
+            for (batch,) in train:
+                model.train()(batch[:, None].float())
+                loaders.trained()
+                with torch.set_grad_enabled(evaluates == "in eval()"):
+                    (held_out,) = next(iter(test))
+                    model.eval()(held_out[:, None].float())
+        assert [trained for _, trained in loaders.training()] == [True, False]
+
+    def test_a_loader_of_a_script_that_trains_in_eval_trains(self) -> None:
+        loaders, model = Loaders(str(Path(__file__).parent)), torch.nn.Linear(1, 1).eval()
+        with loaders.watched():
+            for (batch,) in DataLoader(NUMBERS, batch_size=1):
+                model(batch[:, None].float())
+                loaders.trained()
+        assert [trained for _, trained in loaders.training()] == [True]
 
     def test_a_loader_whose_first_batch_ends_the_run_trains_like_the_others_of_its_site(self) -> None:
         loaders = Loaders(str(Path(__file__).parent))
@@ -216,7 +241,14 @@ class TestWhatStepsNeedNotShow:
         turned = dict(values_in({"w": net.weight.detach().flip(1)}))["w"]
         assert turned[0] == pytest.approx(found["model.weight"][0]) and turned[1] != found["model.weight"][1]
         assert dict(values_in({"w": net.weight.half()}))["w"][2] == 2
+        assert dict(values_in({"w": torch.tensor([3 + 4j])}))["w"][0] == norm([torch.tensor([3 + 4j])]) == 5
         assert name_of(Path("out/net_12_0.93.pt")) == "net_#_#.#.pt"
+
+    def test_a_tensor_that_is_pickled_is_not_saved(self) -> None:
+        with mock.patch.object(torch, "save", wraps=torch.save) as save:
+            pickle.dumps([torch.ones(2)])
+        assert save.call_args_list
+        assert all(is_pickled_storage(call.args[0]) for call in save.call_args_list)
 
     def test_a_saved_duration_is_no_difference(self) -> None:
         key = Key("saved", 3, "last.pt: seconds")
@@ -286,6 +318,19 @@ def test_a_script_of_a_package_is_started_as_a_module(tmp_path: Path) -> None:
     assert (module_of(script), folder_of_imports(script)) == ("project.tools.train", tmp_path)
 
 
+def test_modules_of_pythonpath_are_those_of_the_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The conversion would import the original's modules, and be the same."""
+    (tmp_path / "lib").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["lib", str(tmp_path), str(tmp_path.parent / "other"), ""]))
+    assert python_path_in(tmp_path) == ["lib", "."]
+    home = tmp_path / "copy"
+    home.mkdir()
+    (home / "train.py").write_text("")
+    with worker._place(home, {"target": "train.py", "args": [], "path": python_path_in(tmp_path)}):
+        assert sys.path[:3] == [str(home), str(home / "lib"), str(home)]
+
+
 def test_what_a_script_overwrites_stays_as_it_was_outside_its_copy(tmp_path: Path) -> None:
     project = tmp_path / "project"
     (project / "out").mkdir(parents=True)
@@ -304,3 +349,12 @@ def test_what_a_script_overwrites_stays_as_it_was_outside_its_copy(tmp_path: Pat
     assert {path.name for path in project.rglob("*")} == {"out", "weights.pt", "log.txt", "best.pt"}
     assert all(path.read_text() == "before" for path in project.rglob("*") if path.is_file())
     assert (code / "log.txt").read_text() == "before, after"
+
+
+def test_options_behind_a_script_that_does_not_name_them_are_noted(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import sys\n")
+    (note,) = misplaced_options(["--lr", "0.1", "--steps=8"], script)
+    assert note == "--steps behind train.py was given to the script; the options of ds-verify stand before it"
+    script.write_text('parser.add_argument("--steps")\n')
+    assert misplaced_options(["--steps", "8"], script) == []

@@ -221,6 +221,7 @@ def _migrate(sources: Sequence[Source], arguments: Arguments) -> Report:
         finally:
             progress.clear()
     finally:
+        gc.freeze()  # the first collection would visit what is left of the files, for seconds
         gc.enable()
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from ds_migrate.syntax.nodes import code, dotted, targets, walk
+from ds_migrate.syntax.nodes import code, dotted, targets, walk, without_index
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.model import Trial
 
@@ -59,10 +59,10 @@ def _changed_in_place(node: cst.CSTNode) -> list[cst.BaseExpression]:
         name = node.func.attr.value
         return [node.func.value] if name.endswith("_") and not name.startswith("_") else []
     if isinstance(node, cst.AugAssign):
-        return [] if isinstance(node.value, (cst.Integer, cst.Float)) else [_whole(node.target)]
+        return [] if isinstance(node.value, (cst.Integer, cst.Float)) else [without_index(node.target)]
     if _makes_parameter(node):
         return [target for target in targets(node) if isinstance(target, cst.Attribute)]
-    return [_whole(t) for t in targets(node) if isinstance(t, cst.Subscript) or _is_raw(dotted(t) or "")]
+    return [without_index(t) for t in targets(node) if isinstance(t, cst.Subscript) or _is_raw(dotted(t) or "")]
 
 
 def _makes_parameter(node: cst.CSTNode) -> bool:
@@ -72,12 +72,6 @@ def _makes_parameter(node: cst.CSTNode) -> bool:
 
 def _toggles(node: cst.CSTNode) -> bool:
     return isinstance(node, cst.Call) and (dotted(node.func) or "").endswith(".requires_grad_")
-
-
-def _whole(target: cst.BaseExpression) -> cst.BaseExpression:
-    while isinstance(target, cst.Subscript):
-        target = target.value
-    return target
 
 
 def _is_raw(name: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ds_migrate.files.prefilter import may_pass_backward
@@ -13,6 +13,7 @@ from ds_migrate.options import Options
 from ds_migrate.plain.dataflow.calls import Callers
 from ds_migrate.plain.dataflow.files_beside import files_used
 from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.parsed_files import ParsedFiles
 from ds_migrate.plain.part_editing import PartEditing
 from ds_migrate.plain.parts import Part, find_parts, operations_of, used_first
 from ds_migrate.plain.program import MOST_FILES, MOST_READ, Program
@@ -33,6 +34,7 @@ class LoopUnit:
     """A program to convert: a value that any process can work on.
 
     ``single_loop_folders``: those in which one file at most has a training loop, so that its config needs no name.
+    ``earlier``: helper files as other programs that use them too have changed them.
     """
 
     program: Program
@@ -41,16 +43,17 @@ class LoopUnit:
     comments: Mapping[Path, Comments]
     options: Options
     single_loop_folders: frozenset[Path] = frozenset()
+    earlier: Mapping[Path, bytes] = field(default_factory=dict)
 
 
-def convert_program(unit: LoopUnit) -> ProgramResults:
+def convert_program(unit: LoopUnit, parsed: ParsedFiles) -> ProgramResults:
     """Convert the loops of a program. Files whose optimizers have nothing in common are converted by themselves."""
     own, along = len(unit.program.files), len(unit.program.context)
     if own > MOST_FILES or own + along > MOST_READ:
         count, limit = (own, MOST_FILES) if own > MOST_FILES else (own + along, MOST_READ)
         return ProgramResults(_too_large(unit, count, limit), left=set(unit.program.files))
-    conversion = _Conversion(unit)
     try:
+        conversion = _Conversion(unit, parsed)
         results = list(conversion.results())
         return ProgramResults(results, conversion.skips, conversion.guarded, conversion.left)
     except Exception as error:
@@ -61,7 +64,7 @@ def convert_program(unit: LoopUnit) -> ProgramResults:
         failed = FileResult(unit.program.files[0], status=FileStatus.ERROR, findings=[finding])
         return ProgramResults([failed], left=set(unit.program.files))
     finally:
-        conversion.close()
+        parsed.finish(unit.program)
 
 
 def _too_large(unit: LoopUnit, count: int, limit: int) -> list[FileResult]:
@@ -95,8 +98,14 @@ def _changed_before(unit: LoopUnit) -> dict[Path, ChangedFile]:
     return found
 
 
+def _changed_earlier(unit: LoopUnit, path: Path) -> ChangedFile:
+    """Return a file as it is, or as another program has changed it."""
+    data, changed = unit.sources[path], unit.earlier.get(path)
+    return ChangedFile(data, ()) if changed is None else ChangedFile(changed, line_numbers(data, changed))
+
+
 class _Conversion:
-    def __init__(self, unit: LoopUnit) -> None:
+    def __init__(self, unit: LoopUnit, parsed: ParsedFiles) -> None:
         self.unit = unit
         self.files: dict[Path, SourceFile] = {}
         self.errors: list[FileResult] = []
@@ -104,27 +113,18 @@ class _Conversion:
         self.guarded: set[Path] = set()
         self.left: set[Path] = set()
         self.simplified = _changed_before(unit)
-        for path in (*unit.program.files, *unit.program.context):
-            data = unit.sources.get(path)
-            if data is None:
+        for path in unit.program.paths:
+            if path not in unit.sources:
                 continue
-            found = self.simplified.get(path)
+            found = self.simplified.get(path) or _changed_earlier(unit, path)
             try:
-                self.files[path] = (
-                    SourceFile(path, data, self._comments(path).accepted)
-                    if found is None
-                    else SourceFile(path, found.data, self._comments(path).accepted, reported_lines=found.lines)
-                )
+                self.files[path] = parsed.open(path, found.data, found.lines)
             except SourceError as error:
                 if path in unit.program.files:
                     self.errors.append(FileResult(path, status=FileStatus.ERROR, findings=[error.finding]))
 
     def _comments(self, path: Path) -> Comments:
         return self.unit.comments.get(path, Comments())
-
-    def close(self) -> None:
-        for file in self.files.values():
-            file.close()
 
     def results(self) -> Iterator[FileResult]:
         yield from self.errors
@@ -143,7 +143,13 @@ class _Conversion:
         unit = self.unit
         shared = set(unit.program.context) if unit.program.is_divided else set()
         editing = PartEditing(
-            flow, callers, unit.options, unit.single_loop_folders, self.simplified, unit.writable, shared
+            flow,
+            callers,
+            unit.options,
+            unit.single_loop_folders,
+            [*self.simplified, *unit.earlier],
+            unit.writable,
+            shared,
         )
         outputs = editing.edit(parts)
         for part in parts:

@@ -23,6 +23,7 @@ from ds_migrate.plain.recognition.apex_branches import RAISED
 from ds_migrate.plain.recognition.facts import LoopFacts, Refusal, Step
 from ds_migrate.plain.recognition.library_scalers import OWN_SCALER
 from ds_migrate.plain.results import loop_name, written_configs
+from ds_migrate.plain.undecided_calls import review_undecided
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.edits import Lengths
 from ds_migrate.syntax.import_order import sort_like
@@ -74,6 +75,7 @@ class PartEditing:
             if outputs is not None:
                 self._share(parts, outputs)
                 review_loops_beside(parts, self._flow, self._callers)
+                review_undecided(parts, self._flow, self._callers)
                 return outputs
             undo()
 
@@ -125,9 +127,14 @@ class PartEditing:
         before = {file: file.edits.lengths for file in files}
         left = {key for other in parts if other.stays for key in files_used(other.files, self._flow)}
         kept = [f for f in files if f.path not in self._writable or f.path in self._shared or id(f) in left]
-        editor = Editor(
-            plan, part.files, others, kept, self._runtime, lambda severity, note: part.notes.append((severity, note))
-        )
+        staying = {file for other in parts if other.stays and other is not part for file in other.files}
+        changeable = [f for f in files if f.path in self._writable and f not in staying]
+        fixed = [f for f in files if f.path in self._shared or f in staying]
+
+        def report(severity: Severity, note: Note) -> None:
+            part.notes.append((severity, note))
+
+        editor = Editor(plan, part.files, others, kept, changeable, fixed, self._runtime, report)
         editor.apply()
         part.guarded = editor.guarded
         part.refusals += _missing(editor, part.steps[0])
@@ -137,7 +144,6 @@ class PartEditing:
         part.notes = [note for note in part.notes if _key(note) not in known]
         part.changed = [file for file in files if file.edits.lengths != before[file]]
         self._add_simplified(part, outputs)
-        staying = {file for other in parts if other.stays and other is not part for file in other.files}
         for file in part.changed:
             if file.path not in self._writable:
                 required = _shared_with_others if file.path in self._shared else _not_given

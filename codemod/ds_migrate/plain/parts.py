@@ -52,8 +52,10 @@ def find_parts(operations: Operations, flow: Flow, callers: Callers) -> list[Par
     sites, refusals = find_sites(operations.steps, frozenset(optimizers_of(operations.steps)), flow, callers)
     for step in operations.steps:
         items.append(({id(step.file), *(id(flow.file(v)) for v in step.optimizers)}, step, None, None))
-    for refusal in (*operations.refusals, *refusals):
+    for refusal in operations.refusals:
         items.append(({id(refusal.file)}, None, refusal, None))
+    for refusal, optimizers in refusals:
+        items.append(({id(refusal.file), *(id(flow.file(v)) for v in optimizers)}, None, refusal, None))
     for site in sites:
         makers = {id(file) for file, _ in site.makers}
         items.append(({*(id(one.file) for one in site.all), *makers}, None, None, site))
@@ -108,4 +110,6 @@ def operations_of(part: Part, operations: Operations, callers: Callers) -> Opera
         [zero for zero in operations.zero_grads if id(zero.file) in files or zero.values & cleared],
         [clip for clip in operations.clips if is_own(clip)],
         [],
+        operations.attacks,
+        operations.attacked,
     )

@@ -10,10 +10,12 @@ from pathlib import Path
 
 from ds_migrate.files.limits import DEEPEST_MODULE, LARGEST_MODULE
 from ds_migrate.files.prefilter import may_belong_to_loop, may_hold_loop, may_pass_backward, may_step
+from ds_migrate.plain.dynamic_imports import Folders, imports_by_name
 from ds_migrate.plain.import_graph import ImportGraph, divide
 from ds_migrate.project.import_resolver import ImportResolver
 from ds_migrate.project.module_index import ModuleFacts, module_facts
 from ds_migrate.project.recognition import depth_of
+from ds_migrate.project.search_path import added_folders
 from ds_migrate.syntax.parsing import parse_if_valid
 
 Read = Callable[[Path], bytes | None]
@@ -36,9 +38,14 @@ class Program:
     is_divided: bool = False
 
     @property
+    def paths(self) -> tuple[Path, ...]:
+        """Return all files that are read."""
+        return (*self.files, *self.context)
+
+    @property
     def changeable(self) -> tuple[Path, ...]:
         """Return the files that may be written where they are named."""
-        return self.files if self.is_divided else (*self.files, *self.context)
+        return self.files if self.is_divided else self.paths
 
     def resolve(self, importer: Path, module: str, name: str, level: int) -> Path | None:
         """Return the file that an import means."""
@@ -54,14 +61,17 @@ def find_programs(
     Only those of the ``given`` files, and of loops in their folders, are sure to be found.
     """
     paths = {name: Path(name) for name in names if name.endswith(".py")}
-    resolver = ImportResolver(str(root), paths.__contains__)
     contents = {name: data for name, path in paths.items() if (data := read(path)) is not None}
+    resolver = ImportResolver(str(root), paths.__contains__, added_folders(contents, str(root)))
+    all_folders = Folders(contents)
 
     @cache
     def imports_of(name: str) -> set[str] | None:
         is_read = not may_hold_loop(contents[name]) or not _is_beyond_limits(contents[name])
         facts = _facts(contents[name]) if is_read else None
-        return _imported(name, facts, resolver) if facts is not None else None
+        if facts is None:
+            return None
+        return {*_imported(name, facts, resolver), *all_folders.imported_by(name, contents[name], resolver)}
 
     if not contents.keys() <= set(given):
         folders = {paths[name].parent for name in given if name in paths}
@@ -73,7 +83,7 @@ def find_programs(
     steps = {name for name in new if may_step(contents[name])}
     waiting = contents.keys() - new
     while new:
-        for name in new:
+        for name in sorted(new):
             found = imports_of(name)
             if found is not None:
                 imported[name] = found
@@ -92,6 +102,7 @@ def find_programs(
         for own, along in divide(group, group & steps, graph, MOST_FILES):
             if trains & (own | along):
                 programs.append(_program(own, along, resolver, is_divided=True))
+    programs.sort(key=lambda program: program.files)
     return programs, [paths[name] for name in sorted((trains & steps) - imported.keys())]
 
 
@@ -153,7 +164,7 @@ def _importers(
     named = re.compile(
         rb"(?:import|from)\b.*\b(?:%s)\b" % b"|".join(re.escape(stem.encode()) for stem in sorted(stems))
     )
-    named_in = (name for name in waiting if named.search(contents[name]))
+    named_in = (name for name in waiting if named.search(contents[name]) or imports_by_name(contents[name]))
     return {name for name in named_in if any(other in known for other in imports_of(name) or ())}
 
 

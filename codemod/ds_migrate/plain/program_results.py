@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,24 +27,33 @@ class ProgramResults:
     left: set[Path] = field(default_factory=set)
 
 
-def shared_results(programs: Sequence[ProgramResults]) -> Iterator[FileResult]:
-    """Yield the results of programs that may share helper files.
+def differ(program: ProgramResults, written: Mapping[Path, bytes]) -> bool:
+    """Return whether a program changes a file otherwise than an earlier one: it then changes that one's text."""
+    outputs = ((result.path, result.after) for result in program.files if result.after is not None)
+    return any(path in written and written[path] != after for path, after in outputs)
 
-    Output in a file stays as it is where a loop that is not converted uses the file too. Where another program changes
-    more of the file than its output, or the same, that is what is written.
+
+def shared_results(programs: Sequence[ProgramResults]) -> Iterator[FileResult]:
+    """Yield the results of programs that may share helper files: each one has the changes of earlier ones in its text.
+
+    A file of which only the output changes stays as it is where a loop that is not converted uses the file too.
     """
     left = {path for program in programs for path in program.left}
     changed = {
         result.path for program in programs for result in program.files
         if result.after is not None and result.path not in program.guarded
     }  # fmt: skip
+    known: dict[Path, list[Finding]] = {}
     for program in programs:
         for result in program.files:
-            if result.path in program.guarded and result.after is not None and not result.trials:
-                if result.path in left | changed:
-                    result.after, result.status = None, FileStatus.UNCHANGED
-                    result.findings = [_shared(result.findings)] if result.path in left and result.findings else []
-                changed.add(result.path)
+            is_helper = result.after is not None and not result.trials
+            if is_helper and result.path in program.guarded and result.path in left - changed:
+                result.after, result.status = None, FileStatus.UNCHANGED
+                result.findings = [_shared(result.findings)] if result.findings else []
+            if is_helper:
+                reported = known.setdefault(result.path, [])
+                result.findings = [finding for finding in result.findings if finding not in reported]
+                reported += result.findings
             yield result
 
 

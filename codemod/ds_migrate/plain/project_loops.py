@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ds_migrate.files.discovery import Source, project_files
@@ -12,8 +13,8 @@ from ds_migrate.files.prefilter import may_hold_loop
 from ds_migrate.files.reading import FileReader
 from ds_migrate.findings import FileKind, FileResult
 from ds_migrate.options import Options
-from ds_migrate.plain.program import find_programs
-from ds_migrate.plain.program_results import ProgramResults, shared_results
+from ds_migrate.plain.program import Program, find_programs
+from ds_migrate.plain.program_results import ProgramResults, differ, shared_results
 from ds_migrate.plain.recognition.frameworks import framework_script
 from ds_migrate.plain.recognition.manual_updates import manual_update_script
 from ds_migrate.plain.results import merge_notes
@@ -44,24 +45,10 @@ def convert_loops(
             if str(path) in given
         ]
         folders = Counter(path.parent for p in programs for path in p.files if may_hold_loop(files.read(path) or b""))
-        converted: list[ProgramResults] = []
+        single = frozenset(folder for folder, loops in folders.items() if loops == 1)
         wanted = [p for p in programs if any(str(path) in given for path in p.files)]
-        for done, program in enumerate(wanted, 1):
-            from ds_migrate.plain.conversion import LoopUnit, convert_program
-
-            paths = [*program.files, *program.context]
-            unit = LoopUnit(
-                program,
-                {path: data for path in paths if (data := files.read(path)) is not None},
-                frozenset(path for path in program.changeable if files.is_writable(path)),
-                {path: comments(path) for path in program.files},
-                options,
-                frozenset(folder for folder, loops in folders.items() if loops == 1),
-            )
-            found = convert_program(unit)
-            converted.append(found)
-            skips |= found.skips
-            progress(done, len(wanted))
+        converted = list(_convert_programs(wanted, files, comments, options, single, progress))
+        skips = skips.union(*(found.skips for found in converted))
         for result in shared_results(converted):
             if files.is_writable(result.path) or result.findings or result.kind is FileKind.DS_CONFIG:
                 results.append(result)
@@ -72,3 +59,38 @@ def convert_loops(
                 left = framework_script(source.real, data) or manual_update_script(source.real, data)
                 results += [left] if left is not None else []
     return merge_notes(results), skips
+
+
+def _convert_programs(
+    programs: Sequence[Program],
+    files: FileReader,
+    comments: CommentReader,
+    options: Options,
+    single_loop_folders: frozenset[Path],
+    progress: Callable[[int, int], None],
+) -> Iterator[ProgramResults]:
+    """Yield the results of each program."""
+    if not programs:
+        return
+    from ds_migrate.plain.conversion import LoopUnit, convert_program
+    from ds_migrate.plain.parsed_files import ParsedFiles
+
+    parsed = ParsedFiles(programs)
+    written: dict[Path, bytes] = {}
+    for done, program in enumerate(programs, 1):
+        unit = LoopUnit(
+            program,
+            {path: data for path in program.paths if (data := files.read(path)) is not None},
+            frozenset(path for path in program.changeable if files.is_writable(path)),
+            {path: comments(path) for path in program.files},
+            options,
+            single_loop_folders,
+        )
+        found = convert_program(unit, parsed)
+        if differ(found, written):
+            parsed.expect(program)
+            earlier = {path: written[path] for path in program.context if path in written}
+            found = convert_program(replace(unit, earlier=earlier), parsed)
+        written |= {result.path: result.after for result in found.files if result.after is not None}
+        yield found
+        progress(done, len(programs))

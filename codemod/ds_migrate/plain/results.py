@@ -34,7 +34,8 @@ def part_results(part: Part, outputs: Mapping[Path, bytes]) -> Iterator[FileResu
             ]
         first = next(iter(loops), None)
         if blocked:
-            result.findings = [_finding(r, _severity(r.code), first) for r in refusals]
+            findings = [_finding(r, _severity(r.code), first) for r in refusals]
+            result.findings = [f for i, f in enumerate(findings) if f not in findings[:i]]  # of several optimizers
             result.status = FileStatus.BLOCKED
         else:
             notes = [(s, n) for s, n in part.notes if n.file is file]

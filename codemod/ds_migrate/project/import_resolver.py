@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 
 class ImportResolver:
     """Resolves imports among the files of the project in the folder ``root``. Paths are text, absolute, links resolved:
     thousands are asked for, and Path objects cost ten times as much.
 
-    ``has_file``: whether a path is a Python file of the project.
+    ``has_file``: whether a path is a Python file of the project. ``added``: folders that files put on the search path,
+    by the folder of those files.
     """
 
-    def __init__(self, root: str, has_file: Callable[[str], bool]) -> None:
+    def __init__(
+        self, root: str, has_file: Callable[[str], bool], added: Mapping[str, Sequence[str]] | None = None
+    ) -> None:
         self._root = root
         self._has_file = has_file
+        self._added = added or {}
         self._known: dict[tuple[str, str, int], str | None] = {}
 
     def resolve(self, importer: str, module: str, level: int = 0) -> str | None:
@@ -25,7 +29,7 @@ class ImportResolver:
         """
         if not level and module.partition(".")[0] == "torch":
             return None  # never a folder of the project with that name
-        folder = _parent(importer)
+        folder = parent(importer)
         key = (folder, module, level)
         if key not in self._known:
             self._known[key] = self._resolve(folder, module.replace(".", "/"), level)
@@ -42,17 +46,21 @@ class ImportResolver:
     def _resolve(self, folder: str, module: str, level: int) -> str | None:
         if level:
             for _ in range(level - 1):
-                folder = _parent(folder)
+                folder = parent(folder)
             return self._file_of(folder, module)
+        added = self._added.get(folder, ())
         while module:
             found = self._file_of(folder, module) or self._file_of(f"{folder}/src", module)
             if found is not None:
                 return found
-            if folder == self._root or folder == _parent(folder):
+            if folder == self._root or folder == parent(folder):
                 break
-            folder = _parent(folder)
+            folder = parent(folder)
+        found = next(filter(None, (self._file_of(other, module) for other in added)), None)
+        if found is not None:
+            return found
         is_own = module.partition("/")[0] == self._root.rpartition("/")[2]  # the project's folder is a package itself
-        return self._file_of(_parent(self._root), module) if is_own else None
+        return self._file_of(parent(self._root), module) if is_own else None
 
     def _file_of(self, folder: str, module: str) -> str | None:
         base = f"{folder}/{module}" if module else folder
@@ -60,5 +68,6 @@ class ImportResolver:
         return next((name for name in names if self._has_file(name)), None)
 
 
-def _parent(path: str) -> str:
+def parent(path: str) -> str:
+    """Return the folder of a path."""
     return path.rpartition("/")[0] or "/"

@@ -92,6 +92,13 @@ def dotted(node: cst.CSTNode | None) -> str | None:
     return ".".join(reversed(parts))
 
 
+def without_index(node: cst.BaseExpression) -> cst.BaseExpression:
+    """Return what an expression takes an item of, as ``a.b`` of ``a.b[0]["c"]``; itself where it takes none."""
+    while isinstance(node, cst.Subscript):
+        node = node.value
+    return node
+
+
 def argument(call: cst.Call, position: int | None, keyword: str) -> cst.Arg | None:
     """Return the argument at ``position`` or with ``keyword=``; None when absent or hidden behind ``*`` or ``**``."""
     for index, arg in enumerate(call.args):

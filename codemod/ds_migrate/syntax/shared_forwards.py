@@ -13,10 +13,11 @@ from functools import cached_property
 import libcst as cst
 
 from ds_migrate.syntax.branches import parting
-from ds_migrate.syntax.nodes import code, dotted, is_literal, set_values, walk
+from ds_migrate.syntax.nodes import code, dotted, is_literal, set_values, walk, without_index
 from ds_migrate.syntax.source import SourceFile
 
 _CUTS = frozenset(["detach", "item", "tolist", "numpy"])
+_GROWING = frozenset(["append", "appendleft", "extend", "insert", "add", "update", "setdefault"])
 _BLOCKS = (cst.If, cst.For, cst.While, cst.Try, cst.ExceptHandler, cst.Else)
 
 
@@ -27,6 +28,16 @@ class BackwardPass:
     call: cst.Call
     loss: cst.BaseExpression | None
     retains_graph: cst.BaseExpression | None
+
+
+@dataclass(frozen=True)
+class _Binding:
+    """A statement that binds a name to a value, or a call that does; ``is_more``: beside what the name held before."""
+
+    node: cst.CSTNode
+    name: str | None
+    value: cst.BaseExpression
+    is_more: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,14 +95,19 @@ class SharedForwards:
         return not any("no_grad" in code(item.item) for block in blocks for item in block.items)
 
     @cached_property
-    def _bindings(self) -> list[tuple[cst.CSTNode, str | None, cst.BaseExpression]]:
-        """The bindings of names in the function: the statement, the dotted name and the value, in source order."""
-        found: list[tuple[cst.CSTNode, str | None, cst.BaseExpression]] = []
-        for node in self.file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign, cst.For, below=self.function):
+    def _bindings(self) -> list[_Binding]:
+        """The bindings of names in the function, in source order."""
+        found: list[_Binding] = []
+        for node in self.file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign, cst.For, cst.Call, below=self.function):
             if isinstance(node, cst.For):
-                found += [(node, dotted(part), node.iter) for part in walk(node.target)]
-            else:
-                found += [(node, dotted(target), value or node.value) for target, value in set_values(node)]
+                found += [_Binding(node, dotted(part), node.iter) for part in walk(node.target)]
+            elif not isinstance(node, cst.Call):
+                for target, value in set_values(node):
+                    is_more = isinstance(node, cst.AugAssign) or isinstance(target, cst.Subscript)
+                    found.append(_Binding(node, dotted(without_index(target)), value or node.value, is_more))
+            elif isinstance(node.func, cst.Attribute) and node.func.attr.value in _GROWING:
+                held = dotted(without_index(node.func.value))
+                found += [_Binding(node, held, arg.value, is_more=True) for arg in node.args]
         return found
 
     def _models(self, node: cst.BaseExpression | None) -> frozenset[object] | None:
@@ -123,13 +139,14 @@ class SharedForwards:
         """Return what a name may be bound to at a use: by the statement that surely ran last, and those behind it."""
         around, position = self._around(use), self.file.position(use)
         found: list[cst.BaseExpression] = []
-        for node, bound, value in reversed(self._bindings):
+        for binding in reversed(self._bindings):
+            node = binding.node
             is_behind = self.file.position(node) >= position or (node in around and not isinstance(node, cst.For))
-            if bound != name or is_behind:
+            if binding.name != name or is_behind:
                 continue
-            found.append(value)
+            found.append(binding.value)
             blocks = [a for a in self._around(node) if isinstance(a, _BLOCKS)]
-            if not isinstance(node, cst.AugAssign) and all(block in around for block in blocks):
+            if not binding.is_more and all(block in around for block in blocks):
                 break
         return found
 

@@ -88,6 +88,12 @@ class SourceFile:
         """Let go of the tree. Edits refer to their file, so it would wait for a garbage collection otherwise."""
         vars(self).clear()
 
+    def restart(self) -> None:
+        """Take back every edit, import and new name."""
+        self.edits = Edits(self.module)
+        self.names.taken = self.names.used | set(self.names.bindings)
+        vars(self).pop("imports", None)
+
     def leave(self, left: Collection[cst.CSTNode], names: Collection[str], free: Collection[cst.CSTNode]) -> None:
         """Leave statements of the module as they are: nothing is found in those ``left`` from now on, and an import of
         one of ``names`` stays. Only those that are ``free`` may change."""

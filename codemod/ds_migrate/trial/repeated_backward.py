@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 
 import libcst as cst
 
-from ds_migrate.syntax.nodes import argument, dotted
+from ds_migrate.syntax.nodes import argument, code, dotted, dotted_names, targets, walk, without_index
 from ds_migrate.syntax.shared_forwards import BackwardPass, SharedForwards
 from ds_migrate.syntax.source import SourceFile
-from ds_migrate.trial.model import Backward, Trial
+from ds_migrate.trial.model import Backward, Trial, Wrap
 
 
 def unaveraged_passes(trial: Trial, backwards: Iterable[Backward]) -> Iterator[tuple[SourceFile, cst.Call]]:
@@ -42,6 +42,7 @@ class _ModelsRun:
 
     def __init__(self, trial: Trial, file: SourceFile) -> None:
         self._models = {name: model for model in trial.models for name in model.names}
+        self._containers = {name for model in trial.models for wrap in model.wraps for name in _containers(wrap)}
         self._methods = {f"self.{function.name.value}": (part.file, function) for part, function in trial.methods()}
         self._file = file
 
@@ -49,14 +50,43 @@ class _ModelsRun:
         return self._run(self._file, call, frozenset())
 
     def _run(self, file: SourceFile, call: cst.Call, above: frozenset[str]) -> frozenset[object]:
-        name = dotted(call.func) or ""
-        if name in self._models:
-            return frozenset([self._models[name]])
+        model = self._model(file, call.func)
+        if model is not None:
+            return frozenset([model])
+        name = dotted(call.func)
         if name in self._methods and name not in above:
             own, method = self._methods[name]
             inner = own.nodes(cst.Call, below=method)
             return frozenset().union(*(self._run(own, each, above | {name}) for each in inner))
         if isinstance(file.parent(call), cst.Expr):
             return frozenset()  # its value is not used
-        given = (dotted(arg.value) or "" for arg in call.args)
-        return frozenset(self._models[name] for name in given if name in self._models)
+        given = (self._model(file, arg.value) for arg in call.args)
+        return frozenset(model for model in given if model is not None)
+
+    def _model(self, file: SourceFile, node: cst.BaseExpression) -> object | None:
+        """Return the model that an expression is, or where it is kept: ``self.nets["d"]``, or ``self.nets`` for any."""
+        text = code(node)
+        if text in self._models:
+            return self._models[text]
+        if isinstance(node, cst.Name):
+            function = file.function(node)
+            loops = file.nodes(cst.For, cst.CompFor, below=function) if function is not None else ()
+            over = (loop.iter for loop in loops if any(dotted(part) == text for part in walk(loop.target)))
+            return next((name for each in over for name in dotted_names(each) if name in self._containers), None)
+        container = dotted(without_index(node))
+        if container not in self._containers:
+            return None
+        is_known = isinstance(node, cst.Subscript) and not dotted_names(node.slice[0])
+        return text if is_known else container
+
+
+def _containers(wrap: Wrap) -> Iterator[str]:
+    """Yield what a wrapped model is put into: ``self.nets`` for ``self.nets[name] = context.wrap_model(net)``."""
+    for node in wrap.file.ancestors(wrap.call):
+        if isinstance(node, (cst.Assign, cst.AnnAssign)):
+            holders = [without_index(target) for target in targets(node)]
+        elif isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+            holders = [without_index(node.func.value)]
+        else:
+            continue
+        yield from (name for holder in holders if (name := dotted(holder)) is not None)

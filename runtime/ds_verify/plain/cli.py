@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from trial_runtime.train.config.errors import ConfigError
 
+_OPTIONS = frozenset(
+    {"--steps", "--ranks", "--tolerance", "--timeout", "--zero", "--against", "--original", "--device"}
+)
 DESCRIPTION = """\
 Train a script with a plain PyTorch loop and its conversion side by side, from the same seed, data and weights, and show
 whether they are the same. The script is not edited, and your files are not touched. Options stand before SCRIPT; what
@@ -66,12 +71,31 @@ def verify(options: argparse.Namespace, device: str) -> int:
         found = PlainVerification(sides, TrialSelection(None, {}, {}, {}, command), settings, is_resumed=bool(resume))
         with console.progress_bar(talk, found.unit) as bar:
             report = console.progress_reporter(bar, found.unit)
-            runs = ScriptRuns(sides, script, options.arguments, resume, settings, work, report, launcher)
+            path = python_path_in(context)
+            runs = ScriptRuns(sides, script, options.arguments, resume, settings, work, report, launcher, path)
+            runs.notes += misplaced_options(options.arguments, options.script)
             found.replaces_cuda, found.remarks = runs.replaces_cuda, runs.notes
             for trained in runs.rounds():
                 found.add(trained)
         step = ["ds-migrate", "--plain", "--write", str(options.script)] if sides.waiting else []
         return present(found, options, script.stem, step, talk)
+
+
+def misplaced_options(arguments: Sequence[str], script: Path) -> list[str]:
+    """Return a note for each option of ds-verify that stands behind a script which does not name it itself."""
+    text = script.read_text(errors="replace")
+    names = [each.partition("=")[0] for each in arguments]
+    return [
+        f"{name} behind {script.name} was given to the script; the options of ds-verify stand before it"
+        for name in names
+        if name in _OPTIONS and name not in text
+    ]
+
+
+def python_path_in(context: Path) -> list[str]:
+    """Return the folders of PYTHONPATH that are below a folder, relative to it: each side has its own ones."""
+    entries = [Path(entry).resolve() for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    return [str(entry.relative_to(context)) for entry in entries if entry.is_relative_to(context)]
 
 
 def _place(options: argparse.Namespace) -> tuple[Path, Path]:

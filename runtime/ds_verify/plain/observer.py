@@ -26,7 +26,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ds_verify.plain.evaluations import Evaluations
 from ds_verify.plain.reference import RankGroup
-from ds_verify.plain.saved_files import name_of, values_in
+from ds_verify.plain.saved_files import is_pickled_storage, name_of, values_in
 from ds_verify.plain.step_options import StepOptions
 from ds_verify.plain.weights import ModuleRegistry, norm
 from ds_verify.record import Key, Record
@@ -148,7 +148,7 @@ class Observer:
             if not self._depth:
                 share = engine.gradient_accumulation_steps() if kwargs.get("scale_wrt_gas", True) else 1
                 self._backward_begins(_value(loss, None, self._scaled) / share)
-            with self._nested():
+            with self._nested(), _unfilled():
                 return backward(engine, loss, *args, **kwargs)
 
         return observed
@@ -156,22 +156,16 @@ class Observer:
     def _watched_engine_step(self, step: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(step)
         def observed(engine: Any, *args: Any, **kwargs: Any) -> Any:
-            self._in_engine += 1
-            try:
+            with self._engine_runs():
                 return step(engine, *args, **kwargs)
-            finally:
-                self._in_engine -= 1
 
         return observed
 
     def _watched_engine(self, make: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(make)
         def made(engine: Any, *args: Any, **kwargs: Any) -> None:
-            self._in_engine += 1
-            try:
+            with self._engine_runs():
                 make(engine, *args, **kwargs)
-            finally:
-                self._in_engine -= 1
             self.engines.append(engine)
 
         return made
@@ -192,6 +186,8 @@ class Observer:
         @functools.wraps(save)
         def saved(obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
             result = save(obj, f, *args, **kwargs)
+            if is_pickled_storage(obj):
+                return result
             self.saved = self.place
             if self.group.rank == 0:
                 self._add_saved(name_of(f), obj)
@@ -223,6 +219,15 @@ class Observer:
     def _add_evaluations(self) -> None:
         if self.group.rank == 0:
             self.evaluations.add_to(self.record, self.place)
+
+    @contextlib.contextmanager
+    def _engine_runs(self) -> Iterator[None]:
+        self._in_engine += 1
+        try:
+            with _unfilled():
+                yield
+        finally:
+            self._in_engine -= 1
 
     @contextlib.contextmanager
     def _nested(self) -> Iterator[None]:
@@ -294,10 +299,20 @@ class Observer:
         tensors = self.modules.tensors()
         with whole(tensors):
             for name, tensor in tensors.items():
-                value = tensor.detach()
+                value = torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor.detach()
                 value = value.float() if value.dtype in (torch.bfloat16, torch.float16) else value
-                if not value.is_complex():
-                    self.record.add(Key(kind, number, name, self.group.rank), value.cpu().numpy())
+                self.record.add(Key(kind, number, name, self.group.rank), value.cpu().numpy())
+
+
+@contextlib.contextmanager
+def _unfilled() -> Iterator[None]:
+    """Leave new tensors as they are: filling makes ZeRO write its whole bucket, two gigabytes, in each step."""
+    settings: Any = torch.utils.deterministic
+    before, settings.fill_uninitialized_memory = settings.fill_uninitialized_memory, False
+    try:
+        yield
+    finally:
+        settings.fill_uninitialized_memory = before
 
 
 def _value(tensors: Any, gradients: Any, scaled: dict[int, tuple[torch.Tensor, torch.Tensor]]) -> float:

@@ -32,6 +32,7 @@ class PlainJob(Job):
         saves_from: end when a checkpoint is written, after so many steps at least; 0: do not.
         is_parted: share the loaders that train among the ranks, in a script that knows nothing of ranks.
         loaders: the site of each loader of the original on one rank, and whether it trains.
+        path: folders of `context` that PYTHONPATH has, relative to it.
     """
 
     worker: str = "ds_verify.plain.worker"
@@ -40,6 +41,7 @@ class PlainJob(Job):
     saves_from: int = 0
     is_parted: bool = False
     loaders: Sequence[tuple[str, bool]] = ()
+    path: Sequence[str] = ()
 
 
 @dataclass
@@ -52,6 +54,7 @@ class ScriptRuns:
         work: a folder for records, copies and logs.
         progress: called from time to time.
         launcher: starts the ranks.
+        path: folders with modules beside the script's own, relative to both sides.
         notes: what a reader of the verdict has to know, gathered from the runs.
         alone: the figures of the original on one rank, which has to train before it trains on several.
     """
@@ -64,6 +67,7 @@ class ScriptRuns:
     work: Path
     progress: Callable[[Progress], None]
     launcher: Launcher
+    path: Sequence[str] = ()
     notes: list[str] = field(default_factory=list)
     alone: dict[str, Any] = field(default_factory=dict)
     _steps: dict[str, int] = field(default_factory=dict)
@@ -147,6 +151,7 @@ class ScriptRuns:
             hang=settings.hang,
             replaces_cuda=self.replaces_cuda,
             side=side,
+            path=list(self.path),
             saves_from=max(1, settings.steps // 2) if self.resume_arguments else 0,
             is_parted=is_parted,
             loaders=self.alone.get("loaders", []),

@@ -26,6 +26,11 @@ def name_of(file: object) -> str:
     return re.sub(r"\d+", "#", Path(name).name if isinstance(name, str) and name else "a buffer")
 
 
+def is_pickled_storage(saved: object) -> bool:
+    """Return whether ``torch.save`` was called by pickle, for a tensor's memory, as to send it to other ranks."""
+    return isinstance(saved, torch.UntypedStorage | torch.TypedStorage)
+
+
 def values_in(saved: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
     """Yield what is saved: the path of each value, and numbers that describe it."""
     if isinstance(saved, torch.nn.Module):
@@ -46,9 +51,10 @@ def _described(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biuf":
         value = torch.from_numpy(np.array(value))
     if isinstance(value, torch.Tensor):
-        if value.is_sparse or value.is_complex() or value.is_quantized:
+        if value.is_sparse or value.is_quantized:
             return 0.0
-        flat = value.detach().to("cpu", torch.float64).flatten()
+        real = torch.view_as_real(value.detach().resolve_conj()) if value.is_complex() else value.detach()
+        flat = real.to("cpu", torch.float64).flatten()
         in_order = flat @ torch.linspace(0, 1, len(flat), dtype=torch.float64)
         return [float(flat.norm()), float(in_order), value.element_size()]
     if isinstance(value, bool | int | float):

@@ -1,7 +1,7 @@
 """The loaders of a script, and which of them give the batches that it trains on.
 
-Seen in the original's run on one rank: batches of a loader that trains are followed by a backward. On several ranks
-these loaders are shared among the ranks.
+Seen in the original's run on one rank: batches of a loader that trains are followed by a backward, and are not read
+without gradients, nor for forward passes in ``eval()`` alone. On several ranks these loaders are shared among them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import torch
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
@@ -26,13 +27,15 @@ _CALLED_FROM = " < "
 class LoaderUse:
     """A loader in the order of creation.
 
-    site: where the script makes it, and the calls that lead there. batches: read. trained: of them, those between two
-    of which there is a backward. shared: whether ranks can share it.
+    site: where the script makes it, and the calls that lead there. batches: read. followed: of them, those between two
+    of which there is a backward. trained: of these, those that no evaluation was for. shared: whether ranks can share
+    it.
     """
 
     site: str
     shared: bool = True
     batches: int = 0
+    followed: int = 0
     trained: int = 0
 
 
@@ -49,12 +52,30 @@ class Loaders:
     on_new: Callable[[DataLoader[Any], int, str], bool] = lambda *_: True
     used: list[LoaderUse] = field(default_factory=list)
     _read: set[int] = field(default_factory=set)
+    _evaluated: set[int] = field(default_factory=set)  # of those read
+    _last: int | None = None  # read
+    _modes: set[bool] = field(default_factory=set)  # whether forward passes since then may train
 
     def trained(self) -> None:
         """Note a backward."""
+        self._next(None)
         for number in self._read:
-            self.used[number].trained += 1
+            self.used[number].followed += 1
+            self.used[number].trained += number not in self._evaluated
         self._read.clear()
+        self._evaluated.clear()
+
+    def _next(self, number: int | None) -> None:
+        """Note what the batch that was read last was for, before the next one is read."""
+        if self._last is not None and self._modes == {False}:
+            self._evaluated.add(self._last)
+        self._last = number
+        self._modes.clear()
+
+    def _forward_ends(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
+        del inputs, output
+        if self._last is not None and next(module.parameters(), None) is not None:
+            self._modes.add(module.training and torch.is_grad_enabled())
 
     def training(self) -> list[tuple[str, bool]]:
         """Return the site of each loader, and whether it trains.
@@ -63,8 +84,10 @@ class Loaders:
         """
         finished = {number: use.batches - (number in self._read) for number, use in enumerate(self.used)}
         most = max(finished.values(), default=0)
+        is_judged = any(use.trained for use in self.used)  # a script may train in eval()
         trains = {
-            number: batches * _RARE > most // 2 and self.used[number].trained * 2 >= batches
+            number: batches * _RARE > most // 2
+            and (self.used[number].trained if is_judged else self.used[number].followed) * 2 >= batches
             for number, batches in finished.items() if batches
         }  # fmt: skip
         sites: dict[str, bool] = {}
@@ -104,12 +127,16 @@ class Loaders:
             except StopIteration:
                 self._read.discard(number)
                 raise
+            self._next(number)
             if number is not None:
                 self.used[number].batches += 1
                 self._read.add(number)
+                if not torch.is_grad_enabled():
+                    self._evaluated.add(number)
             return batch
 
         with (
+            torch.nn.modules.module.register_module_forward_hook(self._forward_ends),
             mock.patch.object(DataLoader, "__init__", made),
             mock.patch.object(_BaseDataLoaderIter, "__init__", began),
             mock.patch.object(_BaseDataLoaderIter, "__next__", read_batch),

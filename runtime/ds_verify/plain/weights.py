@@ -118,7 +118,7 @@ class ModuleRegistry:
         found: dict[str, float] = {}
         for root, module in self.roots():
             for kind, tensors in (("parameters", module.parameters()), ("buffers", module.buffers())):
-                listed = [tensor for tensor in tensors if tensor.is_floating_point()]
+                listed = [tensor for tensor in tensors if tensor.is_floating_point() or tensor.is_complex()]
                 if listed and not any(hasattr(tensor, "ds_id") for tensor in listed):
                     found[f"{root} {kind}"] = norm(listed)
         return found
@@ -126,7 +126,8 @@ class ModuleRegistry:
 
 def norm(tensors: Iterable[torch.Tensor]) -> float:
     """Return the L2 norm of all tensors together, in float64."""
-    return math.sqrt(sum(float(torch.linalg.vector_norm(each.detach(), dtype=torch.float64)) ** 2 for each in tensors))
+    parts = (torch.view_as_real(each.detach()) if each.is_complex() else each.detach() for each in tensors)
+    return math.sqrt(sum(float(torch.linalg.vector_norm(each, dtype=torch.float64)) ** 2 for each in parts))
 
 
 def _is_wrapper(module: torch.nn.Module) -> bool:

@@ -70,6 +70,10 @@ class _ProcessGroup:
             yield
 
 
+class _EndedError(RuntimeError):
+    """The end of a script before there is anything to compare."""
+
+
 @dataclass
 class _Run:
     """The run of one rank. It ends the process itself, with all that the script has started in it.
@@ -122,7 +126,8 @@ class _Run:
 
     def _on_exit(self, code: Any) -> NoReturn:
         self.has_ended = True
-        self.leave(RuntimeError(f"the script ended with exit code {code!r}") if code else None)
+        help_ = ", as for wrong arguments: those behind SCRIPT are the script's" if code == 2 else ""
+        self.leave(_EndedError(f"the script ended with exit code {code!r}{help_}") if code else None)
 
     def _exit_in_script(self, code: int) -> NoReturn:
         if os.getpid() != self._process:  # a worker of a loader
@@ -179,14 +184,16 @@ class _Run:
     def _write_record(self) -> None:
         self.observer.finish()
         if self.observer.done == self.job["first"]:
-            raise RuntimeError("the script ended without a step of an optimizer after a backward: nothing was trained")
+            raise _EndedError("the script ended without a step of an optimizer after a backward: nothing was trained")
         self.observer.record.save(self.files.with_name(f"{self.files.name}.rank{RANK}.values"))
         figures = _figures(self)
         self.files.with_name(f"{self.files.name}.rank{RANK}.json").write_text(json.dumps(figures))
 
     def _write_failure(self, error: BaseException) -> None:
         first, step = self.job["first"], self.observer.place
-        failure = {"text": user_traceback(error, str(self.home)), "step": step, "resuming": 0 < first == step}
+        is_known = isinstance(error, _EndedError)  # where is of no use
+        text = f"RuntimeError: {error}" if is_known else user_traceback(error, str(self.home))
+        failure = {"text": text, "step": step, "resuming": 0 < first == step}
         write_failure(self.files, RANK, failure)
 
     def _end(self, code: int) -> NoReturn:
@@ -201,7 +208,7 @@ def main(path: str) -> NoReturn:
     job = json.loads(Path(path).read_text(encoding="utf-8"))
     tempfile.tempdir = None  # of the process that this one is a fork of
     torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]  # a script may save it
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     files = Path(job["records"], job["name"])
@@ -224,14 +231,14 @@ def main(path: str) -> NoReturn:
 def _place(home: Path, job: dict[str, Any]) -> Iterator[None]:
     """Give the script the working directory, arguments and path that it has when it is started."""
     script = home / job["target"]
-    words = list(job["args"])
+    words, path = list(job["args"]), [str(home / folder) for folder in job["path"]]
     if WORLD_SIZE > 1 and takes_local_rank(script):
         words = [f"--local_rank={RANK}", *words]
     os.chdir(home)
     importlib.invalidate_caches()
     with (
         mock.patch.object(sys, "argv", [job["target"], *words]),
-        mock.patch.object(sys, "path", [str(folder_of_imports(script)), *sys.path[1:]]),
+        mock.patch.object(sys, "path", [str(folder_of_imports(script)), *path, *sys.path[1:]]),
     ):
         yield
 

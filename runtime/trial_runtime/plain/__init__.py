@@ -1,11 +1,11 @@
 """Helpers of scripts that ``ds-migrate --plain`` converted: what plain DeepSpeed lacks or does silently wrong."""
 
-from trial_runtime.plain._agreement import mean_over_ranks, rank_0_decides, rank_0_text
+from trial_runtime.plain._agreement import mean_over_ranks, rank_0_decides, share_weights
 from trial_runtime.plain._checkpoint import load_optimizer_state, optimizer_state, save_on_main_rank
 from trial_runtime.plain._distributed import init_distributed, is_main_rank, local_rank, run_worker
 from trial_runtime.plain._engine import engine_of, match_torch, use_scaler
 from trial_runtime.plain._loader import count_samples, shard
-from trial_runtime.plain._rank_zero import NoTracker, wait_for_all_ranks
+from trial_runtime.plain._rank_zero import NoTracker, rank_0_first, rank_0_text, wait_for_all_ranks
 from trial_runtime.pytorch.deepspeed import EngineModule
 
 __all__ = [
@@ -21,10 +21,12 @@ __all__ = [
     "mean_over_ranks",
     "optimizer_state",
     "rank_0_decides",
+    "rank_0_first",
     "rank_0_text",
     "run_worker",
     "save_on_main_rank",
     "shard",
+    "share_weights",
     "use_scaler",
     "wait_for_all_ranks",
 ]

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 Object = TypeVar("Object")
+Module = TypeVar("Module", bound=torch.nn.Module)
 Number = TypeVar("Number", bound="torch.Tensor | float")
 
 
@@ -37,11 +38,6 @@ def rank_0_decides(condition: object) -> bool:
     return bool(from_rank_0(torch.tensor([bool(condition)], dtype=torch.uint8)).item())
 
 
-def rank_0_text(text: str) -> str:
-    """Return rank 0's text, as the name of a folder that it makes of the time, on each rank. Collective."""
-    return text if world_size() == 1 else object_from_rank_0(text)
-
-
 def object_from_rank_0(given: Object) -> Object:
     """Return rank 0's object, which is pickled, on each rank. Collective."""
     objects = [given]
@@ -54,6 +50,17 @@ def from_rank_0(tensor: torch.Tensor) -> torch.Tensor:
     moved = tensor.to(_device(), copy=True)
     dist.broadcast(moved, src=0)
     return moved.cpu()
+
+
+def share_weights(module: Module) -> Module:
+    """Return the module, with rank 0's weights and buffers on each rank. Collective.
+
+    ``DistributedDataParallel`` begins so. Averages of weights and teachers that are copied from the module before its
+    engine is made begin alike on all ranks then.
+    """
+    for tensor in (*module.parameters(), *module.buffers()) if world_size() > 1 else ():
+        tensor.data.copy_(from_rank_0(tensor.data))
+    return module
 
 
 def world_size() -> int:

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from trial_runtime._ranks import free_port, rank_variables
 from trial_runtime.errors import InvalidExperimentException
 from trial_runtime.plain import _random_state
+from trial_runtime.plain._groups import keep_empty_groups
 from trial_runtime.pytorch.deepspeed._patches import applied_to_run, apply_to_process
 
 _PATCHES: list[contextlib.ExitStack] = []  # in force until the script ends
@@ -48,6 +49,7 @@ def init_distributed(
     if not _PATCHES:
         _PATCHES.append(contextlib.ExitStack())
         _PATCHES[0].enter_context(applied_to_run())
+        _PATCHES[0].enter_context(keep_empty_groups())
         atexit.register(_PATCHES[0].close)
     if "RANK" not in os.environ:
         os.environ.update({**rank_variables(0, 1, free_port()), **os.environ})

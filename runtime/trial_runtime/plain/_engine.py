@@ -44,7 +44,7 @@ def match_torch(engine: Engine, *, broadcast_buffers: bool = False, keep_gradien
             itself. Only at ZeRO stage 0.
 
     Raises:
-        InvalidExperimentException: ``keep_gradients`` beyond ZeRO stage 0.
+        InvalidExperimentException: ``keep_gradients``, or complex parameters, beyond ZeRO stage 0.
         InvalidExperimentException: the optimizer has parameters that are not in the engine's module. DeepSpeed would
             step them with gradients that it neither averages over ranks nor clears. So are parameters that
             ``add_param_group()`` adds later.
@@ -56,6 +56,11 @@ def match_torch(engine: Engine, *, broadcast_buffers: bool = False, keep_gradien
         raise InvalidExperimentException(
             f"keep_gradients requires ZeRO stage 0, and this engine has stage {unwrapped.zero_optimization_stage()}: "
             "the others keep no gradients in the parameters"
+        )
+    if unwrapped.zero_optimization_stage() and any(p.is_complex() for p in unwrapped.module.parameters()):
+        raise InvalidExperimentException(
+            "complex parameters require ZeRO stage 0, and this engine has stage "
+            f"{unwrapped.zero_optimization_stage()}: the others join all parameters, and average real parts alone"
         )
     _check_parameters(unwrapped)
     _check_later_groups(unwrapped)
@@ -139,7 +144,7 @@ def matched_engines() -> list[Any]:
     return [engine for engine in (reference() for reference in _matched) if engine is not None]
 
 
-def use_scaler(engine: Any, scaler: torch.amp.GradScaler | None) -> None:
+def use_scaler(engine: Any, scaler: torch.amp.GradScaler | None, *, update: bool = True) -> None:
     """Have an engine scale losses with a script's own scaler: unscale before clipping, skip overflows, update in step.
 
     The scaler stays the script's: its settings, ``enabled`` and ``state_dict()`` are those of the original.
@@ -147,6 +152,8 @@ def use_scaler(engine: Any, scaler: torch.amp.GradScaler | None) -> None:
     Args:
         engine: of ``deepspeed.initialize`` at ZeRO stage 0, without ``fp16``.
         scaler: the scaler; None to scale no losses.
+        update: whether ``engine.step()`` updates the scale. False where the script calls ``scaler.update()`` itself,
+            as behind the steps of several engines.
 
     Raises:
         InvalidExperimentException: at ZeRO stages 1 to 3, or with ``fp16``: DeepSpeed scales losses otherwise there.
@@ -157,7 +164,17 @@ def use_scaler(engine: Any, scaler: torch.amp.GradScaler | None) -> None:
             f"a GradScaler requires ZeRO stage 0 without fp16, and this engine has stage {stage}, fp16 {is_half}: "
             "set the stage to 0, and leave fp16 out"
         )
-    engine.torch_autocast_z0_gradscaler = scaler
+    engine.torch_autocast_z0_gradscaler = scaler if update or scaler is None else _WithoutUpdate(scaler)
+
+
+class _WithoutUpdate:
+    """GradScaler that the script updates itself."""
+
+    def __init__(self, scaler: torch.amp.GradScaler) -> None:
+        self.scale, self.unscale_, self.step = scaler.scale, scaler.unscale_, scaler.step
+
+    def update(self) -> None:
+        """Do nothing: the script does it."""
 
 
 def _ranks() -> core.DistributedContext:

@@ -12,13 +12,14 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, Sampler
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter as _Iterator
 
 from trial_runtime.plain._agreement import from_rank_0, object_from_rank_0, world_size
 from trial_runtime.plain._distributed import init_distributed
 
 _DRAWN_AT_ONCE = 16384  # items for each rank
+_COUNTS_OF_RANKS = ("num_replicas", "world_size", "_world_size", "num_shards", "_num_replicas", "num_processes")
 _Loader = TypeVar("_Loader", bound=DataLoader[Any])
 
 
@@ -83,8 +84,22 @@ def _are_ranks_to_start() -> bool:
 
 def _is_divided(loader: DataLoader[Any]) -> bool:
     """Return whether the loader's sampler gives each rank a share already, as ``DistributedSampler`` does."""
-    samplers = (loader.sampler, loader.batch_sampler, getattr(loader.batch_sampler, "sampler", None))
-    return any(isinstance(s, DistributedSampler) or hasattr(s, "num_replicas") for s in samplers)
+    return any(_counts_ranks(sampler) for sampler in _samplers_of(loader))
+
+
+def _samplers_of(loader: DataLoader[Any]) -> list[Any]:
+    """Return the samplers of a loader, and those that they hold."""
+    found = [sampler for sampler in (loader.sampler, loader.batch_sampler) if sampler is not None]
+    for sampler in found:
+        held = [one for name, one in getattr(sampler, "__dict__", {}).items() if "sampler" in name]
+        found += [one for one in held if not any(one is known for known in found)]
+    return found
+
+
+def _counts_ranks(sampler: Any) -> bool:
+    """Return whether a sampler knows of several ranks; one that was made before these started knows of one."""
+    counts = [getattr(sampler, name, None) for name in _COUNTS_OF_RANKS]
+    return any(isinstance(count, int) and count > 1 for count in counts)
 
 
 class _Share(Sampler[Any]):

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch.distributed as dist
+
+from trial_runtime.plain._agreement import object_from_rank_0, world_size
+from trial_runtime.plain._distributed import init_distributed, is_main_rank, local_rank
+from trial_runtime.plain._random_state import share_random_state
 
 
 class NoTracker:
@@ -31,7 +38,40 @@ class NoTracker:
         pass
 
 
+def rank_0_text(text: str) -> str:
+    """Return rank 0's text, as the name of a folder that it makes of the time, on each rank. Collective."""
+    _start_launched_ranks()
+    return text if world_size() == 1 else object_from_rank_0(text)
+
+
+@contextmanager
+def rank_0_first() -> Iterator[None]:
+    """Let rank 0 run a block before the others, as one that fetches or makes data where it is not there. Collective.
+
+    The first rank of each other machine is next, then come all others: on a shared disk they find what rank 0 has made,
+    else what their machine has. No rank leaves before all are through. All ranks draw rank 0's random numbers from
+    then on, as it alone may have drawn some.
+    """
+    _start_launched_ranks()
+    turn = 0 if is_main_rank() else 1 if local_rank() == 0 else 2
+    try:
+        for _ in range(turn):
+            wait_for_all_ranks()
+        yield
+    finally:
+        for _ in range(turn, 3):
+            wait_for_all_ranks()
+        share_random_state()
+
+
 def wait_for_all_ranks() -> None:
     """Wait until all ranks are here, so that what rank 0 has saved is there. Collective."""
     if dist.is_initialized():
         dist.barrier()
+
+
+def _start_launched_ranks() -> None:
+    """Start the ranks of a launcher where the script has not yet: what it imports runs before its own lines."""
+    is_launched = "RANK" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
+    if is_launched and not dist.is_initialized():
+        init_distributed()

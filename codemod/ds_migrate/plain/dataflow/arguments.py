@@ -13,7 +13,7 @@ from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, Varia
 from ds_migrate.syntax.nodes import parameters
 from ds_migrate.syntax.source import SourceFile
 
-_Given = tuple[int, str | None, cst.Arg]  # function, parameter (None behind a star), argument
+_Given = tuple[int, str | None, cst.Arg]  # function, parameter (None behind a star), argument; or *args, item, argument
 
 
 class Arguments:
@@ -23,10 +23,13 @@ class Arguments:
         self._expressions = expressions
 
     def passed(self, call: cst.Call, file: SourceFile) -> Iterator[tuple[Variable, cst.BaseExpression]]:
-        """Yield the parameters that a call of the program's functions gives values to, and the expressions of these."""
-        for function, parameter, arg in self._all(call, file):
-            if parameter is not None:
-                yield (function, parameter), arg.value
+        """Yield the parameters that a call of the program's functions gives values to, and the expressions of these.
+
+        What ``*args`` and ``**kwargs`` get is an item of theirs.
+        """
+        for owner, variable, arg in self._all(call, file):
+            if variable is not None:
+                yield (owner, variable), arg.value
 
     def given(self, call: cst.Call, function: cst.FunctionDef, parameter: str, file: SourceFile) -> cst.Arg | None:
         """Return the argument that a call gives for a parameter, or the star that may; None where it gives none."""
@@ -35,17 +38,25 @@ class Arguments:
                 return arg
         return None
 
-    def omitted(self, call: cst.Call, file: SourceFile) -> Iterator[tuple[Variable, cst.BaseExpression, SourceFile]]:
-        """Yield the parameters that a call leaves out, with their default values that are names, and their file."""
-        for key, args, skipped in self._called(call, file):
-            owner, function = self._expressions.variables.node_of(key) or (file, None)
+    def all_of(self, call: cst.Call, file: SourceFile) -> Iterator[tuple[Variable, cst.BaseExpression, SourceFile]]:
+        """Yield the parameters of what a call runs with the expressions that they get, and the files of these.
+
+        Those that the call leaves out get their default values, where these are names.
+        """
+        called = list(self._called(call, file))
+        for key, args, skipped in called:
+            for owner, name, arg in self._bound(key, args, skipped):
+                if name is not None:
+                    yield (owner, name), arg.value, file
+        for key, args, skipped in called:
+            home, function = self._expressions.variables.node_of(key) or (file, None)
             if not isinstance(function, cst.FunctionDef):
                 continue
             named = [p for p in parameters(function) if isinstance(p.default, (cst.Name, cst.Attribute))]
             given = {name for _, name, _ in self._bound(key, args, skipped)} if named else {None}
             for parameter in named if None not in given else ():
                 if parameter.name.value not in given and parameter.default is not None:
-                    yield (key, parameter.name.value), parameter.default, owner
+                    yield (key, parameter.name.value), parameter.default, home
 
     def _all(self, call: cst.Call, file: SourceFile) -> Iterator[_Given]:
         for key, args, skipped in self._called(call, file):
@@ -78,6 +89,24 @@ class Arguments:
             known is not None and isinstance(known[1], cst.FunctionDef) and is_decorated(known[1], "staticmethod")
         )
         return int(callee.kind is Kind.METHOD and not is_static)
+
+    def unpacked(self, call: cst.Call, file: SourceFile) -> Iterator[tuple[Variable, Values]]:
+        """Yield the parameters that a call gives the items of a dict by ``**``, with these."""
+        whole = [arg.value for arg in call.args if arg.star == "**"]
+        mappings = [v for node in whole for v in of_kind(self._expressions.values(node, file), Kind.MAPPING)]
+        for key, _, _ in self._called(call, file) if mappings else ():
+            known = self._expressions.variables.node_of(key)
+            if known is None or not isinstance(known[1], cst.FunctionDef):
+                continue
+            params = known[1].params
+            named = {param.name.value for param in (*params.params, *params.kwonly_params)}
+            for mapping in mappings:
+                for item in self._expressions.variables.names(mapping.key):
+                    name, values = item[2:-2], self._expressions.item_of(mapping, item)
+                    if name in named:
+                        yield (key, name), values
+                    elif params.star_kwarg is not None and item[:2] == "['":
+                        yield (id(params.star_kwarg), item), values
 
     def first_parameters(self, callees: Values) -> Iterator[Variable]:
         """Yield the parameters that get the first argument of a call of these."""
@@ -124,5 +153,9 @@ class Arguments:
             if arg.keyword is not None:
                 if arg.keyword.value in named:
                     yield key, arg.keyword.value, arg
+                elif params.star_kwarg is not None:
+                    yield id(params.star_kwarg), f"[{arg.keyword.value!r}]", arg
             elif index < len(positional):
                 yield key, positional[index], arg
+            elif isinstance(params.star_arg, cst.Param):
+                yield id(params.star_arg), f"[{index - len(positional)}]", arg

@@ -23,6 +23,7 @@ class Callers:
 
     def __init__(self, flow: Flow) -> None:
         self._calls: dict[int, list[tuple[SourceFile, cst.Call]]] = {}
+        self._leading: dict[int, set[int]] = {}
         for file in flow.files.values():
             for call in file.nodes(cst.Call):
                 callees = flow.values(call.func, file)
@@ -43,6 +44,19 @@ class Callers:
     def reaches(self, key: int, function: cst.FunctionDef | None) -> bool:
         """Return whether a function, by its identity, is another one or calls it, also through others."""
         return function is not None and key in self._callers_of(id(function))
+
+    def reaches_without(
+        self, avoided: Collection[int], keys: Collection[int], function: cst.FunctionDef | None
+    ) -> bool:
+        """Return whether one of these functions, by identity, calls another one, through none of the avoided ones."""
+        todo = [id(function)] if function is not None and id(function) not in avoided else []
+        seen = set(todo)
+        for key in todo:
+            callers = (file.function(call) for file, call in self._calls.get(key, ()))
+            new = {id(caller) for caller in callers if caller is not None} - seen - set(avoided)
+            seen |= new
+            todo += new
+        return bool(seen & set(keys))
 
     def files_of(self, function: cst.FunctionDef | None) -> set[int]:
         """Return the files, by identity, from which a function is called, also through others."""
@@ -67,6 +81,8 @@ class Callers:
 
     def _callers_of(self, key: int) -> set[int]:
         """Return a function and all that call it, however indirectly, by identity."""
+        if key in self._leading:
+            return self._leading[key]
         found, todo = {key}, [key]
         while todo:
             for file, call in self._calls.get(todo.pop(), ()):
@@ -74,6 +90,7 @@ class Callers:
                 if caller is not None and id(caller) not in found:
                     found.add(id(caller))
                     todo.append(id(caller))
+        self._leading[key] = found
         return found
 
     def may_run_often(self, file: SourceFile, node: cst.CSTNode) -> bool:
@@ -100,7 +117,13 @@ class Callers:
 
 def is_called(names: Collection[str], flow: Flow) -> bool:
     """Return whether a program calls one of these functions of a library, by their dotted names."""
-    return any(flow.is_call_of(call, file, names) for file in flow.files.values() for call in file.nodes(cst.Call))
+    return not flow.once("called", lambda: _called(flow)).isdisjoint(names)
+
+
+def _called(flow: Flow) -> frozenset[str]:
+    """Return the functions of libraries that a program calls, by their dotted names."""
+    calls = ((call, file) for file in flow.files.values() for call in file.nodes(cst.Call))
+    return frozenset(v.name for call, file in calls for v in of_kind(flow.values(call.func, file), Kind.EXTERNAL))
 
 
 def is_repeated(file: SourceFile, node: cst.CSTNode) -> bool:

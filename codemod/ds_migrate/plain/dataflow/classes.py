@@ -165,6 +165,11 @@ class Classes:
             found.update(*(family for family in families if family & found))
         return {self._definition(cls)[0] for cls in found}
 
+    def external_bases(self, key: int) -> list[str]:
+        """Return the names, in libraries, of what a class is built on, however indirectly."""
+        file, node = self._definition(key)
+        return self._base_names(node, file)
+
     def method(self, key: int, name: str) -> Value | None:
         """Return the method of a class, of one that it is built on, or of one that is built on it."""
         own = self._own_methods.get(name)

@@ -9,20 +9,30 @@ import libcst as cst
 from ds_migrate.plain.dataflow.classes import Classes
 from ds_migrate.plain.dataflow.copies import Copies
 from ds_migrate.plain.dataflow.factories import Factories, Factory
+from ds_migrate.plain.dataflow.given_parameters import are_parameters
 from ds_migrate.plain.dataflow.imported_modules import ImportedModules, leading_text
 from ds_migrate.plain.dataflow.mappings import is_mapping_call
+from ds_migrate.plain.dataflow.partial_calls import called_by_partial
 from ds_migrate.plain.dataflow.registries import Registries
 from ds_migrate.plain.dataflow.returned_parameters import ParameterReturn
 from ds_migrate.plain.dataflow.scopes import Scopes
-from ds_migrate.plain.dataflow.torch_names import FLUENT, SAME_MODULE, WRAPPERS, is_optimizer_name, kind_made_by
-from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, of_kind
+from ds_migrate.plain.dataflow.torch_names import (
+    FLUENT,
+    NAMED_TUPLE,
+    SAME_MODULE,
+    WRAPPERS,
+    is_optimizer_name,
+    kind_made_by,
+)
+from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, Variable, of_kind
 from ds_migrate.plain.dataflow.variables import Variables
 from ds_migrate.syntax.nodes import argument
 from ds_migrate.syntax.source import SourceFile
 
 _APPENDED = "[append"
 _INSTANTIATE = frozenset({"hydra.utils.instantiate", "hydra.utils.call"})  # what their first argument names
-_UNKNOWN = frozenset({Value(Kind.EXTERNAL, 0, "?")})
+RESULTS_OF_UNKNOWN: Variable = (-1, "results of unknown calls")  # holds something once these have separate values
+UNKNOWN = frozenset({Value(Kind.EXTERNAL, 0, "?")})
 _MOST_CHOICES = 50  # classes of a module from which a name that is not written chooses
 _DEEPEST = 10  # attributes and items below a module, or dots in the name of a library
 _COPIES = frozenset({"list", "tuple", "sorted", "reversed"})
@@ -32,7 +42,6 @@ class Expressions:
     """Expressions of a program.
 
     Attributes:
-        skips_unknown_calls: whether a call of what is not known yet has no value, instead of a separate one.
         has_settled: whether variables hold all that they may, so that each expression needs to be evaluated once.
         registries: of the program, once its names are bound.
     """
@@ -43,7 +52,6 @@ class Expressions:
         self.classes = Classes(variables, self.values)
         self.copies = Copies(variables, self.values)
         self.factories = Factories(variables)
-        self.skips_unknown_calls = False
         self.has_settled = False
         self._known: dict[tuple[int, int], tuple[cst.CSTNode, Values]] = {}  # with the nodes, which keeps their ids
         self.registries: Registries | None = None
@@ -60,28 +68,28 @@ class Expressions:
         return self._known[key][1]
 
     def _evaluate(self, node: cst.CSTNode, file: SourceFile) -> Values:
-        if isinstance(node, cst.Name):
+        if type(node) is cst.Name:  # as in dotted()
             return self.variables.held(self._scopes[id(file)].variable(node.value, node))
-        if isinstance(node, cst.Attribute):
+        if type(node) is cst.Attribute:
             return frozenset(v for base in self.values(node.value, file) for v in self._member(base, node.attr.value))
-        if isinstance(node, cst.Call):
+        if type(node) is cst.Call:
             if is_mapping_call(node) and not of_kind(self.values(node.func, file), Kind.FUNCTION, Kind.CLASS):
                 return frozenset({self.variables.make(Kind.MAPPING, node, file)})
             return self._result(node, file)
-        if isinstance(node, (cst.Tuple, cst.List, cst.ListComp)):
+        if type(node) in (cst.Tuple, cst.List, cst.ListComp):
             return frozenset({self.variables.make(Kind.SEQUENCE, node, file)})
-        if isinstance(node, (cst.Dict, cst.DictComp)):
+        if type(node) in (cst.Dict, cst.DictComp):
             return frozenset({self.variables.make(Kind.MAPPING, node, file)})
-        if isinstance(node, cst.Subscript):
+        if type(node) is cst.Subscript:
             index = node.slice[0].slice if len(node.slice) == 1 else None
             return self._items(node.value, index.value, file) if isinstance(index, cst.Index) else NOTHING
-        if isinstance(node, cst.IfExp):
+        if type(node) is cst.IfExp:
             return self.values(node.body, file) | self.values(node.orelse, file)
-        if isinstance(node, cst.BooleanOperation):
+        if type(node) is cst.BooleanOperation:
             return self.values(node.left, file) | self.values(node.right, file)
-        if isinstance(node, cst.NamedExpr):
+        if type(node) is cst.NamedExpr:
             return self.values(node.value, file)
-        if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Add):
+        if type(node) is cst.BinaryOperation and isinstance(node.operator, cst.Add):
             return of_kind(self.values(node.left, file) | self.values(node.right, file), Kind.SEQUENCE)
         return NOTHING
 
@@ -184,7 +192,7 @@ class Expressions:
             if name in FLUENT:
                 found |= of_kind(self.values(call.func.value, file), Kind.MODULE, Kind.OBJECT)
                 found -= of_kind(frozenset(found), Kind.PART)
-            if name == "get" and call.args:
+            if name in ("get", "pop") and call.args:
                 found |= self._items(call.func.value, call.args[0].value, file)
         if not found and self._makes_object(callees):
             found.add(self.variables.make(Kind.OBJECT, call, file))
@@ -195,7 +203,9 @@ class Expressions:
     def chosen_by(self, callee: Value, call: cst.Call, file: SourceFile) -> tuple[Values, cst.Call] | None:
         """Return what a call has a factory choose, with the call of that; None where no factory is called."""
         if callee.kind is Kind.EXTERNAL and callee.name in _INSTANTIATE and call.args:
-            return _UNKNOWN, self.factories.without_config(call)
+            return UNKNOWN, self.factories.without_config(call)
+        if callee.kind is Kind.OBJECT:
+            return called_by_partial(callee, call, file, self.variables, self.values)
         factory = self.factories.of(callee) if callee.kind in (Kind.FUNCTION, Kind.METHOD) else None
         if factory is None:
             return None
@@ -208,18 +218,20 @@ class Expressions:
     def _looked_up(self, factory: Factory) -> Values:
         """Return what a factory may call that no parameter of it shows."""
         if factory in self._open:
-            return _UNKNOWN
+            return UNKNOWN
         self._open.add(factory)
         found = of_kind(
             self.values(factory.chooser, factory.file), Kind.CLASS, Kind.FUNCTION, Kind.METHOD, Kind.EXTERNAL
         )
         self._open.discard(factory)
-        return found or _UNKNOWN
+        return found or UNKNOWN
 
     def _returned_by(self, callee: Value, given: cst.Call, call: cst.Call, file: SourceFile) -> Values:
         """Return what a callee returns that is given the arguments of one call, and known by another."""
         if callee.kind is Kind.EXTERNAL:
             return self._made_by_library(callee.name, given, call, file)
+        if callee.kind is Kind.OBJECT and callee.name == NAMED_TUPLE:
+            return frozenset({self.variables.make(Kind.OBJECT, call, file)})
         if callee.kind in (Kind.FUNCTION, Kind.METHOD):
             returned = self._handed_back(callee, given, file)
             if returned is None:
@@ -241,7 +253,7 @@ class Expressions:
 
     def _makes_object(self, callees: Values) -> bool:
         """Return whether a call of these makes a value that only this call is known by."""
-        return bool(of_kind(callees, Kind.PART)) or not (callees or self.skips_unknown_calls)
+        return bool(of_kind(callees, Kind.PART) or (not callees and self.variables.held(RESULTS_OF_UNKNOWN)))
 
     def _made_by_library(self, name: str, given: cst.Call, call: cst.Call, file: SourceFile) -> Values:
         first = given.args[0].value if given.args and not given.args[0].star else None
@@ -254,7 +266,7 @@ class Expressions:
             owners = of_kind(self.values(first, file), Kind.EXTERNAL, Kind.FILE)
             return owners or frozenset({self.variables.make(Kind.OBJECT, call, file)})
         if name == "importlib.import_module":
-            return self._modules.find(given, file, self._scopes[id(file)])
+            return self._modules.find(given, file, self._scopes[id(file)]) or UNKNOWN
         if (name in WRAPPERS or name in SAME_MODULE) and given.args:
             module = argument(given, 0, "module") or argument(given, 0, "model")
             return self.values(module.value, file) if module is not None else NOTHING
@@ -264,11 +276,7 @@ class Expressions:
         """Return the kind of what a name of a library makes of its arguments."""
         params = argument(given, 0, "params") or argument(given, None, "params")
         parameters = params.value if params is not None else None
-        is_given_parameters = (
-            isinstance(parameters, cst.Call)
-            and isinstance(parameters.func, cst.Attribute)
-            and parameters.func.attr.value == "parameters"
-        )
+        is_given_parameters = parameters is not None and are_parameters(parameters, self._scopes[id(file)])
         if name != "?":
             is_optimizer = is_given_parameters and params is given.args[0] and is_optimizer_name(name)
             return Kind.OPTIMIZER if is_optimizer else kind_made_by(name)
@@ -285,11 +293,14 @@ class Expressions:
         found = self.variables.held(self._scopes[id(file)].variable(first, call)) if first else NOTHING
         for name in rest:
             found = frozenset(v for base in found for v in self._member(base, name))
-        return self._attributes(found, None) or _UNKNOWN
+        return self._attributes(found, None) or UNKNOWN
 
     def _attributes(self, owners: Values, written: cst.BaseExpression | None) -> Values:
         """Return what ``getattr()`` may find in libraries and files of the program, by a name as it is written."""
-        external = {Value(Kind.EXTERNAL, 0, f"{owner.name}.?") for owner in of_kind(owners, Kind.EXTERNAL)}
+        external = {
+            Value(Kind.EXTERNAL, 0, f"{owner.name}.?" if owner.name != "?" else "?")
+            for owner in of_kind(owners, Kind.EXTERNAL)
+        }
         defined = {value for owner in of_kind(owners, Kind.FILE) for value in self._defined_in(owner, written)}
         return frozenset(external | defined)
 

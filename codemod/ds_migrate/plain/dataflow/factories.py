@@ -137,6 +137,7 @@ class Factories:
 
 def _find_factory(function: cst.FunctionDef, file: SourceFile, is_method: bool) -> Factory | None:
     returned = [n.value for n in file.nodes(cst.Return, below=function) if file.function(n) is function]
+    returned = [value for value in returned if not _is_partial(value)]
     if len(returned) != 1 or returned[0] is None or file.nodes(cst.Yield, below=function):
         return None
     made = _behind_names(returned[0], function, file)
@@ -151,6 +152,11 @@ def _find_factory(function: cst.FunctionDef, file: SourceFile, is_method: bool) 
         return None
     skipped = int(is_method and not is_decorated(function, "staticmethod"))
     return Factory(function, file, chooser, namespace, made, skipped)
+
+
+def _is_partial(value: cst.BaseExpression | None) -> bool:
+    """Return whether a value is a function with some of its arguments, which makes nothing yet."""
+    return isinstance(value, cst.Call) and (dotted(value.func) or "").rpartition(".")[2] == "partial"
 
 
 def _namespace(chooser: cst.Call | cst.Subscript, function: cst.FunctionDef, file: SourceFile) -> str:

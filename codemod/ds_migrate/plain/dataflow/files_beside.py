@@ -16,7 +16,7 @@ def files_beside(files: Iterable[SourceFile], flow: Flow) -> list[SourceFile]:
 
     Those are all files that import them, however indirectly, and everything that these import.
     """
-    imports = {id(file): _imported(file, flow) for file in flow.files.values()}
+    imports = _imports(flow)
     importers: dict[int, set[int]] = {}
     for importer, found in imports.items():
         for key in found:
@@ -28,7 +28,7 @@ def files_beside(files: Iterable[SourceFile], flow: Flow) -> list[SourceFile]:
 
 def files_used(files: Iterable[SourceFile], flow: Flow) -> set[int]:
     """Return these files and all that they import, however indirectly, by identity."""
-    return _closure({id(file) for file in files}, {id(file): _imported(file, flow) for file in flow.files.values()})
+    return _closure({id(file) for file in files}, _imports(flow))
 
 
 def _closure(start: set[int], following: Mapping[int, set[int]]) -> set[int]:
@@ -38,6 +38,11 @@ def _closure(start: set[int], following: Mapping[int, set[int]]) -> set[int]:
         found |= added
         new += added
     return found
+
+
+def _imports(flow: Flow) -> Mapping[int, set[int]]:
+    """Return the files that each file of a program imports, by identity."""
+    return flow.once("imports", lambda: {id(file): _imported(file, flow) for file in flow.files.values()})
 
 
 def _imported(file: SourceFile, flow: Flow) -> set[int]:

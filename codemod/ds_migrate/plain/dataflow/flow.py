@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
+from typing import Any, TypeVar
 
 import libcst as cst
 
 from ds_migrate.plain.dataflow.arguments import Arguments
 from ds_migrate.plain.dataflow.definitions import Definitions, Resolve
-from ds_migrate.plain.dataflow.expressions import Expressions
+from ds_migrate.plain.dataflow.expressions import RESULTS_OF_UNKNOWN, UNKNOWN, Expressions
 from ds_migrate.plain.dataflow.imported_modules import ImportedModules
 from ds_migrate.plain.dataflow.registries import Registries
 from ds_migrate.plain.dataflow.scopes import Scopes
@@ -20,6 +21,7 @@ from ds_migrate.plain.dataflow.variables import Variables
 from ds_migrate.syntax.source import SourceFile
 
 _ROUNDS = 12
+_T = TypeVar("_T")
 
 
 class Flow:
@@ -32,6 +34,7 @@ class Flow:
 
     def __init__(self, files: Mapping[Path, SourceFile], resolve: Resolve) -> None:
         self.files = files
+        self._answers: dict[str, Any] = {}
         self._scopes = {id(file): Scopes(file) for file in files.values()}
         self._variables = Variables()
         self._expressions = Expressions(self._scopes, self._variables, ImportedModules(files.values()))
@@ -55,15 +58,18 @@ class Flow:
         for file in self.files.values():
             for node in file.nodes(cst.ClassDef, cst.FunctionDef):
                 registries.add(node, file)
-        for skips in (True, False):
-            self._expressions.skips_unknown_calls = skips
-            self._variables.forget_derived()
-            self._variables.outdated = set(range(len(self._gives)))
-            for _ in range(_ROUNDS):
-                self._variables.has_changed = False
-                self._run_round()
-                if not self._variables.has_changed:
-                    break
+        self._variables.forget_derived()
+        self._variables.outdated = set(range(len(self._gives)))
+        self._run_rounds()
+        self._variables.add(RESULTS_OF_UNKNOWN, UNKNOWN)
+        self._run_rounds()
+
+    def _run_rounds(self) -> None:
+        for _ in range(_ROUNDS):
+            self._variables.has_changed = False
+            self._run_round()
+            if not self._variables.has_changed:
+                break
 
     def _run_round(self) -> None:
         """Let those nodes give values that have read a variable which changed since."""
@@ -142,7 +148,14 @@ class Flow:
 
     def is_call_of(self, call: cst.Call, file: SourceFile, names: Collection[str]) -> bool:
         """Return whether a call may be one of these functions of a library, by their dotted names."""
-        return any(v.kind is Kind.EXTERNAL and v.name in names for v in self.values(call.func, file))
+        return any(value.kind is Kind.EXTERNAL and value.name in names for value in self.values(call.func, file))
+
+    def once(self, question: str, answer: Callable[[], _T]) -> _T:
+        """Return the answer to a question about the whole program, which is found once."""
+        if question not in self._answers:
+            self._answers[question] = answer()
+        found: _T = self._answers[question]
+        return found
 
     def variable(self, node: cst.CSTNode, file: SourceFile) -> Variable | None:
         """Return the variable that a name or attribute means; None where the owner of an attribute is not one value."""

@@ -15,11 +15,12 @@ from ds_migrate.syntax.nodes import dotted, parameters, set_values, walk
 from ds_migrate.syntax.source import SourceFile
 
 _LITERALS = (cst.Integer, cst.Float, cst.SimpleString, cst.ConcatenatedString)
-# Calls that return the same on all ranks for the same arguments: all ranks read the same files.
+# Calls that return the same on all ranks for the same arguments: all ranks read the same files, on the same machines.
 _PURE = frozenset({
     "len", "int", "float", "bool", "min", "max", "round", "str", "range", "trange", "tqdm.trange", "torch.load",
-    "os.path.join", "os.path.isfile", "os.path.exists", "os.path.isdir",
+    "os.path.join", "torch.cuda.is_available", "torch.accelerator.is_available", "torch.backends.mps.is_available",
 })  # fmt: skip
+_LOOKS = frozenset({"os.path.isfile", "os.path.exists", "os.path.isdir"})
 # Methods and functions of torch that return the same for the same tensors.
 _PURE_ON_TENSORS = frozenset({
     "abs", "clamp", "clone", "detach", "float", "item", "max", "mean", "min", "norm", "pow", "sqrt", "square", "stack",
@@ -27,6 +28,7 @@ _PURE_ON_TENSORS = frozenset({
 })  # fmt: skip
 # Methods of texts that return the same for the same texts.
 _PURE_ON_TEXTS = frozenset({"format", "join", "lower", "replace", "split", "strip", "upper"})
+FIRST = "rank 0 first"  # marks a statement that ranks run one after the other
 _PARSERS = frozenset({"parse_args", "parse_known_args"})
 _FLAGS = frozenset({"absl.flags.FLAGS"})
 _RANK = re.compile("rank|gpu|device|node|master|main", re.IGNORECASE)
@@ -41,12 +43,14 @@ class RankConditions:
         flow: of the program.
         callers: of its functions.
         is_common: returns whether another expression has the same value on all ranks, beside those that show it.
+        finds_files: whether all ranks find the same files; not where one may just have made some.
     """
 
-    def __init__(self, flow: Flow, callers: Callers, is_common: Known | None = None) -> None:
+    def __init__(self, flow: Flow, callers: Callers, is_common: Known | None = None, finds_files: bool = True) -> None:
         self._flow = flow
         self._callers = callers
         self._is_common = is_common or (lambda *_: False)
+        self._pure = _PURE | _LOOKS if finds_files else _PURE
         self._open: set[object] = set()  # what is being looked into, and may depend on itself
 
     def reach_all(self, node: cst.CSTNode, file: SourceFile, undecided: list[Branch] | None = None) -> bool:
@@ -81,12 +85,14 @@ class RankConditions:
         self, node: cst.CSTNode, file: SourceFile, undecided: list[Branch] | None = None
     ) -> bool:
         """Return whether the conditions around a node, in its function, hold on all ranks or on none."""
+        if any(file.edits.is_done(outer, FIRST) for outer in (node, *file.ancestors(node))):
+            return False
         inner: cst.CSTNode = node
         for outer in file.ancestors(node):
             if isinstance(outer, cst.FunctionDef):
                 return True
             if isinstance(outer, (cst.If, cst.While, cst.IfExp)) and inner is not outer.test:
-                is_entry = isinstance(outer, cst.If) and _asks_for_name(outer.test)
+                is_entry = isinstance(outer, cst.If) and asks_for_name(outer.test)
                 if not is_entry and not self.is_shared(outer.test, file):
                     if undecided is None or isinstance(outer, cst.IfExp):
                         return False
@@ -117,12 +123,16 @@ class RankConditions:
             if isinstance(node.func, cst.Attribute) and node.func.attr.value in _PURE_ON_TENSORS:
                 receiver = [] if name is not None and name.startswith("torch.") else [node.func.value]
                 return all(self.is_shared(part, file) for part in (*receiver, *(arg.value for arg in node.args)))
-            if isinstance(node.func, cst.Attribute) and node.func.attr.value in _PURE_ON_TEXTS and name not in _PURE:
+            if (
+                isinstance(node.func, cst.Attribute)
+                and node.func.attr.value in _PURE_ON_TEXTS
+                and name not in self._pure
+            ):
                 return all(self.is_shared(part, file) for part in (node.func.value, *(arg.value for arg in node.args)))
             if name == "len" and node.args and of_kind(self._flow.values(node.args[0].value, file), Kind.LOADER):
                 return True
             given_ = [arg for arg in node.args if name != "torch.load" or arg is node.args[0]]
-            return name in _PURE and all(self.is_shared(arg.value, file) for arg in given_)
+            return name in self._pure and all(self.is_shared(arg.value, file) for arg in given_)
         if isinstance(node, cst.Subscript):
             return self.is_shared(node.value, file)
         if isinstance(node, cst.Name):
@@ -222,7 +232,7 @@ def _bindings(file: SourceFile, scope: cst.CSTNode) -> Iterator[tuple[cst.CSTNod
         yield from set_values(line)
 
 
-def _asks_for_name(test: cst.BaseExpression) -> bool:
+def asks_for_name(test: cst.BaseExpression) -> bool:
     """Return whether a test is the one of ``if __name__ == "__main__"``."""
     return isinstance(test, cst.Comparison) and dotted(test.left) == "__name__"
 

@@ -5,7 +5,8 @@ The order of statements is ignored, as it is in the flow of values: a variable t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import libcst as cst
 
@@ -15,6 +16,7 @@ from ds_migrate.syntax.nodes import children, dotted, parameters, targets
 from ds_migrate.syntax.source import SourceFile
 
 _ROUNDS = 12
+_Assignment = cst.Assign | cst.AnnAssign | cst.AugAssign | cst.NamedExpr
 # Attributes and methods that are the same on each rank: shares have as many batches, of as many samples.
 _SAME = frozenset({"shape", "device", "dtype", "ndim", "size", "dim", "numel", "batch_size", "dataset", "__class__"})
 _SAME_CALLS = frozenset({"len", "isinstance", "type", "hasattr", "callable", "id"})
@@ -41,28 +43,55 @@ class RankValues:
         self._loaders = loaders
         self._modules = modules
         self._known: set[Variable] = set(_unknown_inputs(flow)) if loaders else set()
+        self._readers: dict[Variable, set[int]] = {}
+        self._reader: int | None = None
+        self._answers: dict[int, tuple[cst.CSTNode, bool]] = {}  # with the nodes, which keeps their ids
+        self._settle([give for file in flow.files.values() for give in self._gives(file)])
+
+    def _settle(self, gives: Sequence[Callable[[], Iterator[Variable]]]) -> None:
+        """Find variables until nothing changes, each time with those nodes that have read one which changed since."""
+        outdated = set(range(len(gives)))
         for _ in range(_ROUNDS):
-            before = len(self._known)
-            for file in flow.files.values():
-                self._known.update(self._found(file))
-            if len(self._known) == before:
-                break
+            for number, give in enumerate(gives):
+                if number in outdated:
+                    outdated.remove(number)
+                    self._reader = number
+                    for variable in give():
+                        if variable not in self._known:
+                            self._known.add(variable)
+                            outdated |= self._readers.pop(variable, set())
+        self._reader = None
+
+    def _are_known(self, *variables: Variable) -> bool:
+        if not self._known.isdisjoint(variables):
+            return True
+        if self._reader is not None:
+            for variable in variables:
+                self._readers.setdefault(variable, set()).add(self._reader)
+        return False
 
     def differs(self, node: cst.CSTNode, file: SourceFile) -> bool:
         """Return whether an expression may have another value on another rank."""
-        if isinstance(node, cst.Name):
+        if self._reader is not None:
+            return self._find_difference(node, file)
+        if id(node) not in self._answers:
+            self._answers[id(node)] = node, self._find_difference(node, file)
+        return self._answers[id(node)][1]
+
+    def _find_difference(self, node: cst.CSTNode, file: SourceFile) -> bool:
+        if type(node) is cst.Name:  # as in dotted()
             owner, name = self._flow.scopes(file).variable(node.value, node)
-            return bool({(owner, name), (owner, f"{name}[]")} & self._known) or self._is_share(node, file)
-        if isinstance(node, cst.Attribute):
+            return self._are_known((owner, name), (owner, f"{name}[]")) or self._is_share(node, file)
+        if type(node) is cst.Attribute:
             if node.attr.value in _SAME or self._is_of_library(node, file):
                 return False
-            return _attribute(node) in self._known or self._is_share(node, file) or self.differs(node.value, file)
-        if isinstance(node, cst.Call):
+            return self._are_known(_attribute(node)) or self._is_share(node, file) or self.differs(node.value, file)
+        if type(node) is cst.Call:
             return self._call_differs(node, file)
-        if isinstance(node, cst.Subscript) and (key := _literal_key(node)) is not None:
+        if type(node) is cst.Subscript and (key := _literal_key(node)) is not None:
             owner, name = self._flow.scopes(file).variable(key[0].value, key[0])
-            return bool({(owner, name), (owner, f"{name}[{key[1]}]")} & self._known) or self._is_share(node, file)
-        if isinstance(node, cst.Lambda) or (isinstance(node, cst.Comparison) and self._asks_for_loader(node, file)):
+            return self._are_known((owner, name), (owner, f"{name}[{key[1]}]")) or self._is_share(node, file)
+        if type(node) is cst.Lambda or (type(node) is cst.Comparison and self._asks_for_loader(node, file)):
             return False
         return any(self.differs(child, file) for child in children(node))
 
@@ -92,7 +121,7 @@ class RankValues:
             return True
         own = [key for c in callees for key in self._function(c.kind, c.key, c.of)]
         if own:
-            return any((key, "return") in self._known for key in own)
+            return any(self._are_known((key, "return")) for key in own)
         if any(c.kind is Kind.CLASS for c in callees):
             return False
         return any(self.differs(part, file) for part in (call.func, *(arg.value for arg in call.args)))
@@ -107,28 +136,44 @@ class RankValues:
             if method is not None:
                 yield method.key
 
-    def _found(self, file: SourceFile) -> Iterator[Variable]:
-        """Yield the variables to which a file gives what differs."""
+    def _gives(self, file: SourceFile) -> Iterator[Callable[[], Iterator[Variable]]]:
+        """Yield for each node of a file how to find the variables to which it gives what differs."""
         for node in file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign, cst.NamedExpr):
-            if node.value is not None and (self.differs(node.value, file) or self._depends(node, file)):
-                for target in targets(node) if not isinstance(node, cst.NamedExpr) else [node.target]:
-                    yield from self._set(target, node, file)
+            if node.value is not None:
+                yield partial(self._assigned, node, file)
         for node in file.nodes(cst.For, cst.CompFor):
-            yield from self._of_loop(node.target, node.iter, file)
+            yield partial(self._of_loop, node.target, node.iter, file)
         for node in file.nodes(cst.WithItem):
-            if node.asname is not None and self.differs(node.item, file):
-                yield from self._variables(node.asname.name, file)
+            if node.asname is not None:
+                yield partial(self._entered, node.item, node.asname.name, file)
         for node in file.nodes(cst.Return):
             function = file.function(node)
-            if node.value is None or function is None:
-                continue
-            if self.differs(node.value, file) or self._depends(node, file):
-                yield id(function), "return"
+            if node.value is not None and function is not None:
+                yield partial(self._returned, node, function, file)
         for call in file.nodes(cst.Call):
-            passed = list(self._flow.passed(call, file))
-            yield from (variable for variable, given in passed if self.differs(given, file))
-            if not passed and any(self.differs(arg.value, file) for arg in call.args):
-                yield from self._keepers(call, file)
+            yield partial(self._passed, call, list(self._flow.passed(call, file)), file)
+
+    def _assigned(self, node: _Assignment, file: SourceFile) -> Iterator[Variable]:
+        assert node.value is not None
+        if self.differs(node.value, file) or self._depends(node, file):
+            for target in targets(node) if not isinstance(node, cst.NamedExpr) else [node.target]:
+                yield from self._set(target, node, file)
+
+    def _entered(self, item: cst.BaseExpression, target: cst.CSTNode, file: SourceFile) -> Iterator[Variable]:
+        if self.differs(item, file):
+            yield from self._variables(target, file)
+
+    def _returned(self, node: cst.Return, function: cst.FunctionDef, file: SourceFile) -> Iterator[Variable]:
+        assert node.value is not None
+        if self.differs(node.value, file) or self._depends(node, file):
+            yield id(function), "return"
+
+    def _passed(
+        self, call: cst.Call, passed: Sequence[tuple[Variable, cst.BaseExpression]], file: SourceFile
+    ) -> Iterator[Variable]:
+        yield from (variable for variable, given in passed if self.differs(given, file))
+        if not passed and any(self.differs(arg.value, file) for arg in call.args):
+            yield from self._keepers(call, file)
 
     def _keepers(self, call: cst.Call, file: SourceFile) -> Iterator[Variable]:
         """Yield the receiver of an unknown method, which may keep its arguments: ``losses.append(loss)``."""
@@ -172,9 +217,7 @@ class RankValues:
             for element in target.elements:
                 yield from self._variables(element.value, file)
 
-    def _set(
-        self, target: cst.CSTNode, node: cst.Assign | cst.AnnAssign | cst.AugAssign | cst.NamedExpr, file: SourceFile
-    ) -> Iterator[Variable]:
+    def _set(self, target: cst.CSTNode, node: _Assignment, file: SourceFile) -> Iterator[Variable]:
         """Yield what an assignment sets: of a dict with literal keys, the items that differ, and that some do."""
         items = _literal_items(node.value) if isinstance(target, cst.Name) else None
         key = _literal_key(target)

@@ -8,7 +8,7 @@ from typing import Any
 import libcst as cst
 
 from ds_migrate.plain.dataflow.values import Variable
-from ds_migrate.syntax.nodes import parameters
+from ds_migrate.syntax.nodes import dotted, parameters, set_values
 from ds_migrate.syntax.source import SourceFile
 
 
@@ -71,7 +71,7 @@ class Scopes:
     def owner(self, name: str, at: cst.CSTNode) -> cst.CSTNode:
         """Return the function that binds a name as it is read at a node, or the module."""
         for outer in self.file.ancestors(at):
-            if isinstance(outer, cst.FunctionDef) and name in self._bound[id(outer)]:
+            if type(outer) is cst.FunctionDef and name in self._bound[id(outer)]:
                 return outer
         return self.file.module
 
@@ -81,6 +81,24 @@ class Scopes:
             return self.file.nodes(*kinds)
         scope = self.owner(name.value, name)
         return [node for node in self.file.nodes(*kinds, below=scope) if self.owner(name.value, node) is scope]
+
+    @cached_property
+    def _set(self) -> dict[str, list[tuple[cst.CSTNode, cst.BaseExpression]]]:
+        """The lines that set a name or attribute, as it is spelled, with the values; "" is all that has no name."""
+        found: dict[str, list[tuple[cst.CSTNode, cst.BaseExpression]]] = {}
+        for line in self.file.nodes(cst.Assign, cst.AnnAssign):
+            for target, value in set_values(line):
+                if value is not None:
+                    found.setdefault(dotted(target) or "", []).append((line, value))
+        return found
+
+    def assigned(self, name: cst.Name | cst.Attribute) -> list[cst.BaseExpression]:
+        """Return what a name is assigned where it is the variable that it is here; for an attribute, everywhere."""
+        lines = self._set.get(dotted(name) or "", ())
+        if isinstance(name, cst.Attribute) or not lines:
+            return [value for _, value in lines]
+        scope = self.owner(name.value, name)
+        return [value for line, value in lines if self.owner(name.value, line) is scope]
 
     def variable(self, name: str, at: cst.CSTNode) -> Variable:
         """Return the variable that a name means at a node."""

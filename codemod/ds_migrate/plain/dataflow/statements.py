@@ -11,11 +11,13 @@ from ds_migrate.plain.dataflow.arguments import Arguments
 from ds_migrate.plain.dataflow.expressions import Expressions, appended, item_name
 from ds_migrate.plain.dataflow.iteration import taken_from
 from ds_migrate.plain.dataflow.mappings import keyword_items
+from ds_migrate.plain.dataflow.records import fields_set_by
 from ds_migrate.plain.dataflow.scopes import Scopes
 from ds_migrate.plain.dataflow.values import Kind, Value, Values, Variable, attribute_owner, of_kind
 from ds_migrate.syntax.source import SourceFile
 
 _Given = Iterator[tuple[Variable, Values]]
+_KEPT_BY_NAME = (Kind.LOADER, Kind.SCHEDULE, Kind.CLASS, Kind.FUNCTION)  # in an item whose key is a variable
 
 
 class Statements:
@@ -38,6 +40,7 @@ class Statements:
             (self._computed, cst.DictComp),
             (self._computed, cst.ListComp),
             (self._passed, cst.Call),
+            (self._starred, cst.FunctionDef),
             (self._decorated, cst.ClassDef, cst.FunctionDef),
         ):
             for node in file.nodes(*kinds):
@@ -73,10 +76,11 @@ class Statements:
 
     def _passed(self, call: cst.Call, file: SourceFile) -> _Given:
         values = self._expressions.values
-        for variable, expression in self._arguments.passed(call, file):
-            yield variable, values(expression, file)
-        for variable, expression, owner in self._arguments.omitted(call, file):
+        for variable, expression, owner in self._arguments.all_of(call, file):
             yield variable, values(expression, owner)
+        for variable, expression in fields_set_by(call, file, self._expressions):
+            yield variable, values(expression, file)
+        yield from self._arguments.unpacked(call, file)
         for key, item in keyword_items(call):
             yield (id(call), f"[{key!r}]"), values(item, file)
         for variable, receiver in self._arguments.class_receivers(call, file):
@@ -84,6 +88,12 @@ class Statements:
         if isinstance(call.func, cst.Attribute) and call.func.attr.value == "append" and len(call.args) == 1:
             for base in of_kind(values(call.func.value, file), Kind.SEQUENCE):
                 yield (base.key, appended(call)), values(call.args[0].value, file)
+
+    def _starred(self, node: cst.FunctionDef, file: SourceFile) -> _Given:
+        """Yield ``*args`` and ``**kwargs`` of a function as containers."""
+        for param, kind in ((node.params.star_arg, Kind.SEQUENCE), (node.params.star_kwarg, Kind.MAPPING)):
+            if isinstance(param, cst.Param):
+                yield (id(node), param.name.value), frozenset({self._expressions.variables.make(kind, param, file)})
 
     def _decorated(self, node: cst.ClassDef | cst.FunctionDef, file: SourceFile) -> _Given:
         """Yield the parameters of decorators that get a class or function."""
@@ -96,6 +106,8 @@ class Statements:
                 yield parameter, frozenset({Value(kind, id(node))})
 
     def _into(self, target: cst.CSTNode, values: Values, file: SourceFile) -> _Given:
+        if not values:
+            return
         if isinstance(target, cst.Name):
             yield self._bound(target, file), values
         elif isinstance(target, cst.Attribute):
@@ -113,7 +125,7 @@ class Statements:
             containers = of_kind(self._expressions.values(target.value, file), Kind.MAPPING, Kind.SEQUENCE)
             if isinstance(part, cst.Index) and isinstance(part.value, (cst.SimpleString, cst.Integer)):
                 yield from (((base.key, item_name(part.value)), values) for base in containers)
-            elif kept := of_kind(values, Kind.LOADER, Kind.CLASS, Kind.FUNCTION):  # of each task, or registered
+            elif kept := of_kind(values, *_KEPT_BY_NAME):  # of each task, or registered
                 yield from (((base.key, appended(target)), kept) for base in containers)
 
     def _bound(self, target: cst.Name, file: SourceFile) -> Variable:
@@ -128,6 +140,9 @@ class Statements:
             for pair in node.elements:
                 if isinstance(pair, cst.DictElement) and isinstance(pair.key, cst.SimpleString):
                     yield (id(node), item_name(pair.key)), self._expressions.values(pair.value, file)
+                elif isinstance(pair, cst.DictElement):  # as of {Trainer.name(): Trainer}
+                    chosen = of_kind(self._expressions.values(pair.value, file), Kind.CLASS, Kind.FUNCTION)
+                    yield (id(node), "[]"), chosen
             return
         for index, element in enumerate(node.elements):
             if isinstance(element, cst.Element):

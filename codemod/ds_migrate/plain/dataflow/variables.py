@@ -34,7 +34,7 @@ class Variables:
         self._readers: dict[_Read, set[_Reader]] = {}
         self._derived: dict[_Question, Any] = {}
         self._held: dict[Variable, Values] = {}
-        self._names: dict[int, set[str]] = {}  # of the variables of each owner
+        self._names: dict[int, dict[str, None]] = {}  # of the variables of each owner, in their order
         self._nodes: dict[int, tuple[SourceFile, cst.CSTNode]] = {}
 
     def held(self, variable: Variable) -> Values:
@@ -69,9 +69,9 @@ class Variables:
             self._held[variable] = known | values
             self.has_changed = True
             self._outdate(variable)
-            names = self._names.setdefault(variable[0], set())
+            names = self._names.setdefault(variable[0], {})
             if variable[1] not in names:
-                names.add(variable[1])
+                names[variable[1]] = None
                 self._outdate(variable[0])
 
     def clear(self) -> None:

@@ -29,15 +29,16 @@ def find_averagings(place: Place, plan: ProgramPlan, modules: Values = NOTHING) 
     Nothing where a step that follows is not known each time, or DeepSpeed is alone, which averages in ``step()`` only.
 
     Args:
-        modules: those whose gradients the place needs, where they are known.
+        modules: those whose gradients the place needs, where they are known; else what it is given shows them.
     """
     held = frozenset(value for site in plan.facts.sites for value in site.of)
-    is_known = len(plan.facts.sites) == 1 or (modules and modules <= held)
-    if not plan.facts.options.runtime or not is_known:
+    if not plan.facts.options.runtime or (len(plan.facts.sites) > 1 and not modules <= held):
         return []
     found: list[Averaging] = []
     for each in _in_stepping_functions(place, plan):
-        before = _before(each, plan, _given(each, modules & held, plan) if each is not place else modules & held)
+        before = _before(
+            each, plan, (modules & held if each is place else NOTHING) or _given(each, (modules & held) or held, plan)
+        )
         if not before:
             return []
         found += before
@@ -54,7 +55,8 @@ def find_reads(plan: ProgramPlan) -> tuple[list[Averaging], list[Place]]:
     for file in plan.facts.flow.files.values():
         for node in file.attributes_by_name.get("grad", ()):
             read = Place(file, node)
-            if not _is_of_parameter(node.value, file, plan.facts.flow) or _is_tested(node, file):
+            is_other = plan.facts.operations.is_attacked(node.value, file) or _is_tested(node, file)
+            if is_other or not _is_of_parameter(node.value, file, plan.facts.flow):
                 continue
             own = [each for place in _in_stepping_functions(read, plan) for each in _before(place, plan, NOTHING)]
             own = own or find_behind_backward(read, plan)
@@ -127,9 +129,13 @@ def _in_stepping_functions(place: Place, plan: ProgramPlan) -> list[Place]:
 
 
 def _given(place: Place, modules: Values, plan: ProgramPlan) -> Values:
-    """Return those of several modules that a call is given, or all where it shows none of them."""
-    assert isinstance(place.node, cst.Call)
-    given = [node for arg in place.node.args for node in walk(arg.value) if isinstance(node, cst.BaseExpression)]
+    """Return those of several modules that a call is given, or a loop goes through, or all where none is shown."""
+    sources = (
+        [arg.value for arg in place.node.args]
+        if isinstance(place.node, cst.Call)
+        else [loop.iter for loop in place.file.ancestors(place.node) if isinstance(loop, _LOOPS)]
+    )
+    given = [node for source in sources for node in walk(source) if isinstance(node, cst.BaseExpression)]
     return modules & frozenset(v for node in given for v in plan.facts.flow.values(node, place.file)) or modules
 
 
@@ -156,14 +162,15 @@ def _engine(position: Place, step: Step, site: Site, plan: ProgramPlan) -> tuple
     """Return the name of an engine, and that of the optimizer that leads to it where it has none."""
     if position.node is step.node:
         name = next(name for known, name in plan.steps if known is step)
-        if name is LOOKED_UP:
-            return (name, code(step.owner)) if _is_kept_parameter(step) else None
-        return name, ""
+        if name is not LOOKED_UP:
+            return name, ""
+        if is_kept_parameter(step):
+            return name, code(step.owner)
     found = plan.names.visible(position.function, position.file, site.optimizers)
     return None if found is None else (found, "")
 
 
-def _is_kept_parameter(step: Step) -> bool:
+def is_kept_parameter(step: Step) -> bool:
     """Return whether the optimizer of a step is what its function was given, all the time."""
     function, owner = step.function, step.owner
     if function is None or not isinstance(owner, cst.Name):

@@ -26,7 +26,7 @@ def name_steps(plan: ProgramPlan) -> ProgramPlan:
             steps.append((step, plan.names.at(step.owner, step.file)))
         except UntracedError as error:
             held = frozenset(value for site in plan.facts.sites for value in site.optimizers)
-            if plan.facts.options.runtime and step.scaler is None and step.optimizers <= held:
+            if plan.facts.options.runtime and step.optimizers <= held:
                 steps.append((step, LOOKED_UP))
                 continue
             refusals.append(
@@ -36,14 +36,20 @@ def name_steps(plan: ProgramPlan) -> ProgramPlan:
                     "hand it on as an argument or as an attribute of self",
                 )
             )  # fmt: skip
-    return replace(plan, steps=steps).refuse(refusals)
+    return replace(plan, steps=steps, keeps_scaling=_keeps_scaling(steps, plan.facts)).refuse(refusals)
+
+
+def _keeps_scaling(steps: Sequence[tuple[Step, str]], facts: LoopFacts) -> bool:
+    """Return whether a GradScaler stays the program's: it may serve several engines, or no name leads to its own."""
+    scaled = [name for step, name in steps if step.scaler is not None]
+    return bool(scaled) and (len(facts.sites) > 1 or LOOKED_UP in scaled)
 
 
 def assign_backwards(plan: ProgramPlan) -> ProgramPlan:
     """Determine which engine each backward pass belongs to: the one that steps next.
 
-    Where that cannot be determined, as in a function that attacks inputs, it stays torch's own, which stage 0 allows:
-    the engine averages what gradients hold at the step.
+    Where that cannot be determined, as in a function that attacks inputs, or the program scales losses itself, it stays
+    torch's own, which stage 0 allows: the engine averages what gradients hold at the step.
     """
     backwards: list[tuple[Backward, str]] = []
     fed: dict[Backward, list[Step]] = {}
@@ -57,7 +63,7 @@ def assign_backwards(plan: ProgramPlan) -> ProgramPlan:
             left.append(backward)
         else:
             name, fed[backward] = found
-            if name is LOOKED_UP:
+            if name is LOOKED_UP or plan.keeps_scaling:
                 left.append(backward)
             else:
                 backwards.append((backward, name))

@@ -9,7 +9,8 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.blocks import block_path
 from ds_migrate.plain.dataflow.moved_expressions import at_statement
-from ds_migrate.plain.decisions.averaging import find_averagings, find_behind_backward
+from ds_migrate.plain.dataflow.values import Values
+from ds_migrate.plain.decisions.averaging import find_averagings, find_behind_backward, is_kept_parameter
 from ds_migrate.plain.decisions.backward_passes import step_places
 from ds_migrate.plain.decisions.clip_guards import guard_of, has_optional_norm
 from ds_migrate.plain.decisions.gradient_changes import acting_changes
@@ -17,7 +18,8 @@ from ds_migrate.plain.decisions.plan import Averaging, ProgramPlan
 from ds_migrate.plain.recognition.facts import Clip, Place, Refusal, Site, Step
 from ds_migrate.plain.recognition.operations import parameter_owners
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, parameters, walk
+from ds_migrate.syntax.nodes import argument, dotted, parameters, walk
+from ds_migrate.syntax.source import SourceFile
 
 
 def decide_clipping(plan: ProgramPlan) -> ProgramPlan:
@@ -49,7 +51,7 @@ def decide_clipping(plan: ProgramPlan) -> ProgramPlan:
         left, removed, moved = [*left, *removed], [], {}
     norms = {site: norm for site, (_, norm) in moved.items()}
     averagings = {
-        clip: find_averagings(clip, plan, clip.modules) or _averaged_by_the_one_engine(clip, plan)
+        clip: find_averagings(clip, plan, _modules(plan, clip)) or _averaged_by_the_one_engine(clip, plan)
         if _is_of_one_engine(plan, clip)
         else []
         for clip in (() if plan.is_managed else left)
@@ -59,6 +61,13 @@ def decide_clipping(plan: ProgramPlan) -> ProgramPlan:
         averagings=[*plan.averagings, *chain.from_iterable(averagings.values())],
     )  # fmt: skip
     return plan.refuse(_refusal(clip) for clip, found in averagings.items() if not found)
+
+
+def _modules(plan: ProgramPlan, clip: Clip) -> Values:
+    """Return the modules that a clipping is of: those of the optimizers beside it where it clips what it is given."""
+    steps = [step for step, _ in plan.steps if step.file is clip.file and step.function is clip.function]
+    sites = [site for site in plan.facts.sites if any(site.optimizers & step.optimizers for step in steps)]
+    return clip.modules or frozenset(value for site in sites for value in site.of)
 
 
 def _averaged_by_the_one_engine(clip: Clip, plan: ProgramPlan) -> list[Averaging]:
@@ -92,10 +101,13 @@ def _norms(plan: ProgramPlan, clip: Clip, place: Place, step: Step) -> dict[Site
 
 
 def _is_of_one_engine(plan: ProgramPlan, clip: Clip) -> bool:
-    """Return whether a function that steps several optimizers clips, in each call, the module of the one it steps."""
+    """Return whether a function that steps several optimizers clips, in each call, the module of the one it steps.
+
+    Steps of optimizers in containers do not matter: each engine has another name, by which it averages its gradients.
+    """
     shared = [
-        step for step, _ in plan.steps
-        if step.file is clip.file and step.function is clip.function
+        step for step, name in plan.steps
+        if step.file is clip.file and step.function is clip.function and (name or is_kept_parameter(step))
         and len([site for site in plan.facts.sites if site.optimizers & step.optimizers]) > 1
     ]  # fmt: skip
     return all(_is_given_together(plan, clip, step) for step in shared)
@@ -103,27 +115,45 @@ def _is_of_one_engine(plan: ProgramPlan, clip: Clip) -> bool:
 
 def _is_given_together(plan: ProgramPlan, clip: Clip, step: Step) -> bool:
     """Return whether each call of a function gives it an optimizer and just the modules of that, which it clips."""
-    function, given_parameters = clip.function, argument(clip.call, 0, "parameters")
-    if function is None or given_parameters is None or not isinstance(step.owner, cst.Name):
+    given = argument(clip.call, 0, "parameters")
+    clipped = _parameter_of(given.value, clip.file, plan) if given is not None else None
+    if clip.function is None or clipped is None or not isinstance(step.owner, cst.Name):
         return False
-    owners = [n for n in walk(given_parameters.value) if any(parameter_owners(n, clip.file, plan.facts.flow))]
+    return _are_given_together(clip.function, clipped, step.owner.value, plan)
+
+
+def _parameter_of(node: cst.BaseExpression, file: SourceFile, plan: ProgramPlan) -> str | None:
+    """Return the name of the one module whose parameters an expression is, or of the parameters themselves."""
+    if isinstance(node, cst.Name):
+        return node.value
+    owners = [n for n in walk(node) if any(parameter_owners(n, file, plan.facts.flow))]
     modules = [n.func.value for n in owners if isinstance(n, cst.Call) and isinstance(n.func, cst.Attribute)]
-    names = {p.name.value for p in parameters(function)}
-    if len(modules) != 1 or not isinstance(modules[0], cst.Name) or not {modules[0].value, step.owner.value} <= names:
-        return False
-    calls = plan.facts.callers.of(function)
-    for file, call in calls:
-        optimizer = plan.facts.flow.given(call, function, step.owner.value, file)
-        module = plan.facts.flow.given(call, function, modules[0].value, file)
-        if optimizer is None or module is None or optimizer.star or module.star:
+    return modules[0].value if len(modules) == 1 and isinstance(modules[0], cst.Name) else None
+
+
+def _are_given_together(
+    function: cst.FunctionDef, clipped: str, optimizer: str, plan: ProgramPlan, depth: int = 3
+) -> bool:
+    """Return whether each call of a function gives two of its parameters an optimizer and the modules of that."""
+    flow, calls = plan.facts.flow, plan.facts.callers.of(function)
+    defaults = {p.name.value: dotted(p.default) for p in parameters(function)}
+    for file, call in calls if {clipped, optimizer} <= defaults.keys() else ():
+        stepped, owner = (flow.given(call, function, name, file) for name in (optimizer, clipped))
+        if owner is None and defaults[clipped] == "None":
+            continue  # it cannot be clipped
+        if stepped is None or owner is None or stepped.star or owner.star:
             return False
-        held = plan.facts.flow.values(optimizer.value, file)
-        if not any(
-            held and held <= s.optimizers and plan.facts.flow.values(module.value, file) == s.of
-            for s in plan.facts.sites
-        ):
+        held = flow.values(stepped.value, file)
+        of_owner = flow.values(owner.value, file)
+        modules = of_owner or frozenset(v for node in walk(owner.value) for v in parameter_owners(node, file, flow))
+        if any(held and held <= site.optimizers and modules == site.of for site in plan.facts.sites):
+            continue
+        around, name = file.function(call), _parameter_of(owner.value, file, plan)
+        if around is None or name is None or not isinstance(stepped.value, cst.Name) or not depth:
             return False
-    return bool(calls)
+        if not _are_given_together(around, name, stepped.value.value, plan, depth - 1):
+            return False
+    return bool(calls) and {clipped, optimizer} <= defaults.keys()
 
 
 def _refusal(clip: Clip) -> Refusal:

@@ -13,6 +13,7 @@ from ds_migrate.plain.decisions.forward_passes import decide_forwards
 from ds_migrate.plain.decisions.gradient_changes import decide_changes
 from ds_migrate.plain.decisions.gradient_clearing import decide_clearing, follow_all
 from ds_migrate.plain.decisions.loss_scaling import decide_scaling
+from ds_migrate.plain.decisions.optional_engines import refuse_optional
 from ds_migrate.plain.decisions.plan import ProgramPlan
 from ds_migrate.plain.decisions.repeated_backward import review_repeated
 from ds_migrate.plain.decisions.without_runtime import refuse_inexact
@@ -24,6 +25,7 @@ def decide(facts: LoopFacts) -> ProgramPlan:
     plan = ProgramPlan(facts, EngineNames(facts.sites, facts.flow, facts.callers))
     plan = name_steps(plan)
     plan = assign_backwards(plan)
+    plan = refuse_optional(plan)
     plan = decide_overlap(plan)
     if plan.refusals:
         return plan

@@ -5,22 +5,20 @@ A function that gets an optimizer to step it gets the engine instead, and finds 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import count
+from dataclasses import dataclass, replace
 
 import libcst as cst
 
 from ds_migrate.plain.dataflow.calls import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Values, Variable, of_kind
+from ds_migrate.plain.decisions.free_names import free_in, has_attribute, last_part, last_word, named_like, numbered
+from ds_migrate.plain.decisions.unpacked_parameters import unpacked_parameter
 from ds_migrate.plain.recognition.containers import Item, item_at
 from ds_migrate.plain.recognition.facts import Site
-from ds_migrate.syntax.nodes import dotted, parameters, targets
+from ds_migrate.syntax.nodes import dotted, parameters, set_values, targets
 from ds_migrate.syntax.source import SourceFile
-
-_WORD = re.compile(r"optimi[sz]er|optim|opt", re.IGNORECASE)
 
 _REORDERS = ("reverse", "sort", "pop", "insert", "remove", "clear", "popitem", "update")
 
@@ -35,12 +33,20 @@ class UntracedError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Passed:
-    """A parameter of a function that is an engine from now on. ``name`` is the new one."""
+    """A parameter of a function that is an engine from now on, or what is unpacked from one.
+
+    Attributes:
+        name: the new one.
+        unpacked: the name in the statement that unpacks the parameter.
+        is_optional: whether a call leaves it out, or gives None.
+    """
 
     file: SourceFile
     function: cst.FunctionDef
     parameter: str
     name: str
+    unpacked: cst.Name | None = None
+    is_optional: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +68,8 @@ class EngineNames:
         self.at_site: dict[Site, str] = {}
         self.passed: dict[Variable, Passed] = {}
         self.kept: dict[Variable, Kept] = {}
-        self.arguments: dict[int, tuple[SourceFile, cst.Arg, str]] = {}  # by identity: call, argument, engine
+        self.arguments: dict[int, tuple[SourceFile, cst.Arg | cst.Element, str]] = {}  # by identity: what becomes what
+        self.keywords: dict[int, str] = {}  # by identity of an argument: what the parameter is called now
         self._at: dict[Variable, str] = {}
         self._attributes: dict[Variable, str] = {}  # the names of those that hold engines, by that of the optimizer
         self._unnamed: dict[int, str] = {}  # engines of optimizers that are arguments, by the call that makes them
@@ -74,7 +81,7 @@ class EngineNames:
             self._at[site.variable] = name
             for other in site.again:
                 owner = f"{dotted(other.target.value)}." if isinstance(other.target, cst.Attribute) else ""
-                self.at_site[other] = f"{owner}{_last(name)}"
+                self.at_site[other] = f"{owner}{last_part(name)}"
             if site.new_name:
                 self._unnamed[id(site.target)] = name
 
@@ -83,13 +90,13 @@ class EngineNames:
         if len(sites) > 1 and all(_is_local(one) for one in sites):
             assert site.function is not None
             if [one for one in sites if one.function is site.function] == [site]:
-                return _free_in(site.function, "engine", site.file)
+                return free_in(site.function, "engine", site.file)
         held = {one: next(iter((*one.parts, *one.modules, *one.tensors)), "model") for one in sites}
-        wish = "engine" if len(sites) == 1 else f"{_word(held[site])}_engine"
+        wish = "engine" if len(sites) == 1 else f"{last_word(held[site])}_engine"
         if len(set(held.values())) < len(sites):  # several optimizers hold the same
-            wish = _named_like(_last(site.optimizer_name))
+            wish = named_like(last_part(site.optimizer_name))
         if isinstance(site.target, cst.Attribute):
-            wish = next(name for name in _numbered(wish) if name not in site.file.names.taken)
+            wish = next(name for name in numbered(wish) if name not in site.file.names.taken)
             return self._free_attribute(site.variable, wish, site.file)
         return site.file.names.fresh(wish, f"ds_{wish}")
 
@@ -103,7 +110,7 @@ class EngineNames:
         owner = self._flow.node_of(beside[0])
         is_class = owner is not None and isinstance(owner[1], cst.ClassDef)
         files = {file, *(self._flow.classes.files_of_relatives(beside[0]) if is_class else self._flow.files.values())}
-        name = next(name for name in _numbered(wish) if not any(_has_attribute(one, name) for one in files))
+        name = next(name for name in numbered(wish) if not any(has_attribute(one, name) for one in files))
         file.names.taken.add(name)
         for one in files:
             one.names.taken.add(f".{name}")
@@ -116,7 +123,7 @@ class EngineNames:
         Raises:
             UntracedError: no name leads to it.
         """
-        known = [(held, dict(held)) for held in (self.passed, self.kept, self.arguments, self._at)]
+        known = [(held, dict(held)) for held in (self.passed, self.kept, self.arguments, self.keywords, self._at)]
         try:
             return self._find(node, file)
         except UntracedError:
@@ -138,7 +145,7 @@ class EngineNames:
             known = self._at[variable]
             if any(variable == site.variable and not self._is_of(variable, site) for site in self.at_site):
                 raise UntracedError("it may also hold an optimizer of another engine", file, node)
-            return f"{dotted(node.value)}.{_last(known)}" if isinstance(node, cst.Attribute) else known
+            return f"{dotted(node.value)}.{last_part(known)}" if isinstance(node, cst.Attribute) else known
         if isinstance(node, cst.Name):
             scope = self._flow.scopes(file).owner(node.value, node)
             if isinstance(scope, cst.FunctionDef) and any(p.name.value == node.value for p in parameters(scope)):
@@ -158,7 +165,7 @@ class EngineNames:
         is_same = self._flow.variable(item.container, file) == self._flow.variable(site.target, site.file)
         is_same &= self._flow.values(node, file) <= site.optimizers and not self._is_reordered(item.variable[0])
         if is_same and isinstance(item.container, cst.Attribute):
-            return f"{dotted(item.container.value)}.{_last(name)}"
+            return f"{dotted(item.container.value)}.{last_part(name)}"
         if is_same and file is site.file:
             return name
         raise UntracedError("its container is handed on or changed", file, node)
@@ -174,32 +181,54 @@ class EngineNames:
 
     def _pass(self, function: cst.FunctionDef, parameter: str, variable: Variable, file: SourceFile) -> str:
         """Let a function take the engine in the place of an optimizer, and its callers give it."""
-        name = _free_in(function, _named_like(parameter.lower() if parameter.isupper() else parameter), file)
+        name = free_in(function, named_like(parameter.lower() if parameter.isupper() else parameter), file)
         self._at[variable] = name
         calls = self._callers.of(function)
         if not calls:
             raise UntracedError(f"no call of {function.name.value}() is in this program", file, function)
         self.passed[variable] = Passed(file, function, parameter, name)
+        is_optional = False
         for caller, call in calls:
             arg = self._flow.given(call, function, parameter, caller)
             if arg is None or dotted(arg.value) == "None":
+                is_optional = True
                 continue
             if arg.star:
                 raise UntracedError(f"{function.name.value}() is called with * or **", caller, call)
+            self.keywords[id(arg)] = name
             self.arguments[id(arg)] = (caller, arg, self._find(arg.value, caller))
+            given = self._flow.variable(arg.value, caller)
+            is_optional |= given in self.passed and self.passed[given].is_optional
+        self.passed[variable] = replace(self.passed[variable], is_optional=is_optional)
         return name
 
     def _alias(self, node: cst.Name, file: SourceFile) -> str:
         assigned = [
             n for n in self._flow.scopes(file).nodes(node, cst.Assign, cst.AnnAssign)
-            if any(isinstance(t, cst.Name) and t.value == node.value for t in targets(n))
+            if any(isinstance(t, cst.Name) and t.value == node.value for t, _ in set_values(n))
         ]  # fmt: skip
         if len(assigned) == 1 and isinstance(assigned[0].value, (cst.Name, cst.Attribute)):
+            if isinstance(targets(assigned[0])[0], (cst.Tuple, cst.List)):
+                return self._unpack(node, assigned[0], file)
             variable = self._flow.variable(assigned[0].value, file)
             if any(site.variable == variable and site.is_changed for site in self.at_site):
                 raise UntracedError(f"{node.value} may be an optimizer that another one has replaced", file, node)
             return self._find(assigned[0].value, file)
         raise UntracedError(f"{node.value} is bound in a way that cannot be followed", file, node)
+
+    def _unpack(self, node: cst.Name, assign: cst.Assign | cst.AnnAssign, file: SourceFile) -> str:
+        """Let the callers of a function that unpacks optimizers put the engine into what they give it."""
+        variable, found = (
+            self._flow.variable(node, file),
+            unpacked_parameter(node, assign, file, self._flow, self._callers),
+        )
+        if variable is None or found is None:
+            raise UntracedError(f"{node.value} is bound in a way that cannot be followed", file, node)
+        name = self._at[variable] = free_in(found.function, named_like(node.value), file)
+        self.passed[variable] = Passed(file, found.function, node.value, name, found.name)
+        for caller, element in found.given:
+            self.arguments[id(element)] = (caller, element, self._find(element.value, caller))
+        return name
 
     def _keep(self, node: cst.Attribute, variable: Variable, file: SourceFile) -> str:
         """Let an object that is given an optimizer keep its engine too."""
@@ -212,7 +241,7 @@ class EngineNames:
         if len(found) != 1 or dotted(found[0][2]) is None or found[0][1].value is None:
             raise UntracedError(f"{dotted(node)} is bound in a way that cannot be followed", file, node)
         other, assign, target = found[0]
-        name = self._free_attribute(variable, _named_like(node.attr.value), other)
+        name = self._free_attribute(variable, named_like(node.attr.value), other)
         self._at[variable] = f"{dotted(target.value)}.{name}"
         value = assign.value
         assert value is not None
@@ -233,20 +262,29 @@ class EngineNames:
                 except UntracedError:
                     continue
         known = {variable: name for variable, name in self._at.items() if self._holds(variable, wanted)}
-        kept = {variable: _last(name) for variable, name in known.items() if variable[1][:1] == "."}
+        kept = {variable: last_part(name) for variable, name in known.items() if variable[1][:1] == "."}
+        kept |= {variable: last_part(self.at_site[site]) for variable, site in self._containers(wanted)}
         if function is not None and function.params.params:
             first = function.params.params[0].name.value
-            for value in self._flow.held((id(function), first)):
+            for value in sorted(self._flow.held((id(function), first)), key=lambda value: value.name):
                 for variable, name in kept.items():
                     if variable == self._flow.classes.attribute(value.key, variable[1][1:]):
                         return f"{first}.{name}"
         for node in nodes:  # of an object that keeps it
-            for value in of_kind(self._flow.values(node, file), Kind.INSTANCE):
+            instances = of_kind(self._flow.values(node, file), Kind.INSTANCE)
+            for value in sorted(instances, key=lambda value: value.name):
                 for variable, name in kept.items():
                     is_kept = variable == self._flow.classes.attribute(value.key, variable[1][1:])
                     if is_kept and dotted(node) is not None and not self._may_be_none(node, file):
                         return f"{dotted(node)}.{name}"
         return next((name for variable, name in known.items() if variable[0] == id(file.module)), None)
+
+    def _containers(self, wanted: Values) -> Iterator[tuple[Variable, Site]]:
+        """Yield the attributes that are containers of optimizers, with the sites of wanted ones in them."""
+        for site in self.at_site:
+            variable = self._flow.variable(site.target, site.file)
+            if site.item and isinstance(site.target, cst.Attribute) and variable and site.optimizers <= wanted:
+                yield variable, site
 
     def _holds(self, variable: Variable, wanted: Values) -> bool:
         held = of_kind(self._flow.held(variable), Kind.OPTIMIZER)
@@ -281,42 +319,6 @@ def _is_label(node: cst.CSTNode, file: SourceFile) -> bool:
     return (isinstance(around, cst.Attribute) and around.attr is node) or (
         isinstance(around, cst.Arg) and around.keyword is node
     )
-
-
-def _free_in(function: cst.FunctionDef, wish: str, file: SourceFile) -> str:
-    """Return the wish, or what is like it, as a name that nothing in the function has."""
-    taken = {node.value for node in file.nodes(cst.Name, below=function)}
-    return next(name for name in _numbered(wish) if name not in taken)
-
-
-def _has_attribute(file: SourceFile, name: str) -> bool:
-    """Return whether an object may have an attribute of a name in a file, or gets it there."""
-    return (
-        name in file.attributes_by_name
-        or f".{name}" in file.names.taken
-        or (name in file.names.used and any(node.name.value == name for node in file.nodes(cst.FunctionDef)))
-    )
-
-
-def _numbered(wish: str) -> Iterator[str]:
-    yield wish
-    yield f"ds_{wish}"
-    yield from (f"ds_{wish}{number}" for number in count(2))
-
-
-def _named_like(optimizer: str) -> str:
-    """Return a name for the engine of an optimizer: engine_d for optimizer_d."""
-    name = _WORD.sub("engine", optimizer)
-    return name if name != optimizer else f"{optimizer}_engine"
-
-
-def _last(name: str) -> str:
-    return name.rpartition(".")[2]
-
-
-def _word(expression: str) -> str:
-    """Return what an expression ends with as a name: nets_a of ``self.nets["a"]``."""
-    return re.sub(r"\W+", "_", re.sub(r"^(\w+\.)+", "", expression)).strip("_") or "model"
 
 
 def _is_local(site: Site) -> bool:

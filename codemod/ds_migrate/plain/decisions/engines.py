@@ -36,9 +36,11 @@ def _decide_engine(site: Site, plan: ProgramPlan) -> ProgramPlan:
     message += f": {reason}" if reason else ""
     notes = [*notes, Note(Code.PLAIN_ENGINE, site.file, site.target, message)]
     if not _is_of_torch(site):
+        is_known = all(value.name != "?" for value in site.optimizers)
+        which = "the optimizer is none of torch's" if is_known else "the optimizer's class is known only at run time"
         message = (
-            "the optimizer is none of torch's: with several ranks its steps are the same on each only if they depend "
-            "on gradients and parameters alone"
+            f"{which}: with several ranks its steps are the same on each only if they depend on gradients and "
+            "parameters alone"
         )
         advice = "check what its step() reads, or compare the ranks with ds-verify --plain"
         notes.append(Note(Code.PLAIN_ENGINE, site.file, site.target, message, advice))

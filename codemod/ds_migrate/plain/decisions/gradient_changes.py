@@ -59,7 +59,8 @@ def acting_changes(plan: ProgramPlan) -> Iterator[tuple[Place, list[cst.BaseExpr
     """Yield the changes of gradients that steps use, with the values that scale or limit them; None for any others."""
     for file in plan.facts.flow.files.values():
         for node, values in _changes(file):
-            if _acts_on_steps(node, file, plan):
+            is_other = plan.facts.operations.is_attacked(node.value, file)
+            if not is_other and _acts_on_steps(node, file, plan):
                 yield Place(file, node), values
 
 

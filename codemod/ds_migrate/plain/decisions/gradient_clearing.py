@@ -28,7 +28,8 @@ def _follow(site: Site, plan: ProgramPlan) -> GradientPaths:
     fed = [b for b, used in plan.fed.items() if any(step in steps for step in used)]
     functions = {id(step.function) for step in steps}
     # One loss may be stepped by several optimizers, and only the first one is known as its.
-    backwards = [*(fed or (b for b in plan.fed if id(b.function) in functions)), *plan.left]
+    left = [b for b in plan.left if not (plan.keeps_scaling and b in plan.fed)]
+    backwards = [*(fed or (b for b in plan.fed if id(b.function) in functions)), *left]
     zeros = [zero for zero in facts.operations.zero_grads if _clears(zero, site)]
     return follow_gradients([*steps, *backwards, *zeros], facts.flow.files.values(), facts.callers)
 
@@ -43,7 +44,8 @@ def decide_clearing(plan: ProgramPlan, paths: Sequence[GradientPaths]) -> Progra
             "still do",
             "call zero_grad() once for each step(), if that is not meant",
         )
-        for step in added_to
+        for path in paths
+        for step in path.stepped_again
     ]  # fmt: skip
     used_again = [*_gradients_read_late(plan), *((step.file, step.node) for step in added_to)]
     plan = replace(plan, keeps_gradients=bool(used_again) or plan.overlaps, notes=(*plan.notes, *notes))
@@ -77,7 +79,8 @@ def _gradients_read_late(plan: ProgramPlan) -> Iterator[tuple[SourceFile, cst.CS
     for file in flow.files.values():
         for node in file.attributes_by_name.get("grad", ()):
             is_function = of_kind(flow.values(node.value, file), Kind.EXTERNAL)  # torch.autograd.grad
-            if not (is_function or is_set_to_none(node, file) or _is_between(Place(file, node), plan)):
+            is_other = bool(is_function) or plan.facts.operations.is_attacked(node.value, file)
+            if not (is_other or is_set_to_none(node, file) or _is_between(Place(file, node), plan)):
                 yield file, node
 
 

@@ -13,12 +13,31 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.calls import Callers
 from ds_migrate.plain.recognition.facts import Backward, Place, Step, ZeroGrad
+from ds_migrate.syntax.branches import upwards
 from ds_migrate.syntax.nodes import body_of, dotted, walk
 from ds_migrate.syntax.source import SourceFile
 
 Operation = Backward | Step | ZeroGrad
-# What gradients may hold: the last operation that touched them, a backward pass or a step; None where they are cleared.
-States = frozenset[Backward | Step | None]
+
+
+@dataclass(frozen=True)
+class _Used:
+    """Gradients that a step has used. ``is_counted``: in a branch in which the program knows that it has not."""
+
+    step: Step
+    is_counted: bool = False
+
+
+@dataclass(frozen=True)
+class _Sum:
+    """Gradients of a backward pass, and below them those that a step has used."""
+
+    backward: Backward
+    step: Step
+
+
+# What gradients may hold: that of the last operation which touched them; None where they are cleared.
+States = frozenset[Backward | _Sum | _Used | None]
 CLEARED: States = frozenset([None])
 _EXITS = ("sys.exit", "exit", "quit", "os._exit")
 
@@ -28,11 +47,13 @@ class GradientPaths:
     """The gradients of one optimizer that are used twice, or not at all.
 
     Attributes:
-        added_to: the steps whose gradients a later backward pass adds to.
+        added_to: the steps whose gradients a later backward pass may add to.
+        stepped_again: those of them whose gradients may be in a later step again.
         unused: the backward passes that another one, or a ``zero_grad()``, may follow without a step between.
     """
 
     added_to: Sequence[Step]
+    stepped_again: Sequence[Step]
     unused: Sequence[Backward]
 
 
@@ -43,7 +64,9 @@ def follow_gradients(operations: Sequence[Operation], files: Iterable[SourceFile
         walker.module(file)
     for place in operations:  # functions that nothing calls by name: callbacks, hooks
         walker.start(place)
-    return GradientPaths(list(dict.fromkeys(walker.added_to)), list(dict.fromkeys(walker.unused)))
+    found = (walker.added_to, walker.stepped_again, walker.unused)
+    added_to, stepped_again, unused = (list(dict.fromkeys(one)) for one in found)
+    return GradientPaths(added_to, stepped_again, unused)  # type: ignore[arg-type]
 
 
 @dataclass
@@ -60,6 +83,7 @@ class _Walker:
     operations: Sequence[Operation]
     callers: Callers
     added_to: list[Step] = field(default_factory=list)
+    stepped_again: list[Step] = field(default_factory=list)
     unused: list[Backward] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -93,7 +117,7 @@ class _Walker:
         function = place.function
         if function is None or id(function) in self._visited:
             return
-        states, after = frozenset[Backward | Step | None](), CLEARED
+        states, after = States(), CLEARED
         while not after <= states:
             states |= after
             after = self._call(place.file, function, states)
@@ -139,11 +163,16 @@ class _Walker:
 
     def _if(self, node: cst.If, file: SourceFile, states: States, exits: _Exits) -> States:
         states = self._calls([node.test], file, states)
-        taken = self._block(node.body.body, file, states, exits)
+        name = _without_not(node.test)
+        taken = self._block(node.body.body, file, _counted(states, name) if name else states, exits)
+        if not name:
+            states = _counted(states, dotted(node.test))
         if node.orelse is None:
             if self._only_clears(node.body):
                 # Both conditions count micro-batches, where one guards the step and one this.
-                states = frozenset(s for s in states if not (isinstance(s, Step) and self._is_guarded(s, node, file)))
+                states = frozenset(
+                    s for s in states if not (isinstance(s, _Used) and self._is_guarded(s.step, node, file))
+                )
             return taken | states
         other = [node.orelse] if isinstance(node.orelse, cst.If) else node.orelse.body.body
         return taken | self._block(other, file, states, exits)
@@ -203,12 +232,18 @@ class _Walker:
 
     def _after(self, operation: Operation, states: States) -> States:
         if isinstance(operation, Step):
-            return frozenset([operation])
-        self.unused += [state for state in states if isinstance(state, Backward)]
+            self.stepped_again += [state.step for state in states if isinstance(state, _Sum)]
+            return frozenset([_Used(operation)])
+        backwards = [state.backward if isinstance(state, _Sum) else state for state in states]
+        self.unused += [one for one in backwards if isinstance(one, Backward)]
         if isinstance(operation, ZeroGrad):
             return CLEARED
-        self.added_to += [state for state in states if isinstance(state, Step)]
-        return frozenset([operation])
+        used = [state for state in states if isinstance(state, _Used)]
+        self.added_to += [state.step for state in used]
+        steps = {state.step for state in used if not state.is_counted}
+        steps |= {state.step for state in states if isinstance(state, _Sum)}
+        is_alone = len(used) < len(states) or not steps
+        return frozenset([*(_Sum(operation, step) for step in steps), *([operation] if is_alone else [])])
 
     def _call(self, file: SourceFile, function: cst.FunctionDef, states: States) -> States:
         if function in self._running:
@@ -226,3 +261,26 @@ class _Walker:
 
 def _ends_the_process(node: cst.CSTNode) -> bool:
     return isinstance(node, cst.Expr) and isinstance(node.value, cst.Call) and dotted(node.value.func) in _EXITS
+
+
+def _without_not(test: cst.BaseExpression) -> str | None:
+    """Return the name that a condition is the opposite of."""
+    is_opposite = isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not)
+    return dotted(test.expression) if is_opposite and isinstance(test, cst.UnaryOperation) else None
+
+
+def _counted(states: States, name: str | None) -> States:
+    """Return states in a branch where a name is false, under which as a condition a program may have stepped."""
+    return frozenset(
+        _Used(state.step, is_counted=True)
+        if isinstance(state, _Used) and name and _is_under(state.step, name)
+        else state
+        for state in states
+    )
+
+
+def _is_under(step: Step, name: str) -> bool:
+    return any(
+        isinstance(outer, cst.If) and inner is outer.body and dotted(outer.test) == name
+        for inner, outer in upwards(step.file, step.node)
+    )

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import libcst as cst
-
-from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
-from ds_migrate.plain.decisions.averaging import find_averagings
+from ds_migrate.plain.dataflow.values import Values
+from ds_migrate.plain.decisions.kept_scaling import check_names, give_scalers, scalers_of
 from ds_migrate.plain.decisions.plan import ProgramPlan, ScalerUse
 from ds_migrate.plain.decisions.scaler_attachment import find_makers, place_attachments
 from ds_migrate.plain.decisions.scaler_branches import is_unscaled_branch
-from ds_migrate.plain.decisions.scaler_calls import calls_of_engine, check_unknown
+from ds_migrate.plain.decisions.scaler_calls import averagings_of, calls_of_engine, check_unknown
 from ds_migrate.plain.decisions.scaler_errors import InexactScalingError
 from ds_migrate.plain.recognition.facts import Backward, Refusal, Step
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import walk
 
 
 def decide_scaling(plan: ProgramPlan) -> ProgramPlan:
@@ -28,19 +25,13 @@ def decide_scaling(plan: ProgramPlan) -> ProgramPlan:
         check_unknown(operations, plan.facts)
         if not scaled:
             return plan
-        if len(plan.facts.sites) != 1:
-            raise InexactScalingError(
-                "a GradScaler serves several optimizers, and each engine's step() would update it",
-                scaled[0].file, scaled[0].node,
-                "give all parameters to one optimizer, or use torch.autocast with bfloat16, which needs no scaler",
-            )  # fmt: skip
-        own = frozenset(
-            value for place in scaled if place.scaler is not None
-            for value in of_kind(plan.facts.flow.values(place.scaler, place.file), Kind.SCALER)
-        )  # fmt: skip
-        plan = _give_scaler(plan, own, scaled, [place for place in operations if place.scaler is None])
+        own = scalers_of(scaled, plan.facts.flow)
+        if plan.keeps_scaling:
+            plan = give_scalers(plan)
+        else:
+            plan = _give_scaler(plan, own, scaled, [place for place in operations if place.scaler is None])
         removed, kept = calls_of_engine(plan, own, scaled)
-        averagings = [averaging for place in kept for averaging in find_averagings(place, plan)]
+        averagings = [averaging for place in kept for averaging in averagings_of(place, plan)]
         return replace(plan, scaler_calls=removed, averagings=[*plan.averagings, *averagings])
     except InexactScalingError as error:
         return plan.refuse([Refusal(Code.PLAIN_PRECISION, error.file, error.node, str(error), error.way_out)])
@@ -74,12 +65,7 @@ def _give_scaler(
                 other.file, other.node, "make the scaler with enabled=<the condition>, and use it on every path",
             )  # fmt: skip
     uses = [ScalerUse(backward, name, backward.scaler) for backward, name in plan.backwards]
-    for use in uses:
-        if use.scaler is not None and any(isinstance(node, cst.Call) for node in walk(use.scaler)):
-            raise InexactScalingError(
-                "the engine cannot get the GradScaler: no name leads to it", use.backward.file, use.backward.node,
-                "keep it in a name or in an attribute",
-            )  # fmt: skip
+    check_names(uses)
     return replace(plan, scaler_uses=uses)
 
 

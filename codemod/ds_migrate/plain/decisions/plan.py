@@ -43,11 +43,12 @@ class PlannedEngine:
 
 @dataclass(frozen=True, eq=False)
 class Attachment:
-    """A statement after which the engine can take a GradScaler: the one that makes it, or the engine's own.
+    """A statement after which the engine of a site can take a GradScaler: the one that makes it, or the engine's own.
 
     ``condition``: under which the scaler is made, where the engine is made behind that.
     """
 
+    site: Site
     file: SourceFile
     statement: cst.BaseStatement
     scaler: str
@@ -56,9 +57,9 @@ class Attachment:
 
 @dataclass(frozen=True, eq=False)
 class ScalerUse:
-    """A backward pass before which the engine takes the GradScaler that scales its loss; None where none does."""
+    """A backward pass or step before which the engine takes the GradScaler that is used there; None where none is."""
 
-    backward: Backward
+    place: Backward | Step
     engine: str
     scaler: cst.BaseExpression | None
 
@@ -116,12 +117,13 @@ class ProgramPlan:
         parted: the optimizers whose engines hold parts of one module.
         overlaps: whether several engines may hold the same parameters.
         is_managed: whether each step follows one backward pass, so that the engine counts them itself.
+        keeps_scaling: whether the program scales losses and updates its GradScaler itself, and engines step with it.
         no_syncs: references to ``no_sync`` of what was wrapped.
         clip_norms: the expression that an engine clips at.
         removed: what an engine does itself.
         averagings: where engines average gradients that the program uses before a step.
         attachments: where an engine is given the program's GradScaler.
-        scaler_uses: the backward passes that give it to the engine, where no statement that makes it can.
+        scaler_uses: the backward passes or steps that give it to the engine, where no statement that makes it can.
         scaler_calls: those that the engine does.
         keeps_gradients: whether ``step()`` leaves gradients, and ``zero_grad()`` stays where it is.
         forwards: the modules, as called, that become engines.
@@ -140,6 +142,7 @@ class ProgramPlan:
     parted: frozenset[Site] = frozenset()
     overlaps: bool = False
     is_managed: bool = False
+    keeps_scaling: bool = False
     no_syncs: Sequence[tuple[SourceFile, cst.Attribute]] = ()
     clip_norms: Mapping[Site, str] = field(default_factory=dict)
     removed: Sequence[ZeroGrad | Clip] = ()

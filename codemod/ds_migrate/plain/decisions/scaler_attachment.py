@@ -60,11 +60,11 @@ def place_attachments(
         if file.position(statement) > site.file.position(site.statement):
             if own[: len(there)] != there:
                 break
-            found.append(Attachment(file, statement, name))
+            found.append(Attachment(site, file, statement, name))
         elif there[: len(own)] == own:
-            found.append(Attachment(file, site.statement, name))
+            found.append(Attachment(site, file, site.statement, name))
         elif there[: len(own) - 1] == own[:-1] and (condition := _condition(file, call)) is not None:
-            found.append(Attachment(file, site.statement, name, condition))
+            found.append(Attachment(site, file, site.statement, name, condition))
         else:
             break
     if len(found) != len(calls) or len(names) != 1:

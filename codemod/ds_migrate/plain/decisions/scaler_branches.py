@@ -7,15 +7,23 @@ from collections.abc import Sequence
 import libcst as cst
 
 from ds_migrate.plain.dataflow.values import Kind, of_kind
-from ds_migrate.plain.recognition.facts import Backward, LoopFacts, Place, Step
+from ds_migrate.plain.recognition.facts import Backward, LoopFacts, Place, Site, Step
 from ds_migrate.syntax.nodes import argument, dotted, targets
 from ds_migrate.syntax.source import SourceFile
 
 
 def is_unscaled_branch(
-    other: Place, scaled: Sequence[Step | Backward], makers: Sequence[tuple[SourceFile, cst.Call]], facts: LoopFacts
+    other: Place,
+    scaled: Sequence[Step | Backward],
+    makers: Sequence[tuple[SourceFile, cst.Call]],
+    facts: LoopFacts,
+    site: Site | None = None,
 ) -> bool:
-    """Return whether a place runs where the scaler is off or None: in the other branch of the test of that."""
+    """Return whether a place runs where the scaler is off or None: in the other branch of the test of that.
+
+    Args:
+        site: the optimizer that steps there, where calls with other ones do not matter.
+    """
     if len(makers) != 1:
         return False
     file, maker = makers[0]
@@ -24,7 +32,7 @@ def is_unscaled_branch(
         if taken or not any(_branches(place).get(test, (node, False))[1] for place in scaled):
             continue
         if of_kind(facts.flow.values(node, other.file), Kind.SCALER):
-            if other.function is file.function(maker) or _is_given(test, other, file.function(maker), facts):
+            if other.function is file.function(maker) or _is_given(test, other, file.function(maker), facts, site):
                 return True
         elif test == condition and other.function is file.function(maker) and is_set_once(test, file):
             return other.file is file
@@ -32,19 +40,35 @@ def is_unscaled_branch(
 
 
 def _is_given(
-    parameter: str | None, place: Place, makes: cst.FunctionDef | None, facts: LoopFacts, depth: int = 4
+    parameter: str | None,
+    place: Place,
+    makes: cst.FunctionDef | None,
+    facts: LoopFacts,
+    site: Site | None,
+    depth: int = 4,
 ) -> bool:
     """Return whether each call of a function gives it the scaler, from where that is made or is given itself."""
     calls = facts.callers.of(place.function) if place.function is not None and depth else ()
     for file, call in calls:
         assert place.function is not None
+        if site is not None and isinstance(place, Step) and not may_give(call, file, place, site, facts):
+            continue
         arg = facts.flow.given(call, place.function, parameter or "", file)
         if arg is None or not of_kind(facts.flow.values(arg.value, file), Kind.SCALER):
             return False
         caller = Place(file, call)
-        if caller.function is not makes and not _is_given(dotted(arg.value), caller, makes, facts, depth - 1):
+        if caller.function is not makes and not _is_given(dotted(arg.value), caller, makes, facts, None, depth - 1):
             return False
     return bool(calls)
+
+
+def may_give(call: cst.Call, file: SourceFile, step: Step, site: Site, facts: LoopFacts) -> bool:
+    """Return whether a call of the function of a step may give it the optimizer of a site."""
+    if step.function is None or not isinstance(step.owner, cst.Name):
+        return True
+    arg = facts.flow.given(call, step.function, step.owner.value, file)
+    held = of_kind(facts.flow.values(arg.value, file), Kind.OPTIMIZER) if arg is not None else frozenset()
+    return not held or bool(held & site.optimizers)
 
 
 def _branches(place: Place) -> dict[str, tuple[cst.BaseExpression, bool]]:

@@ -9,18 +9,24 @@ import libcst as cst
 from ds_migrate.plain.dataflow.blocks import block_path
 from ds_migrate.plain.dataflow.dead_branches import is_dead
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
+from ds_migrate.plain.dataflow.values import NOTHING, Kind, Values, of_kind
 from ds_migrate.plain.decisions.averaging import find_averagings
-from ds_migrate.plain.decisions.plan import ProgramPlan
+from ds_migrate.plain.decisions.plan import Averaging, ProgramPlan
 from ds_migrate.plain.decisions.scaler_errors import InexactScalingError
-from ds_migrate.plain.recognition.facts import Backward, Clip, LoopFacts, Place, Step
+from ds_migrate.plain.recognition.facts import Backward, Clip, LoopFacts, Place, Site, Step
 from ds_migrate.plain.recognition.operations import UNKNOWN_SCALER
+from ds_migrate.syntax.nodes import argument
 from ds_migrate.syntax.source import SourceFile
 
 _HARMLESS = frozenset(
     {"state_dict", "load_state_dict", "is_enabled", "get_scale", "get_growth_factor", "get_backoff_factor",
      "get_growth_interval"}
 )  # fmt: skip
+
+
+_METHODS = ("scale", "step", "unscale_", "update")
+_UNKNOWN_CALL = "cannot determine which backward() or step() this call of a GradScaler is for"
+_WRITE = "write scaler.scale(loss).backward(), scaler.step(optimizer) and scaler.update() in the loop"
 
 
 def calls_of_engine(
@@ -39,6 +45,7 @@ def calls_of_engine(
     steps = [place for place in scaled if isinstance(place, Step)]
     handled = {id(place.node) for place in scaled}
     handled |= {id(place.call.func.value) for place in scaled if isinstance(place.call.func, cst.Attribute)}
+    _check_references(own, flow)
     updates: list[Place] = []
     unscaled: list[Place] = []
     removed: list[Place] = []
@@ -50,11 +57,12 @@ def calls_of_engine(
         elif name == "unscale_":
             unscaled.append(place)
             (removed if _goes_with_clipping(place, plan) else kept).append(place)
-        elif id(call) not in handled and name not in _HARMLESS:
-            raise InexactScalingError(
-                "cannot determine which backward() or step() this call of a GradScaler is for", file, call,
-                "write scaler.scale(loss).backward(), scaler.step(optimizer) and scaler.update() in the loop",
-            )  # fmt: skip
+        elif id(call) not in handled and name not in _HARMLESS and not (plan.keeps_scaling and name == "scale"):
+            raise InexactScalingError(_UNKNOWN_CALL, file, call, _WRITE)
+    if plan.keeps_scaling:
+        _check_clips(steps, unscaled, plan)
+        _check_escapes(own, flow)
+        return removed, kept
     for step in steps:
         update = _update_after(step, updates, own, flow)
         updates.remove(update)
@@ -92,6 +100,15 @@ def check_unknown(operations: Iterable[Step | Backward], facts: LoopFacts) -> No
         raise InexactScalingError(message, place.file, place.node, way_out)
 
 
+def _check_references(own: Values, flow: Flow) -> None:
+    """Refuse methods of a scaler that are not called where they are named: ``step = scaler.step``."""
+    for file in flow.files.values():
+        for node in (node for name in _METHODS for node in file.attributes_by_name.get(name, ())):
+            around = file.parent(node)
+            if not (isinstance(around, cst.Call) and around.func is node) and flow.values(node.value, file) & own:
+                raise InexactScalingError(_UNKNOWN_CALL, file, node, _WRITE)
+
+
 def _calls(own: Values, flow: Flow) -> Iterator[tuple[SourceFile, cst.Call, str]]:
     """Yield the calls of a scaler's methods."""
     for file in flow.files.values():
@@ -115,6 +132,7 @@ def _are_gradients_read(place: Place, plan: ProgramPlan) -> bool:
     reads = [
         Place(place.file, node) for node in place.file.attributes_by_name.get("grad", ())
         if not of_kind(plan.facts.flow.values(node.value, place.file), Kind.EXTERNAL)  # torch.autograd.grad
+        and not plan.facts.operations.is_attacked(node.value, place.file)
     ]  # fmt: skip
     if step is None or backward is None:
         return bool(reads)
@@ -127,13 +145,15 @@ def _goes_with_clipping(place: Place, plan: ProgramPlan) -> bool:
     Raises:
         InexactScalingError: it stays, and gradients are not averaged by then.
     """
-    is_kept = plan.facts.sites[0] not in plan.clip_norms
-    if is_kept and (plan.is_managed or find_averagings(place, plan)):
+    sites = _unscaled_sites(place, plan)
+    is_kept = not any(site in plan.clip_norms for site in sites)
+    if is_kept and (plan.is_managed or averagings_of(place, plan)):
         return False
     moved = [c for c in plan.facts.operations.clips if c in plan.removed and c.function is place.function]
     is_beside = block_path(place.node, place.file) in [block_path(clip.node, clip.file) for clip in moved]
     if (
         is_kept
+        or not all(site in plan.clip_norms for site in sites)
         or not is_beside
         or _are_gradients_read(place, plan)
         or not isinstance(place.file.parent(place.node), cst.Expr)
@@ -143,6 +163,20 @@ def _goes_with_clipping(place: Place, plan: ProgramPlan) -> bool:
             "call scaler.unscale_(optimizer) and clip_grad_norm_ right before scaler.step(optimizer)",
         )  # fmt: skip
     return True
+
+
+def averagings_of(place: Place, plan: ProgramPlan) -> list[Averaging]:
+    """Return where engines average the gradients that an ``unscale_()`` divides."""
+    modules = frozenset(value for site in _unscaled_sites(place, plan) for value in site.of)
+    return find_averagings(place, plan, modules if len(plan.facts.sites) > 1 else NOTHING)
+
+
+def _unscaled_sites(place: Place, plan: ProgramPlan) -> list[Site]:
+    """Return the sites of the optimizers whose gradients an ``unscale_()`` divides; all where that is unknown."""
+    assert isinstance(place.node, cst.Call)
+    given = argument(place.node, 0, "optimizer")
+    held = plan.facts.flow.values(given.value, place.file) if given is not None else NOTHING
+    return [site for site in plan.facts.sites if held & site.optimizers] or list(plan.facts.sites)
 
 
 def _update_after(step: Step, updates: list[Place], own: Values, flow: Flow) -> Place:

@@ -40,7 +40,7 @@ def refuse_inexact(plan: ProgramPlan) -> ProgramPlan:
         )
         for file, node in [
             *((each.file, each.statement) for each in plan.attachments),
-            *((use.backward.file, use.backward.node) for use in plan.scaler_uses),
+            *((use.place.file, use.place.node) for use in plan.scaler_uses),
         ]
     ]  # fmt: skip
     refusals += [

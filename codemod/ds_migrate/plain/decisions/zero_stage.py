@@ -15,6 +15,7 @@ from ds_migrate.syntax.nodes import code, dotted, is_literal, targets
 from ds_migrate.syntax.source import SourceFile
 
 _PRECISIONS = frozenset({"double", "half", "bfloat16", "float16", "float64", "set_default_dtype", "DoubleTensor"})
+_COMPLEX = frozenset({"cfloat", "cdouble", "complex32", "complex64", "complex128", "complex", "view_as_complex"})
 _WRITERS = frozenset({"apply", "reset_parameters", "vector_to_parameters"})
 
 
@@ -48,6 +49,8 @@ def _hazard(plan: ProgramPlan, site: Site) -> str:
         return "the optimizer holds tensors beside modules, parts of modules, or several"
     for file, maker in site.makers:
         names = {v.name for v in plan.facts.flow.values(maker.func, file)}
+        if "?" in {value.name for value in site.optimizers}:
+            return "the optimizer's class is known only at run time"
         if not names <= ELEMENTWISE_OPTIMIZERS:
             return "the optimizer is none of torch's elementwise ones"
         if "torch.optim.Adagrad" in names and not plan.facts.options.runtime:
@@ -77,6 +80,8 @@ def _use(file: SourceFile, flow: Flow) -> str:
             return "the program switches requires_grad"
         if name in _PRECISIONS and not _is_in_autocast(node, file):
             return "the program may have parameters of another precision than float32"
+        if name in _COMPLEX:
+            return "the program may have complex parameters, which cannot be in one tensor with others"
     for string in file.nodes(cst.SimpleString):
         if string.evaluated_value == "params" and isinstance(file.parent(string), cst.Index):
             return "the program reads the parameters of the optimizer's groups"

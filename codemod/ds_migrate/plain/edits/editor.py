@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 
 import libcst as cst
 
@@ -16,18 +18,24 @@ from ds_migrate.plain.edits.engine_calls import write_calls
 from ds_migrate.plain.edits.engine_creation import EngineWriter
 from ds_migrate.plain.edits.runtime_names import RuntimeNames
 from ds_migrate.plain.ranks.agreement import agree
+from ds_migrate.plain.ranks.cached_files import share_looks
+from ds_migrate.plain.ranks.caught_errors import errors_of_one_rank
 from ds_migrate.plain.ranks.commands import commands_of_all_ranks
 from ds_migrate.plain.ranks.data_shares import share_data
 from ds_migrate.plain.ranks.devices import RankDevices
 from ds_migrate.plain.ranks.engine_device import follow_engines
 from ds_migrate.plain.ranks.file_readers import FileReaders
-from ds_migrate.plain.ranks.launcher_argument import add_arguments
+from ds_migrate.plain.ranks.idle_code import IdleCode
+from ds_migrate.plain.ranks.launcher_argument import LauncherArgument
+from ds_migrate.plain.ranks.numbered_folders import share_names_not_taken
+from ds_migrate.plain.ranks.prepared_data import PreparedData
 from ds_migrate.plain.ranks.rank_zero import OutputGuards
 from ds_migrate.plain.ranks.rank_zero_files import write_once
-from ds_migrate.plain.ranks.rank_zero_folders import make_folders_once, names_not_taken
+from ds_migrate.plain.ranks.rank_zero_folders import make_folders_once
 from ds_migrate.plain.ranks.rank_zero_loggers import quiet_loggers
 from ds_migrate.plain.ranks.rank_zero_waits import wait_for_saves
 from ds_migrate.plain.ranks.start import start_ranks
+from ds_migrate.plain.ranks.taken_names import decide_where_folders_are
 from ds_migrate.plain.ranks.time_stamps import share_temporary_folders, share_time_stamps
 from ds_migrate.plain.ranks.unordered_sets import numbered_sets
 from ds_migrate.plain.ranks.unwrapping import unwrap
@@ -44,6 +52,8 @@ class Editor:
         files: those of the part.
         others: those of other parts, which are edited for them, or stay as they are.
         kept: those whose output stays as it is.
+        changeable: all that may change.
+        fixed: those that other loops use as they are: what can be left to a person there, for review, is.
         report: gets a note for each edit.
     """
 
@@ -53,6 +63,8 @@ class Editor:
         files: Sequence[SourceFile],
         others: Collection[SourceFile],
         kept: Collection[SourceFile],
+        changeable: Collection[SourceFile],
+        fixed: Collection[SourceFile],
         runtime: RuntimeNames,
         report: Report,
     ) -> None:
@@ -60,9 +72,12 @@ class Editor:
         self.files = list(files)
         self._others = others
         self._kept = kept
+        self._changeable = changeable
+        self._fixed = fixed
         self.flow = plan.facts.flow
         self._report = report
         self._runtime = runtime
+        self._left: list[Note] | None = None  # what is left to a person
         self.guarded: list[SourceFile] = []  # those in which nothing but output changes, with no wait for it
 
     def apply(self) -> None:
@@ -70,24 +85,32 @@ class Editor:
         follow_engines(self.plan, self._converted)
         write_calls(self.plan, self._runtime, self._converted)
         pass_engines(self.plan, self._converted)
-        unwrap(self.plan.facts, self._converted, self._review)
+        unwrap(self.plan.facts, self._runtime, self._converted, self._review)
         beside = files_beside(self.files, self.flow)
         share_data(self.plan, beside, self._runtime, self._converted, self._review)
-        decided = agree(self.plan, beside, self._runtime, self._converted, self._review)
+        staying = [file for file in self._fixed if file in self._others]
+        decided = agree(self.plan, beside, staying, self._runtime, self._converted, self._review)
         notes = [*self.plan.notes, *numbered_sets(beside, self.flow)]
-        start_ranks(self.plan.facts, self.files, beside, self._runtime, self._converted)
+        facts = self.plan.facts
+        shared = [file for file in self._fixed if file not in staying]
+        notes += start_ranks(facts, self.files, beside, shared, self._runtime, self._converted)
         touched = [f for f in self.flow.files.values() if f.edits and f not in self.files and f not in self._others]
         self.files = [*self.files, *touched]
         stepping = {step.file for step in self.plan.facts.operations.steps}
         helpers = [f for f in beside if f not in stepping and f not in self._others]
         beside_it = [f for f in helpers if f not in self.files]
         quiet = [f for f in beside_it if f not in self._kept]
-        guards = OutputGuards(self.plan, self._runtime, self._converted)
+        idle = IdleCode(self.flow, self.plan.facts.callers)
+        guards = OutputGuards(self.plan, idle, self._runtime, self._converted)
         guards.guard_saves(f for f in beside_it if f not in quiet)
         program = [*self.files, *(f for f in helpers if f not in self.files)]
-        notes += RankDevices(self.flow, not self._starts_alone(), self._converted).free(program)
-        add_arguments(self.plan.facts, self.files, self._runtime, self._converted)
-        make_folders_once(self.plan.facts, self.files, beside_it, self._runtime, self._converted)
+        with self._left_to_a_person():
+            notes += RankDevices(self.flow, not self._starts_alone(), self._converted).free(program)
+        argument = LauncherArgument(self.plan.facts, self._changeable, idle, self._runtime, self._converted)
+        notes += argument.add(self.files, helpers)
+        PreparedData(self.plan, [*self.files, *quiet], self._runtime).let_rank_0_begin(self._converted)
+        with self._left_to_a_person():
+            make_folders_once(self.plan.facts, self.files, beside_it, self._runtime, self._converted)
         self.guarded = [f for f in quiet if not f.edits]
         guards.guard_output(self.files, quiet)
         notes += quiet_loggers(self.plan.facts, [*self.files, *quiet], self._runtime, self._converted)
@@ -98,12 +121,18 @@ class Editor:
         read_again = write_once(self.plan.facts, [*self.files, *quiet], others, readers, self._runtime, self._converted)
         known = {f: f.edits.lengths for f in self.guarded}
         if starts_alone:
-            notes += [*commands_of_all_ranks(program, self.flow), *names_not_taken(program)]
-            notes += [*read_again, *guards.wait_for_written(readers)]
-            if self.plan.facts.options.runtime:
-                for share in (share_time_stamps, share_temporary_folders):
-                    share(program, self.flow, self.plan.facts.callers, self._runtime, self._converted)
-            notes += wait_for_saves(self.plan, program, decided, readers, self._runtime, self._converted)
+            own = [*self.files, *quiet]
+            with self._left_to_a_person():
+                notes += [*commands_of_all_ranks(program, self.flow), *errors_of_one_rank(facts)]
+                notes += share_names_not_taken(facts, program, own, self._runtime, self._converted)
+                notes += [*read_again, *guards.wait_for_written(readers)]
+                if facts.options.runtime:
+                    notes += decide_where_folders_are(facts, own, self._runtime, self._converted)
+                    written = list(guards.written())
+                    notes += share_looks(facts, program, own, written, decided, readers, self._runtime, self._converted)
+                    for share in (share_time_stamps, share_temporary_folders):
+                        share(program, self.flow, facts.callers, self._runtime, self._converted)
+                notes += wait_for_saves(self.plan, program, decided, readers, self._runtime, self._converted)
         self.guarded = [f for f in self.guarded if f.edits and f.edits.lengths == known[f] and not readers.waits_in(f)]
         for note in notes:
             self._report(Severity.REVIEW if note.help is not None else Severity.CONVERTED, note)
@@ -117,8 +146,27 @@ class Editor:
         """The helpers that the conversion needs, although the runtime may not be used."""
         return self._runtime.missing
 
+    @contextmanager
+    def _left_to_a_person(self) -> Iterator[None]:
+        """Take back what changes in files that other loops use as they are; it is for review."""
+        undo = [file.checkpoint() for file in self._fixed]
+        self._left = []
+        yield
+        for undo_one in undo:
+            undo_one()
+        for note in self._left:
+            message = f"left as other loops use it, where several ranks need a change: {note.message}"
+            self._review(
+                replace(note, message=message, help="make this change here, or copy the file for this program")
+            )
+        self._left = None
+
     def _converted(self, code_: Code, file: SourceFile, node: cst.CSTNode, message: str) -> None:
-        self._report(Severity.CONVERTED, Note(code_, file, node, message))
+        note = Note(code_, file, node, message)
+        if self._left is not None and file in self._fixed:
+            self._left.append(note)
+        else:
+            self._report(Severity.CONVERTED, note)
 
     def _review(self, note: Note) -> None:
         self._report(Severity.REVIEW, note)

@@ -17,10 +17,8 @@ def pass_engines(plan: ProgramPlan, converted: Converted) -> None:
     """Give engines to the functions that step an optimizer, in its place, and let objects keep them beside it."""
     names = plan.names
     for file, arg, name in names.arguments.values():
-        if arg.keyword is not None:
-            new = next((p.name for p in names.passed.values() if p.parameter == arg.keyword.value), None)
-            if new is not None:
-                file.replace(arg.keyword, new)
+        if isinstance(arg, cst.Arg) and arg.keyword is not None:
+            file.replace(arg.keyword, names.keywords[id(arg)])
         file.replace(arg.value, name)
     for passed in names.passed.values():
         for param in parameters(passed.function):
@@ -52,7 +50,12 @@ def _rename_uses(passed: Passed, plan: ProgramPlan) -> None:
         if isinstance(parent, cst.Arg) and parent.keyword is node:
             continue
         is_test = isinstance(parent, (cst.Comparison, cst.If, cst.UnaryOperation, cst.BooleanOperation, cst.IfExp))
-        file.replace(node, name if is_test else f"{name}.optimizer")
+        if is_test or node is passed.unpacked:
+            file.replace(node, name)
+        elif passed.is_optional and isinstance(parent, (cst.Assign, cst.AnnAssign, cst.Arg, cst.Return)):
+            file.replace(node, f"{name}.optimizer if {name} is not None else None")
+        else:
+            file.replace(node, f"{name}.optimizer")
 
 
 def _renamed(name: str) -> Callable[[cst.CSTNode], cst.CSTNode]:

@@ -7,6 +7,7 @@ import libcst as cst
 from ds_migrate.plain.decisions.averaging import distinct
 from ds_migrate.plain.decisions.checkpoints import HELPERS
 from ds_migrate.plain.decisions.plan import LOOKED_UP, ProgramPlan, ScalerUse, StateCall
+from ds_migrate.plain.edits.engine_creation import use_scaler
 from ds_migrate.plain.edits.removal import remove_call
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.recognition.facts import Backward, Clip, Step
@@ -20,6 +21,8 @@ _NO_GRAPH = (
 
 def write_calls(plan: ProgramPlan, runtime: RuntimeNames, converted: Converted) -> None:
     """Let the engines do what the loop did, and remove what they do themselves."""
+    for use in plan.scaler_uses:
+        _use_scaler(use, plan, runtime, converted)
     for step, name in plan.steps:
         _step(step, name, runtime, converted)
     for each in distinct(plan.averagings, plan):
@@ -29,8 +32,6 @@ def write_calls(plan: ProgramPlan, runtime: RuntimeNames, converted: Converted) 
         each.file.before(each.statement, f"{name}.allreduce_gradients()")
         message = "gradients are averaged over ranks before they are used here"
         converted(Code.PLAIN_CLIPPING, each.file, each.statement, message)
-    for use in plan.scaler_uses:
-        _use_scaler(use, runtime, converted)
     for backward, name in plan.backwards:
         _backward(backward, name, plan.is_managed, converted)
     for backward in plan.left:
@@ -54,18 +55,24 @@ def write_calls(plan: ProgramPlan, runtime: RuntimeNames, converted: Converted) 
 
 
 def _step(step: Step, name: str, runtime: RuntimeNames, converted: Converted) -> None:
-    if name is LOOKED_UP:
-        name = f"{runtime.name(step.file, 'engine_of')}({code(step.owner)})"
+    name = _engine_of(step, name, runtime)
     step.file.replace(step.call, f"{name}.step()")
     converted(Code.PLAIN_STEP, step.file, step.node, f"{code(step.call)} becomes {name}.step()")
 
 
-def _use_scaler(use: ScalerUse, runtime: RuntimeNames, converted: Converted) -> None:
-    """Have the engine scale the next loss as the program does."""
-    file, node = use.backward.file, use.backward.node
+def _engine_of(step: Step, name: str, runtime: RuntimeNames) -> str:
+    """Return the expression of the engine of a step."""
+    return f"{runtime.name(step.file, 'engine_of')}({code(step.owner)})" if name is LOOKED_UP else name
+
+
+def _use_scaler(use: ScalerUse, plan: ProgramPlan, runtime: RuntimeNames, converted: Converted) -> None:
+    """Have the engine scale the next loss, or step, as the program does."""
+    file, node = use.place.file, use.place.node
+    engine = _engine_of(use.place, use.engine, runtime) if isinstance(use.place, Step) else use.engine
     scaler = code(use.scaler) if use.scaler is not None else "None"
-    file.before(file.statement(node), f"{runtime.name(file, 'use_scaler')}({use.engine}, {scaler})")
-    converted(Code.PLAIN_PRECISION, file, node, f"{use.engine} scales this loss with {scaler}")
+    file.before(file.statement(node), use_scaler(engine, scaler, file, plan, runtime))
+    action = "steps" if isinstance(use.place, Step) else "scales this loss"
+    converted(Code.PLAIN_PRECISION, file, node, f"{engine} {action} with {scaler}")
 
 
 def _backward(backward: Backward, name: str, is_managed: bool, converted: Converted) -> None:

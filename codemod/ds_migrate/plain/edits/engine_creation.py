@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from textwrap import indent
 
 import libcst as cst
 
 from ds_migrate.plain.decisions.distributed import broadcasts_buffers
+from ds_migrate.plain.decisions.optional_engines import may_be_none
 from ds_migrate.plain.decisions.plan import PlannedEngine, ProgramPlan
 from ds_migrate.plain.edits.engine_config import dict_lines, divide
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
@@ -36,12 +38,15 @@ class EngineWriter:
             if not any(site.target is arg.value for _, arg, _ in self._plan.names.arguments.values()):
                 file.replace(site.target, site.new_name)
         elif engine.optimizer is None:
+            if may_be_none(site):
+                text = f"{engine.name} = None\nif {site.optimizer_name} is not None:\n{indent(text, '    ')}"
             file.after(site.statement, text)
         else:
             file.expand(engine.optimizer.statement, text)
         for attachment in self._plan.attachments:
-            name = self._runtime.name(file, "use_scaler")
-            line = f"{name}({engine.name}, {attachment.scaler})"
+            if attachment.site is not site:
+                continue
+            line = use_scaler(engine.name, attachment.scaler, file, self._plan, self._runtime)
             line = f"if {attachment.condition}:\n    {line}" if attachment.condition else line
             file.after(attachment.statement, line)
             message = f"{engine.name} scales losses with {attachment.scaler}"
@@ -105,6 +110,12 @@ class EngineWriter:
         for node in site.file.nodes(cst.Global, below=site.function):
             if any(item.name.value == site.target.value for item in node.names):
                 site.file.after(site.file.statement(node), f"global {engine.name}")
+
+
+def use_scaler(engine: str, scaler: str, file: SourceFile, plan: ProgramPlan, runtime: RuntimeNames) -> str:
+    """Return the call that gives an engine the GradScaler of the program."""
+    update = ", update=False" if plan.keeps_scaling else ""
+    return f"{runtime.name(file, 'use_scaler')}({engine}, {scaler}{update})"
 
 
 def _keywords(modules: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -7,6 +7,8 @@ mean over ranks. With one rank nothing changes.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import libcst as cst
 
 from ds_migrate.plain.dataflow.rank_values import RankValues
@@ -14,9 +16,11 @@ from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.distributed import broadcasts_buffers
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan, Review
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
+from ds_migrate.plain.ranks.agreed_numbers import AgreedNumbers
 from ds_migrate.plain.ranks.buffer_writes import buffer_notes
 from ds_migrate.plain.ranks.common_operations import CommonOperations, setting_of
 from ds_migrate.plain.ranks.rank_guards import is_guarded
+from ds_migrate.plain.ranks.share_statistics import share_statistics
 from ds_migrate.plain.recognition.loaders import can_be_sharded, training_loaders
 from ds_migrate.plain.recognition.weight_writes import WeightWrites, Write
 from ds_migrate.rules.codes import Code
@@ -28,9 +32,19 @@ _FINITE = frozenset({"isnan", "isinf", "isfinite"})
 
 
 def agree(
-    plan: ProgramPlan, files: list[SourceFile], runtime: RuntimeNames, converted: Converted, review: Review
+    plan: ProgramPlan,
+    files: list[SourceFile],
+    staying: Collection[SourceFile],
+    runtime: RuntimeNames,
+    converted: Converted,
+    review: Review,
 ) -> set[int]:
-    """Have all ranks of a program take the same decisions; return the statements of these, by identity."""
+    """Have all ranks of a program take the same decisions; return the statements of these, by identity.
+
+    Args:
+        files: those that may run with the loop.
+        staying: those of them with a loop that stays: there, only decisions count that this loop comes by.
+    """
     flow = plan.facts.flow
     for file, branch in plan.undecided:
         let_rank_0_decide(branch.test, file, runtime)
@@ -47,30 +61,52 @@ def agree(
     values = RankValues(flow, loaders, modules)
     writes = WeightWrites(flow)
     common = CommonOperations(plan, values, writes)
+    numbers = AgreedNumbers(plan, values, runtime, converted, review)
+    numbers.agree_on_rounds(files, common)
+    for site in plan.facts.sites:
+        numbers.agree_on_settings(site, files)
+    leading = {key for site in plan.facts.all_sites for key in plan.facts.callers.leading(site.file, site.function)}
+    for step in plan.facts.operations.steps:
+        leading |= plan.facts.callers.leading(step.file, step.function)
+
+    def counts(node: cst.CSTNode, file: SourceFile) -> bool:
+        function = file.function(node)
+        return file not in staying or _concerns(function or file.module, function, leading, plan)
+
     for file in files:
         for node in file.nodes(cst.If, cst.While):
-            if id(node) in decided:
+            if id(node) in decided or not counts(node, file):
                 continue
             if values.differs(node.test, file) and not is_guarded(node.test, file) and common.is_led_by(node, file):
                 _agree_on_test(node, file, values, runtime, converted)
                 decided.add(id(node))
         for call in file.nodes(cst.Call):
-            metric = _schedule_metric(call, file, plan)
+            metric = _schedule_metric(call, file, plan) if counts(call, file) else None
             if metric is not None and values.differs(metric, file) and not is_guarded(call, file):
                 _wrap(metric, file, runtime.name(file, _MEAN))
                 converted(Code.PLAIN_AGREEMENT, file, call, "the schedule steps by the mean over ranks")
         for node in file.nodes(cst.Assign, cst.AugAssign):
             setting = next(filter(None, map(setting_of, targets(node))), None)
-            if setting is not None and values.differs(node.value, file):
+            if setting is not None and counts(node, file) and values.differs(node.value, file):
                 _wrap(node.value, file, runtime.name(file, _MEAN))
                 converted(Code.PLAIN_AGREEMENT, file, node, f"the {setting} is the mean over ranks")
         for write in writes.of(file):
-            if not is_guarded(write.node, file):
+            if counts(write.node, file) and not is_guarded(write.node, file):
                 _agree_on_write(write, file, values, runtime, converted, review)
+    for note in share_statistics(plan, files, values, common):
+        review(note)
     if not any(broadcasts_buffers(site, plan.facts) for site in plan.facts.sites):
         for note in buffer_notes(files, flow, values):
             review(note)
     return decided
+
+
+def _concerns(
+    place: cst.CSTNode, function: cst.FunctionDef | None, leading: Collection[int], plan: ProgramPlan
+) -> bool:
+    """Return whether a function, or a module, of another loop's file leads to this loop, or is called from there."""
+    own = {id(place.file) for place in plan.facts.operations.steps}
+    return id(place) in leading or bool(own & plan.facts.callers.files_of(function))
 
 
 def _agree_on_write(
@@ -91,7 +127,8 @@ def _agree_on_write(
 
 def let_rank_0_decide(test: cst.BaseExpression, file: SourceFile, runtime: RuntimeNames) -> None:
     """Make a condition rank 0's."""
-    _wrap(test, file, runtime.name(file, _DECIDES))
+    if file.edits.once(test, _DECIDES):
+        _wrap(test, file, runtime.name(file, _DECIDES))
 
 
 def _agree_on_test(
@@ -102,6 +139,7 @@ def _agree_on_test(
         if (dotted(call.func) or "").rpartition(".")[2] in _FINITE and call.args
     ]  # fmt: skip
     finite = [number for number in finite if values.differs(number, file)]
+    finite = [part for part in walk(node.test) if any(part.deep_equals(number) for number in finite)]
     if finite and not _differs_elsewhere(node.test, finite, file, values):
         for number in finite:
             _wrap(number, file, runtime.name(file, _MEAN))

@@ -12,7 +12,7 @@ from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.source import SourceFile
 
-_RUNS = (
+RUNS = (
     "os.system", "os.spawnlp", "subprocess.run", "subprocess.call", "subprocess.check_call", "subprocess.Popen",
     "subprocess.getoutput", "subprocess.getstatusoutput",
 )  # fmt: skip
@@ -23,7 +23,7 @@ def commands_of_all_ranks(files: Sequence[SourceFile], flow: Flow) -> Iterator[N
     for file in files:
         for call in file.nodes(cst.Call):
             is_statement = isinstance(file.parent(call), cst.Expr)
-            if is_statement and flow.is_call_of(call, file, _RUNS) and not is_guarded(call, file):
+            if is_statement and flow.is_call_of(call, file, RUNS) and not is_guarded(call, file):
                 message = "every rank runs this command, at the same time"
                 advice = "run it on rank 0 alone (if is_main_rank(): ...), and call wait_for_all_ranks() behind it"
                 yield Note(Code.PLAIN_RANK_ZERO, file, call, message, advice)

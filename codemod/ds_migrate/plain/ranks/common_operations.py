@@ -58,11 +58,12 @@ class CommonOperations:
     def is_led_by(self, node: cst.If | cst.While, file: SourceFile) -> bool:
         """Return whether a condition decides if, or how often, something is done that all ranks do together."""
         branches = [node.body, *([node.orelse] if node.orelse is not None else [])]
-        return any(self._holds(branch) for branch in branches) or any(
-            self._holds(passed) for branch in branches for passed in _jumped_over(branch, file)
+        return any(self.holds(branch) for branch in branches) or any(
+            self.holds(passed) for branch in branches for passed in _jumped_over(branch, file)
         )
 
-    def _holds(self, node: cst.CSTNode) -> bool:
+    def holds(self, node: cst.CSTNode) -> bool:
+        """Return whether something that all ranks do together is inside of a node, or is called there."""
         return any(id(inner) in self._nodes for inner in walk(node))
 
 

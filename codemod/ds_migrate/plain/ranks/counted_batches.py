@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.values import NOTHING, Kind, of_kind
+from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, of_kind
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.plain.recognition.loader_names import LoaderName
@@ -92,7 +92,7 @@ def counted_draws(makers: Makers, flow: Flow) -> Iterator[Note]:
             loop = _loop_around(call, file)
             if (
                 loop is not None
-                and any(id(flow.node(loader)) in shared for loader in loaders)
+                and any(_is_counted(flow.node(loader), flow.file(loader), shared, flow) for loader in loaders)
                 and _is_one_pass(drawn, loop, file, flow)
                 and not _counts_batches(loop.iter, file, flow)
             ):
@@ -125,14 +125,40 @@ def _is_one_pass(drawn: cst.BaseExpression, loop: cst.For, file: SourceFile, flo
     return is_iterator and not is_endless and not file.values_of({drawn.value}, loop)
 
 
+def _is_counted(maker: cst.CSTNode, file: SourceFile, shared: Collection[int], flow: Flow) -> bool:
+    """Return whether each rank has a share of a loader, and its sampler comes to an end."""
+    samplers = [argument(maker, None, name) for name in ("sampler", "batch_sampler") if isinstance(maker, cst.Call)]
+    return id(maker) in shared and not any(arg is not None and _is_endless(arg.value, file, flow) for arg in samplers)
+
+
 def _is_endless(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:
     """Return whether an expression starts over where its loader ends, as the generator of an endless loop does."""
     called = flow.values(node.func, file) if isinstance(node, cst.Call) else NOTHING
     methods = (flow.classes.method(v.key, "__iter__") for v in of_kind(flow.values(node, file), Kind.INSTANCE))
     return any(
-        is_literal(outer.test, "True") or code(outer.test) == "1"
-        for value in (*of_kind(called, Kind.FUNCTION, Kind.METHOD), *filter(None, methods))
-        for outer in flow.file(value).nodes(cst.While, below=flow.node(value))
+        _starts_over(function, flow)
+        for function in (*of_kind(called, Kind.FUNCTION, Kind.METHOD), *filter(None, methods))
+    )
+
+
+def _starts_over(function: Value, flow: Flow, depth: int = 2) -> bool:
+    """Return whether a function has an endless loop, or calls one of the program's that has."""
+    file, node = flow.file(function), flow.node(function)
+    called = [call for call in file.nodes(cst.Call, below=node) if depth]
+    return any(_has_no_end(loop, file) for loop in file.nodes(cst.While, below=node)) or any(
+        _starts_over(callee, flow, depth - 1)
+        for call in called
+        for callee in of_kind(flow.values(call.func, file), Kind.FUNCTION, Kind.METHOD)
+    )
+
+
+def _has_no_end(loop: cst.While, file: SourceFile) -> bool:
+    """Return whether a loop runs forever: nothing leaves it."""
+    leaving = file.nodes(cst.Break, cst.Return, below=loop.body)
+    return (is_literal(loop.test, "True") or code(loop.test) == "1") and not any(
+        isinstance(jump, cst.Return)
+        or next(a for a in file.ancestors(jump) if isinstance(a, (cst.For, cst.While))) is loop
+        for jump in leaving
     )
 
 

@@ -12,6 +12,7 @@ from ds_migrate.plain.ranks.counted_batches import counted_batches, counted_draw
 from ds_migrate.plain.ranks.epoch_averages import EpochAverages
 from ds_migrate.plain.ranks.sample_counts import count_own_samples
 from ds_migrate.plain.recognition.loader_names import may_evaluate, names_of
+from ds_migrate.plain.recognition.loader_uses import only_trains
 from ds_migrate.plain.recognition.loaders import (
     are_mixed,
     can_be_sharded,
@@ -20,6 +21,7 @@ from ds_migrate.plain.recognition.loaders import (
     sources_of,
     training_loaders,
 )  # fmt: skip
+from ds_migrate.plain.recognition.own_shares import divides_itself
 from ds_migrate.plain.recognition.phases import training_phase
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.source import SourceFile
@@ -34,16 +36,22 @@ def share_data(
         files: the program's, in which samples may be counted.
     """
     is_of_one_process = not is_called(INIT, plan.facts.flow)
-    for step, _ in plan.steps:
-        if is_of_one_process and not training_loaders([step], plan.facts):
-            message = "no DataLoader feeds this step: several ranks train on the same data, with one seed"
-            advice = (
-                "let each rank draw other samples, by a separate seed or a share of the data, and rank_0_decides() "
-                "what these would end or skip"
-            )
-            review(Note(Code.PLAIN_SAMPLER, step.file, step.node, message, advice))
     steps = [step for step, _ in plan.steps]
+    unfed = [step for step in steps if is_of_one_process and not training_loaders([step], plan.facts)]
+    for step in {id(step.function or step.file): step for step in reversed(unfed)}.values():
+        message = "no DataLoader feeds this step: several ranks train on the same data, with one seed"
+        advice = (
+            "let each rank draw other samples, by a separate seed or a share of the data, and rank_0_decides() "
+            "what these would end or skip"
+        )
+        review(Note(Code.PLAIN_SAMPLER, step.file, step.node, message, advice))
     makers = [(f, m) for f, m in training_loaders(steps, plan.facts) if can_be_sharded(m, f, plan.facts.flow)]
+    divided = [(f, m) for f, m in makers if divides_itself(m, f, plan.facts.flow)]
+    if not is_of_one_process:
+        makers = [maker for maker in makers if maker not in divided]
+    for file, maker in divided if is_of_one_process else ():
+        message = "this data is selected by the rank, and shard() divides it once more"
+        review(Note(Code.PLAIN_SAMPLER, file, maker, message, "give the loader all data, or leave out shard()"))
     if is_of_one_process:
         counted = count_own_samples(makers, files, plan.facts.flow, runtime, converted)
         averages = EpochAverages(makers, counted, plan.facts.flow).divide_by_share(files, runtime, converted)
@@ -79,7 +87,7 @@ def share_data(
         name = runtime.name(file, "shard")
         func = cst.parse_expression(name)
         file.change(maker, lambda updated, func=func: cst.Call(func, [cst.Arg(updated)]))  # type: ignore[misc]
-        if is_shared:
+        if is_shared and not only_trains(maker, file, steps, plan.facts):
             message = "this call may make loaders for evaluation too, which then give each rank a share"
             advice = "make the loader that trains by a separate call, or reduce the metrics over ranks"
             review(Note(Code.PLAIN_SAMPLER, file, maker, message, advice))

@@ -85,6 +85,10 @@ class RankDevices:
             if first is not None and self._goes(first.value) and isinstance(file.parent(call), cst.Expr):
                 remove_call(file, call)
                 return True
+        elif self._flow.is_call_of(call, file, ("torch.cuda.device",)):
+            if first is not None and self._goes(first.value) and isinstance(file.parent(call), cst.WithItem):
+                file.replace(first.value, "-1")  # which leaves the current device
+                return True
         elif method == "cuda" and first is not None and first is call.args[0] and self._is_number(first.value):
             file.change(call, _without_first)
             return True

@@ -10,6 +10,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.torch_names import SAME_MODULE, WRAPPERS
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
+from ds_migrate.plain.decisions.optional_engines import may_be_none
 from ds_migrate.plain.decisions.plan import PlannedEngine, ProgramPlan
 from ds_migrate.plain.edits.removal import remove_call, remove_statement
 from ds_migrate.plain.edits.runtime_names import Converted
@@ -40,8 +41,8 @@ def follow_engines(plan: ProgramPlan, converted: Converted) -> None:
     bound: set[object] = set()
     for engine in plan.engines:
         site, flow = engine.site, plan.facts.flow
-        if site not in plan.facts.sites:
-            continue  # the engine before it has moved the module
+        if site not in plan.facts.sites or may_be_none(site):
+            continue  # the engine before it has moved the module, or no engine may
         for move in _moves(site, flow):
             variable = flow.variable(move.device, site.file) if move.device is not None else None
             if variable is not None and variable not in bound and _can_follow(move, site, flow):

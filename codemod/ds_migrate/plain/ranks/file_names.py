@@ -14,6 +14,7 @@ from ds_migrate.syntax.source import SourceFile
 
 _BLANK = re.compile(r"%[-+#0-9.]*[a-zA-Z]|\{[^}]*\}")  # where a format puts a value
 _DEEPEST = 6
+_Value = tuple[cst.BaseExpression, SourceFile]
 
 
 class FileNames:
@@ -22,9 +23,16 @@ class FileNames:
     def __init__(self, flow: Flow, callers: Callers) -> None:
         self._flow = flow
         self._callers = callers
+        self._known: dict[tuple[int, int], tuple[cst.CSTNode, frozenset[str]]] = {}  # with the nodes, to keep their ids
 
     def of(self, path: cst.BaseExpression, file: SourceFile, depth: int = 0) -> frozenset[str]:
         """Return the names that a path may end with; the text of what cannot be followed stands for itself."""
+        question = id(path), depth
+        if question not in self._known:
+            self._known[question] = path, self._find(path, file, depth)
+        return self._known[question][1]
+
+    def _find(self, path: cst.BaseExpression, file: SourceFile, depth: int) -> frozenset[str]:
         unknown = frozenset({f"<{expression_text(path)}>"})
         if depth > _DEEPEST:
             return unknown
@@ -59,37 +67,22 @@ class FileNames:
             return self.of(call.func.value, file, depth + 1)
         return frozenset()
 
-    def _values(self, node: cst.Name | cst.Attribute, file: SourceFile) -> list[tuple[cst.BaseExpression, SourceFile]]:
+    def _values(self, node: cst.Name | cst.Attribute, file: SourceFile) -> list[_Value]:
         """Return everything that a name or an attribute is set to, or given as a parameter."""
-        found: list[tuple[cst.BaseExpression, SourceFile]] = []
         if isinstance(node, cst.Attribute):
-            for other in self._flow.files.values():
-                for line in other.nodes(cst.Assign, cst.AnnAssign):
-                    for target, value in set_values(line):
-                        if (
-                            isinstance(target, cst.Attribute)
-                            and target.attr.value == node.attr.value
-                            and value is not None
-                        ):
-                            found.append((value, other))
-            return found
+            attributes = self._flow.once("assigned attributes", lambda: _assigned_attributes(self._flow))
+            return attributes.get(node.attr.value, [])
+        found: list[_Value] = []
         scopes = self._flow.scopes(file)
         scope = scopes.owner(node.value, node)
         if isinstance(scope, cst.FunctionDef):
             for param in parameters(scope):
                 if param.name.value == node.value:
                     found += self._given(scope, param, file)
-        for line in scopes.nodes(node, cst.Assign, cst.AnnAssign):
-            found += [
-                (value, file) for target, value in set_values(line)
-                if dotted(target) == node.value and value is not None and value is not node
-            ]  # fmt: skip
-        return found
+        return found + [(value, file) for value in scopes.assigned(node) if value is not node]
 
-    def _given(
-        self, function: cst.FunctionDef, param: cst.Param, file: SourceFile
-    ) -> list[tuple[cst.BaseExpression, SourceFile]]:
-        found: list[tuple[cst.BaseExpression, SourceFile]] = []
+    def _given(self, function: cst.FunctionDef, param: cst.Param, file: SourceFile) -> list[_Value]:
+        found: list[_Value] = []
         for caller, call in self._callers.of(function):
             arg = self._flow.given(call, function, param.name.value, caller)
             if arg is not None and not arg.star:
@@ -97,6 +90,17 @@ class FileNames:
             elif param.default is not None:
                 found.append((param.default, file))
         return found
+
+
+def _assigned_attributes(flow: Flow) -> dict[str, list[_Value]]:
+    """Return what the attributes of a program are set to, by their names."""
+    found: dict[str, list[_Value]] = {}
+    for file in flow.files.values():
+        for line in file.nodes(cst.Assign, cst.AnnAssign):
+            for target, value in set_values(line):
+                if isinstance(target, cst.Attribute) and value is not None:
+                    found.setdefault(target.attr.value, []).append((value, file))
+    return found
 
 
 def _last(path: str) -> str:

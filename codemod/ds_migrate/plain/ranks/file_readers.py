@@ -26,7 +26,9 @@ _READS = (
     "safetensors.torch.load_file", "os.stat", "os.path.getsize",
 )  # fmt: skip
 _READING_METHODS = frozenset({"read_text", "read_bytes"})
+_SUFFIXES = {"numpy.save": ".npy", "numpy.savez": ".npz", "numpy.savez_compressed": ".npz"}  # of names without one
 Read = tuple[SourceFile, cst.Call]
+Write = tuple[SourceFile, cst.Call, cst.BaseExpression]  # with its path
 
 
 class FileReaders:
@@ -54,12 +56,42 @@ class FileReaders:
 
     def of(self, write: cst.Call, path: cst.BaseExpression, file: SourceFile) -> list[Read]:
         """Return the calls that may read what a call has written to a path, later in the program."""
-        names = self._names.of(path, file)
+        names = self._names_written((file, write, path))
         return [
             (other, read)
             for other, read, known in self._reads
             if known & names and read is not write and self._may_follow((other, read), (file, write))
         ]
+
+    def is_read(self, write: Write) -> bool:
+        """Return whether a call may read what another one writes, before or after."""
+        names = self._names_written(write)
+        return any(known & names for _, _, known in self._reads)
+
+    def below(self, block: cst.CSTNode, write: Write) -> list[Read]:
+        """Return the calls in a block that may read what a call of the same file writes."""
+        names, (home, *_) = self._names_written(write), write
+        return [
+            (file, call)
+            for file, call, known in self._reads
+            if file is home and known & names and any(outer is block for outer in file.ancestors(call))
+        ]
+
+    def looks_for(self, call: cst.Call, file: SourceFile, write: Write) -> bool:
+        """Return whether a call asks for the file that another one may write behind it."""
+        asked = call.args[0].value if call.args else call.func.value if isinstance(call.func, cst.Attribute) else None
+        if asked is None or not self._names.of(asked, file) & self._names_written(write):
+            return False
+        return self._may_follow(write[:2], (file, call))
+
+    def _names_written(self, write: Write) -> frozenset[str]:
+        file, call, path = write
+        names = self._names.of(path, file)
+        found = self._facts.flow.values(call.func, file)
+        suffix = next((_SUFFIXES[value.name] for value in found if value.name in _SUFFIXES), "")
+        if not suffix or all(name.endswith(suffix) for name in names):
+            return names
+        return names | {name + suffix for name in names} | {"{}" + suffix}
 
     def can_wait(self, read: Read) -> bool:
         """Return whether all ranks come to a call that reads as often, so that they can wait for each other there."""
@@ -102,19 +134,29 @@ class FileReaders:
 
     def _may_follow(self, read: Read, write: Read) -> bool:
         """Return whether a call may run behind another one, as far as the calls of the functions around them show."""
-        reads, writes = dict(self._ways(read)), dict(self._ways(write))
-        shared = reads.keys() & writes.keys()
-        if not shared:
-            return True
-        for key in shared:
-            file = writes[key][0][0]
-            for _, later in reads[key]:
-                for _, earlier in writes[key]:
-                    if file.position(earlier) < file.position(later) and not are_exclusive(file, earlier, later):
-                        return True
-                    if _is_in_one_loop(earlier, later, file):
-                        return True
-        return False
+        shared = list(self.ways(write, read))
+        return not shared or any(
+            (file.position(earlier) < file.position(later) and not are_exclusive(file, earlier, later))
+            or _is_in_one_loop(earlier, later, file)
+            for file, earlier, later in shared
+        )
+
+    def ways(self, one: Read, other: Read) -> Iterator[tuple[SourceFile, cst.CSTNode, cst.CSTNode]]:
+        """Yield the places in one function, or module, that lead to two calls."""
+        ones, others = dict(self._ways(one)), dict(self._ways(other))
+        for key in ones.keys() & others.keys():
+            for file, first in ones[key]:
+                for _, second in others[key]:
+                    yield file, first, second
+
+    def is_led_by(self, mark: str, place: Read) -> bool:
+        """Return whether a marked statement is around a call, or around one that leads to it."""
+        return any(
+            file.edits.is_done(outer, mark)
+            for _, found in self._ways(place)
+            for file, node in found
+            for outer in (node, *file.ancestors(node))
+        )
 
     def _ways(self, place: Read) -> Iterator[tuple[int, list[Read]]]:
         """Yield the functions that lead to a call, by identity, with the calls in them that do; of modules likewise."""
@@ -150,9 +192,20 @@ def first_look(call: cst.Call, file: SourceFile) -> cst.BaseStatement:
             continue
         asked = other.args[0].value if other.args else other.func.value
         statement = file.statement(other)
-        if expression_text(asked) == path and id(file.parent(statement)) in around:
+        is_written_there = id(statement) not in around and _uses(statement, path, file, other)
+        if expression_text(asked) == path and id(file.parent(statement)) in around and not is_written_there:
             first = statement
     return first
+
+
+def _uses(statement: cst.BaseStatement, path: str | None, file: SourceFile, look: cst.Call) -> bool:
+    """Return whether a call in a statement, other than those that look for a file, is given its path: it may write."""
+    return any(
+        expression_text(arg.value) == path
+        for call in file.nodes(cst.Call, below=statement)
+        if call is not look and not (isinstance(call.func, cst.Attribute) and call.func.attr.value in EXISTS)
+        for arg in call.args
+    )
 
 
 def _opened(call: cst.Call, file: SourceFile) -> cst.Call | None:

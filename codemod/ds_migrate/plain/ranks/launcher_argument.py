@@ -3,47 +3,166 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterator, Sequence
 
 import libcst as cst
 
 from ds_migrate.plain.dataflow.calls import is_called
+from ds_migrate.plain.dataflow.files_beside import files_used
 from ds_migrate.plain.dataflow.torch_names import INIT
+from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
+from ds_migrate.plain.ranks.idle_code import IdleCode
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, code, dotted
+from ds_migrate.syntax.nodes import argument, code, dotted, is_literal, targets
 from ds_migrate.syntax.source import SourceFile
 
-_PARSERS = ("argparse.ArgumentParser", "configargparse.ArgumentParser", "configargparse.ArgParser")
+_ARGUMENT, _DASHED = "--local_rank", "--local-rank"
+_PARSERS = frozenset({
+    "argparse.ArgumentParser", "configargparse.ArgumentParser", "configargparse.ArgParser",
+    "jsonargparse.ArgumentParser", "simple_parsing.ArgumentParser",
+})  # fmt: skip
+# What reads the command line by itself, and refuses what it does not know.
+_OTHERS = frozenset({
+    "absl.app.run", "click.command", "click.group", "docopt.docopt", "fire.Fire", "hydra.main", "jsonargparse.CLI",
+    "pyrallis.wrap", "transformers.HfArgumentParser", "typer.Typer", "typer.run", "tyro.cli",
+})  # fmt: skip
+_START = "start the script with torchrun, or with deepspeed --no_local_rank"
+_Parser = tuple[SourceFile, cst.Call]
 
 
-def add_arguments(facts: LoopFacts, files: list[SourceFile], runtime: RuntimeNames, converted: Converted) -> None:
-    """Let parsers take ``--local_rank``, which the deepspeed launcher gives, and torchrun only as a variable."""
-    starts_ranks = facts.options.runtime and is_called(INIT, facts.flow)
-    for file in files:
-        for call in file.nodes(cst.Call):
-            default = _default_of_local_rank(call) if starts_ranks else None
+class LauncherArgument:
+    """``--local_rank``, which the deepspeed launcher gives the script, and torchrun only as a variable.
+
+    Args:
+        changeable: the files that may take it.
+    """
+
+    def __init__(
+        self,
+        facts: LoopFacts,
+        changeable: Collection[SourceFile],
+        idle: IdleCode,
+        runtime: RuntimeNames,
+        converted: Converted,
+    ) -> None:
+        self._facts = facts
+        self._flow = facts.flow
+        self._changeable = changeable
+        self._idle = idle
+        self._runtime = runtime
+        self._converted = converted
+
+    def add(self, files: Sequence[SourceFile], helpers: Sequence[SourceFile]) -> Iterator[Note]:
+        """Let parsers take the argument; yield a note for what reads the command line and cannot.
+
+        Args:
+            files: those with the loop, or with edits for it.
+            helpers: others that the program uses: what never runs with the loop stays there as it is.
+        """
+        own = {id(file) for file in files}
+        running = {file: file in files or bool(own & files_used([file], self._flow)) for file in (*files, *helpers)}
+        calls = [
+            (file, call)
+            for file, is_entry in running.items()
+            for call in file.nodes(cst.Call)
+            if is_entry or not self._idle.holds(call, file)
+        ]
+        if self._facts.options.runtime and is_called(INIT, self._flow):
+            self._take_variable([place for place in calls if place[0] in files])
+        parsers = [(file, call) for file, call in calls if self._flow.is_call_of(call, file, _PARSERS)]
+        left = {id(parent) for file, call in parsers for parent in self._parents(call, file)}
+        if any(argument(call, None, "parents") is not None for _, call in parsers):
+            left |= {id(call) for _, call in parsers if _has_no_help(call)}
+        taking = self._taking(calls)
+        for file, call in parsers:
+            parents = {id(parent) for parent in self._parents(call, file)}
+            if id(call) not in left and taking is not None and not taking & {id(call), *parents}:
+                yield from self._let_take(file, call)
+        for file, call in calls:
+            if self._flow.is_call_of(call, file, _OTHERS):
+                message = f"{dotted(call.func)} takes no {_ARGUMENT}, which the deepspeed launcher gives"
+                yield Note(Code.PLAIN_ARGUMENTS, file, call, message, _START)
+
+    def _let_take(self, file: SourceFile, call: cst.Call) -> Iterator[Note]:
+        assign = file.parent(call)
+        target = next(filter(None, map(dotted, targets(assign) if assign else ())), None)
+        if isinstance(assign, cst.Attribute):
+            return  # ArgumentParser().parse_args(), which takes nothing at all
+        if target is None or file not in self._changeable or _spreads(file):
+            message = f"the parser takes no {_ARGUMENT}, which the deepspeed launcher gives"
+            yield Note(Code.PLAIN_ARGUMENTS, file, call, message, _START)
+            return
+        text = f'{target}.add_argument("{_ARGUMENT}", type=int, default=-1, help="given by the deepspeed launcher")'
+        file.after(file.statement(call), text)
+        message = f"the parser takes {_ARGUMENT}, which the deepspeed launcher gives"
+        self._converted(Code.PLAIN_ARGUMENTS, file, call, message)
+
+    def _take_variable(self, calls: Sequence[_Parser]) -> None:
+        """Let the default of ``--local_rank`` be the number that torchrun gives."""
+        for file, call in calls:
+            default = _default_of_local_rank(call)
             if default is not None:
-                file.replace(default.value, f"{runtime.name(file, 'local_rank')}({code(default.value)})")
-                converted(Code.PLAIN_ARGUMENTS, file, call, "torchrun gives the rank by LOCAL_RANK, no argument")
-            if not facts.flow.is_call_of(call, file, _PARSERS):
+                file.replace(default.value, f"{self._runtime.name(file, 'local_rank')}({code(default.value)})")
+                message = "torchrun gives the rank by LOCAL_RANK, no argument"
+                self._converted(Code.PLAIN_ARGUMENTS, file, call, message)
+
+    def _taking(self, calls: Sequence[_Parser]) -> set[int] | None:
+        """Return the calls that make parsers which take the argument, by identity; None where it is not known which."""
+        found: set[int] = set()
+        for file, call in calls:
+            names = _names_added(call)
+            if not names & {_ARGUMENT, _DASHED}:
                 continue
-            assign = file.parent(call)
-            target = dotted(assign.targets[0].target) if isinstance(assign, cst.Assign) else None
-            if target is None or b"local_rank" in file.data or b"local-rank" in file.data:
-                continue
-            text = (
-                f'{target}.add_argument("--local_rank", type=int, default=-1, help="given by the deepspeed launcher")'
-            )
-            file.after(file.statement(call), text)
-            converted(
-                Code.PLAIN_ARGUMENTS, file, call, "the parser takes --local_rank, which the deepspeed launcher gives"
-            )
+            assert isinstance(call.func, cst.Attribute)
+            makers = {id(self._flow.node(value)) for value in self._flow.values(call.func.value, file)}
+            if not makers:
+                return None
+            found |= makers
+        return found
+
+    def _parents(self, call: cst.Call, file: SourceFile) -> Iterator[cst.CSTNode]:
+        """Yield the calls that make the parsers whose arguments a parser has."""
+        given = argument(call, None, "parents")
+        if given is not None and isinstance(given.value, (cst.List, cst.Tuple)):
+            for element in given.value.elements:
+                for value in self._flow.values(element.value, file):
+                    yield self._flow.node(value)
+
+
+def _has_no_help(parser: cst.Call) -> bool:
+    """Return whether a parser has no ``--help``, as one among the ``parents`` of another must not have."""
+    given = argument(parser, None, "add_help")
+    return given is not None and is_literal(given.value, "False")
+
+
+def _names_added(call: cst.Call) -> set[str]:
+    """Return the names of the argument that a call of ``add_argument()`` adds."""
+    is_added = isinstance(call.func, cst.Attribute) and call.func.attr.value == "add_argument"
+    texts = [arg.value for arg in call.args if isinstance(arg.value, cst.SimpleString) and not arg.keyword]
+    return {str(text.evaluated_value) for text in texts} if is_added else set()
 
 
 def _default_of_local_rank(call: cst.Call) -> cst.Arg | None:
     """Return the number that ``--local_rank`` has where the launcher gives none."""
-    is_added = isinstance(call.func, cst.Attribute) and call.func.attr.value == "add_argument"
-    names = {str(a.value.evaluated_value) for a in call.args if isinstance(a.value, cst.SimpleString) and not a.keyword}
-    default = argument(call, None, "default") if is_added and names & {"--local_rank", "--local-rank"} else None
+    is_given = bool(_names_added(call) & {_ARGUMENT, _DASHED})
+    default = argument(call, None, "default") if is_given else None
     return default if default is not None and re.fullmatch(r"-?\d+", code(default.value)) else None
+
+
+def _spreads(file: SourceFile) -> bool:
+    """Return whether a file hands all arguments on by their names: ``main(**vars(args))``."""
+    texts = [line for line in file.nodes(cst.Assign) if _is_dict_of(line.value)]
+    named = {dotted(target) for line in texts for target in targets(line)}
+    stars = [arg.value for arg in file.nodes(cst.Arg) if arg.star == "**"]
+    return any(_is_dict_of(value) or (dotted(value) in named - {None}) for value in stars)
+
+
+def _is_dict_of(value: cst.BaseExpression) -> bool:
+    """Return whether an expression is the dict of what may be parsed arguments, and not of an object of a class."""
+    if isinstance(value, cst.Attribute):
+        return value.attr.value == "__dict__" and dotted(value.value) != "self"
+    if not isinstance(value, cst.Call) or dotted(value.func) != "vars":
+        return False
+    return [dotted(arg.value) for arg in value.args] != ["self"]

@@ -8,21 +8,26 @@ from functools import lru_cache
 import libcst as cst
 
 from ds_migrate.plain.edits.runtime_names import RuntimeNames
-from ds_migrate.syntax.nodes import docstring, dotted, walk
+from ds_migrate.syntax.nodes import code, docstring, dotted, walk
 from ds_migrate.syntax.source import SourceFile
 
 GUARD = "rank 0"
+_HOISTED = "all ranks"  # marks the arguments of a guarded call that all ranks compute
 _WORDS = ("rank", "master", "main_process")
 
 
 def is_guarded(node: cst.CSTNode, file: SourceFile) -> bool:
     """Return whether a condition around a node, or a function that is left before it, asks for a rank already."""
+    is_hoisted = False
     for outer in (node, *file.ancestors(node)):
-        if file.edits.is_done(outer, GUARD):
+        is_hoisted |= file.edits.is_done(outer, _HOISTED)
+        if file.edits.is_done(outer, GUARD) and not (
+            is_hoisted and isinstance(outer, (cst.SimpleStatementLine, cst.Expr))
+        ):
             return True
-        if isinstance(outer, cst.If) and outer is not node and asks_for_rank(outer.test):
+        if type(outer) is cst.If and outer is not node and asks_for_rank(outer.test):  # as in dotted()
             return True
-        if isinstance(outer, cst.FunctionDef) and (_is_of_one_rank(outer) or _is_left_before(outer, node, file)):
+        if type(outer) is cst.FunctionDef and (_is_of_one_rank(outer) or _is_left_before(outer, node, file)):
             return True
     return False
 
@@ -42,15 +47,19 @@ def _is_of_one_rank(function: cst.FunctionDef) -> bool:
 
 def _is_left_before(function: cst.FunctionDef, node: cst.CSTNode, file: SourceFile) -> bool:
     """Return whether ranks return from a function, by a condition on the rank, before they come to a node."""
-    for statement in function.body.body:
-        if not isinstance(statement, cst.If) or statement.orelse is not None or not asks_for_rank(statement.test):
-            continue
-        if file.position(statement) < file.position(node):
-            last = statement.body.body[-1]
-            last = last.body[-1] if isinstance(last, cst.SimpleStatementLine) else last
-            if isinstance(last, cst.Return):
-                return True
-    return False
+    return any(file.position(statement) < file.position(node) for statement in _ways_out(function))
+
+
+@lru_cache(maxsize=4096)  # as above
+def _ways_out(function: cst.FunctionDef) -> Sequence[cst.If]:
+    """Return the conditions on the rank under which a function is left."""
+    asking = [
+        statement for statement in function.body.body
+        if isinstance(statement, cst.If) and statement.orelse is None and asks_for_rank(statement.test)
+    ]  # fmt: skip
+    last = [statement.body.body[-1] for statement in asking]
+    ends = [line.body[-1] if isinstance(line, cst.SimpleStatementLine) else line for line in last]
+    return [statement for statement, end in zip(asking, ends, strict=True) if isinstance(end, cst.Return)]
 
 
 def guard_line(file: SourceFile, call: cst.Call, runtime: RuntimeNames) -> bool:
@@ -127,6 +136,10 @@ def guard_hoisted(
         texts: those that are objects, of which all ranks make the text.
     """
     test = cst.parse_expression(runtime.main_rank(file))
+    expression = line.body[0]
+    assert isinstance(expression, cst.Expr) and isinstance(expression.value, cst.Call)
+    for index in computed:
+        file.edits.once(expression.value.args[index], _HOISTED)
 
     def change(updated: cst.CSTNode) -> cst.FlattenSentinel[cst.CSTNode]:
         assert isinstance(updated, cst.SimpleStatementLine)
@@ -149,3 +162,34 @@ def guard_hoisted(
         return cst.FlattenSentinel(lines)
 
     file.change(line, change)
+
+
+def guard_small(
+    file: SourceFile,
+    small: cst.BaseSmallStatement,
+    computed: Mapping[int, str],
+    texts: Collection[int],
+    runtime: RuntimeNames,
+) -> None:
+    """Put one of the calls of a line under the condition; the others get separate lines.
+
+    Args:
+        computed: the names for the arguments that all ranks compute before, by their index.
+        texts: those that are objects, of which all ranks make the text.
+    """
+    condition = runtime.main_rank(file)
+    assert isinstance(small, cst.Expr) and isinstance(small.value, cst.Call)
+    for index in computed:
+        file.edits.once(small.value.args[index], _HOISTED)
+
+    def guarded(updated: cst.CSTNode) -> str:
+        assert isinstance(updated, cst.Expr) and isinstance(updated.value, cst.Call)
+        args = list(updated.value.args)
+        above = list[str]()
+        for index, name in computed.items():
+            value = code(args[index].value)
+            above.append(f"{name} = {f'str({value})' if index in texts else value}\n")
+            args[index] = args[index].with_changes(value=cst.Name(name))
+        return f"{''.join(above)}if {condition}:\n    {code(updated.value.with_changes(args=args))}"
+
+    file.expand(small, guarded)

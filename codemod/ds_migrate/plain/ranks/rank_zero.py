@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property
 
 import libcst as cst
 
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
-from ds_migrate.plain.ranks.file_readers import FileReaders
+from ds_migrate.plain.ranks.file_readers import FileReaders, Write
+from ds_migrate.plain.ranks.idle_code import IdleCode
 from ds_migrate.plain.ranks.opened_files import opens_to_write
 from ds_migrate.plain.ranks.output_code import OutputCode, output_calls
-from ds_migrate.plain.ranks.rank_guards import GUARD, guard_function, guard_hoisted, guard_run, is_guarded, narrow
+from ds_migrate.plain.ranks.rank_guards import (
+    GUARD,
+    guard_function,
+    guard_hoisted,
+    guard_run,
+    guard_small,
+    is_guarded,
+    narrow,
+)  # fmt: skip
 from ds_migrate.plain.ranks.rank_zero_waits import gives_weights
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import body_of, docstring, dotted, dotted_names
+from ds_migrate.syntax.nodes import body_of, code, docstring, dotted
 from ds_migrate.syntax.source import SourceFile
 
 IsOutput = Callable[[cst.CSTNode], bool]
@@ -24,12 +32,13 @@ IsOutput = Callable[[cst.CSTNode], bool]
 class OutputGuards:
     """The guards of a program: neighbouring statements share one, and so does a function that only outputs."""
 
-    def __init__(self, plan: ProgramPlan, runtime: RuntimeNames, converted: Converted) -> None:
+    def __init__(self, plan: ProgramPlan, idle: IdleCode, runtime: RuntimeNames, converted: Converted) -> None:
         self._flow = plan.facts.flow
         self._callers = plan.facts.callers
         self._runtime = runtime
         self._converted = converted
         self._code = OutputCode(plan)
+        self._idle = idle
         self._steps = plan.facts.operations.steps
         self._new_names: dict[tuple[SourceFile, str], list[str]] = {}
         self._own: list[SourceFile] = []
@@ -68,21 +77,25 @@ class OutputGuards:
     def wait_for_written(self, readers: FileReaders) -> list[Note]:
         """Let ranks wait before they read what rank 0 alone writes; return where they cannot."""
         notes: list[Note] = []
+        for file, call, path in self.written():
+            for read in readers.of(call, path, file) if is_guarded(call, file) else ():
+                if gives_weights(read[1], read[0]):
+                    continue  # rank_zero_waits looks at these
+                if readers.can_wait(read):
+                    readers.wait(read)
+                else:
+                    message = "a rank may read this file before rank 0 has written it"
+                    advice = "let all ranks wait before they read it: wait_for_all_ranks()"
+                    notes.append(Note(Code.PLAIN_RANK_ZERO, *read, message, advice))
+        return notes
+
+    def written(self) -> Iterator[Write]:
+        """Yield the calls that write files, which rank 0 alone does."""
         for file in self._files:
             for call in file.nodes(cst.Call):
                 path = self._code.path_written(call, file)
-                if path is None or not is_guarded(call, file):
-                    continue
-                for read in readers.of(call, path, file):
-                    if gives_weights(read[1], read[0]):
-                        continue  # rank_zero_waits looks at these
-                    if readers.can_wait(read):
-                        readers.wait(read)
-                    else:
-                        message = "a rank may read this file before rank 0 has written it"
-                        advice = "let all ranks wait before they read it: wait_for_all_ranks()"
-                        notes.append(Note(Code.PLAIN_RANK_ZERO, *read, message, advice))
-        return notes
+                if path is not None and (is_guarded(call, file) or opens_to_write(call)):
+                    yield file, call, path
 
     def left_as_it_is(self, files: Iterable[SourceFile]) -> Iterator[Note]:
         """Yield a note where files that may not change print or write on all ranks."""
@@ -102,24 +115,7 @@ class OutputGuards:
         """Return whether a node of a helper file never runs with the loop: it is in a function without calls."""
         if file in self._own:
             return False
-        for outer in (node, *file.ancestors(node)):
-            is_script = isinstance(outer, cst.If) and "__name__" in dotted_names(outer.test)
-            is_global = file.parent(outer) is file.module
-            if is_script or (isinstance(outer, cst.FunctionDef) and is_global and not self._is_used(outer)):
-                return True
-        return False
-
-    def _is_used(self, function: cst.FunctionDef) -> bool:
-        return bool(self._callers.of(function)) or function.name.value in self._names_used
-
-    @cached_property
-    def _names_used(self) -> set[str]:
-        """The names that files of the program use beside those of functions that they define."""
-        return {
-            node.attr.value if isinstance(node, cst.Attribute) else node.value
-            for file in self._flow.files.values() for node in file.nodes(cst.Name, cst.Attribute)
-            if not isinstance(file.parent(node), (cst.FunctionDef, cst.ImportAlias))
-        }  # fmt: skip
+        return self._idle.holds(node, file)
 
     def _is_to_leave(self, function: cst.FunctionDef, file: SourceFile) -> bool:
         """Return whether other ranks return at once from a function: all its statements, several, only output."""
@@ -162,6 +158,31 @@ class OutputGuards:
                 elif isinstance(statement, cst.SimpleStatementLine):
                     self._guard_computed(file, statement, saves_only)
 
+        for line in file.nodes(cst.SimpleStatementLine, cst.SimpleStatementSuite):
+            if isinstance(line, cst.SimpleStatementSuite) or len(line.body) > 1:
+                self._guard_joined(file, line, saves_only)
+
+    def _guard_joined(
+        self, file: SourceFile, line: cst.SimpleStatementLine | cst.SimpleStatementSuite, saves_only: bool
+    ) -> None:
+        """Guard output that shares its line with other statements, or with the condition or loop around it."""
+        if is_guarded(line, file) or self._is_idle(line, file):
+            return
+        for small in line.body:
+            call = small.value if isinstance(small, cst.Expr) else None
+            if not isinstance(call, cst.Call) or "\n" in code(call) or len(output_calls(small, file)) != 1:
+                continue
+            computed = self._computed(call, file, saves_only)
+            if computed is None or not file.edits.once(small, GUARD):
+                continue
+            word = "text" if self._code.is_print(call, file) else "output"
+            names = dict(zip(computed, self._names_of(file, word, len(computed)), strict=True))
+            guard_small(file, small, names, self._texts(computed, call, file), self._runtime)
+            self._converted(Code.PLAIN_RANK_ZERO, file, call, f"only rank 0 {self._verb(call, file)}")
+
+    def _verb(self, call: cst.Call, file: SourceFile) -> str:
+        return "prints" if self._code.is_print(call, file) else "saves"
+
     def _holds_output_alone(self, node: cst.If, file: SourceFile, is_output: IsOutput) -> bool:
         """Return whether an ``if`` without another branch leads to output alone, whatever its condition does."""
         outer = file.parent(node)
@@ -184,8 +205,7 @@ class OutputGuards:
             guard_run(file, run, self._runtime)
         for statement in run:
             for call in output_calls(statement, file):
-                what = "prints" if self._code.is_print(call, file) else "saves"
-                self._converted(Code.PLAIN_RANK_ZERO, file, call, f"only rank 0 {what}")
+                self._converted(Code.PLAIN_RANK_ZERO, file, call, f"only rank 0 {self._verb(call, file)}")
 
     def _save_shares(self, call: cst.Call, file: SourceFile) -> None:
         """Have all ranks give their shares of what rank 0 saves."""
@@ -205,27 +225,36 @@ class OutputGuards:
         if len(calls) != 1 or len(line.body) != 1:
             return
         (call,) = calls
+        computed = self._computed(call, file, saves_only)
+        if computed is None or not file.edits.once(line, GUARD):
+            return
+        names = self._names_of(file, "text" if self._code.is_print(call, file) else "output", len(computed))
+        texts = self._texts(computed, call, file)
+        guard_hoisted(file, line, dict(zip(computed, names, strict=True)), texts, self._runtime)
+        self._converted(
+            Code.PLAIN_RANK_ZERO, file, call, f"only rank 0 {self._verb(call, file)} what all ranks compute"
+        )
+
+    def _computed(self, call: cst.Call, file: SourceFile, saves_only: bool) -> list[int] | None:
+        """Return the arguments, by index, that all ranks compute for a call that outputs; None where it cannot be."""
         is_print = self._code.is_print(call, file)
         is_save = self._code.saves(call, file)
         if not is_save and (saves_only or not (is_print or self._code.is_artifact(call, file))):
-            return
-        if is_print and self._replaces_print:
-            return
-        if self._code.gathers_state(call, file):
-            return
+            return None
+        if (is_print and self._replaces_print) or self._code.gathers_state(call, file):
+            return None
         computed = [
             index for index, arg in enumerate(call.args)
             if arg.star or not self._code.skippable.is_skippable(arg.value, file)
         ]  # fmt: skip
         func = call.func.value if isinstance(call.func, cst.Attribute) else None
         is_known = func is None or self._code.skippable.is_skippable(func, file)
-        if not is_known or any(call.args[index].star for index in computed) or not file.edits.once(line, GUARD):
-            return
-        names = self._names_of(file, "text" if is_print else "output", len(computed))
-        texts = [index for index in computed if self._code.skippable.has_own_text(call.args[index].value, file)]
-        guard_hoisted(file, line, dict(zip(computed, names, strict=True)), texts if is_print else (), self._runtime)
-        message = f"only rank 0 {'prints' if is_print else 'saves'} what all ranks compute"
-        self._converted(Code.PLAIN_RANK_ZERO, file, call, message)
+        return computed if is_known and not any(call.args[index].star for index in computed) else None
+
+    def _texts(self, computed: Iterable[int], call: cst.Call, file: SourceFile) -> list[int]:
+        """Return the arguments of ``print()`` that are objects with a text of their class."""
+        given = [(index, call.args[index].value) for index in computed if self._code.is_print(call, file)]
+        return [index for index, value in given if self._code.skippable.has_own_text(value, file)]
 
     def _names_of(self, file: SourceFile, word: str, count: int) -> list[str]:
         """Return new names for values that only the next line uses, so that other lines have the same ones."""

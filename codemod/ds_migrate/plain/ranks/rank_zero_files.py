@@ -39,15 +39,17 @@ def write_once(
     notes: list[Note] = []
     for file in files:
         for call in file.nodes(cst.Call):
-            if is_guarded(call, file):
+            is_opened = opens_to_write(call)
+            path = None if is_opened else _log_file(call, file, facts)
+            if not (is_opened or path is not None) or is_guarded(call, file):
                 continue
-            if opens_to_write(call):
+            if is_opened:
                 if not _is_saved_to(call, file, facts) and not _wait_for_readers(file, call, readers):
                     notes.append(_read_again(file, call))
                     continue
                 _open_nowhere(file, call, runtime)
                 converted(Code.PLAIN_RANK_ZERO, file, call, "only rank 0 writes this file")
-            elif (path := _log_file(call, file, facts)) is not None:
+            elif path is not None:
                 _write_nowhere(file, path, runtime)
                 converted(Code.PLAIN_RANK_ZERO, file, call, "only rank 0 writes this log")
     return notes

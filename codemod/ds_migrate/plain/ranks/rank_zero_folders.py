@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
 import libcst as cst
 
 from ds_migrate.plain.dataflow.calls import is_called
 from ds_migrate.plain.dataflow.rank_conditions import RankConditions
 from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.dataflow.values import Kind, of_kind
-from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.file_readers import EXISTS
 from ds_migrate.plain.ranks.rank_guards import guard_line, is_guarded
@@ -33,8 +30,8 @@ def make_folders_once(
     conditions = RankConditions(facts.flow, facts.callers, lambda node, file: has_time_stamp(node, file, facts.flow))
     for file in (*files, *helpers):
         for call in file.nodes(cst.Call):
-            is_made = not is_guarded(call, file) and isinstance(file.parent(call), cst.Expr)
-            if not is_made or not _makes_folder(call, file, facts):
+            is_line = isinstance(file.parent(call), cst.Expr)
+            if not is_line or not makes_folder(call, file, facts) or is_guarded(call, file):
                 continue
             if file in files or _is_checked(call, file):
                 _make_once(file, call, runtime, converted)
@@ -43,29 +40,8 @@ def make_folders_once(
                 file.after(file.statement(call), runtime.wait(file))
 
 
-def names_not_taken(files: Sequence[SourceFile]) -> Iterator[Note]:
-    """Yield a note for each loop that looks for a name which no file has yet: a rank may find what rank 0 has made."""
-    for file in files:
-        for loop in file.nodes(cst.While, cst.For):
-            tests = [loop.test] if isinstance(loop, cst.While) else [node.test for node in _ways_out(loop, file)]
-            if any(_looks(test) for test in tests) and not is_guarded(loop, file):
-                message = "each rank looks for a name that is not taken, and rank 0 may have taken it by then"
-                advice = "have all ranks use the name that rank 0 finds: rank_0_text(name)"
-                yield Note(Code.PLAIN_RANK_ZERO, file, loop, message, advice)
-
-
-def _ways_out(loop: cst.For, file: SourceFile) -> list[cst.If]:
-    """Return the conditions under which a loop that counts ends."""
-    is_count = isinstance(loop.iter, cst.Call) and (dotted(loop.iter.func) or "").endswith(("range", "count"))
-    found = file.nodes(cst.If, below=loop.body) if is_count else []
-    return [node for node in found if file.nodes(cst.Break, cst.Return, below=node.body)]
-
-
-def _looks(test: cst.BaseExpression) -> bool:
-    return any(isinstance(n, cst.Attribute) and n.attr.value in EXISTS for n in walk(test))
-
-
-def _makes_folder(call: cst.Call, file: SourceFile, facts: LoopFacts) -> bool:
+def makes_folder(call: cst.Call, file: SourceFile, facts: LoopFacts) -> bool:
+    """Return whether a call makes a folder that may not be there before."""
     given = argument(call, None, "exist_ok")
     is_caught = any(isinstance(outer, cst.Try) and not _gives_up(outer, file) for outer in file.ancestors(call))
     if is_caught or (given is not None and dotted(given.value) == "True"):

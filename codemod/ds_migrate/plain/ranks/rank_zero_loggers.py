@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.rank_guards import is_guarded
@@ -26,6 +27,7 @@ _OTHERS = frozenset({
     "neptune.init", "neptune.init_run", "neptune.new.init", "clearml.Task.init", "dvclive.Live", "swanlab.init",
     "loguru.logger.add", "trackio.init",
 })  # fmt: skip
+_ALL = _BARS | _TRACKERS | _MLFLOW | _OTHERS | {"wandb.init"}
 # What a program reads of a bar or a tracker, which one that does nothing does not know.
 _BAR_STATE = frozenset({"n", "last_print_n", "format_dict"})
 _TRACKER_STATE = frozenset({"log_dir", "logdir", "get_logdir", "file_writer"})
@@ -36,7 +38,7 @@ def quiet_loggers(facts: LoopFacts, files: list[SourceFile], runtime: RuntimeNam
     notes: list[Note] = []
     for file in files:
         for call in file.nodes(cst.Call):
-            if has_star(call) or is_guarded(call, file):
+            if has_star(call) or not facts.flow.is_call_of(call, file, _ALL) or is_guarded(call, file):
                 continue
             if facts.flow.is_call_of(call, file, _BARS):
                 if argument(call, None, "disable") is None and not _reads(file, _BAR_STATE):
@@ -61,7 +63,7 @@ def _note(file: SourceFile, call: cst.Call, tracker: str) -> Note:
 def _track(
     facts: LoopFacts, file: SourceFile, call: cst.Call, runtime: RuntimeNames, converted: Converted, notes: list[Note]
 ) -> None:
-    if not facts.options.runtime or any(_reads(f, _TRACKER_STATE) for f in facts.flow.files.values()):
+    if not facts.options.runtime or _is_read(facts.flow, file, call):
         notes.append(_note(file, call, dotted(call.func) or "a tracker"))
         return
     condition = cst.parse_expression(runtime.main_rank(file))
@@ -110,6 +112,18 @@ def _is_written(node: cst.Attribute, file: SourceFile) -> bool:
 
 def _reads(file: SourceFile, names: frozenset[str]) -> bool:
     return any(node.attr.value in names for node in file.nodes(cst.Attribute))
+
+
+def _is_read(flow: Flow, file: SourceFile, tracker: cst.Call) -> bool:
+    """Return whether a program reads the state of a tracker, or of what may be one: ``args.log_dir`` is not its."""
+    made = flow.values(tracker, file)
+    owners = (
+        flow.values(node.value, other)
+        for other in flow.files.values()
+        for name in _TRACKER_STATE
+        for node in other.attributes_by_name.get(name, ())
+    )
+    return any(not owner or owner & made for owner in owners)
 
 
 def _negatable(condition: str) -> str:

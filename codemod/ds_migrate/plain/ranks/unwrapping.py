@@ -7,21 +7,36 @@ from collections.abc import Iterator
 import libcst as cst
 
 from ds_migrate.plain.dataflow.torch_names import DISTRIBUTED, WRAPPERS
+from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note, Review
 from ds_migrate.plain.edits.removal import remove_statement
-from ds_migrate.plain.edits.runtime_names import Converted
+from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
+from ds_migrate.plain.ranks.weight_copies import copies_weights
 from ds_migrate.plain.ranks.wrappers import Wrapped, Wrappers
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import code, dotted, targets
 from ds_migrate.syntax.source import SourceFile
 
+_EQUAL = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
 
-def unwrap(facts: LoopFacts, converted: Converted, review: Review) -> None:
-    """Remove the wrappers, and keep the names of weights in files as they were."""
+
+def unwrap(facts: LoopFacts, runtime: RuntimeNames, converted: Converted, review: Review) -> None:
+    """Remove the wrappers, and keep the names of weights in files as they were.
+
+    Where the program copies weights, all ranks have rank 0's from where DistributedDataParallel gave them to all.
+    """
     wrappers = Wrappers(facts)
     for file, call, wrapped in wrappers.states():
         _keep_keys(file, call, wrapped, converted, review)
+        if isinstance(call.func, cst.Attribute) and call.args and wrappers.stay_around(call.func.value, file):
+            message = "a module that keeps its wrapper may be loaded here too: its names of weights begin with module."
+            review(Note(Code.PLAIN_CHECKPOINT, file, call, message, "load them into what the wrapper holds"))
+    for file, call in wrappers.named():
+        prefix = cst.Arg(cst.SimpleString('"module"'), cst.Name("prefix"), equal=_EQUAL)
+        file.change(call, lambda updated, prefix=prefix: updated.with_changes(args=[prefix]))  # type: ignore[misc]
+        message = "names begin with module., as in the wrapper"
+        converted(Code.PLAIN_DISTRIBUTED, file, call, message)
     for file, node in wrappers.inner_modules():
         around = file.parent(node)
         if isinstance(around, cst.IfExp) and around.body is node and dotted(around.orelse) == dotted(node.value):
@@ -32,22 +47,38 @@ def unwrap(facts: LoopFacts, converted: Converted, review: Review) -> None:
     for file, call in _left(facts, [call for _, call, _ in removed]):
         message = "DataParallel stays around what no engine has as a whole, and takes the GPUs of the other ranks"
         review(Note(Code.PLAIN_DEVICE, file, call, message, "remove it: each rank has one GPU"))
+    is_copied = copies_weights(frozenset(value for site in facts.sites for value in site.of), facts.flow)
     for file, call, module in removed:
         message = f"{code(call.func)} is removed: the engine averages gradients"
         converted(Code.PLAIN_DISTRIBUTED, file, call, message)
         around, index = file.parent(call), list(call.args).index(module)
-        if isinstance(around, cst.Assign) and [dotted(t) for t in targets(around)] == [dotted(module.value)]:
+        if is_copied and facts.flow.is_call_of(call, file, DISTRIBUTED):
+            _share_weights(file, call, index, runtime)
+        elif isinstance(around, cst.Assign) and [dotted(t) for t in targets(around)] == [dotted(module.value)]:
             remove_statement(file, around)
         else:
             file.change(call, lambda updated, index=index: updated.args[index].value)  # type: ignore[misc]
 
 
+def _share_weights(file: SourceFile, call: cst.Call, index: int, runtime: RuntimeNames) -> None:
+    """Give all ranks rank 0's weights in the place of a wrapper."""
+    name = cst.Name(runtime.name(file, "share_weights"))
+
+    def change(updated: cst.CSTNode) -> cst.CSTNode:
+        assert isinstance(updated, cst.Call)
+        return cst.Call(name, [cst.Arg(updated.args[index].value)])
+
+    file.change(call, change)
+
+
 def _left(facts: LoopFacts, removed: list[cst.Call]) -> Iterator[tuple[SourceFile, cst.Call]]:
-    """Yield the calls beside the loops that spread another module over all GPUs: a teacher, or a part of the model."""
-    beside = [*(step.file for step in facts.operations.steps), *(site.file for site in facts.sites)]
-    for file in dict.fromkeys(beside):
+    """Yield the calls that spread another module over all GPUs: a teacher, a part of the model, or what holds it."""
+    wrappers = WRAPPERS - DISTRIBUTED
+    for file in facts.flow.files.values():
         for call in file.nodes(cst.Call):
-            if call not in removed and facts.flow.is_call_of(call, file, WRAPPERS - DISTRIBUTED):
+            classes = of_kind(facts.flow.values(call.func, file), Kind.CLASS)
+            is_own = any(wrappers.intersection(facts.flow.classes.external_bases(cls.key)) for cls in classes)
+            if call not in removed and (is_own or facts.flow.is_call_of(call, file, wrappers)):
                 yield file, call
 
 

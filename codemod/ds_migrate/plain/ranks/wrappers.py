@@ -13,8 +13,9 @@ from ds_migrate.plain.dataflow.mappings import display_items, literal_index
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.torch_names import FLUENT, WRAPPERS
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
+from ds_migrate.plain.ranks.wrapper_tests import is_found_bare, is_found_wrapped
 from ds_migrate.plain.recognition.facts import LoopFacts
-from ds_migrate.syntax.nodes import argument, dotted, parameters, targets
+from ds_migrate.syntax.nodes import argument, dotted, parameters, set_values, targets
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
@@ -49,13 +50,22 @@ class Wrappers:
                 if is_wrapper and module is not None and self._flow.values(call, file) & self._modules:
                     yield file, call, module
 
+    def stay_around(self, node: cst.BaseExpression, file: SourceFile) -> bool:
+        """Return whether an expression may also be a module of no engine, which keeps its wrapper."""
+        return any(
+            self._flow.is_call_of(call, other, WRAPPERS) and self._flow.values(call, other) & others
+            for others in (self._flow.values(node, file) - self._modules,)
+            for other in self._flow.files.values()
+            for call in other.nodes(cst.Call)
+        )
+
     def inner_modules(self) -> Iterator[tuple[SourceFile, cst.Attribute]]:
         """Yield ``model.module`` of modules that are wrapped somewhere."""
         wrapped = {v for file, call, _ in self.calls() for v in self._flow.values(call, file)}
         for file in self._flow.files.values():
             for node in file.attributes_by_name.get("module", ()):
                 values = of_kind(self._flow.values(node.value, file), Kind.MODULE, Kind.OBJECT)
-                if values <= self._modules and values & wrapped and not _asks_for_wrapper(node, file):
+                if values <= self._modules and values & wrapped and not is_found_wrapped(node, file):
                     yield file, node
 
     def states(self) -> Iterator[tuple[SourceFile, cst.Call, Wrapped]]:
@@ -73,11 +83,28 @@ class Wrappers:
                     if wrapped is not Wrapped.NEVER:
                         yield file, call, wrapped
 
+    def named(self) -> Iterator[tuple[SourceFile, cst.Call]]:
+        """Yield the calls that name the parts of modules in their wrappers, where more of a name counts than its end.
+
+        ``named_parameters()`` of the wrapper puts ``module.`` before each name.
+        """
+        if not any(True for _ in self.calls()):
+            return
+        for file in self._flow.files.values():
+            for name in ("named_parameters", "named_buffers", "named_modules"):
+                for node in file.attributes_by_name.get(name, ()):
+                    call = file.parent(node)
+                    if not isinstance(call, cst.Call) or call.func is not node or call.args or _only_ends(call, file):
+                        continue
+                    values = of_kind(self._flow.values(node.value, file), Kind.MODULE, Kind.OBJECT)
+                    if values & self._modules and self.around(node.value, file) is Wrapped.ALWAYS:
+                        yield file, call
+
     def around(self, node: cst.BaseExpression, file: SourceFile, depth: int = _DEPTH) -> Wrapped:
         """Return whether an expression is a module in its wrapper, where it stands."""
         if depth == 0:
             return Wrapped.SOMETIMES
-        if self._is_unwrapped(node, file):
+        if is_found_bare(node, file) or self._is_unwrapped(node, file):
             return Wrapped.NEVER
         if isinstance(node, cst.Call):
             if self._flow.is_call_of(node, file, WRAPPERS):
@@ -87,6 +114,8 @@ class Wrappers:
             return self._returned(node, file, depth - 1)
         if isinstance(node, cst.IfExp):
             return self.around(node.body, file, depth).or_else(self.around(node.orelse, file, depth))
+        if isinstance(node, cst.Name) and _is_unpacked(node, file):
+            return self._one_of_several(node, file)
         if isinstance(node, cst.Name):
             scope = self._flow.scopes(file).owner(node.value, node)
             found = Wrapped.NEVER
@@ -130,15 +159,23 @@ class Wrappers:
         return Wrapped.SOMETIMES if self._flow.values(node, file) & wrapped else Wrapped.NEVER
 
     def _is_unwrapped(self, node: cst.BaseExpression, file: SourceFile) -> bool:
-        """Return whether a node is in the ``else`` of just that condition under which its module is wrapped."""
+        """Return whether a node is in the ``else`` of just that condition under which its module is wrapped.
+
+        So is it in that of ``hasattr(model, "module")``, which asks for the wrapper.
+        """
         ways = list(pairwise([node, *file.ancestors(node)]))
+        if any(
+            isinstance(outer, (cst.If, cst.IfExp)) and outer.orelse is inner and _has_wrapper(outer.test, node)
+            for inner, outer in ways
+        ):
+            return True
         tests = {
-            expression_text(outer.test)
+            _condition(outer)
             for inner, outer in ways
             if isinstance(outer, (cst.If, cst.IfExp)) and outer.orelse is inner
         }
         return bool(tests) and all(
-            any(isinstance(a, cst.If) and expression_text(a.test) in tests for a in wrapped_in.ancestors(call))
+            any(isinstance(a, cst.If) and _condition(a) in tests for a in wrapped_in.ancestors(call))
             for wrapped_in, call, _ in self.calls()
             if self._flow.values(call, wrapped_in) & self._flow.values(node, file)
         )
@@ -153,12 +190,14 @@ class Wrappers:
     ) -> Wrapped:
         """Return what a variable holds at a node, after the assignments that come before it."""
         found, function, own = before, file.function(node), block_path(node, file)
+        around = list(file.ancestors(node))
         for other, line, value in lines:
             is_here = other is file and file.function(line) is function
-            if is_here and file.position(line) >= file.position(node):
+            if is_here and (file.position(line) >= file.position(node) or any(outer is line for outer in around)):
                 continue
-            new = self.around(value, other, depth - 1)
-            path = block_path(line, other)
+            new, path = self.around(value, other, depth - 1), block_path(line, other)
+            if isinstance(value, cst.Attribute) and is_found_wrapped(value, other):
+                path = path[:-1]  # on the other path there is no wrapper
             found = new if path == (own[: len(path)] if is_here else ()) else found.or_else(new)
         return found
 
@@ -174,7 +213,8 @@ class Wrappers:
 
     def _returned(self, call: cst.Call, file: SourceFile, depth: int) -> Wrapped:
         found: Wrapped | None = None
-        for value in of_kind(self._flow.values(call.func, file), Kind.FUNCTION, Kind.METHOD):
+        functions = of_kind(self._flow.values(call.func, file), Kind.FUNCTION, Kind.METHOD)
+        for value in self._flow.in_order(functions):
             other, function = self._flow.file(value), self._flow.node(value)
             for node in other.nodes(cst.Return, below=function):
                 new = self.around(node.value, other, depth) if node.value is not None else Wrapped.NEVER
@@ -182,20 +222,62 @@ class Wrappers:
         return found or Wrapped.NEVER
 
 
-def _asks_for_wrapper(node: cst.Attribute, file: SourceFile) -> bool:
-    """Return whether a branch unwraps what it has found to be a wrapper, which is never so without one."""
-    inner: cst.CSTNode = node
-    for outer in file.ancestors(node):
-        if isinstance(outer, (cst.If, cst.IfExp)) and inner is outer.body and isinstance(outer.test, cst.Call):
-            args = outer.test.args
-            is_check = dotted(outer.test.func) == "isinstance" and len(args) == 2
-            if is_check and args[0].value.deep_equals(node.value) and "Parallel" in expression_text(args[1].value):
-                return True
-        inner = outer
-    return False
-
-
 def _assigned(name: str, file: SourceFile, scope: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, cst.BaseExpression]]:
+    """Yield the assignments of a name with the values; the name itself where a value is unpacked from another."""
     for line in file.nodes(cst.Assign, cst.AnnAssign, below=scope):
-        if line.value is not None and any(dotted(target) == name for target in targets(line)):
-            yield line, line.value
+        for target, value in set_values(line):
+            if dotted(target) == name:
+                yield line, value if value is not None else target
+
+
+def _condition(node: cst.If | cst.IfExp) -> str:
+    """Return the text of a condition, which an object that keeps the arguments has as its attribute."""
+    return expression_text(node.test).removeprefix("self.")
+
+
+def _is_unpacked(node: cst.Name, file: SourceFile) -> bool:
+    """Return whether a name is a target of an assignment that unpacks another value."""
+    return isinstance(file.parent(node), cst.Element) and any(
+        isinstance(a, cst.AssignTarget) for a in file.ancestors(node)
+    )
+
+
+def _only_ends(call: cst.Call, file: SourceFile) -> bool:
+    """Return whether all that a loop looks at in names are their ends, and parts in which ``module`` does not occur."""
+    loop = file.parent(call)
+    if not isinstance(loop, (cst.For, cst.CompFor)) or loop.iter is not call or not isinstance(loop.target, cst.Tuple):
+        return False
+    name = dotted(loop.target.elements[0].value)
+    within = loop.body if isinstance(loop, cst.For) else file.parent(loop)
+    return all(
+        _is_end_or_part(use, file)
+        for use in file.nodes(cst.Name, below=within)
+        if use.value == name and use is not loop.target.elements[0].value
+    )
+
+
+def _is_end_or_part(name: cst.Name, file: SourceFile) -> bool:
+    around = file.parent(name)
+    if isinstance(around, cst.Attribute):
+        return around.attr.value == "endswith"
+    test = file.parent(around) if isinstance(around, cst.ComparisonTarget) else None
+    is_part = isinstance(around, cst.ComparisonTarget) and isinstance(around.operator, (cst.In, cst.NotIn))
+    if not is_part or not isinstance(test, cst.Comparison):
+        return False
+    parts = [test.left] if isinstance(test.left, cst.SimpleString) else file.nodes(cst.SimpleString)
+    return all("module" not in part.value for part in parts)
+
+
+def _has_wrapper(test: cst.BaseExpression, node: cst.BaseExpression) -> bool:
+    """Return whether a condition only asks whether an expression is in a wrapper, also whether that holds a module."""
+    if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
+        held = test.right.args[0].value if _is_call_of(test.right, "isinstance") else None  # type: ignore[attr-defined]
+        is_held = isinstance(held, cst.Attribute) and held.attr.value == "module" and held.value.deep_equals(node)
+        return is_held and _has_wrapper(test.left, node)
+    if not isinstance(test, cst.Call) or not _is_call_of(test, "hasattr"):
+        return False
+    return test.args[0].value.deep_equals(node) and expression_text(test.args[1].value)[1:-1] == "module"
+
+
+def _is_call_of(node: cst.BaseExpression, name: str) -> bool:
+    return isinstance(node, cst.Call) and dotted(node.func) == name and len(node.args) == 2

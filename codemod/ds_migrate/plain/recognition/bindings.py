@@ -10,11 +10,14 @@ import libcst as cst
 from ds_migrate.plain.dataflow.calls import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.mappings import literal_index
-from ds_migrate.plain.dataflow.values import Kind, Value
+from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
 from ds_migrate.plain.recognition.containers import Item, item_made_by
 from ds_migrate.plain.recognition.facts import Step
 from ds_migrate.syntax.nodes import dotted, targets
 from ds_migrate.syntax.source import SourceFile
+
+_STATEMENTS = (cst.Assign, cst.AnnAssign, cst.Return, cst.Expr)
+_IN_ORDER = (*_STATEMENTS, cst.Arg, cst.DictElement, cst.Dict, cst.Element, cst.Tuple, cst.List)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,8 +76,8 @@ def bindings_of(
     if held is not None:
         yield Bound(file, held.container, file.statement(node), maker, value, item=held)
         return
-    if node is maker[1] and _is_passed_on(node, file):
-        kind = (dotted(maker[1].func) or "").rpartition(".")[2].lower()
+    if isinstance(node, cst.Call) and _is_passed_on(node, file):
+        kind = (dotted(node.func) or "").rpartition(".")[2].lower() if node is maker[1] else "made"
         name = file.names.fresh("optimizer", f"{kind}_optimizer")
         yield Bound(file, node, file.statement(node), maker, value, name)
         return
@@ -90,7 +93,7 @@ def bindings_of(
         yield from (Bound(file, name, file.statement(name), maker, value, call_statement=made) for name in unpacked)
         return
     if item is not None and isinstance(target, (cst.Name, cst.Attribute)) and dotted(target) is not None:
-        key = next((v.key for v in flow.values(target, file) if v.kind is Kind.SEQUENCE), 0)
+        key = next((v.key for v in flow.in_order(of_kind(flow.values(target, file), Kind.SEQUENCE))), 0)
         held = Item(target, f"{dotted(target)}[{item}]", (key, f"[{item}]"))
         yield Bound(file, target, file.statement(node), maker, value, item=held)
         return
@@ -113,14 +116,14 @@ def bindings_of(
 
 
 def _is_passed_on(maker: cst.BaseExpression, file: SourceFile) -> bool:
-    """Return whether an optimizer is made as an argument of another call, and can as well be made right before."""
+    """Return whether an optimizer is made for another call, or a dict that is returned, and can as well be before."""
     inner: cst.CSTNode = maker
-    is_argument = isinstance(file.parent(maker), cst.Arg)
+    is_argument = isinstance(file.parent(maker), (cst.Arg, cst.DictElement))
     for outer in file.ancestors(maker):
         if isinstance(outer, cst.SimpleStatementLine):
             return is_argument and len(outer.body) == 1
         is_call = isinstance(outer, cst.Call) and inner is not outer.func
-        if not (is_call or isinstance(outer, (cst.Arg, cst.Assign, cst.AnnAssign, cst.Return, cst.Expr))):
+        if not (is_call or isinstance(outer, _IN_ORDER)):
             return False
         inner = outer
     return False

@@ -146,13 +146,24 @@ class Site:
 
 @dataclass(frozen=True, eq=False)
 class Operations:
-    """Everything in a program that concerns its optimizers."""
+    """Everything in a program that concerns its optimizers.
+
+    Attributes:
+        attacks: the steps of optimizers that move a tensor which is made from each batch.
+        attacked: the names of these tensors, each with the identity of its function or module.
+    """
 
     steps: Sequence[Step]
     backwards: Sequence[Backward]
     zero_grads: Sequence[ZeroGrad]
     clips: Sequence[Clip]
     refusals: Sequence[Refusal]
+    attacks: Sequence[Step] = ()
+    attacked: Collection[tuple[int, str]] = ()
+
+    def is_attacked(self, node: cst.BaseExpression, file: SourceFile) -> bool:
+        """Return whether an expression is a tensor that an attack moves."""
+        return isinstance(node, cst.Name) and (id(file.function(node) or file.module), node.value) in self.attacked
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from ds_migrate.plain.dataflow.values import Kind, Value, Values, of_kind
 from ds_migrate.plain.recognition.drawn_batches import drawn_batches
 from ds_migrate.plain.recognition.facts import LoopFacts, Step
 from ds_migrate.plain.recognition.phases import other_phases
-from ds_migrate.syntax.nodes import argument, dotted, parameters, set_values, walk
+from ds_migrate.syntax.nodes import argument, dotted, parameters, walk
 from ds_migrate.syntax.source import SourceFile
 
 
@@ -127,17 +127,10 @@ def _parts(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> list[cst.B
     if isinstance(node, cst.Call):
         return [arg.value for arg in node.args]
     if isinstance(node, (cst.Name, cst.Attribute)):
-        return _assigned(node, file, flow)
+        return flow.scopes(file).assigned(node)
     if isinstance(node, cst.Subscript) and isinstance(node.value, (cst.Name, cst.Attribute)):
-        return [item for container in _assigned(node.value, file, flow) for item in _items(container)]
+        return [item for container in flow.scopes(file).assigned(node.value) for item in _items(container)]
     return []
-
-
-def _assigned(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow) -> list[cst.BaseExpression]:
-    name, lines = dotted(node), flow.scopes(file).nodes(node, cst.Assign, cst.AnnAssign)
-    return [
-        value for line in lines for target, value in set_values(line) if value is not None and dotted(target) == name
-    ]
 
 
 def _items(container: cst.BaseExpression) -> list[cst.BaseExpression]:

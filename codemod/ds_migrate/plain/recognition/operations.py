@@ -12,7 +12,10 @@ from ds_migrate.plain.dataflow.dead_branches import is_dead
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.torch_names import CLIP_NORM, clips_gradients
 from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
+from ds_migrate.plain.recognition.attacks import attacked_names, find_attacks
+from ds_migrate.plain.recognition.empty_keywords import are_stars_empty
 from ds_migrate.plain.recognition.facts import Backward, Clip, Operations, Refusal, Step, ZeroGrad
+from ds_migrate.plain.recognition.indirect_calls import find_indirect_calls
 from ds_migrate.plain.recognition.second_order import GraphRequests
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, dotted, has_star, is_literal, walk
@@ -40,7 +43,7 @@ def find_operations(flow: Flow, callers: Callers) -> Operations:
             name = call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
             if name in ("step", "backward", "zero_grad") and is_dead(call, file, flow, callers):
                 continue
-            if name in ("step", "zero_grad") and _is_of_wrapper(call, file, flow):
+            if name in ("step", "zero_grad") and is_of_wrapper(call, file, flow):
                 continue
             if name == "step":
                 found = list(_step(call, file, flow))
@@ -66,10 +69,15 @@ def find_operations(flow: Flow, callers: Callers) -> Operations:
                 if value.kind is Kind.EXTERNAL and clips_gradients(value.name):
                     clips.append(_clip(call, file, flow))
         zero_grads += _clearing_loops(file, flow)
-    return Operations(steps, backwards, zero_grads, clips, refusals)
+        refusals += (one for one in find_indirect_calls(file, flow) if not is_dead(one.node, file, flow, callers))
+    attacks = find_attacks(steps, flow, callers)
+    left = [step for step in steps if step.optimizers & attacks]
+    refusals = [refusal for refusal in refusals if not any(refusal.node is step.node for step in left)]
+    steps = [step for step in steps if step not in left]
+    return Operations(steps, backwards, zero_grads, clips, refusals, left, frozenset(attacked_names(attacks, flow)))
 
 
-def _is_of_wrapper(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
+def is_of_wrapper(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
     """Return whether a class of optimizers does this to one that it keeps, as Lookahead: an engine has the outer."""
     around = next((a for a in file.ancestors(call) if isinstance(a, cst.ClassDef)), None)
     kept = call.func.value if isinstance(call.func, cst.Attribute) else None
@@ -123,11 +131,8 @@ def _backward(call: cst.Call, file: SourceFile, flow: Flow, callers: Callers) ->
     callees = flow.values(call.func, file)
     if of_kind(callees, *_OWN_BACKWARD) or of_kind(values, Kind.INSTANCE, Kind.CLASS):
         return None
-    if any(value.kind is Kind.EXTERNAL and value.name == "torch.autograd" for value in values):
-        return Refusal(
-            Code.PLAIN_UNTRACED, file, call, "torch.autograd.backward() takes several losses",
-            "add the losses and call backward() on the sum",
-        )  # fmt: skip
+    if any(value.kind is Kind.EXTERNAL and value.name in ("torch.autograd", "torch.Tensor") for value in values):
+        return None  # an indirect call
     scaler = None
     if isinstance(loss, cst.Call) and isinstance(loss.func, cst.Attribute) and loss.func.attr.value == "scale":
         is_scaled = len(loss.args) == 1 and of_kind(flow.values(loss.func.value, file), Kind.SCALER)
@@ -141,7 +146,7 @@ def _backward(call: cst.Call, file: SourceFile, flow: Flow, callers: Callers) ->
     unknown = [arg.keyword.value for arg in asked if arg.keyword is not None and arg.value is not graph]
     unknown += ["retain_graph by position"] if len([arg for arg in call.args if arg.keyword is None]) > 1 else []
     unknown += ["a gradient besides a GradScaler"] if gradient is not None and scaler is not None else []
-    if unknown or has_star(call):
+    if unknown or (has_star(call) and not are_stars_empty(call, file, flow, callers)):
         return Refusal(
             Code.PLAIN_BACKWARD, file, call,
             f"backward() is given {', '.join(unknown) or '*arguments'}, which engine.backward() does not take",

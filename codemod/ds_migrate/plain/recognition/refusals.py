@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls import Callers
+from ds_migrate.plain.dataflow.calls import Callers, is_called
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.spawning import PROCESSES, SPAWN, is_spawn, started, started_arguments
+from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, of_kind
 from ds_migrate.plain.recognition.facts import Operations, Refusal, Step
 from ds_migrate.plain.recognition.frameworks import framework_of, message_of
@@ -45,7 +46,7 @@ def find_refusals(
         yield from _foreign_engines(file)
         yield from _sparse(file, flow, callers)
     for step in operations.steps:
-        for value in step.optimizers:
+        for value in flow.in_order(step.optimizers):
             if value.name.rpartition(".")[2] == "LBFGS":
                 yield Refusal(
                     Code.PLAIN_CLOSURE, step.file, step.node, "LBFGS evaluates the loss several times in each step",
@@ -190,6 +191,15 @@ def _started(
         "DeepSpeed"
     )
     may_train = is_spawn(callees) and not workers and file in files
+    is_shared = any(one.attributes_by_name.get("share_memory") for one in (file, *files))
+    if trains and is_shared and not is_called(INIT, flow):
+        yield Refusal(
+            Code.PLAIN_DISTRIBUTED, file, call,
+            "the processes update one module in shared memory, each by its own gradients, where an engine averages "
+            "them",
+            "train in one process: the converted script has several ranks, whose gradients are averaged",
+        )  # fmt: skip
+        return
     if (trains and not (is_spawn(callees) and is_plain)) or may_train:
         yield Refusal(
             Code.PLAIN_DISTRIBUTED, file, call, message,

@@ -18,7 +18,7 @@ def several_devices(files: Sequence[SourceFile]) -> Refusal | None:
     """Return that a program spreads its model over devices by their numbers, which ranks do not have."""
     found: dict[str, tuple[SourceFile, cst.SimpleString]] = {}
     for file in files:
-        for node in file.nodes(cst.SimpleString):
+        for node in file.nodes(cst.SimpleString) if b"cuda:" in file.data else ():
             number = NUMBERED_DEVICE.fullmatch(device_text(node))
             if number is not None:
                 found.setdefault(number.group(1), (file, node))

@@ -27,34 +27,37 @@ _DEPTH = 3  # calls of calls
 
 def find_sites(
     steps: Sequence[Step], optimizers: Values, flow: Flow, callers: Callers
-) -> tuple[list[Site], list[Refusal]]:
-    """Return where the optimizers are bound, and why some of them cannot be followed."""
+) -> tuple[list[Site], list[tuple[Refusal, Values]]]:
+    """Return where the optimizers are bound, and why some of them cannot be followed, with these."""
     bound: list[Bound] = []
-    refusals: list[Refusal] = []
+    refusals: list[tuple[Refusal, Values]] = []
     for value in flow.in_order(optimizers):
         file, maker = flow.file(value), flow.node(value)
         assert isinstance(maker, cst.Call)
         try:
             bound += bindings_of(value, file, maker, (file, maker), steps, flow, callers, depth=4)
         except UnboundError as error:
-            refusals.append(
-                Refusal(Code.PLAIN_ENGINE, error.file, error.node,
-                f"cannot follow the optimizer that is made here: {error}",
-                        "assign it to a name or to an attribute of self, and make the engine's loop use that")
+            refusal = Refusal(
+                Code.PLAIN_ENGINE, error.file, error.node, f"cannot follow the optimizer that is made here: {error}",
+                "assign it to a name or to an attribute of self, and make the engine's loop use that",
             )  # fmt: skip
+            refusals.append((refusal, frozenset({value})))
     groups: dict[tuple[int, str], list[Bound]] = {}
-    for one in bound:
+    new_names: dict[int, str] = {}  # by call: it may return one of several optimizers
+    for bound_one in bound:
+        one = replace(bound_one, new_name=new_names.setdefault(id(bound_one.target), bound_one.new_name))
         variable = flow.variable(one.target, one.file)
         if one.new_name:
             variable = id(one.file.function(one.target) or one.file.module), one.new_name
         if one.item is not None:
             variable = one.item.variable
         if variable is None:
-            refusals.append(
-                Refusal(Code.PLAIN_ENGINE, one.file, one.target,
+            refusal = Refusal(
+                Code.PLAIN_ENGINE, one.file, one.target,
                 "cannot follow the optimizer that is made here: its owner is unknown",
-                        "assign it to a name or to an attribute of self, and make the engine's loop use that")
+                "assign it to a name or to an attribute of self, and make the engine's loop use that",
             )  # fmt: skip
+            refusals.append((refusal, frozenset({one.optimizer})))
             continue
         groups.setdefault(variable, []).append(one)
     sites = []
@@ -63,7 +66,7 @@ def find_sites(
         if isinstance(found, Site):
             sites.append(found)
         else:
-            refusals.append(found)
+            refusals.append((found, frozenset(member.optimizer for member in members)))
     return sites, refusals
 
 

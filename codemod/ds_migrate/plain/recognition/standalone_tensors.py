@@ -11,7 +11,7 @@ from ds_migrate.plain.dataflow.values import Kind, Value, Values, of_kind
 from ds_migrate.syntax.nodes import dotted, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
-_FACTORIES = frozenset(
+TENSOR_FACTORIES = frozenset(
     {"torch.nn.Parameter", "torch.nn.parameter.Parameter", "torch.autograd.Variable", "torch.from_numpy"}
     | {f"torch.{name}" for name in ("tensor", "zeros", "ones", "rand", "randn", "full", "empty", "linspace", "eye")}
     | {f"torch.{name}_like" for name in ("zeros", "ones", "rand", "randn", "full", "empty")}
@@ -35,7 +35,7 @@ def _is_made_by_torch(value: Value, flow: Flow) -> bool:
     if isinstance(call.func, cst.Attribute) and call.func.attr.value == "clone" and not call.args:
         return True
     makers = flow.values(call.func, file)
-    is_factory = bool(makers) and all(v.kind is Kind.EXTERNAL and v.name in _FACTORIES for v in makers)
+    is_factory = bool(makers) and all(v.kind is Kind.EXTERNAL and v.name in TENSOR_FACTORIES for v in makers)
     return is_factory and not any(
         of_kind(flow.values(n, file), Kind.PART) for arg in call.args for n in walk(arg.value)
     )

@@ -10,7 +10,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
-from ds_migrate.syntax.nodes import dotted, targets, walk
+from ds_migrate.syntax.nodes import dotted, targets, walk, without_index
 from ds_migrate.syntax.source import SourceFile
 
 _PARAMETERS = frozenset({"parameters", "named_parameters"})
@@ -46,8 +46,9 @@ class WeightWrites:
         for call in file.nodes(cst.Call):
             if self._is_write(call, file):
                 is_in_place = isinstance(call.func, cst.Attribute) and call.func.attr.value.endswith("_")
+                given = call.args[1:] if self._is_init(call, file) else call.args  # the first one is written to
                 is_weight = is_in_place and not _is_gradient(call.func)
-                yield Write(call, tuple(arg.value for arg in call.args) if is_weight else ())
+                yield Write(call, tuple(arg.value for arg in given) if is_weight else ())
         for node in file.nodes(cst.Assign, cst.AugAssign):
             for target in targets(node):
                 if not self._is_written(target, isinstance(node, cst.AugAssign), file):
@@ -59,7 +60,7 @@ class WeightWrites:
 
     def _is_write(self, call: cst.Call, file: SourceFile) -> bool:
         first = call.args[0].value if call.args else None
-        if any(v.kind is Kind.EXTERNAL and v.name.startswith("torch.nn.init.") for v in self._values(call.func, file)):
+        if self._is_init(call, file):
             return first is not None and self.is_weight(first, file)
         if not isinstance(call.func, cst.Attribute):
             return False
@@ -69,6 +70,11 @@ class WeightWrites:
         if name in _OF_STATES:
             return self._is_state(owner, file)
         return name.endswith("_") and name[0] != "_" and name not in _NO_WRITES and self.is_weight(owner, file)
+
+    def _is_init(self, call: cst.Call, file: SourceFile) -> bool:
+        """Return whether a call is ``torch.nn.init.normal_(weight)`` or another initializer, which writes in place."""
+        values = self._values(call.func, file)
+        return any(v.kind is Kind.EXTERNAL and v.name.startswith("torch.nn.init.") for v in values)
 
     def _is_written(self, target: cst.BaseExpression, is_added: bool, file: SourceFile) -> bool:
         if isinstance(target, cst.Attribute):
@@ -122,8 +128,7 @@ class WeightWrites:
 
     def _is_state(self, node: cst.BaseExpression, file: SourceFile) -> bool:
         """Return whether an expression is the state of an optimizer, or a part of it."""
-        while isinstance(node, cst.Subscript):
-            node = node.value
+        node = without_index(node)
         if not isinstance(node, cst.Attribute) or node.attr.value != "state":
             return False
         return bool(of_kind(self._values(node.value, file), Kind.OPTIMIZER))

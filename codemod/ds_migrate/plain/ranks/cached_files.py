@@ -1,0 +1,108 @@
+"""Files that a program makes where they are not there yet: all ranks have rank 0's view of whether they are.
+
+A rank that looks a moment later would find what rank 0 has written by then, perhaps in part, and take the other branch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.rank_conditions import FIRST, RankConditions
+from ds_migrate.plain.decisions.plan import Note
+from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
+from ds_migrate.plain.ranks.agreement import let_rank_0_decide
+from ds_migrate.plain.ranks.file_readers import EXISTS, FileReaders, Read, Write
+from ds_migrate.plain.ranks.rank_guards import is_guarded
+from ds_migrate.plain.recognition.facts import LoopFacts
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.branches import upwards
+from ds_migrate.syntax.source import SourceFile
+
+_MESSAGE = "a rank may find this file once rank 0 has written it, and take the other branch"
+_ADVICE = "let rank 0 decide for all ranks: if rank_0_decides(os.path.exists(path))"
+
+
+def share_looks(
+    facts: LoopFacts,
+    files: Iterable[SourceFile],
+    changeable: Collection[SourceFile],
+    written: Iterable[Write],
+    decided: set[int],
+    readers: FileReaders,
+    runtime: RuntimeNames,
+    converted: Converted,
+) -> Iterator[Note]:
+    """Let rank 0 look for all ranks whether a file is there that it may write next; yield where it cannot.
+
+    Args:
+        changeable: those of the files that may change.
+        written: the calls that write files, with their paths.
+        decided: conditions that rank 0 decides already, by identity of their statements.
+    """
+    conditions = RankConditions(facts.flow, facts.callers)
+    looks = [(file, call) for file in files for call in _looks(file)]
+    for write in written:
+        if not readers.is_read(write):
+            continue
+        yield from (Note(Code.PLAIN_RANK_ZERO, *read, _MESSAGE, _ADVICE) for read in _attempts(write, readers))
+        for file, call in looks:
+            if readers.looks_for(call, file, write) and not _is_after_training(call, file, write, facts, readers):
+                statement, test = _deciding(call, file)
+                if id(statement) in decided or is_guarded(statement, file) or readers.waits_before(statement):
+                    continue
+                if readers.is_led_by(FIRST, (file, call)):
+                    continue  # the other ranks look when rank 0 has written it
+                decided.add(id(statement))
+                if test is None or file not in changeable or not conditions.reach_all(statement, file):
+                    yield Note(Code.PLAIN_RANK_ZERO, file, call, _MESSAGE, _ADVICE)
+                    continue
+                let_rank_0_decide(test, file, runtime)
+                converted(Code.PLAIN_AGREEMENT, file, call, "rank 0 looks for all ranks whether the file is there")
+
+
+def _looks(file: SourceFile) -> Iterator[cst.Call]:
+    """Yield the calls that ask whether a file is there."""
+    for name in EXISTS:
+        for node in file.attributes_by_name.get(name, ()):
+            around = file.parent(node)
+            if isinstance(around, cst.Call) and around.func is node:
+                yield around
+    if any(name in file.names.bindings for name in EXISTS):
+        yield from (c for c in file.nodes(cst.Call) if isinstance(c.func, cst.Name) and c.func.value in EXISTS)
+
+
+def _attempts(write: Write, readers: FileReaders) -> Iterator[Read]:
+    """Yield the calls that try to read a file, where it is written if they fail."""
+    for inner, outer in upwards(write[0], write[1]):
+        if isinstance(outer, cst.Try) and isinstance(inner, cst.ExceptHandler):
+            yield from readers.below(outer.body, write)
+
+
+def _deciding(call: cst.Call, file: SourceFile) -> tuple[cst.BaseStatement, cst.BaseExpression | None]:
+    """Return the statement that decides by a call, and its condition; None where that cannot be rank 0's."""
+    for inner, outer in upwards(file, call):
+        if isinstance(outer, (cst.If, cst.While)) and inner is outer.test:
+            return outer, outer.test
+        is_truth = isinstance(inner, (cst.Call, cst.UnaryOperation, cst.BooleanOperation))
+        if isinstance(outer, cst.Assign) and is_truth and isinstance(inner, cst.BaseExpression):
+            return file.statement(call), inner
+        if not isinstance(outer, (cst.UnaryOperation, cst.BooleanOperation, cst.Arg)):
+            break
+    return file.statement(call), None
+
+
+def _is_after_training(call: cst.Call, file: SourceFile, write: Write, facts: LoopFacts, readers: FileReaders) -> bool:
+    """Return whether ranks train between a look and each write behind it, where they wait for each other."""
+    return not any(
+        not _trains_between(earlier, later, at, facts) for at, earlier, later in readers.ways((file, call), write[:2])
+    )
+
+
+def _trains_between(earlier: cst.CSTNode, later: cst.CSTNode, file: SourceFile, facts: LoopFacts) -> bool:
+    """Return whether a step, or a call that leads to one, is between two nodes of a function, or is the later one."""
+    function, steps = file.function(earlier), facts.operations.steps
+    places: list[cst.CSTNode] = [s.node for s in steps if s.file is file and s.function is function]
+    places += [call for s in steps for call in facts.callers.leading_to(s.function, file, function)]
+    return any(file.position(earlier) < file.position(place) <= file.position(later) for place in places)

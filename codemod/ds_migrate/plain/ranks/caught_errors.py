@@ -1,0 +1,58 @@
+"""Errors after which a loop continues: one rank that fails alone leaves the others waiting for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from ds_migrate.plain.decisions.plan import Note
+from ds_migrate.plain.recognition.facts import LoopFacts
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import dotted, walk
+from ds_migrate.syntax.source import SourceFile
+
+_ENDS = ("sys.exit", "exit", "quit", "os._exit")
+_MEANT = frozenset({"KeyboardInterrupt", "StopIteration", "StopTraining"})
+
+
+def errors_of_one_rank(facts: LoopFacts) -> Iterator[Note]:
+    """Yield a note for each handler of errors of a backward pass or a step behind which their loop continues."""
+    reported: set[int] = set()
+    for place in (*facts.operations.backwards, *facts.operations.steps):
+        for handler in _handlers(place.node, place.file):
+            if id(handler) not in reported and not _ends(handler, place.file):
+                reported.add(id(handler))
+                message = "a rank that fails here alone continues with the next batch, and the others wait for it"
+                advice = "let the error end the program, or look for its cause before the forward pass, on all ranks"
+                yield Note(Code.PLAIN_AGREEMENT, place.file, handler, message, advice)
+
+
+def _handlers(node: cst.CSTNode, file: SourceFile) -> list[cst.ExceptHandler]:
+    """Return the handlers of errors at a node that are in a loop of its function."""
+    found: list[cst.ExceptHandler] = []
+    around: list[cst.ExceptHandler] = []
+    inner = node
+    for outer in file.ancestors(node):
+        if isinstance(outer, cst.Try) and inner is outer.body:
+            around += [handler for handler in outer.handlers if not _is_meant(handler)]
+        elif isinstance(outer, (cst.For, cst.While)):
+            found = [*around]
+        elif isinstance(outer, cst.FunctionDef):
+            break
+        inner = outer
+    return found
+
+
+def _is_meant(handler: cst.ExceptHandler) -> bool:
+    """Return whether a handler is for what ends a loop, rather than for errors."""
+    names = {dotted(part) for part in walk(handler.type)} if handler.type is not None else set()
+    return bool(names & _MEANT)
+
+
+def _ends(handler: cst.ExceptHandler, file: SourceFile) -> bool:
+    """Return whether a handler ends the program whatever the error is."""
+    last = handler.body.body[-1] if handler.body.body else None
+    calls = file.nodes(cst.Call, below=last) if isinstance(last, cst.SimpleStatementLine) else []
+    is_raised = isinstance(last, cst.SimpleStatementLine) and isinstance(last.body[-1], cst.Raise)
+    return is_raised or any(dotted(call.func) in _ENDS for call in calls)

@@ -1,0 +1,190 @@
+"""Data that a program fetches or makes where it is not there yet: rank 0 does so first, and the others find it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.calls import is_called
+from ds_migrate.plain.dataflow.rank_conditions import FIRST, RankConditions
+from ds_migrate.plain.dataflow.torch_names import INIT
+from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.decisions.plan import ProgramPlan
+from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
+from ds_migrate.plain.ranks.commands import RUNS
+from ds_migrate.plain.ranks.file_readers import EXISTS
+from ds_migrate.plain.ranks.output_code import OutputCode
+from ds_migrate.plain.ranks.rank_guards import GUARD, is_guarded
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import argument, dotted, parameters
+from ds_migrate.syntax.source import SourceFile
+
+# They write files, each time they are called.
+_FETCHES = (
+    "urllib.request.urlretrieve", "six.moves.urllib.request.urlretrieve", "wget.download", "gdown.download",
+    "gdown.download_folder", "gdown.extractall", "shutil.unpack_archive", "torch.hub.download_url_to_file",
+    "torchvision.datasets.utils.download_url", "torchvision.datasets.utils.download_and_extract_archive",
+    "torchvision.datasets.utils.extract_archive",
+)  # fmt: skip
+# What is read by them is written to a file, where a program looks for one first.
+_SOURCES = ("urllib.request.urlopen", "requests.get", "tarfile.open", "zipfile.ZipFile", "pickle.dump", "json.dump")
+_DEPTH = 4  # of functions that call each other
+# A statement that makes data, and what runs on no other rank where the first one has made it, in the file looked at.
+Preparation = tuple[SourceFile, cst.BaseStatement, cst.CSTNode | None]
+
+
+class PreparedData:
+    """The statements of a program that make data which is not there."""
+
+    def __init__(self, plan: ProgramPlan, files: Sequence[SourceFile], runtime: RuntimeNames) -> None:
+        self._plan = plan
+        self._flow = plan.facts.flow
+        self._files = files
+        self._runtime = runtime
+        self._conditions = RankConditions(self._flow, plan.facts.callers, finds_files=False)
+        self._code = OutputCode(plan)
+
+    def let_rank_0_begin(self, converted: Converted) -> None:
+        """Have rank 0 run these statements before the others, in a program that was written for one process."""
+        if is_called(INIT, self._flow) or not self._plan.facts.options.runtime:
+            return
+        for file in self._files:
+            for at, statement, made in [*self._looked_for(file), *self._fetched(file), *self._left_early(file)]:
+                if is_guarded(statement, at) or not self._conditions.reach_all(statement, at):
+                    continue
+                if at.nodes(cst.Yield, cst.Await, below=statement) or self._meets(statement, at):
+                    continue
+                if not at.edits.once(statement, FIRST):
+                    continue
+                if made is not None:
+                    file.edits.once(made, GUARD)
+                self._put_first(at, statement)
+                message = "rank 0 fetches or makes this data before the other ranks look for it"
+                converted(Code.PLAIN_RANK_ZERO, at, statement, message)
+
+    def _looked_for(self, file: SourceFile) -> Iterator[Preparation]:
+        """Yield each ``if not exists(path)`` under which data is made, with the branch that makes it."""
+        for node in file.nodes(cst.If):
+            if not self._asks_for_files(node.test, file) or isinstance(file.parent(node), cst.If):
+                continue
+            branches = [node.body, *([node.orelse.body] if isinstance(node.orelse, cst.Else) else [])]
+            makers = [branch for branch in branches if self._makes_data(branch, file)]
+            is_output = self._code.is_output(node, file)
+            if len(makers) == 1 and not is_output and not file.edits.is_touched(node):
+                yield file, node, makers[0]
+
+    def _asks_for_files(self, test: cst.BaseExpression, file: SourceFile) -> bool:
+        """Return whether a condition is made of what files there are, and of what is the same on all ranks."""
+        if isinstance(test, cst.UnaryOperation):
+            return self._asks_for_files(test.expression, file)
+        if isinstance(test, cst.BooleanOperation):
+            sides = (test.left, test.right)
+            asks = [self._asks_for_files(side, file) for side in sides]
+            return any(asks) and all(a or self._conditions.is_shared(s, file) for a, s in zip(asks, sides, strict=True))
+        return isinstance(test, cst.Call) and (dotted(test.func) or "").rpartition(".")[2] in EXISTS
+
+    def _makes_data(self, branch: cst.CSTNode, file: SourceFile) -> bool:
+        return any(
+            self._flow.is_call_of(call, at, (*_FETCHES, *_SOURCES, *RUNS))
+            or self._code.is_artifact(call, at)
+            or self._flow.is_call_of(call, at, ("torch.save",))
+            for at, call in self._calls(branch, file)
+        )
+
+    def _meets(self, statement: cst.CSTNode, file: SourceFile) -> bool:
+        """Return whether ranks may do something together in the functions that a statement calls."""
+        own = file.function(statement)
+        reached = [at.function(call) for at, call in self._calls(statement, file)]
+        steps = {id(step.function) for step in self._plan.facts.operations.steps}
+        return any(
+            function is not None and function is not own and (id(function) in steps or self._is_touched(function))
+            for function in reached
+        )
+
+    def _is_touched(self, function: cst.FunctionDef) -> bool:
+        return any(file.edits.is_touched(function) for file in self._flow.files.values())
+
+    def _calls(self, node: cst.CSTNode, file: SourceFile, depth: int = _DEPTH) -> Iterator[tuple[SourceFile, cst.Call]]:
+        """Yield the calls below a node, and those in the functions of the program that they call."""
+        for call in file.nodes(cst.Call, below=node):
+            yield file, call
+            for value in of_kind(self._flow.values(call.func, file), Kind.FUNCTION, Kind.METHOD) if depth else ():
+                found = self._flow.node_of(value.key)
+                if found is not None:
+                    yield from self._calls(found[1], found[0], depth - 1)
+
+    def _left_early(self, file: SourceFile) -> Iterator[Preparation]:
+        """Yield the only call of each function that makes data, but returns at once where it is there already."""
+        for function in file.nodes(cst.FunctionDef):
+            calls = self._plan.facts.callers.of(function)
+            if len(calls) != 1 or calls[0][0] not in self._files or file.edits.is_touched(function):
+                continue
+            at, call = calls[0]
+            statement = at.statement(call)
+            is_left = any(
+                isinstance(node, cst.If) and self._asks_for_files(node.test, file) and _returns(node)
+                for node in function.body.body
+            )
+            if is_left and isinstance(statement, cst.SimpleStatementLine) and self._makes_data(function.body, file):
+                yield at, statement, function.body
+
+    def _fetched(self, file: SourceFile) -> Iterator[Preparation]:
+        """Yield the statements that fetch data whether it is there or not, or look for it themselves."""
+        for call in file.nodes(cst.Call):
+            is_statement = isinstance(file.parent(call), cst.Expr)
+            unpacks = is_statement and isinstance(call.func, cst.Attribute) and call.func.attr.value == "extractall"
+            fetches = is_statement and self._flow.is_call_of(call, file, _FETCHES)
+            if unpacks or fetches or self._downloads(call, file):
+                statement = file.statement(call)
+                if isinstance(statement, cst.SimpleStatementLine):
+                    yield file, _with_loops(statement, file), None
+
+    def _downloads(self, call: cst.Call, file: SourceFile) -> bool:
+        """Return whether a call makes a data set of a library that fetches what is not there: ``download=True``."""
+        given = argument(call, None, "download")
+        if given is None or not any(v.kind is Kind.EXTERNAL for v in self._flow.values(call.func, file)):
+            return False
+        return self._may_be_true(given.value, file)
+
+    def _may_be_true(self, value: cst.BaseExpression, file: SourceFile) -> bool:
+        """Return whether an argument is True, or a parameter that a call or its default has True."""
+        if dotted(value) in ("True", "False", "None") or not isinstance(value, cst.Name):
+            return dotted(value) not in ("False", "None")
+        function = file.function(value)
+        found = [p for p in parameters(function) if p.name.value == value.value] if function is not None else []
+        if function is None or not found:
+            return True
+        calls = self._plan.facts.callers.of(function)
+        given = [(self._flow.given(call, function, value.value, at), at) for at, call in calls]
+        return any(
+            dotted(found[0].default) == "True" if arg is None else dotted(arg.value) not in ("False", "None")
+            for arg, _ in given
+        )
+
+    def _put_first(self, file: SourceFile, statement: cst.BaseStatement) -> None:
+        item = cst.WithItem(cst.Call(cst.Name(self._runtime.name(file, "rank_0_first"))))
+
+        def change(updated: cst.CSTNode) -> cst.CSTNode:
+            assert isinstance(updated, (cst.SimpleStatementLine, cst.BaseCompoundStatement))
+            body = cst.IndentedBlock([updated.with_changes(leading_lines=[])])
+            return cst.With([item], body, leading_lines=updated.leading_lines)
+
+        file.change(statement, change)
+
+
+def _with_loops(statement: cst.BaseStatement, file: SourceFile) -> cst.BaseStatement:
+    """Return a statement with the loops and blocks of ``with`` around it, which are run through as a whole."""
+    for outer in file.ancestors(statement):
+        if isinstance(outer, (cst.For, cst.With)):
+            statement = outer
+        elif not isinstance(outer, (cst.IndentedBlock, cst.SimpleStatementSuite)):
+            break
+    return statement
+
+
+def _returns(node: cst.If) -> bool:
+    """Return whether the function is left where a condition holds."""
+    last = node.body.body[-1]
+    small = last.body[-1] if isinstance(last, cst.SimpleStatementLine) else last
+    return isinstance(small, cst.Return)

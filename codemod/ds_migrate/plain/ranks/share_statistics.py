@@ -1,0 +1,58 @@
+"""Numbers that a loop makes of the data alone, as their mean or the weights of classes: each rank has its share's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.rank_values import RankValues
+from ds_migrate.plain.dataflow.scopes import names_in
+from ds_migrate.plain.decisions.plan import Note, ProgramPlan
+from ds_migrate.plain.ranks.common_operations import CommonOperations
+from ds_migrate.plain.recognition.loaders import loaders_of
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import targets, walk
+from ds_migrate.syntax.source import SourceFile
+
+_KEEPS = frozenset({"append", "extend", "update", "add"})
+
+
+def share_statistics(
+    plan: ProgramPlan, files: list[SourceFile], values: RankValues, common: CommonOperations
+) -> Iterator[Note]:
+    """Yield a note for each loop that sums up batches of a share beside training, without a model that is trained."""
+    flow = plan.facts.flow
+    modules = {value for site in plan.facts.sites for value in site.of}
+    for file in files:
+        for loop in file.nodes(cst.For):
+            if common.holds(loop.body) or not values.are_shares(loaders_of(loop.iter, file, flow)):
+                continue
+            calls: list[cst.Call] = file.nodes(cst.Call, below=loop.body)
+            used = [part for call in calls for part in (call.func, *(arg.value for arg in call.args))]
+            if any(flow.values(part, file) & modules for part in used):
+                continue
+            if _sums_up(loop, file):
+                message = "this sums up a rank's share of the data, so that each rank may train by other numbers"
+                advice = "loop over a loader of all data here, or give the numbers to mean_over_ranks()"
+                yield Note(Code.PLAIN_AGREEMENT, file, loop, message, advice)
+
+
+def _sums_up(loop: cst.For, file: SourceFile) -> bool:
+    """Return whether a loop adds something that is made of its batches to what was before."""
+    names = set(names_in(loop.target))
+    for line in file.nodes(cst.Assign, below=loop.body):
+        if _mentions(line.value, names):
+            names |= {name for target in targets(line) for name in names_in(target)}
+    sums: list[cst.AugAssign] = file.nodes(cst.AugAssign, below=loop.body)
+    calls: list[cst.Call] = file.nodes(cst.Call, below=loop.body)
+    kept = (arg.value for call in calls if _keeps(call) for arg in call.args)
+    return any(_mentions(value, names) for value in (*(line.value for line in sums), *kept))
+
+
+def _mentions(node: cst.CSTNode, names: set[str]) -> bool:
+    return any(isinstance(part, cst.Name) and part.value in names for part in walk(node))
+
+
+def _keeps(call: cst.Call) -> bool:
+    return isinstance(call.func, cst.Attribute) and call.func.attr.value in _KEEPS

@@ -1,0 +1,68 @@
+"""Conditions that ask for a module's wrapper: ``hasattr(model, "module")``, ``isinstance(model, DataParallel)``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from ds_migrate.syntax.nodes import dotted, walk
+from ds_migrate.syntax.source import SourceFile
+
+_LEAVES = (cst.Return, cst.Raise, cst.Continue, cst.Break)
+
+
+def is_found_wrapped(node: cst.Attribute, file: SourceFile) -> bool:
+    """Return whether a branch reads ``model.module`` as it has found a wrapper, of which none is left."""
+    return any(
+        is_met
+        and isinstance(test, cst.Call)
+        and dotted(test.func) == "isinstance"
+        and _wants_wrapper(test, node.value, file)
+        for test, is_met in _tests(node, file)
+    )
+
+
+def is_found_bare(node: cst.BaseExpression, file: SourceFile) -> bool:
+    """Return whether a node is on the path on which it has been found to be in no wrapper."""
+    for test, is_met in _tests(node, file):
+        if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+            test, is_met = test.expression, not is_met
+        if not is_met and _wants_wrapper(test, node, file):
+            return True
+    return False
+
+
+def _wants_wrapper(test: cst.BaseExpression, module: cst.BaseExpression, file: SourceFile) -> bool:
+    if not isinstance(test, cst.Call) or len(test.args) != 2 or not test.args[0].value.deep_equals(module):
+        return False
+    wanted = test.args[1].value
+    if dotted(test.func) == "hasattr":
+        return isinstance(wanted, cst.SimpleString) and wanted.evaluated_value == "module"
+    classes = (file.names.qualified(node) or "" for node in walk(wanted) if isinstance(node, (cst.Name, cst.Attribute)))
+    return dotted(test.func) == "isinstance" and any("Parallel" in name for name in classes)
+
+
+def _tests(node: cst.CSTNode, file: SourceFile) -> Iterator[tuple[cst.BaseExpression, bool]]:
+    """Yield the conditions that lead to a node, and whether they are met there."""
+    inner = node
+    for outer in file.ancestors(node):
+        if isinstance(outer, (cst.If, cst.IfExp)) and inner is not outer.test:
+            yield outer.test, inner is outer.body
+        if isinstance(outer, cst.IndentedBlock):
+            for each in outer.body:
+                if each is inner:
+                    break
+                if isinstance(each, cst.If) and _leaves(each):
+                    yield each.test, False
+        if isinstance(outer, (cst.FunctionDef, cst.Lambda)):
+            return
+        inner = outer
+
+
+def _leaves(branch: cst.If) -> bool:
+    """Return whether a branch without an ``else`` ends by leaving its block."""
+    last = branch.body.body[-1] if branch.orelse is None and branch.body.body else None
+    if isinstance(last, cst.SimpleStatementLine):
+        last = last.body[-1]
+    return isinstance(last, _LEAVES)

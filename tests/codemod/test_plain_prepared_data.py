@@ -1,0 +1,70 @@
+"""Data that a plain script fetches or makes where it is not there: rank 0 does so before the others look for it."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+from ds_migrate.options import Options
+from plain_loops import HEADER, LOOP, convert
+
+IMPORTS = "import os\nimport tarfile\nimport urllib.request\nfrom torchvision import datasets\n"
+FIRST = "with rank_0_first():\n"
+FETCH = "urllib.request.urlretrieve('file://a', 'a')\n"
+EARLY = f"def fetch():\n    if os.path.exists('a'):\n        return\n    {FETCH}"
+CACHE = "if os.path.exists('a'):\n    x = torch.load('a')\nelse:\n    x = torch.rand(4)\n    torch.save(x, 'a')\n"
+
+
+def converted(folder: Path, text: str, options: Options = Options(plain=True)) -> str:  # noqa: B008
+    return convert(folder, IMPORTS + HEADER + text + LOOP, options)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        FETCH,
+        CACHE,
+        f"if not os.path.exists('a'):\n    os.makedirs('b')\n    {FETCH}",
+        f"if not os.path.exists('a'):\n    os.makedirs('a')\n    where = 'a/b'\n    {FETCH}",
+        "with tarfile.open('a.tar') as tar:\n    tar.extractall()\n",
+        "train = datasets.MNIST('a', download=True)\n",
+    ],
+)
+def test_rank_0_makes_data_that_is_not_there_before_the_others(text: str, tmp_path: Path) -> None:
+    after = converted(tmp_path, text)
+    assert FIRST + textwrap.indent(text, "    ") in after and "wait_for_all_ranks" not in after
+
+
+def test_a_function_that_finds_its_data_is_called_on_rank_0_first(tmp_path: Path) -> None:
+    after = converted(tmp_path, f"{EARLY}fetch()\n")
+    assert EARLY in after and f"{FIRST}    fetch()\n" in after
+
+
+def test_a_parameter_may_ask_for_the_download(tmp_path: Path) -> None:
+    made = "self.data = datasets.MNIST('a', download=download)"
+    text = f"class Data:\n    def __init__(self, download=False):\n        {made}\n"
+    assert f"        {FIRST}            {made}" in converted(tmp_path, f"{text}Data(True)\n")
+    assert FIRST not in converted(tmp_path, f"{text}Data()\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"class Data(torch.utils.data.Dataset):\n    def __getitem__(self, i):\n        {FETCH}",  # in other processes
+        f"{EARLY}fetch()\nfetch()\n",  # rank 0 may have made it by then
+        "if not os.path.exists('a'):\n    torch.save(data, 'a')\n",  # rank 0 alone saves it
+        "if os.path.exists('a'):\n    x = torch.load('a')\n",
+        "test = datasets.MNIST('a', download=False)\n",
+        f"if os.environ['HOSTNAME'] == 'a':\n    {FETCH}",
+    ],
+)
+def test_ranks_do_not_wait_where_some_may_not_come_or_nothing_is_made(text: str, tmp_path: Path) -> None:
+    assert FIRST not in converted(tmp_path, text)
+
+
+def test_deepspeed_alone_has_no_helper_for_it(tmp_path: Path) -> None:
+    loop = LOOP.replace("shuffle=True", "sampler=DistributedSampler(data)")
+    text = f"from torch.utils.data.distributed import DistributedSampler\ntorch.manual_seed(0)\n{FETCH}{loop}"
+    after = convert(tmp_path, IMPORTS + HEADER + text, Options(plain=True, runtime=False))
+    assert FIRST not in after and "trial_runtime" not in after

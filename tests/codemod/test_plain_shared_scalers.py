@@ -1,0 +1,170 @@
+"""Plain training loops whose GradScaler serves several optimizers, or several scripts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ds_migrate.rules.codes import Code
+from plain_loops import HEADER, blocked, body, convert, run
+from test_plain_native_scaler import ENGINE, MAIN, NATIVE_SCALER, converted
+
+GAN = """
+gen, disc = Net(), nn.Linear(1, 1)
+opt_g = torch.optim.Adam(gen.parameters(), lr=0.1)
+opt_d = torch.optim.Adam(disc.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler()
+for x, y in DataLoader(data, batch_size=4):
+    fake = gen(x)
+    opt_d.zero_grad()
+    scaler.scale(disc(y).mean() - disc(fake.detach()).mean()).backward()
+    scaler.unscale_(opt_d)
+    nn.utils.clip_grad_value_(disc.parameters(), 1.0)
+    scaler.step(opt_d)
+    opt_g.zero_grad()
+    scaler.scale(disc(fake).mean()).backward()
+    scaler.step(opt_g)
+    scaler.update()
+"""
+GIVEN = "use_scaler({0}_engine, {1}, update=False)\n"
+
+
+def test_engines_step_with_one_scaler_that_the_program_updates(tmp_path: Path) -> None:
+    after = convert(tmp_path, HEADER + GAN)
+    assert GIVEN.format("gen", "scaler") + GIVEN.format("disc", "scaler") in after
+    assert "    scaler.scale(disc(fake).mean()).backward()\n    gen_engine.step()\n    scaler.update()\n" in after
+    averaged = "    disc_engine.allreduce_gradients()\n    scaler.unscale_(opt_d)\n    nn.utils.clip_grad_value_("
+    assert averaged in after and "    disc_engine.step()\n    opt_g.zero_grad()\n" in after
+
+
+def test_each_engine_steps_with_its_scaler(tmp_path: Path) -> None:
+    text = GAN.replace("scaler = torch", "other = torch.amp.GradScaler()\nscaler = torch")
+    text = text.replace("scaler.scale(disc(fake)", "other.scale(disc(fake)").replace(
+        "scaler.step(opt_g)", "other.step(opt_g)"
+    )
+    after = convert(tmp_path, HEADER + text + "    other.update()\n")
+    assert GIVEN.format("gen", "other") in after and GIVEN.format("disc", "scaler") in after
+    assert after.endswith("    scaler.update()\n    other.update()\n")
+
+
+def test_clipping_of_one_of_several_engines_takes_its_unscaling_along(tmp_path: Path) -> None:
+    after = convert(tmp_path, HEADER + GAN.replace("clip_grad_value_", "clip_grad_norm_"))
+    assert '"gradient_clipping": 1.0' in after and "unscale_" not in after
+
+
+def test_a_loop_over_optimizers_steps_with_the_scaler(tmp_path: Path) -> None:
+    text = """
+    class Trainer:
+        def __init__(self):
+            self.first, self.second = Net(), nn.Linear(1, 1)
+            self.optimizers = {
+                "first": torch.optim.Adam(self.first.parameters()), "second": torch.optim.SGD(self.second.parameters())
+            }
+            self.scaler = torch.amp.GradScaler()
+
+        def fit(self, loader):
+            for x, y in loader:
+                for optimizer in self.optimizers.values():
+                    optimizer.zero_grad()
+                self.scaler.scale(F.mse_loss(self.second(self.first(x)), y)).backward()
+                for optimizer in self.optimizers.values():
+                    self.scaler.unscale_(optimizer)
+                nn.utils.clip_grad_norm_(self.first.parameters(), 1.0)
+                for optimizer in self.optimizers.values():
+                    self.scaler.step(optimizer)
+                self.scaler.update()
+
+
+    Trainer().fit(DataLoader(data, batch_size=4))
+    """
+    after = convert(tmp_path, body(text))
+    assert "            self.first_engine.allreduce_gradients()\n            self.second_engine.allreduce" in after
+    assert "                engine_of(optimizer).step()\n            self.scaler.update()\n" in after
+    assert f"        {GIVEN.format('self.first', 'self.scaler')}" in after
+
+
+TRAIN = """
+def train_one_epoch(model, optimizer, loader, clip, scaler=None):
+    for x, y in loader:
+        loss = F.mse_loss(model(x), y)
+        optimizer.zero_grad()
+        if scaler is not None:
+            scaler.scale(loss).backward()
+            if clip is not None:
+                scaler.unscale_(optimizer)
+                nn.utils.clip_grad_norm_(model.parameters(), clip)
+            scaler.step(optimizer)
+            scaler.update()
+        else:
+            loss.backward()
+            optimizer.step()
+
+
+def main(clip, amp):
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler() if amp else None
+    train_one_epoch(model, optimizer, DataLoader(data, batch_size=4), clip, scaler)
+
+
+if __name__ == "__main__":
+    main(1.0, bool(len(data)))
+"""
+QUANTIZED = """
+from train import train_one_epoch
+
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+train_one_epoch(model, optimizer, DataLoader(data, batch_size=4), None)
+"""
+
+
+def test_a_function_of_two_scripts_scales_where_it_gets_a_scaler(tmp_path: Path) -> None:
+    after = converted(tmp_path, train=HEADER + TRAIN, train_quantization=HEADER + QUANTIZED)
+    assert "    use_scaler(engine, scaler, update=False)\n    train_one_epoch(model, engine," in after["train"]
+    assert (
+        "            engine.step()\n            scaler.update()\n        else:\n            loss.backward()"
+        in after["train"]
+    )
+    assert "use_scaler" not in after["train_quantization"]
+
+
+def test_a_function_of_two_scripts_gives_the_scaler_where_both_may_have_one(tmp_path: Path) -> None:
+    other = QUANTIZED.replace(", None)", ", None, [torch.amp.GradScaler()][len(data) - 8])")
+    after = converted(tmp_path, train=HEADER + TRAIN, train_quantization=HEADER + other)
+    assert "            use_scaler(engine, scaler, update=False)\n            engine.step()\n" in after["train"]
+    assert "            use_scaler(engine, None, update=False)\n            engine.step()\n" in after["train"]
+
+
+def test_two_scripts_share_an_object_that_keeps_the_scaler(tmp_path: Path) -> None:
+    other = ENGINE.replace("train_one_epoch", "finetune")
+    main = MAIN.replace("from loop", "from finetuning").replace("train_one_epoch", "finetune")
+    after = converted(
+        tmp_path, util=NATIVE_SCALER, loop=HEADER + ENGINE, main=HEADER + MAIN, finetuning=HEADER + other,
+        main_finetune=HEADER + main,
+    )  # fmt: skip
+    stepped = "            use_scaler(engine, self._scaler, update=False)\n            engine.step()\n"
+    assert stepped in after["util"] and "self._scaler.scale(loss).backward(create_graph=create_graph)" in after["util"]
+    assert "            engine.allreduce_gradients()\n            if clip_grad is not None:\n" in after["util"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("scaler.step(opt_d)", "step = scaler.step\n    step(opt_d)", "cannot determine which backward()"),
+        ("for x, y in", "torch.save(scaler, 'scaler.pt')\nfor x, y in", "given to a call that cannot be followed"),
+        ("scaler.scale(disc(fake).mean())", "known['scaler'].scale(disc(fake).mean())", "which GradScaler this is"),
+    ],
+)
+def test_a_shared_scaler_that_cannot_be_followed_is_refused(old: str, new: str, message: str, tmp_path: Path) -> None:
+    found = blocked(tmp_path, HEADER + GAN.replace(old, new))
+    assert any(message in reason for _, reason in found), found
+
+
+def test_a_clipping_that_may_be_of_another_engine_is_refused(tmp_path: Path) -> None:
+    main = MAIN.replace("optimizer = torch", "other = Net()\n    optimizer = torch").replace(
+        "train_one_epoch(model,", "train_one_epoch(other,"
+    )
+    report = run(tmp_path, util=NATIVE_SCALER, loop=HEADER + ENGINE, main=HEADER + MAIN, main_2=HEADER + main)
+    assert Code.PLAIN_CLIPPING in [finding.code for _, finding in report.findings()]
+    assert not any(file.to_write for file in report.files)
