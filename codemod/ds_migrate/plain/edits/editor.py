@@ -17,28 +17,28 @@ from ds_migrate.plain.edits.engine_arguments import pass_engines
 from ds_migrate.plain.edits.engine_calls import write_calls
 from ds_migrate.plain.edits.engine_creation import EngineWriter
 from ds_migrate.plain.edits.runtime_names import RuntimeNames
-from ds_migrate.plain.ranks.agreement import agree
-from ds_migrate.plain.ranks.cached_files import share_looks
-from ds_migrate.plain.ranks.caught_errors import errors_of_one_rank
-from ds_migrate.plain.ranks.commands import commands_of_all_ranks
-from ds_migrate.plain.ranks.data_shares import share_data
+from ds_migrate.plain.ranks.agreement.caught_errors import errors_of_one_rank
+from ds_migrate.plain.ranks.agreement.decisions import agree
+from ds_migrate.plain.ranks.agreement.time_stamps import share_temporary_folders, share_time_stamps
+from ds_migrate.plain.ranks.agreement.unordered_sets import numbered_sets
+from ds_migrate.plain.ranks.data.shares import share_data
 from ds_migrate.plain.ranks.devices import RankDevices
 from ds_migrate.plain.ranks.engine_device import follow_engines
-from ds_migrate.plain.ranks.file_readers import FileReaders
+from ds_migrate.plain.ranks.files.cached_files import share_looks
+from ds_migrate.plain.ranks.files.file_readers import FileReaders
+from ds_migrate.plain.ranks.files.numbered_folders import share_names_not_taken
+from ds_migrate.plain.ranks.files.prepared_data import PreparedData
+from ds_migrate.plain.ranks.files.taken_names import decide_where_folders_are
+from ds_migrate.plain.ranks.files.waits import wait_for_saves
 from ds_migrate.plain.ranks.idle_code import IdleCode
 from ds_migrate.plain.ranks.launcher_argument import LauncherArgument
-from ds_migrate.plain.ranks.numbered_folders import share_names_not_taken
-from ds_migrate.plain.ranks.prepared_data import PreparedData
-from ds_migrate.plain.ranks.rank_zero import OutputGuards
-from ds_migrate.plain.ranks.rank_zero_files import write_once
-from ds_migrate.plain.ranks.rank_zero_folders import make_folders_once
-from ds_migrate.plain.ranks.rank_zero_loggers import quiet_loggers
-from ds_migrate.plain.ranks.rank_zero_waits import wait_for_saves
+from ds_migrate.plain.ranks.rank_zero.commands import commands_of_all_ranks
+from ds_migrate.plain.ranks.rank_zero.loggers import quiet_loggers
+from ds_migrate.plain.ranks.rank_zero.made_folders import make_folders_once
+from ds_migrate.plain.ranks.rank_zero.output_guards import OutputGuards
+from ds_migrate.plain.ranks.rank_zero.written_files import write_once
 from ds_migrate.plain.ranks.start import start_ranks
-from ds_migrate.plain.ranks.taken_names import decide_where_folders_are
-from ds_migrate.plain.ranks.time_stamps import share_temporary_folders, share_time_stamps
-from ds_migrate.plain.ranks.unordered_sets import numbered_sets
-from ds_migrate.plain.ranks.unwrapping import unwrap
+from ds_migrate.plain.ranks.unwrapping.unwrap import unwrap
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.source import SourceFile
 

@@ -1,1 +1,1 @@
-"""Several ranks: they start, agree, use separate devices, and leave output to rank 0."""
+"""Several ranks: they start, agree, use separate devices, share the data, and leave output to rank 0."""

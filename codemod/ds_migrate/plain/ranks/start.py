@@ -11,7 +11,7 @@ from ds_migrate.plain.dataflow.torch_names import DESTROY, INIT
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.removal import remove_call
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
-from ds_migrate.plain.ranks.rank_zero_logging import quiet_logging
+from ds_migrate.plain.ranks.rank_zero.log_lines import quiet_logging
 from ds_migrate.plain.recognition.facts import LoopFacts, Site
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.module_start import first_to_work

@@ -7,9 +7,9 @@ import libcst as cst
 from ds_migrate.plain.dataflow.torch_names import NO_GRAD
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import ProgramPlan
-from ds_migrate.plain.ranks.opened_files import opens_to_write, path_opened
+from ds_migrate.plain.ranks.files.opened_files import opens_to_write, path_opened
 from ds_migrate.plain.ranks.rank_guards import asks_for_rank
-from ds_migrate.plain.ranks.skippable_expressions import (
+from ds_migrate.plain.ranks.rank_zero.skippable_expressions import (
     SkippableExpressions,
     is_local_target,
     is_made_in,

@@ -12,10 +12,10 @@ from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import ProgramPlan
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
-from ds_migrate.plain.ranks.commands import RUNS
-from ds_migrate.plain.ranks.file_readers import EXISTS
-from ds_migrate.plain.ranks.output_code import OutputCode
+from ds_migrate.plain.ranks.files.file_readers import EXISTS
 from ds_migrate.plain.ranks.rank_guards import GUARD, is_guarded
+from ds_migrate.plain.ranks.rank_zero.commands import RUNS
+from ds_migrate.plain.ranks.rank_zero.output_code import OutputCode
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, dotted, parameters
 from ds_migrate.syntax.source import SourceFile

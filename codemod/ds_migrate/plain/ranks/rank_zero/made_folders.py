@@ -9,9 +9,9 @@ from ds_migrate.plain.dataflow.rank_conditions import RankConditions
 from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
-from ds_migrate.plain.ranks.file_readers import EXISTS
+from ds_migrate.plain.ranks.agreement.time_stamps import has_time_stamp
+from ds_migrate.plain.ranks.files.file_readers import EXISTS
 from ds_migrate.plain.ranks.rank_guards import guard_line, is_guarded
-from ds_migrate.plain.ranks.time_stamps import has_time_stamp
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, dotted, walk

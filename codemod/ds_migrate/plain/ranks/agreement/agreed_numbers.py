@@ -15,7 +15,7 @@ from ds_migrate.plain.dataflow.rank_values import RankValues
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan, Review
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
-from ds_migrate.plain.ranks.common_operations import CommonOperations
+from ds_migrate.plain.ranks.agreement.common_operations import CommonOperations
 from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.plain.recognition.facts import Site
 from ds_migrate.rules.codes import Code

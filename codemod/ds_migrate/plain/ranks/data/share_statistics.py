@@ -9,7 +9,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.rank_values import RankValues
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
-from ds_migrate.plain.ranks.common_operations import CommonOperations
+from ds_migrate.plain.ranks.agreement.common_operations import CommonOperations
 from ds_migrate.plain.recognition.loaders import loaders_of
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import targets, walk

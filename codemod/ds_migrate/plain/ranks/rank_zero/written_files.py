@@ -6,8 +6,8 @@ import libcst as cst
 
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
-from ds_migrate.plain.ranks.file_readers import FileReaders
-from ds_migrate.plain.ranks.opened_files import OPENERS, opens_to_write, path_opened
+from ds_migrate.plain.ranks.files.file_readers import FileReaders
+from ds_migrate.plain.ranks.files.opened_files import OPENERS, opens_to_write, path_opened
 from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code

@@ -8,10 +8,10 @@ import libcst as cst
 
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
-from ds_migrate.plain.ranks.file_readers import FileReaders, Write
+from ds_migrate.plain.ranks.files.file_readers import FileReaders, Write
+from ds_migrate.plain.ranks.files.opened_files import opens_to_write
+from ds_migrate.plain.ranks.files.waits import gives_weights
 from ds_migrate.plain.ranks.idle_code import IdleCode
-from ds_migrate.plain.ranks.opened_files import opens_to_write
-from ds_migrate.plain.ranks.output_code import OutputCode, output_calls
 from ds_migrate.plain.ranks.rank_guards import (
     GUARD,
     guard_function,
@@ -21,7 +21,7 @@ from ds_migrate.plain.ranks.rank_guards import (
     is_guarded,
     narrow,
 )  # fmt: skip
-from ds_migrate.plain.ranks.rank_zero_waits import gives_weights
+from ds_migrate.plain.ranks.rank_zero.output_code import OutputCode, output_calls
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import body_of, code, docstring, dotted
 from ds_migrate.syntax.source import SourceFile

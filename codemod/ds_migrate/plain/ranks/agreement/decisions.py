@@ -16,11 +16,11 @@ from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.distributed import broadcasts_buffers
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan, Review
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
-from ds_migrate.plain.ranks.agreed_numbers import AgreedNumbers
-from ds_migrate.plain.ranks.buffer_writes import buffer_notes
-from ds_migrate.plain.ranks.common_operations import CommonOperations, setting_of
+from ds_migrate.plain.ranks.agreement.agreed_numbers import AgreedNumbers
+from ds_migrate.plain.ranks.agreement.buffer_writes import buffer_notes
+from ds_migrate.plain.ranks.agreement.common_operations import CommonOperations, setting_of
+from ds_migrate.plain.ranks.data.share_statistics import share_statistics
 from ds_migrate.plain.ranks.rank_guards import is_guarded
-from ds_migrate.plain.ranks.share_statistics import share_statistics
 from ds_migrate.plain.recognition.loaders import can_be_sharded, training_loaders
 from ds_migrate.plain.recognition.weight_writes import WeightWrites, Write
 from ds_migrate.rules.codes import Code

@@ -9,8 +9,8 @@ import libcst as cst
 from ds_migrate.plain.dataflow.calls import are_exclusive
 from ds_migrate.plain.dataflow.rank_conditions import RankConditions
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
-from ds_migrate.plain.ranks.file_names import FileNames
-from ds_migrate.plain.ranks.opened_files import OPENERS, opens_to_write
+from ds_migrate.plain.ranks.files.file_names import FileNames
+from ds_migrate.plain.ranks.files.opened_files import OPENERS, opens_to_write
 from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code

@@ -10,9 +10,9 @@ from ds_migrate.plain.dataflow.rank_conditions import RankConditions
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
+from ds_migrate.plain.ranks.agreement.time_stamps import has_time_stamp
+from ds_migrate.plain.ranks.files.taken_names import names_looked_for
 from ds_migrate.plain.ranks.rank_guards import is_guarded
-from ds_migrate.plain.ranks.taken_names import names_looked_for
-from ds_migrate.plain.ranks.time_stamps import has_time_stamp
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import dotted, walk

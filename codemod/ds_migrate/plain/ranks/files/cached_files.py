@@ -12,8 +12,8 @@ import libcst as cst
 from ds_migrate.plain.dataflow.rank_conditions import FIRST, RankConditions
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
-from ds_migrate.plain.ranks.agreement import let_rank_0_decide
-from ds_migrate.plain.ranks.file_readers import EXISTS, FileReaders, Read, Write
+from ds_migrate.plain.ranks.agreement.decisions import let_rank_0_decide
+from ds_migrate.plain.ranks.files.file_readers import EXISTS, FileReaders, Read, Write
 from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code

@@ -10,10 +10,10 @@ from ds_migrate.plain.dataflow.calls import Callers
 from ds_migrate.plain.dataflow.rank_conditions import RankConditions
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
-from ds_migrate.plain.ranks.agreement import let_rank_0_decide
-from ds_migrate.plain.ranks.file_readers import EXISTS
+from ds_migrate.plain.ranks.agreement.decisions import let_rank_0_decide
+from ds_migrate.plain.ranks.files.file_readers import EXISTS
 from ds_migrate.plain.ranks.rank_guards import is_guarded
-from ds_migrate.plain.ranks.rank_zero_folders import makes_folder
+from ds_migrate.plain.ranks.rank_zero.made_folders import makes_folder
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import dotted, walk

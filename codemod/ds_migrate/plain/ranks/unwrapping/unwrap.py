@@ -11,8 +11,8 @@ from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note, Review
 from ds_migrate.plain.edits.removal import remove_statement
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
-from ds_migrate.plain.ranks.weight_copies import copies_weights
-from ds_migrate.plain.ranks.wrappers import Wrapped, Wrappers
+from ds_migrate.plain.ranks.unwrapping.weight_copies import copies_weights
+from ds_migrate.plain.ranks.unwrapping.wrappers import Wrapped, Wrappers
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import code, dotted, targets

@@ -8,9 +8,9 @@ from ds_migrate.plain.dataflow.calls import is_called
 from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan, Review
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
-from ds_migrate.plain.ranks.counted_batches import counted_batches, counted_draws, lengths_before_share
-from ds_migrate.plain.ranks.epoch_averages import EpochAverages
-from ds_migrate.plain.ranks.sample_counts import count_own_samples
+from ds_migrate.plain.ranks.data.counted_batches import counted_batches, counted_draws, lengths_before_share
+from ds_migrate.plain.ranks.data.epoch_averages import EpochAverages
+from ds_migrate.plain.ranks.data.sample_counts import count_own_samples
 from ds_migrate.plain.recognition.loader_names import may_evaluate, names_of
 from ds_migrate.plain.recognition.loader_uses import only_trains
 from ds_migrate.plain.recognition.loaders import (

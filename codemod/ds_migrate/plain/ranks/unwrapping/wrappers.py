@@ -13,7 +13,7 @@ from ds_migrate.plain.dataflow.mappings import display_items, literal_index
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.torch_names import FLUENT, WRAPPERS
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
-from ds_migrate.plain.ranks.wrapper_tests import is_found_bare, is_found_wrapped
+from ds_migrate.plain.ranks.unwrapping.wrapper_tests import is_found_bare, is_found_wrapped
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.syntax.nodes import argument, dotted, parameters, set_values, targets
 from ds_migrate.syntax.one_line import expression_text

@@ -1,0 +1,1 @@
+"""The removal of DistributedDataParallel and DataParallel: an engine does what they did."""
