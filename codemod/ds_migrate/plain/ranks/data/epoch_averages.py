@@ -1,4 +1,4 @@
-"""Averages over an epoch whose divisor counts all data: of each rank's share they are too small."""
+"""Averages over an epoch whose divisor counts all data, or is fixed: of each rank's share they are too small."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.calls import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
+from ds_migrate.plain.ranks.fixed_numbers import FixedNumbers
 from ds_migrate.plain.recognition.loaders import loaders_of
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, code, dotted, targets, walk
+from ds_migrate.syntax.nodes import argument, code, dotted, number, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _DEPTH = 4
@@ -21,8 +23,9 @@ Makers = list[tuple[SourceFile, cst.Call]]
 class EpochAverages:
     """Divisions of a sum over a rank's share by a number that is made of the length of the data set."""
 
-    def __init__(self, makers: Makers, counted: set[int], flow: Flow) -> None:
+    def __init__(self, makers: Makers, counted: set[int], flow: Flow, callers: Callers) -> None:
         self._flow = flow
+        self._fixed = FixedNumbers(flow, callers, _data_sets)
         self._made = {id(maker) for _, maker in makers}
         self._counted = counted  # calls of len() that count the share already
 
@@ -32,7 +35,11 @@ class EpochAverages:
             for node, total, count in _divisions(file):
                 loop = self._epoch_of(node, total, file)
                 is_own = any(id(part) in self._counted for part in walk(count))
-                if loop is None or is_own or not _counts(count, _data_sets(file), file, self._flow, _DEPTH):
+                if loop is None or is_own:
+                    continue
+                if not _counts(count, _data_sets(file), file, self._flow, _DEPTH):
+                    if _adds_up(total, loop, file) and self._fixed.counts(count, loop, file):
+                        yield _of_fixed_number(node, file)
                     continue
                 loader = _loader_beside(count, loop, file)
                 if loader is not None:
@@ -61,6 +68,26 @@ class EpochAverages:
             if any(id(self._flow.node(value)) in self._made for value in held):
                 return loop
         return None
+
+
+def _adds_up(total: cst.BaseExpression, loop: cst.For, file: SourceFile) -> bool:
+    """Return whether a loop adds more than fixed numbers to a sum, as it adds them to a count of steps."""
+    names = {dotted(part) for part in walk(total)} - {None}
+    return any(
+        dotted(line.target) in names and number(line.value) is None
+        for line in file.nodes(cst.AugAssign, below=loop.body)
+    )
+
+
+def _of_fixed_number(node: cst.CSTNode, file: SourceFile) -> Note:
+    return Note(
+        Code.PLAIN_SAMPLER,
+        file,
+        node,
+        "this divides the sum over a rank's share by a number that is the same on any number of ranks",
+        "divide by count_samples() or len() of the loader, or multiply by torch.distributed.get_world_size(), if the "
+        "number counts all data",
+    )
 
 
 def _divisions(file: SourceFile) -> Iterator[tuple[cst.CSTNode, cst.BaseExpression, cst.BaseExpression]]:

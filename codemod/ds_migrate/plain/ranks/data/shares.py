@@ -54,7 +54,9 @@ def share_data(
         review(Note(Code.PLAIN_SAMPLER, file, maker, message, "give the loader all data, or leave out shard()"))
     if is_of_one_process:
         counted = count_own_samples(makers, files, plan.facts.flow, runtime, converted)
-        averages = EpochAverages(makers, counted, plan.facts.flow).divide_by_share(files, runtime, converted)
+        averages = EpochAverages(makers, counted, plan.facts.flow, plan.facts.callers).divide_by_share(
+            files, runtime, converted
+        )
         for note in (*averages, *counted_draws(makers, plan.facts.flow), *counted_batches(makers, plan.facts.flow)):
             review(note)
     mixed = {

@@ -1,0 +1,81 @@
+"""Averages of an epoch, of which each rank has the sum over its share of the data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ds_migrate.findings import Severity
+from plain_loops import body, run
+
+FIXED = ("DSM612", "this divides the sum over a rank's share by a number that is the same on any number of ranks")
+TRAIN = """
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--local_rank", type=int)
+    args = parser.parse_args()
+    mask = torch.ones(8)
+
+
+    class Meter:
+        def __init__(self):
+            self.count = 0
+
+        def update(self, count):
+            self.count += count
+
+
+    def train(model, n, meter):
+        total, seen, steps, began = 0.0, 0, 0, time.time()
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(x), y)
+            loss.backward()
+            optimizer.step()
+            total += loss.item()
+            seen += len(x)
+            steps += 1
+            meter.update(len(x))
+        AVERAGE
+
+
+    loader = DataLoader(data, batch_size=4, shuffle=True)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    train(model, GIVEN, Meter())
+    """
+
+
+def _reviews(folder: Path, average: str, given: str = "1") -> list[tuple[str, str]]:
+    text = "import argparse\nimport time\n" + body(TRAIN).replace("AVERAGE", average).replace("GIVEN", given)
+    return [(f.code, f.message) for _, f in run(folder, train=text).findings(Severity.REVIEW)]
+
+
+@pytest.mark.parametrize(
+    ("average", "given"),
+    [
+        ("print(total / 50000)", "1"),
+        ("print(total / args.n)", "1"),
+        ("print(100.0 * total / mask.sum())", "1"),
+        ("total /= (60000 / 4)", "1"),
+        ("return total / float(n)", "50000"),
+        ("return total / n", "len(data)"),
+        ("return total / data.tensors[0].shape[0]", "1"),
+    ],
+)
+def test_an_average_by_a_number_that_no_rank_divides_is_for_review(average: str, given: str, tmp_path: Path) -> None:
+    assert _reviews(tmp_path, average, given) == [FIXED]
+
+
+@pytest.mark.parametrize(
+    ("average", "given"),
+    [
+        ("print(total / seen)", "1"),
+        ("print(total / meter.count)", "1"),
+        ("print(total / n)", "len(loader)"),
+        ("print(total / (10 * n))", "len(loader)"),
+        ("print(total / 1000, (time.time() - began) / 86400)", "1"),
+        ("print(steps / 50000)", "1"),
+    ],
+)
+def test_an_average_by_what_a_rank_has_counted_is_its_own(average: str, given: str, tmp_path: Path) -> None:
+    assert _reviews(tmp_path, average, given) == []
