@@ -646,7 +646,7 @@ AGAIN = {
                           "self.context.backward(out.std())", STEP),
         review=("DSM301",),
     ),
-    "each of its own model in a dict": Idiom(
+    "each of a separate model in a dict": Idiom(
         IN_A_DICT + train('loss = self.nets["body"](inputs).mean()', 'aux = self.nets["head"](inputs).mean()',
                           "self.context.backward(loss)", "self.context.backward(aux)", STEP),
     ),

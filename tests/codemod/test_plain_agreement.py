@@ -44,6 +44,7 @@ def converted(folder: Path, setup: str = "", before: str = "pass", after: str = 
             "if total > 9:\n    for group in optimizer.param_groups:\n        group['lr'] *= 0.5",
             "    if rank_0_decides(total > 9):\n        for group in optimizer.param_groups:\n",
         ),
+        ("if total > 9:\n    raise SystemExit('diverged')", "    if rank_0_decides(total > 9):\n"),
         ("if time.time() - start > 60:\n    break", "    if rank_0_decides(time.time() - start > 60):\n"),
     ],
 )
@@ -513,6 +514,7 @@ OUT_OF_MEMORY = (
         ("RuntimeError as error", OUT_OF_MEMORY, True),
         ("RuntimeError as error", "raise ValueError('too large') from error", False),
         ("KeyboardInterrupt", "break", False),
+        ("ValueError: quit()\n        except RuntimeError", "raise", False),  # in one line
     ],
 )
 def test_a_loop_that_continues_behind_an_error_of_one_rank_is_for_review(

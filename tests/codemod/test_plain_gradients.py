@@ -140,7 +140,7 @@ for x, y in loader:
 }
 
 CLEARED_LATER = {
-    "where the loop goes on to the next batch by the condition of the step": MADE
+    "where the loop continues with the next batch by the condition of the step": MADE
     + """
 for batch, (x, y) in enumerate(loader):
     updates = batch % 2 == 1

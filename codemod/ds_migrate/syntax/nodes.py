@@ -172,6 +172,12 @@ def body_of(node: cst.FunctionDef | cst.ClassDef) -> Sequence[cst.BaseStatement 
     return node.body.body
 
 
+def last_statement(block: cst.BaseSuite) -> cst.BaseStatement | cst.BaseSmallStatement | None:
+    """Return the last statement of a block, on a line of several the last of these; None where a block is empty."""
+    last = block.body[-1] if block.body else None
+    return last.body[-1] if isinstance(last, cst.SimpleStatementLine) else last
+
+
 def parameters(function: cst.FunctionDef) -> list[cst.Param]:
     """Return positional parameters in order, keyword-only ones after them."""
     params = function.params

@@ -29,16 +29,16 @@ def find_averagings(place: Place, plan: ProgramPlan, modules: Values = NOTHING) 
     Nothing where a step that follows is not known each time, or DeepSpeed is alone, which averages in ``step()`` only.
 
     Args:
-        modules: those whose gradients the place needs, where they are known; else what it is given shows them.
+        modules: those whose gradients the place needs, where they are known; else its arguments show them.
     """
     held = frozenset(value for site in plan.facts.sites for value in site.of)
     if not plan.facts.options.runtime or (len(plan.facts.sites) > 1 and not modules <= held):
         return []
+    needed = modules & held
     found: list[Averaging] = []
     for each in _in_stepping_functions(place, plan):
-        before = _before(
-            each, plan, (modules & held if each is place else NOTHING) or _given(each, (modules & held) or held, plan)
-        )
+        known = needed if each is place and needed else _given(each, needed or held, plan)
+        before = _before(each, plan, known)
         if not before:
             return []
         found += before

@@ -64,7 +64,7 @@ def decide_clipping(plan: ProgramPlan) -> ProgramPlan:
 
 
 def _modules(plan: ProgramPlan, clip: Clip) -> Values:
-    """Return the modules that a clipping is of: those of the optimizers beside it where it clips what it is given."""
+    """Return the modules whose gradients a clipping changes; where it does not name them, those of steps beside it."""
     steps = [step for step, _ in plan.steps if step.file is clip.file and step.function is clip.function]
     sites = [site for site in plan.facts.sites if any(site.optimizers & step.optimizers for step in steps)]
     return clip.modules or frozenset(value for site in sites for value in site.of)

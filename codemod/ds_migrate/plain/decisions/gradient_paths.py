@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import libcst as cst
 
 from ds_migrate.plain.dataflow.calls import Callers
+from ds_migrate.plain.dataflow.program_exits import is_exit
 from ds_migrate.plain.recognition.facts import Backward, Place, Step, ZeroGrad
 from ds_migrate.syntax.branches import upwards
 from ds_migrate.syntax.nodes import body_of, dotted, walk
 from ds_migrate.syntax.source import SourceFile
 
 Operation = Backward | Step | ZeroGrad
+_O = TypeVar("_O", bound=Operation)
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,6 @@ class _Sum:
 # What gradients may hold: that of the last operation which touched them; None where they are cleared.
 States = frozenset[Backward | _Sum | _Used | None]
 CLEARED: States = frozenset([None])
-_EXITS = ("sys.exit", "exit", "quit", "os._exit")
 
 
 @dataclass(frozen=True)
@@ -64,9 +66,11 @@ def follow_gradients(operations: Sequence[Operation], files: Iterable[SourceFile
         walker.module(file)
     for place in operations:  # functions that nothing calls by name: callbacks, hooks
         walker.start(place)
-    found = (walker.added_to, walker.stepped_again, walker.unused)
-    added_to, stepped_again, unused = (list(dict.fromkeys(one)) for one in found)
-    return GradientPaths(added_to, stepped_again, unused)  # type: ignore[arg-type]
+    return GradientPaths(_distinct(walker.added_to), _distinct(walker.stepped_again), _distinct(walker.unused))
+
+
+def _distinct(operations: Iterable[_O]) -> list[_O]:
+    return list(dict.fromkeys(operations))
 
 
 @dataclass
@@ -260,7 +264,7 @@ class _Walker:
 
 
 def _ends_the_process(node: cst.CSTNode) -> bool:
-    return isinstance(node, cst.Expr) and isinstance(node.value, cst.Call) and dotted(node.value.func) in _EXITS
+    return isinstance(node, cst.Expr) and is_exit(node.value)
 
 
 def _without_not(test: cst.BaseExpression) -> str | None:

@@ -8,7 +8,7 @@ from functools import lru_cache
 import libcst as cst
 
 from ds_migrate.plain.edits.runtime_names import RuntimeNames
-from ds_migrate.syntax.nodes import code, docstring, dotted, walk
+from ds_migrate.syntax.nodes import code, docstring, dotted, last_statement, walk
 from ds_migrate.syntax.source import SourceFile
 
 GUARD = "rank 0"
@@ -53,13 +53,11 @@ def _is_left_before(function: cst.FunctionDef, node: cst.CSTNode, file: SourceFi
 @lru_cache(maxsize=4096)  # as above
 def _ways_out(function: cst.FunctionDef) -> Sequence[cst.If]:
     """Return the conditions on the rank under which a function is left."""
-    asking = [
+    return [
         statement for statement in function.body.body
         if isinstance(statement, cst.If) and statement.orelse is None and asks_for_rank(statement.test)
+        and isinstance(last_statement(statement.body), cst.Return)
     ]  # fmt: skip
-    last = [statement.body.body[-1] for statement in asking]
-    ends = [line.body[-1] if isinstance(line, cst.SimpleStatementLine) else line for line in last]
-    return [statement for statement, end in zip(asking, ends, strict=True) if isinstance(end, cst.Return)]
 
 
 def guard_line(file: SourceFile, call: cst.Call, runtime: RuntimeNames) -> bool:

@@ -62,7 +62,7 @@ class _Attack:
         self._scope = self._function or self._file.module
 
     def is_one(self) -> bool:
-        """Return whether it is kept by its function alone, and steps tensors made from data that it goes on with."""
+        """Return whether its function alone uses it, to step tensors made from data, and takes no further data."""
         around = self._file.parent(self._maker)
         names = targets(around) if isinstance(around, cst.Assign) else []
         tensors = _tensors(self._maker)

@@ -15,6 +15,7 @@ from ds_migrate.plain.dataflow.rank_values import RankValues
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan, Review
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
+from ds_migrate.plain.edits.wrapping import wrap
 from ds_migrate.plain.ranks.agreement.common_operations import CommonOperations
 from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.plain.recognition.facts import Site
@@ -55,7 +56,7 @@ class AgreedNumbers:
                         if arg.star or arg.keyword is not None or not self._values.differs(arg.value, file):
                             continue
                         if file.edits.once(arg.value, _MEAN):
-                            self._wrap(arg.value, file, is_count=True)
+                            self._average(arg.value, file, is_count=True)
                             message = "all ranks do the mean number of rounds: what it is made of differs by rank"
                             self._converted(Code.PLAIN_AGREEMENT, file, loop, message)
 
@@ -85,7 +86,7 @@ class AgreedNumbers:
             return
         if name in _NUMBERS or name in _COUNTS:
             if file.edits.once(value, _MEAN):
-                self._wrap(value, file, is_count=name in _COUNTS)
+                self._average(value, file, is_count=name in _COUNTS)
                 message = f"the {_NUMBERS.get(name, 'number of steps')} is the mean over ranks"
                 self._converted(Code.PLAIN_AGREEMENT, file, value, message)
             return
@@ -100,16 +101,8 @@ class AgreedNumbers:
             isinstance(part, cst.Name) and of_kind(flow.values(part, file), Kind.OPTIMIZER) for part in walk(value)
         )
 
-    def _wrap(self, node: cst.BaseExpression, file: SourceFile, *, is_count: bool) -> None:
-        mean = cst.Name(self._runtime.name(file, _MEAN))
-
-        def wrapped(updated: cst.CSTNode) -> cst.CSTNode:
-            assert isinstance(updated, cst.BaseExpression)
-            bare = updated.with_changes(lpar=[], rpar=[])
-            call = cst.Call(mean, [cst.Arg(bare)], lpar=updated.lpar, rpar=updated.rpar)
-            return cst.Call(cst.Name("int"), [cst.Arg(call)]) if is_count else call
-
-        file.change(node, wrapped)
+    def _average(self, node: cst.BaseExpression, file: SourceFile, *, is_count: bool) -> None:
+        wrap(file, node, self._runtime.name(file, _MEAN), *(["int"] if is_count else []))
 
 
 def _group_settings(file: SourceFile) -> Iterator[tuple[str, cst.BaseExpression]]:

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.program_exits import is_exit
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import dotted, walk
+from ds_migrate.syntax.nodes import dotted, last_statement, walk
 from ds_migrate.syntax.source import SourceFile
 
-_ENDS = ("sys.exit", "exit", "quit", "os._exit")
 _MEANT = frozenset({"KeyboardInterrupt", "StopIteration", "StopTraining"})
 
 
@@ -52,7 +52,6 @@ def _is_meant(handler: cst.ExceptHandler) -> bool:
 
 def _ends(handler: cst.ExceptHandler, file: SourceFile) -> bool:
     """Return whether a handler ends the program whatever the error is."""
-    last = handler.body.body[-1] if handler.body.body else None
-    calls = file.nodes(cst.Call, below=last) if isinstance(last, cst.SimpleStatementLine) else []
-    is_raised = isinstance(last, cst.SimpleStatementLine) and isinstance(last.body[-1], cst.Raise)
-    return is_raised or any(dotted(call.func) in _ENDS for call in calls)
+    last = last_statement(handler.body)
+    calls = file.nodes(cst.Call, below=last) if isinstance(last, cst.BaseSmallStatement) else []
+    return isinstance(last, cst.Raise) or any(map(is_exit, calls))

@@ -7,15 +7,15 @@ from collections.abc import Iterable, Iterator
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.program_exits import is_exit
 from ds_migrate.plain.dataflow.rank_values import RankValues
 from ds_migrate.plain.dataflow.values import Kind, Variable, of_kind
 from ds_migrate.plain.decisions.plan import ProgramPlan
 from ds_migrate.plain.recognition.loaders import loaders_of
 from ds_migrate.plain.recognition.weight_writes import WeightWrites
-from ds_migrate.syntax.nodes import code, dotted, targets, walk
+from ds_migrate.syntax.nodes import code, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
-_EXITS = frozenset({"sys.exit", "exit", "quit", "os._exit"})
 _SETTINGS = {"lr": "learning rate", "momentum": "momentum", "weight_decay": "weight decay"}
 
 
@@ -98,5 +98,5 @@ def _jumped_over(branch: cst.CSTNode, file: SourceFile) -> Iterator[cst.CSTNode]
         if function is not None and all(inner is not function for inner in walk(branch)):
             yield function
     for call in file.nodes(cst.Call, below=branch):
-        if dotted(call.func) in _EXITS:
+        if is_exit(call):
             yield file.module

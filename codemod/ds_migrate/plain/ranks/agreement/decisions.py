@@ -16,6 +16,7 @@ from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.distributed import broadcasts_buffers
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan, Review
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
+from ds_migrate.plain.edits.wrapping import wrap
 from ds_migrate.plain.ranks.agreement.agreed_numbers import AgreedNumbers
 from ds_migrate.plain.ranks.agreement.buffer_writes import buffer_notes
 from ds_migrate.plain.ranks.agreement.common_operations import CommonOperations, setting_of
@@ -83,12 +84,12 @@ def agree(
         for call in file.nodes(cst.Call):
             metric = _schedule_metric(call, file, plan) if counts(call, file) else None
             if metric is not None and values.differs(metric, file) and not is_guarded(call, file):
-                _wrap(metric, file, runtime.name(file, _MEAN))
+                wrap(file, metric, runtime.name(file, _MEAN))
                 converted(Code.PLAIN_AGREEMENT, file, call, "the schedule steps by the mean over ranks")
         for node in file.nodes(cst.Assign, cst.AugAssign):
             setting = next(filter(None, map(setting_of, targets(node))), None)
             if setting is not None and counts(node, file) and values.differs(node.value, file):
-                _wrap(node.value, file, runtime.name(file, _MEAN))
+                wrap(file, node.value, runtime.name(file, _MEAN))
                 converted(Code.PLAIN_AGREEMENT, file, node, f"the {setting} is the mean over ranks")
         for write in writes.of(file):
             if counts(write.node, file) and not is_guarded(write.node, file):
@@ -119,7 +120,7 @@ def _agree_on_write(
         return
     found = [value for value in write.values if values.differs(value, file)]
     for value in found:
-        _wrap(value, file, runtime.name(file, _MEAN))
+        wrap(file, value, runtime.name(file, _MEAN))
     if found:
         message = "weights are set by the mean over ranks: their shares of the data differ"
         converted(Code.PLAIN_AGREEMENT, file, write.node, message)
@@ -128,7 +129,7 @@ def _agree_on_write(
 def let_rank_0_decide(test: cst.BaseExpression, file: SourceFile, runtime: RuntimeNames) -> None:
     """Make a condition rank 0's."""
     if file.edits.once(test, _DECIDES):
-        _wrap(test, file, runtime.name(file, _DECIDES))
+        wrap(file, test, runtime.name(file, _DECIDES))
 
 
 def _agree_on_test(
@@ -142,7 +143,7 @@ def _agree_on_test(
     finite = [part for part in walk(node.test) if any(part.deep_equals(number) for number in finite)]
     if finite and not _differs_elsewhere(node.test, finite, file, values):
         for number in finite:
-            _wrap(number, file, runtime.name(file, _MEAN))
+            wrap(file, number, runtime.name(file, _MEAN))
         converted(
             Code.PLAIN_AGREEMENT, file, node.test, "all ranks look at the mean over ranks, which is NaN if one is"
         )
@@ -161,17 +162,6 @@ def _differs_elsewhere(
     around = {id(outer) for number in numbers for outer in file.ancestors(number)}
     others = [n for n in walk(test) if isinstance(n, (cst.Name, cst.Attribute, cst.Call)) and id(n) not in inside]
     return any(values.differs(n, file) for n in others if id(n) not in around)
-
-
-def _wrap(node: cst.BaseExpression, file: SourceFile, name: str) -> None:
-    func = cst.Name(name)
-
-    def wrapped(updated: cst.CSTNode) -> cst.CSTNode:
-        assert isinstance(updated, cst.BaseExpression)
-        bare = updated.with_changes(lpar=[], rpar=[])
-        return cst.Call(func, [cst.Arg(bare)], lpar=updated.lpar, rpar=updated.rpar)
-
-    file.change(node, wrapped)
 
 
 def _schedule_metric(call: cst.Call, file: SourceFile, plan: ProgramPlan) -> cst.BaseExpression | None:

@@ -6,15 +6,16 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.calls import Callers
 from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.program_exits import is_exit
 from ds_migrate.plain.dataflow.rank_conditions import RankConditions
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
+from ds_migrate.plain.edits.wrapping import wrap
 from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import dotted, walk
 from ds_migrate.syntax.source import SourceFile
 
-_EXITS = frozenset({"sys.exit", "exit", "quit", "SystemExit"})
 _NOW = frozenset({"now", "today", "utcnow"})
 _CLOCKS = frozenset({"time.time", "time.time_ns", "uuid.uuid1", "uuid.uuid4", "os.getpid"})
 _FOLDER = "tempfile.TemporaryDirectory"
@@ -33,8 +34,7 @@ def share_time_stamps(
                 continue
             if _may_be_rank_0s(file.function(assign), flow, callers, set()):
                 continue
-            name = runtime.name(file, "rank_0_text")
-            file.change(text, lambda updated, name=name: cst.Call(cst.Name(name), [cst.Arg(updated)]))  # type: ignore[misc]
+            wrap(file, text, runtime.name(file, "rank_0_text"))
             converted(Code.PLAIN_AGREEMENT, file, text, "all ranks have the name that rank 0 makes of the time")
 
 
@@ -78,7 +78,7 @@ def _may_be_rank_0s(function: cst.FunctionDef | None, flow: Flow, callers: Calle
         is_guarded(call, file)
         or any(
             isinstance(outer, cst.Call)
-            and dotted(outer.func) not in _EXITS
+            and not is_exit(outer)
             and not of_kind(flow.values(outer.func, file), Kind.FUNCTION, Kind.METHOD, Kind.CLASS)
             for outer in _between(call, file.statement(call), file)[1:]
         )

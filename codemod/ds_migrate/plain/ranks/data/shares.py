@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import libcst as cst
-
 from ds_migrate.plain.dataflow.calls import is_called
 from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan, Review
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
+from ds_migrate.plain.edits.wrapping import wrap
 from ds_migrate.plain.ranks.data.counted_batches import counted_batches, counted_draws, lengths_before_share
 from ds_migrate.plain.ranks.data.epoch_averages import EpochAverages
 from ds_migrate.plain.ranks.data.sample_counts import count_own_samples
@@ -86,9 +85,7 @@ def share_data(
             file.after(phase.statement, f"if {phase.condition}:\n    {line}" if phase.condition else line)
             converted(Code.PLAIN_SAMPLER, file, maker, "each rank trains on a share of the loader's data")
             continue
-        name = runtime.name(file, "shard")
-        func = cst.parse_expression(name)
-        file.change(maker, lambda updated, func=func: cst.Call(func, [cst.Arg(updated)]))  # type: ignore[misc]
+        wrap(file, maker, runtime.name(file, "shard"))
         if is_shared and not only_trains(maker, file, steps, plan.facts):
             message = "this call may make loaders for evaluation too, which then give each rank a share"
             advice = "make the loader that trains by a separate call, or reduce the metrics over ranks"

@@ -10,6 +10,7 @@ from ds_migrate.plain.dataflow.rank_conditions import RankConditions
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
+from ds_migrate.plain.edits.wrapping import wrap
 from ds_migrate.plain.ranks.agreement.time_stamps import has_time_stamp
 from ds_migrate.plain.ranks.files.taken_names import names_looked_for
 from ds_migrate.plain.ranks.rank_guards import is_guarded
@@ -45,7 +46,7 @@ def share_names_not_taken(
             for other, call in calls:
                 name = runtime.name(other, "rank_0_text")
                 if other.edits.once(call, name):
-                    other.change(call, lambda updated, name=name: cst.Call(cst.Name(name), [cst.Arg(updated)]))  # type: ignore[misc]
+                    wrap(other, call, name)
                     converted(Code.PLAIN_AGREEMENT, other, call, "all ranks have the name that rank 0 finds")
             if not calls:
                 message = "each rank looks for a name that is not taken, and rank 0 may have taken it by then"

@@ -17,7 +17,7 @@ from ds_migrate.plain.ranks.rank_guards import GUARD, is_guarded
 from ds_migrate.plain.ranks.rank_zero.commands import RUNS
 from ds_migrate.plain.ranks.rank_zero.output_code import OutputCode
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, dotted, parameters
+from ds_migrate.syntax.nodes import argument, dotted, last_statement, parameters
 from ds_migrate.syntax.source import SourceFile
 
 # They write files, each time they are called.
@@ -123,7 +123,9 @@ class PreparedData:
             at, call = calls[0]
             statement = at.statement(call)
             is_left = any(
-                isinstance(node, cst.If) and self._asks_for_files(node.test, file) and _returns(node)
+                isinstance(node, cst.If)
+                and self._asks_for_files(node.test, file)
+                and isinstance(last_statement(node.body), cst.Return)
                 for node in function.body.body
             )
             if is_left and isinstance(statement, cst.SimpleStatementLine) and self._makes_data(function.body, file):
@@ -181,10 +183,3 @@ def _with_loops(statement: cst.BaseStatement, file: SourceFile) -> cst.BaseState
         elif not isinstance(outer, (cst.IndentedBlock, cst.SimpleStatementSuite)):
             break
     return statement
-
-
-def _returns(node: cst.If) -> bool:
-    """Return whether the function is left where a condition holds."""
-    last = node.body.body[-1]
-    small = last.body[-1] if isinstance(last, cst.SimpleStatementLine) else last
-    return isinstance(small, cst.Return)

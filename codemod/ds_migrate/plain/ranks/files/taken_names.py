@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from ds_migrate.plain.dataflow.calls import Callers
+from ds_migrate.plain.dataflow.program_exits import is_exit
 from ds_migrate.plain.dataflow.rank_conditions import RankConditions
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
@@ -16,7 +17,7 @@ from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.plain.ranks.rank_zero.made_folders import makes_folder
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import dotted, walk
+from ds_migrate.syntax.nodes import walk
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
@@ -84,8 +85,5 @@ def _is_of_rank_zero(
 
 def _has_other_way(branch: cst.If, file: SourceFile) -> bool:
     """Return whether a branch does more than make, clear or print something: it sets a name, leaves, or exits."""
-    exits = any(
-        (dotted(call.func) or "").rpartition(".")[2] in ("exit", "_exit", "quit")
-        for call in file.nodes(cst.Call, below=branch)
-    )
-    return exits or bool(file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign, *_LEAVES, below=branch))
+    exits = map(is_exit, file.nodes(cst.Call, below=branch))
+    return any(exits) or bool(file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign, *_LEAVES, below=branch))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from ds_migrate.plain.dataflow.calls import is_called
+from ds_migrate.plain.dataflow.program_exits import is_exit
 from ds_migrate.plain.dataflow.rank_conditions import RankConditions
 from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.dataflow.values import Kind, of_kind
@@ -57,7 +58,7 @@ def _gives_up(node: cst.Try, file: SourceFile) -> bool:
     """Return whether a program ends where an error is caught: every rank but the first to make a folder would."""
     return any(
         (file.nodes(cst.Raise, below=handler) and not _asks_for_existence(handler))
-        or any(dotted(call.func) in ("sys.exit", "exit", "quit") for call in file.nodes(cst.Call, below=handler))
+        or any(map(is_exit, file.nodes(cst.Call, below=handler)))
         for handler in node.handlers
     )
 

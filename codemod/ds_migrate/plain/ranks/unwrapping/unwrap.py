@@ -11,14 +11,13 @@ from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note, Review
 from ds_migrate.plain.edits.removal import remove_statement
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
+from ds_migrate.plain.edits.wrapping import keep_argument
 from ds_migrate.plain.ranks.unwrapping.weight_copies import copies_weights
 from ds_migrate.plain.ranks.unwrapping.wrappers import Wrapped, Wrappers
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import code, dotted, targets
 from ds_migrate.syntax.source import SourceFile
-
-_EQUAL = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
 
 
 def unwrap(facts: LoopFacts, runtime: RuntimeNames, converted: Converted, review: Review) -> None:
@@ -33,8 +32,7 @@ def unwrap(facts: LoopFacts, runtime: RuntimeNames, converted: Converted, review
             message = "a module that keeps its wrapper may be loaded here too: its names of weights begin with module."
             review(Note(Code.PLAIN_CHECKPOINT, file, call, message, "load them into what the wrapper holds"))
     for file, call in wrappers.named():
-        prefix = cst.Arg(cst.SimpleString('"module"'), cst.Name("prefix"), equal=_EQUAL)
-        file.change(call, lambda updated, prefix=prefix: updated.with_changes(args=[prefix]))  # type: ignore[misc]
+        file.change(call, lambda updated: updated.with_changes(args=[_prefix("module")]))
         message = "names begin with module., as in the wrapper"
         converted(Code.PLAIN_DISTRIBUTED, file, call, message)
     for file, node in wrappers.inner_modules():
@@ -53,22 +51,11 @@ def unwrap(facts: LoopFacts, runtime: RuntimeNames, converted: Converted, review
         converted(Code.PLAIN_DISTRIBUTED, file, call, message)
         around, index = file.parent(call), list(call.args).index(module)
         if is_copied and facts.flow.is_call_of(call, file, DISTRIBUTED):
-            _share_weights(file, call, index, runtime)
+            keep_argument(file, call, index, runtime.name(file, "share_weights"))
         elif isinstance(around, cst.Assign) and [dotted(t) for t in targets(around)] == [dotted(module.value)]:
             remove_statement(file, around)
         else:
-            file.change(call, lambda updated, index=index: updated.args[index].value)  # type: ignore[misc]
-
-
-def _share_weights(file: SourceFile, call: cst.Call, index: int, runtime: RuntimeNames) -> None:
-    """Give all ranks rank 0's weights in the place of a wrapper."""
-    name = cst.Name(runtime.name(file, "share_weights"))
-
-    def change(updated: cst.CSTNode) -> cst.CSTNode:
-        assert isinstance(updated, cst.Call)
-        return cst.Call(name, [cst.Arg(updated.args[index].value)])
-
-    file.change(call, change)
+            keep_argument(file, call, index)
 
 
 def _left(facts: LoopFacts, removed: list[cst.Call]) -> Iterator[tuple[SourceFile, cst.Call]]:
@@ -80,6 +67,11 @@ def _left(facts: LoopFacts, removed: list[cst.Call]) -> Iterator[tuple[SourceFil
             is_own = any(wrappers.intersection(facts.flow.classes.external_bases(cls.key)) for cls in classes)
             if call not in removed and (is_own or facts.flow.is_call_of(call, file, wrappers)):
                 yield file, call
+
+
+def _prefix(text: str) -> cst.Arg:
+    equal = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
+    return cst.Arg(cst.SimpleString(f'"{text}"'), cst.Name("prefix"), equal=equal)
 
 
 def _keep_keys(file: SourceFile, call: cst.Call, wrapped: Wrapped, converted: Converted, review: Review) -> None:
@@ -94,9 +86,7 @@ def _keep_keys(file: SourceFile, call: cst.Call, wrapped: Wrapped, converted: Co
         file.change(call.args[0], strip)
         converted(Code.PLAIN_CHECKPOINT, file, call, "names of weights are read as the wrapper wrote them")
     elif wrapped is Wrapped.ALWAYS:
-        prefix = cst.parse_expression('f(prefix="module.")')
-        assert isinstance(prefix, cst.Call)
-        file.change(call, lambda updated: updated.with_changes(args=prefix.args))
+        file.change(call, lambda updated: updated.with_changes(args=[_prefix("module.")]))
         converted(Code.PLAIN_CHECKPOINT, file, call, "names of weights begin with module., as in the wrapper")
     else:
         message = "names of weights are saved without module., which the original wrote where it wrapped the model"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from ds_migrate.syntax.nodes import dotted, walk
+from ds_migrate.syntax.nodes import dotted, last_statement, walk
 from ds_migrate.syntax.source import SourceFile
 
 _LEAVES = (cst.Return, cst.Raise, cst.Continue, cst.Break)
@@ -53,16 +53,8 @@ def _tests(node: cst.CSTNode, file: SourceFile) -> Iterator[tuple[cst.BaseExpres
             for each in outer.body:
                 if each is inner:
                     break
-                if isinstance(each, cst.If) and _leaves(each):
+                if isinstance(each, cst.If) and each.orelse is None and isinstance(last_statement(each.body), _LEAVES):
                     yield each.test, False
         if isinstance(outer, (cst.FunctionDef, cst.Lambda)):
             return
         inner = outer
-
-
-def _leaves(branch: cst.If) -> bool:
-    """Return whether a branch without an ``else`` ends by leaving its block."""
-    last = branch.body.body[-1] if branch.orelse is None and branch.body.body else None
-    if isinstance(last, cst.SimpleStatementLine):
-        last = last.body[-1]
-    return isinstance(last, _LEAVES)

@@ -271,7 +271,8 @@ def _is_end_or_part(name: cst.Name, file: SourceFile) -> bool:
 def _has_wrapper(test: cst.BaseExpression, node: cst.BaseExpression) -> bool:
     """Return whether a condition only asks whether an expression is in a wrapper, also whether that holds a module."""
     if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
-        held = test.right.args[0].value if _is_call_of(test.right, "isinstance") else None  # type: ignore[attr-defined]
+        right = test.right
+        held = right.args[0].value if isinstance(right, cst.Call) and _is_call_of(right, "isinstance") else None
         is_held = isinstance(held, cst.Attribute) and held.attr.value == "module" and held.value.deep_equals(node)
         return is_held and _has_wrapper(test.left, node)
     if not isinstance(test, cst.Call) or not _is_call_of(test, "hasattr"):
