@@ -9,7 +9,7 @@ import pytest
 from ds_migrate.options import Options
 from plain_loops import HEADER, LOOP, convert
 
-IMPORTS = "import os\nimport tarfile\nimport urllib.request\nfrom torchvision import datasets\n"
+IMPORTS = "import os\nimport pathlib\nimport tarfile\nimport urllib.request\nfrom torchvision import datasets\n"
 FIRST = "with rank_0_first():\n"
 FETCH = "urllib.request.urlretrieve('file://a', 'a')\n"
 EARLY = f"def fetch():\n    if os.path.exists('a'):\n        return\n    {FETCH}"
@@ -25,6 +25,7 @@ def converted(folder: Path, text: str, options: Options = Options(plain=True)) -
     [
         FETCH,
         CACHE,
+        f"if not pathlib.Path('a').is_file():\n    {FETCH}",
         f"if not os.path.exists('a'):\n    os.makedirs('b')\n    {FETCH}",
         f"if not os.path.exists('a'):\n    os.makedirs('a')\n    where = 'a/b'\n    {FETCH}",
         "with tarfile.open('a.tar') as tar:\n    tar.extractall()\n",

@@ -155,6 +155,13 @@ def test_rank_0_looks_for_the_folder_that_it_makes(way: str, tmp_path: Path) -> 
     assert f"    if rank_0_decides(os.path.exists(folder)):\n        {way}\n" in after
 
 
+@pytest.mark.parametrize("line", ["from os.path import exists", "from os.path import exists as is_there"])
+def test_an_imported_function_looks_for_a_folder_too(line: str, tmp_path: Path) -> None:
+    look = f"{line.rpartition(' ')[2]}(folder)"
+    text = LOOKS.replace("WAY", "return 1").replace("os.path.exists(folder)", look)
+    assert f"if rank_0_decides({look}):" in convert(tmp_path, f"import os\n{line}\n" + body(text))
+
+
 def test_a_folder_that_rank_0_clears_and_makes_needs_no_decision(tmp_path: Path) -> None:
     after = convert(tmp_path, "import os\nimport shutil\n" + body(LOOKS.replace("WAY", "shutil.rmtree(folder)")))
     assert "rank_0_decides" not in after and "if os.path.exists(folder) and is_main_rank():" in after

@@ -13,7 +13,8 @@ from ds_migrate.plain.dataflow.rank_conditions import FIRST, RankConditions
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.agreement.decisions import let_rank_0_decide
-from ds_migrate.plain.ranks.files.file_readers import EXISTS, FileReaders, Read, Write
+from ds_migrate.plain.ranks.files.file_readers import FileReaders, Read, Write
+from ds_migrate.plain.ranks.files.looks import looks_below
 from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
@@ -42,7 +43,7 @@ def share_looks(
         decided: conditions that rank 0 decides already, by identity of their statements.
     """
     conditions = RankConditions(facts.flow, facts.callers)
-    looks = [(file, call) for file in files for call in _looks(file)]
+    looks = [(file, call) for file in files for call in looks_below(file.module, file)]
     for write in written:
         if not readers.is_read(write):
             continue
@@ -60,17 +61,6 @@ def share_looks(
                     continue
                 let_rank_0_decide(test, file, runtime)
                 converted(Code.PLAIN_AGREEMENT, file, call, "rank 0 looks for all ranks whether the file is there")
-
-
-def _looks(file: SourceFile) -> Iterator[cst.Call]:
-    """Yield the calls that ask whether a file is there."""
-    for name in EXISTS:
-        for node in file.attributes_by_name.get(name, ()):
-            around = file.parent(node)
-            if isinstance(around, cst.Call) and around.func is node:
-                yield around
-    if any(name in file.names.bindings for name in EXISTS):
-        yield from (c for c in file.nodes(cst.Call) if isinstance(c.func, cst.Name) and c.func.value in EXISTS)
 
 
 def _attempts(write: Write, readers: FileReaders) -> Iterator[Read]:

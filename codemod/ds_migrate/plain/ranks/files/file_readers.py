@@ -10,15 +10,14 @@ from ds_migrate.plain.dataflow.calls import are_exclusive
 from ds_migrate.plain.dataflow.rank_conditions import RankConditions
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.files.file_names import FileNames
+from ds_migrate.plain.ranks.files.looks import first_look, path_of
 from ds_migrate.plain.ranks.files.opened_files import OPENERS, opens_to_write
 from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import dotted
-from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
-EXISTS = frozenset({"exists", "isdir", "is_dir", "isfile"})
 _READS = (
     "numpy.load", "numpy.loadtxt", "numpy.genfromtxt", "pandas.read_csv", "pandas.read_json", "pandas.read_pickle",
     "pandas.read_parquet", "torch.load", "joblib.load", "PIL.Image.open", "cv2.imread", "imageio.imread",
@@ -79,7 +78,7 @@ class FileReaders:
 
     def looks_for(self, call: cst.Call, file: SourceFile, write: Write) -> bool:
         """Return whether a call asks for the file that another one may write behind it."""
-        asked = call.args[0].value if call.args else call.func.value if isinstance(call.func, cst.Attribute) else None
+        asked = path_of(call)
         if asked is None or not self._names.of(asked, file) & self._names_written(write):
             return False
         return self._may_follow(write[:2], (file, call))
@@ -178,41 +177,3 @@ def _is_in_one_loop(one: cst.CSTNode, other: cst.CSTNode, file: SourceFile) -> b
     function = file.function(one)
     loops = {id(a) for a in file.ancestors(one) if isinstance(a, (cst.For, cst.While)) and file.function(a) is function}
     return one is not other and any(id(outer) in loops for outer in file.ancestors(other))
-
-
-def first_look(call: cst.Call, file: SourceFile) -> cst.BaseStatement:
-    """Return the first statement on the way to a load that opens its file, or looks whether that is there."""
-    opened = _opened(call, file)
-    path = expression_text((opened or call).args[0].value) if (opened or call).args else None
-    first = file.statement(opened or call)
-    around = {id(outer) for outer in (call, *file.ancestors(call))}
-    for other in file.nodes(cst.Call, below=file.function(call) or file.module):
-        looks = isinstance(other.func, cst.Attribute) and other.func.attr.value in EXISTS
-        if not looks or file.position(other) >= file.position(first):
-            continue
-        asked = other.args[0].value if other.args else other.func.value
-        statement = file.statement(other)
-        is_written_there = id(statement) not in around and _uses(statement, path, file, other)
-        if expression_text(asked) == path and id(file.parent(statement)) in around and not is_written_there:
-            first = statement
-    return first
-
-
-def _uses(statement: cst.BaseStatement, path: str | None, file: SourceFile, look: cst.Call) -> bool:
-    """Return whether a call in a statement, other than those that look for a file, is given its path: it may write."""
-    return any(
-        expression_text(arg.value) == path
-        for call in file.nodes(cst.Call, below=statement)
-        if call is not look and not (isinstance(call.func, cst.Attribute) and call.func.attr.value in EXISTS)
-        for arg in call.args
-    )
-
-
-def _opened(call: cst.Call, file: SourceFile) -> cst.Call | None:
-    """Return the ``open()`` of the block around a load that reads its file."""
-    name = dotted(call.args[0].value) if call.args else None
-    for outer in file.ancestors(call):
-        for item in outer.items if isinstance(outer, cst.With) else ():
-            if item.asname is not None and dotted(item.asname.name) == name and isinstance(item.item, cst.Call):
-                return item.item
-    return None

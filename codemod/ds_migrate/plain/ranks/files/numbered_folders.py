@@ -12,7 +12,7 @@ from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.edits.wrapping import wrap
 from ds_migrate.plain.ranks.agreement.time_stamps import has_time_stamp
-from ds_migrate.plain.ranks.files.taken_names import names_looked_for
+from ds_migrate.plain.ranks.files.looks import paths_looked_for
 from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
@@ -58,7 +58,7 @@ def _searches(file: SourceFile) -> Iterator[Found]:
     """Yield the loops that look for a name which no file has yet."""
     for loop in file.nodes(cst.While, cst.For):
         tests = [loop.test] if isinstance(loop, cst.While) else [node.test for node in _ways_out(loop, file)]
-        if any(names_looked_for(test) for test in tests):
+        if any(paths_looked_for(test, file) for test in tests):
             yield file, loop
 
 

@@ -12,7 +12,7 @@ from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import ProgramPlan
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
-from ds_migrate.plain.ranks.files.file_readers import EXISTS
+from ds_migrate.plain.ranks.files.looks import is_look
 from ds_migrate.plain.ranks.rank_guards import GUARD, is_guarded
 from ds_migrate.plain.ranks.rank_zero.commands import RUNS
 from ds_migrate.plain.ranks.rank_zero.output_code import OutputCode
@@ -82,7 +82,7 @@ class PreparedData:
             sides = (test.left, test.right)
             asks = [self._asks_for_files(side, file) for side in sides]
             return any(asks) and all(a or self._conditions.is_shared(s, file) for a, s in zip(asks, sides, strict=True))
-        return isinstance(test, cst.Call) and (dotted(test.func) or "").rpartition(".")[2] in EXISTS
+        return is_look(test, file)
 
     def _makes_data(self, branch: cst.CSTNode, file: SourceFile) -> bool:
         return any(

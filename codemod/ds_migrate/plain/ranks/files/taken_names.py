@@ -12,12 +12,11 @@ from ds_migrate.plain.dataflow.rank_conditions import RankConditions
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.agreement.decisions import let_rank_0_decide
-from ds_migrate.plain.ranks.files.file_readers import EXISTS
+from ds_migrate.plain.ranks.files.looks import path_of, paths_looked_for
 from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.plain.ranks.rank_zero.made_folders import makes_folder
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import walk
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
@@ -35,10 +34,10 @@ def decide_where_folders_are(
     for file in files:
         made = [
             (call, path) for call in file.nodes(cst.Call)
-            if makes_folder(call, file, facts) and (path := _path(call)) is not None
+            if makes_folder(call, file, facts) and (path := path_of(call)) is not None
         ]  # fmt: skip
         for branch in file.nodes(cst.If) if made else ():
-            looked_for = names_looked_for(branch.test)
+            looked_for = paths_looked_for(branch.test, file)
             is_first = any(
                 expression_text(path) in looked_for
                 and file.function(call) is file.function(branch)
@@ -54,23 +53,6 @@ def decide_where_folders_are(
                 message = "each rank looks for this folder, and rank 0 may have made it by then"
                 advice = "have rank 0 look for all ranks, where all of them come: rank_0_decides(condition)"
                 yield Note(Code.PLAIN_RANK_ZERO, file, branch.test, message, advice)
-
-
-def names_looked_for(test: cst.BaseExpression) -> set[str]:
-    """Return the paths, as written, that a condition looks for."""
-    calls = [node for node in walk(test) if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute)]
-    return {
-        expression_text(path)
-        for call in calls
-        if isinstance(call.func, cst.Attribute) and call.func.attr.value in EXISTS and (path := _path(call)) is not None
-    }
-
-
-def _path(call: cst.Call) -> cst.BaseExpression | None:
-    """Return the path that a function is given, or whose method is called."""
-    if call.args:
-        return call.args[0].value if call.args[0].keyword is None else getattr(call.func, "value", None)
-    return call.func.value if isinstance(call.func, cst.Attribute) else None
 
 
 def _is_of_rank_zero(

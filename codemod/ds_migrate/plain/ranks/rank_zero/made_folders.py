@@ -11,7 +11,7 @@ from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.agreement.time_stamps import has_time_stamp
-from ds_migrate.plain.ranks.files.file_readers import EXISTS
+from ds_migrate.plain.ranks.files.looks import looks_below
 from ds_migrate.plain.ranks.rank_guards import guard_line, is_guarded
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
@@ -70,13 +70,7 @@ def _asks_for_existence(handler: cst.ExceptHandler) -> bool:
 
 def _is_checked(call: cst.Call, file: SourceFile) -> bool:
     """Return whether the program looks for a folder before it makes it."""
-    return any(
-        isinstance(outer, cst.If) and any(
-            isinstance(n, (cst.Attribute, cst.Name)) and (dotted(n) or "").rpartition(".")[2] in EXISTS
-            for n in walk(outer.test)
-        )
-        for outer in file.ancestors(call)
-    )  # fmt: skip
+    return any(isinstance(outer, cst.If) and any(looks_below(outer.test, file)) for outer in file.ancestors(call))
 
 
 def _make_once(file: SourceFile, call: cst.Call, runtime: RuntimeNames, converted: Converted) -> None:
