@@ -343,3 +343,55 @@ def test_a_folder_that_may_be_left_early_stays_each_rank_s(tmp_path: Path) -> No
         "with tempfile.TemporaryDirectory() as folder:", "folder = tempfile.mkdtemp()\n        if data:"
     )
     assert "folder = rank_0_text(tempfile.mkdtemp())" in convert(tmp_path, body(made.replace("END", "pass")))
+
+
+NAMED = """
+    net = nn.DataParallel(Net())
+    name = str(len(data))
+    KEPT
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x, y in DataLoader(data, batch_size=4):
+        optimizer.zero_grad()
+        loss = F.mse_loss(net(x), y)
+        loss.backward()
+        optimizer.step()
+    """
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        "nets = {}; nets[name] = net",
+        "nets = {}; nets.update({name: net})",
+        "nets = {}; nets.setdefault(name, net)",
+        "nets = []; nets.insert(0, net)",
+        "nets = []; nets += [net]",
+        "nets = []; nets.extend([net])",
+    ],
+)
+def test_names_of_weights_that_a_container_leads_to_are_for_review(kept: str, tmp_path: Path) -> None:
+    items = "nets.values()" if "{" in kept else "nets"
+    text = body(NAMED).replace("KEPT", kept) + f"for one in {items}:\n    torch.save(one.state_dict(), 'a')\n"
+    found = [f.message for _, f in run(tmp_path, train=text).findings(Severity.REVIEW)]
+    assert found == ["names of weights are saved without module., which the original wrote where it wrapped the model"]
+
+
+def test_weights_by_a_variable_key_are_read_as_the_wrapper_wrote_them(tmp_path: Path) -> None:
+    kept = body(NAMED).replace("KEPT", "nets = {name: net}") + "torch.save(nets[name].state_dict(), 'a')\n"
+    assert "torch.save(nets[name].state_dict(prefix=\"module.\"), 'a')" in convert(tmp_path, kept)
+    kept = body(NAMED).replace(
+        "KEPT", "nets = {name: None}\nnets[name] = net\nnets[name].load_state_dict(torch.load('a'))"
+    )
+    assert "nets[name].load_state_dict({key.removeprefix(" in convert(tmp_path, kept)
+
+
+def test_names_of_weights_are_for_review_where_the_model_is_wrapped_in_an_else(tmp_path: Path) -> None:
+    wrap = "net = Net()\nif name == '1':\n    net = net.cuda(1)\nelse:\n    net = nn.DataParallel(net).cuda()\n"
+    text = body(NAMED).replace("net = nn.DataParallel(Net())\n", "").replace("KEPT\n", wrap)
+    save = "net.load_state_dict(torch.load('a'))\ntorch.save(net.state_dict(), 'a')\n"
+    (result,) = run(tmp_path, train=text + save).files
+    reviews = [f.message for f in result.findings if f.severity is Severity.REVIEW]
+    assert reviews == [
+        "names of weights are saved without module., which the original wrote where it wrapped the model"
+    ]
+    assert result.after is not None and b'net.load_state_dict({key.removeprefix("module."): value' in result.after

@@ -347,8 +347,8 @@ def item_name(index: cst.SimpleString | cst.Integer) -> str:
     return f"[{index.evaluated_value!r}]"
 
 
-def appended(node: cst.Call | cst.Subscript) -> str:
-    """Return the name of the variable that an item is which a call appends, or an assignment by an unknown index."""
+def appended(node: cst.CSTNode) -> str:
+    """Return the name of the variable that an item is which a node puts into a container by an unknown index."""
     return f"{_APPENDED} {id(node)}]"
 
 

@@ -17,7 +17,14 @@ from ds_migrate.plain.dataflow.values import Kind, Value, Values, Variable, attr
 from ds_migrate.syntax.source import SourceFile
 
 _Given = Iterator[tuple[Variable, Values]]
-_KEPT_BY_NAME = (Kind.LOADER, Kind.SCHEDULE, Kind.CLASS, Kind.FUNCTION)  # in an item whose key is a variable
+_KEPT_BY_NAME = (
+    Kind.LOADER,
+    Kind.SCHEDULE,
+    Kind.CLASS,
+    Kind.FUNCTION,
+    Kind.MODULE,
+)  # in an item whose key is a variable
+_PUTS = {"extend": 1, "update": 1, "insert": 2, "setdefault": 2}  # number of arguments
 
 
 class Statements:
@@ -33,6 +40,7 @@ class Statements:
         for give, *kinds in (
             (self._assigned, cst.Assign),
             (self._annotated, cst.AnnAssign, cst.NamedExpr),
+            (self._added, cst.AugAssign),
             (self._looped, cst.For, cst.CompFor),
             (self._entered, cst.WithItem),
             (self._returned, cst.Return),
@@ -88,6 +96,27 @@ class Statements:
         if isinstance(call.func, cst.Attribute) and call.func.attr.value == "append" and len(call.args) == 1:
             for base in of_kind(values(call.func.value, file), Kind.SEQUENCE):
                 yield (base.key, appended(call)), values(call.args[0].value, file)
+        yield from self._put(call, file)
+
+    def _put(self, call: cst.Call, file: SourceFile) -> _Given:
+        """Yield what a call of a method puts into a container by an index or key that is not known."""
+        method = call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
+        if not isinstance(call.func, cst.Attribute) or _PUTS.get(method) != len(call.args):
+            return
+        given = self._expressions.values(call.args[-1].value, file)
+        if method in ("extend", "update"):
+            given = frozenset(v for value in given for v in self._expressions.items_of(value))
+        yield from self._kept(given, call.func.value, call, file)
+
+    def _added(self, node: cst.AugAssign, file: SourceFile) -> _Given:
+        given = self._expressions.values(node.value, file)
+        items = frozenset(v for value in given for v in self._expressions.items_of(value))
+        yield from self._kept(items, node.target, node, file)
+
+    def _kept(self, given: Values, container: cst.BaseExpression, node: cst.CSTNode, file: SourceFile) -> _Given:
+        if kept := of_kind(given, *_KEPT_BY_NAME):
+            for base in of_kind(self._expressions.values(container, file), Kind.MAPPING, Kind.SEQUENCE):
+                yield (base.key, appended(node)), kept
 
     def _starred(self, node: cst.FunctionDef, file: SourceFile) -> _Given:
         """Yield ``*args`` and ``**kwargs`` of a function as containers."""
@@ -125,8 +154,8 @@ class Statements:
             containers = of_kind(self._expressions.values(target.value, file), Kind.MAPPING, Kind.SEQUENCE)
             if isinstance(part, cst.Index) and isinstance(part.value, (cst.SimpleString, cst.Integer)):
                 yield from (((base.key, item_name(part.value)), values) for base in containers)
-            elif kept := of_kind(values, *_KEPT_BY_NAME):  # of each task, or registered
-                yield from (((base.key, appended(target)), kept) for base in containers)
+            else:  # of each task, or registered
+                yield from self._kept(values, target.value, target, file)
 
     def _bound(self, target: cst.Name, file: SourceFile) -> Variable:
         """Return the variable that a name is where it is bound: in the body of a class, an attribute of that."""
@@ -141,7 +170,7 @@ class Statements:
                 if isinstance(pair, cst.DictElement) and isinstance(pair.key, cst.SimpleString):
                     yield (id(node), item_name(pair.key)), self._expressions.values(pair.value, file)
                 elif isinstance(pair, cst.DictElement):  # as of {Trainer.name(): Trainer}
-                    chosen = of_kind(self._expressions.values(pair.value, file), Kind.CLASS, Kind.FUNCTION)
+                    chosen = of_kind(self._expressions.values(pair.value, file), *_KEPT_BY_NAME)
                     yield (id(node), "[]"), chosen
             return
         for index, element in enumerate(node.elements):

@@ -148,7 +148,7 @@ class Wrappers:
         for container in of_kind(self._flow.values(node.value, file), Kind.MAPPING, Kind.SEQUENCE):
             display, other = self._flow.node(container), self._flow.file(container)
             parts = [value for key, value in display_items(display) if key in (None, literal_index(node))]
-            made += [self.around(part, other, depth) for part in parts]
+            made += [self.around(part, other, depth) for part in parts if self._flow.values(part, other)]
         if not made:
             return self._one_of_several(node, file)
         return made[0] if len(set(made)) == 1 else Wrapped.SOMETIMES
@@ -175,7 +175,10 @@ class Wrappers:
             if isinstance(outer, (cst.If, cst.IfExp)) and outer.orelse is inner
         }
         return bool(tests) and all(
-            any(isinstance(a, cst.If) and _condition(a) in tests for a in wrapped_in.ancestors(call))
+            any(
+                isinstance(outer, cst.If) and outer.orelse is not inner and _condition(outer) in tests
+                for inner, outer in pairwise([call, *wrapped_in.ancestors(call)])
+            )
             for wrapped_in, call, _ in self.calls()
             if self._flow.values(call, wrapped_in) & self._flow.values(node, file)
         )
