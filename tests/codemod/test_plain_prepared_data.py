@@ -6,8 +6,9 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from ds_migrate.findings import Severity
 from ds_migrate.options import Options
-from plain_loops import HEADER, LOOP, convert
+from plain_loops import HEADER, LOOP, convert, run
 
 IMPORTS = "import os\nimport pathlib\nimport tarfile\nimport urllib.request\nfrom torchvision import datasets\n"
 FIRST = "with rank_0_first():\n"
@@ -62,6 +63,22 @@ def test_a_parameter_may_ask_for_the_download(tmp_path: Path) -> None:
 )
 def test_ranks_do_not_wait_where_some_may_not_come_or_nothing_is_made(text: str, tmp_path: Path) -> None:
     assert FIRST not in converted(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        (f"if os.environ['HOSTNAME'] == 'a':\n    {FETCH}", 1),
+        (f"def fetch():\n    {FETCH}\n\nif os.environ['HOSTNAME'] == 'a':\n    fetch()\n", 1),
+        (f"def fetch():\n    {FETCH}\n\n", 0),
+        (f"rank = int(os.environ['RANK'])\nif rank == 0:\n    {FETCH}", 0),
+        (FETCH, 0),
+    ],
+)
+def test_data_that_some_ranks_may_fetch_at_once_is_for_review(text: str, count: int, tmp_path: Path) -> None:
+    report = run(tmp_path, train=IMPORTS + HEADER + text + LOOP)
+    found = [(f.code, f.message) for _, f in report.findings(Severity.REVIEW)]
+    assert found == [("DSM614", "several ranks may fetch or make this data at the same time")] * count
 
 
 def test_deepspeed_alone_has_no_helper_for_it(tmp_path: Path) -> None:

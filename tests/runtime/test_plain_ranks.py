@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -105,6 +107,24 @@ def test_rank_0_makes_data_that_all_ranks_read(tmp_path: Path) -> None:
     made, found = run_ranks(made_data, tmp_path)
     assert (made[0], found[0]) == (True, False)
     assert made[1:] == found[1:]
+
+
+def test_a_wait_for_a_rank_that_fetches_is_no_operation_of_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    from trial_runtime.plain import _rank_zero
+
+    stores: Any = torch.distributed
+    store, barriers = stores.HashStore(), threading.Semaphore(0)
+    monkeypatch.setattr("torch.distributed.distributed_c10d._get_default_store", lambda: store)
+    monkeypatch.setattr("torch.distributed.barrier", barriers.release)
+    monkeypatch.setattr(_rank_zero, "world_size", lambda: 2)
+    monkeypatch.setattr(_rank_zero, "_meetings", itertools.repeat(0))  # the same one of both ranks
+    waiting = threading.Thread(target=_rank_zero.wait_for_all_ranks, daemon=True)
+    waiting.start()
+    waiting.join(0.1)
+    assert waiting.is_alive() and not barriers.acquire(blocking=False)
+    _rank_zero.wait_for_all_ranks()
+    waiting.join(60)
+    assert barriers.acquire(timeout=60) and barriers.acquire(timeout=60)
 
 
 def test_ranks_start_for_a_text_that_an_imported_module_shares(monkeypatch: pytest.MonkeyPatch) -> None:

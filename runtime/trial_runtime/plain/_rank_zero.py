@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
@@ -12,6 +14,9 @@ import torch.distributed as dist
 from trial_runtime.plain._agreement import object_from_rank_0, world_size
 from trial_runtime.plain._distributed import init_distributed, is_main_rank, local_rank
 from trial_runtime.plain._random_state import share_random_state
+
+_LONGEST_WAIT = timedelta(days=30)
+_meetings = itertools.count()
 
 
 class NoTracker:
@@ -65,9 +70,18 @@ def rank_0_first() -> Iterator[None]:
 
 
 def wait_for_all_ranks() -> None:
-    """Wait until all ranks are here, so that what rank 0 has saved is there. Collective."""
-    if dist.is_initialized():
-        dist.barrier()
+    """Wait until all ranks are here, so that what rank 0 has saved is there. Collective.
+
+    A rank may fetch data for longer than an operation of the process group lasts, which is 10 minutes with NCCL. So the
+    ranks meet in the group's store first, which has no such limit.
+    """
+    if world_size() == 1:
+        return
+    store, meeting = dist.distributed_c10d._get_default_store(), f"trial_runtime.plain/meeting/{next(_meetings)}"
+    if store.add(meeting, 1) == world_size():
+        store.set(f"{meeting}/complete", "")
+    store.wait([f"{meeting}/complete"], _LONGEST_WAIT)
+    dist.barrier()  # the store's rank stays until all have left
 
 
 def _start_launched_ranks() -> None:

@@ -108,7 +108,8 @@ class Editor:
             notes += RankDevices(self.flow, not self._starts_alone(), self._converted).free(program)
         argument = LauncherArgument(self.plan.facts, self._changeable, idle, self._runtime, self._converted)
         notes += argument.add(self.files, helpers)
-        PreparedData(self.plan, [*self.files, *quiet], self._runtime).let_rank_0_begin(self._converted)
+        prepared = PreparedData(self.plan, [*self.files, *quiet], self._runtime)
+        notes += prepared.let_rank_0_begin(self._converted)
         with self._left_to_a_person():
             make_folders_once(self.plan.facts, self.files, beside_it, self._runtime, self._converted)
         self.guarded = [f for f in quiet if not f.edits]

@@ -10,7 +10,7 @@ from ds_migrate.plain.dataflow.calls import is_called
 from ds_migrate.plain.dataflow.rank_conditions import FIRST, RankConditions
 from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.dataflow.values import Kind, of_kind
-from ds_migrate.plain.decisions.plan import ProgramPlan
+from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.files.looks import is_look
 from ds_migrate.plain.ranks.rank_guards import GUARD, is_guarded
@@ -45,15 +45,23 @@ class PreparedData:
         self._conditions = RankConditions(self._flow, plan.facts.callers, finds_files=False)
         self._code = OutputCode(plan)
 
-    def let_rank_0_begin(self, converted: Converted) -> None:
-        """Have rank 0 run these statements before the others, in a program that was written for one process."""
+    def let_rank_0_begin(self, converted: Converted) -> Iterator[Note]:
+        """Have rank 0 run these statements before the others, in a program that was written for one process.
+
+        Yield a note for those where the others cannot wait for it, or may not be there.
+        """
         if is_called(INIT, self._flow) or not self._plan.facts.options.runtime:
             return
         for file in self._files:
             for at, statement, made in [*self._looked_for(file), *self._fetched(file), *self._left_early(file)]:
-                if is_guarded(statement, at) or not self._conditions.reach_all(statement, at):
+                if is_guarded(statement, at):
                     continue
-                if at.nodes(cst.Yield, cst.Await, below=statement) or self._meets(statement, at):
+                is_left = bool(at.nodes(cst.Yield, cst.Await, below=statement)) or self._meets(statement, at)
+                if is_left or not self._conditions.reach_all(statement, at):
+                    if is_left or self._is_reached(statement, at):
+                        message = "several ranks may fetch or make this data at the same time"
+                        advice = "have rank 0 do so alone, before the others come here"
+                        yield Note(Code.PLAIN_RANK_ZERO, at, statement, message, advice)
                     continue
                 if not at.edits.once(statement, FIRST):
                     continue
@@ -62,6 +70,12 @@ class PreparedData:
                 self._put_first(at, statement)
                 message = "rank 0 fetches or makes this data before the other ranks look for it"
                 converted(Code.PLAIN_RANK_ZERO, at, statement, message)
+
+    def _is_reached(self, node: cst.CSTNode, file: SourceFile, depth: int = _DEPTH) -> bool:
+        """Return whether calls of the program lead to a node."""
+        function = file.function(node)
+        calls = self._plan.facts.callers.of(function) if function is not None and depth else ()
+        return function is None or any(self._is_reached(call, at, depth - 1) for at, call in calls)
 
     def _looked_for(self, file: SourceFile) -> Iterator[Preparation]:
         """Yield each ``if not exists(path)`` under which data is made, with the branch that makes it."""
