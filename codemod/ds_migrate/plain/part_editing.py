@@ -25,7 +25,7 @@ from ds_migrate.plain.recognition.library_scalers import OWN_SCALER
 from ds_migrate.plain.results import loop_name, written_configs
 from ds_migrate.plain.undecided_calls import review_undecided
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.edits import Lengths
+from ds_migrate.syntax.claims import Lengths
 from ds_migrate.syntax.import_order import sort_like
 from ds_migrate.syntax.line_folding import fold_new
 from ds_migrate.syntax.nodes import code
@@ -124,7 +124,7 @@ class PartEditing:
             return {}
         files = self._flow.files.values()
         others = {file for other in parts if other is not part for file in (*other.files, *other.changed)}
-        before = {file: file.edits.lengths for file in files}
+        before = {file: file.edits.claims.lengths for file in files}
         left = {key for other in parts if other.stays for key in files_used(other.files, self._flow)}
         kept = [f for f in files if f.path not in self._writable or f.path in self._shared or id(f) in left]
         staying = {file for other in parts if other.stays and other is not part for file in other.files}
@@ -139,10 +139,10 @@ class PartEditing:
         part.guarded = editor.guarded
         part.refusals += _missing(editor, part.steps[0])
         for file in files:
-            file.edits.drop_repeated(before[file])
+            file.edits.claims.drop_repeated(before[file])
         known = {_key(note) for other in parts if not (other is part or other.stays) for note in other.notes}
         part.notes = [note for note in part.notes if _key(note) not in known]
-        part.changed = [file for file in files if file.edits.lengths != before[file]]
+        part.changed = [file for file in files if file.edits.claims.lengths != before[file]]
         self._add_simplified(part, outputs)
         for file in part.changed:
             if file.path not in self._writable:
@@ -209,7 +209,7 @@ def _key(reported: tuple[Severity, Note]) -> tuple[Severity, Code, cst.CSTNode, 
 
 def _is_changed_twice(file: SourceFile, known: Lengths) -> bool:
     """Return whether what changes since then is what had changed before, a part of it, or around it."""
-    old, new = file.edits.changed(known)
+    old, new = file.edits.claims.changed(known)
     return any(
         around in others
         for nodes, others in ((new, old), (old, new))

@@ -8,7 +8,7 @@ import re
 import libcst as cst
 
 from ds_migrate.conversion.rule_context import RuleContext
-from ds_migrate.syntax.edits import Change
+from ds_migrate.syntax.claims import Change
 from ds_migrate.syntax.nodes import code, dotted
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.context import ContextUse

@@ -13,8 +13,9 @@ import libcst as cst
 
 from ds_migrate.findings import ENCODING_HELP, Finding, Severity
 from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.claims import Change, Text
 from ds_migrate.syntax.codegen import ModuleText
-from ds_migrate.syntax.edits import Change, Edits, Text
+from ds_migrate.syntax.edits import Edits
 from ds_migrate.syntax.imports import Imports
 from ds_migrate.syntax.line_folding import WIDTH, fold
 from ds_migrate.syntax.names import Names
@@ -213,7 +214,11 @@ class SourceFile:
 
     def checkpoint(self) -> Callable[[], None]:
         """Return a function that takes back every edit, import and new name claimed from now on."""
-        undo_edits, undo_imports, taken = self.edits.checkpoint(), self.imports.checkpoint(), set(self.names.taken)
+        undo_edits, undo_imports, taken = (
+            self.edits.claims.checkpoint(),
+            self.imports.checkpoint(),
+            set(self.names.taken),
+        )
 
         def undo() -> None:
             undo_edits()

@@ -120,7 +120,7 @@ class Editor:
         starts_alone = self._starts_alone()
         readers = FileReaders(self.plan.facts, program, starts_alone, self._runtime, self._converted)
         read_again = write_once(self.plan.facts, [*self.files, *quiet], others, readers, self._runtime, self._converted)
-        known = {f: f.edits.lengths for f in self.guarded}
+        known = {f: f.edits.claims.lengths for f in self.guarded}
         if starts_alone:
             own = [*self.files, *quiet]
             with self._left_to_a_person():
@@ -134,7 +134,9 @@ class Editor:
                     for share in (share_time_stamps, share_temporary_folders):
                         share(program, self.flow, facts.callers, self._runtime, self._converted)
                 notes += wait_for_saves(self.plan, program, decided, readers, self._runtime, self._converted)
-        self.guarded = [f for f in self.guarded if f.edits and f.edits.lengths == known[f] and not readers.waits_in(f)]
+        self.guarded = [
+            f for f in self.guarded if f.edits and f.edits.claims.lengths == known[f] and not readers.waits_in(f)
+        ]
         for note in notes:
             self._report(Severity.REVIEW if note.help is not None else Severity.CONVERTED, note)
 
