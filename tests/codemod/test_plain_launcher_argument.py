@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,7 @@ def test_programs_that_share_a_parser_let_it_take_the_argument_once(tmp_path: Pa
         ("fire.Fire(Net)", "fire.Fire takes no --local_rank"),
         ("parser = argparse.ArgumentParser()\nNet(**vars(parser.parse_args()))", "the parser takes no --local_rank"),
         ("make(argparse.ArgumentParser())", "the parser takes no --local_rank"),
+        ("args = argparse.ArgumentParser().parse_args()", "the parser takes no --local_rank"),
         ("parser = argparse.ArgumentParser()\nknown = vars(parser.parse_args())\nNet(**known)", "the parser takes no"),
     ],
 )
@@ -129,6 +131,24 @@ def test_what_cannot_take_the_argument_is_for_review(line: str, message: str, tm
     report = run(tmp_path, train=f"import argparse, fire, tyro\n{HEADER}{line}\n{LOOP}")
     (found,) = reviews(report)
     assert found.startswith(message)
+
+
+def test_a_parser_without_a_name_ignores_the_argument_where_it_parses_what_it_knows(tmp_path: Path) -> None:
+    line = "args, _ = argparse.ArgumentParser().parse_known_args()\n"
+    assert reviews(run(tmp_path, train=f"import argparse\n{HEADER}{line}{LOOP}")) == []
+
+
+@pytest.mark.parametrize("begin", ["", "if data: "])
+def test_a_parser_on_one_line_takes_the_argument_before_it_parses(
+    begin: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = "p = argparse.ArgumentParser(); p.add_argument('--lr', type=float); args = p.parse_args()\n"
+    after = texts(run(tmp_path, train=f"import argparse\n{HEADER}{begin}{lines}{LOOP}"))["train"]
+    block = after[after.index(f"{begin.strip()}\n    p" if begin else "p = ") :].partition("loader = ")[0]
+    monkeypatch.setattr(sys, "argv", ["train.py", "--local_rank=3", "--lr=0.2"])
+    module: dict[str, Any] = {"data": [0], "argparse": argparse}
+    exec(block, module)
+    assert vars(module["args"]) == {"local_rank": 3, "lr": 0.2}
 
 
 def test_a_parser_in_a_file_that_is_not_named_is_for_review(tmp_path: Path) -> None:

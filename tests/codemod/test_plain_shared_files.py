@@ -270,3 +270,15 @@ def test_a_report_is_the_same_whatever_the_order_of_sets(tmp_path: Path) -> None
     ]
     first, second = (run.communicate(timeout=120)[0] for run in runs)
     assert first == second and first.count(b'"status": "changed"') > 5
+
+
+def test_a_helper_that_imports_the_runtime_already_keeps_one_import(tmp_path: Path) -> None:
+    helper = "import torch\nfrom trial_runtime.plain import (\n    is_main_rank as is_rank_0,\n)\n\n\n"
+    helper += "def make(data):\n    return torch.utils.data.DataLoader(data, batch_size=4)\n\n\n"
+    helper += "def save(model):\n    if is_rank_0():\n        torch.save(model.state_dict(), 'a')\n"
+    train = LOOP_ALONE.replace("loader = DataLoader(data, batch_size=4, shuffle=True)", "loader = make(data)")
+    report = run(tmp_path, helper=helper, train=f"from helper import make, save\n{HEADER}{train}save(model)\n")
+    (after,) = [file.after for file in report.files if file.path.stem == "helper"]
+    assert after is not None and b"return shard(" in after and b"if is_rank_0():\n        torch.save" in after
+    assert after.count(b"trial_runtime") == 1
+    assert b"from trial_runtime.plain import is_main_rank as is_rank_0, shard\n" in after

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import libcst as cst
 
 from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import dotted
 from ds_migrate.syntax.source import SourceFile
 
 RUNTIME = "trial_runtime.plain"
@@ -28,6 +29,9 @@ class RuntimeNames:
         """Return what a file calls a helper of the runtime."""
         known = self._names.setdefault(file, {})
         if name not in known:
+            imported = [bound for bound, what in file.imports.bindings.items() if what == f"{RUNTIME}.{name}"]
+            if imported:
+                return imported[0]
             known[name] = file.names.fresh(name, f"{name}_")
         return known[name]
 
@@ -64,9 +68,14 @@ class RuntimeNames:
     def write_import(self, file: SourceFile) -> None:
         """Write the import of the helpers that a file uses."""
         names = sorted(self._names.get(file, {}).items())
-        if names:
-            listed = [name if name == bound else f"{name} as {bound}" for name, bound in names]
-            file.imports.insert(f"from {RUNTIME} import {', '.join(listed)}", RUNTIME, True)
+        if not names:
+            return
+        known = next((line for line in file.nodes(cst.ImportFrom) if _imports_runtime(line, file)), None)
+        if known is not None:
+            file.change(known, lambda updated: _extended(updated, names))
+            return
+        listed = [name if name == bound else f"{name} as {bound}" for name, bound in names]
+        file.imports.insert(f"from {RUNTIME} import {', '.join(listed)}", RUNTIME, True)
 
     def checkpoint(self) -> Callable[[], None]:
         """Return a function that takes back every name given from now on."""
@@ -76,3 +85,21 @@ class RuntimeNames:
             self._names = {file: dict(names) for file, names in saved.items()}
 
         return undo
+
+
+def _imports_runtime(node: cst.ImportFrom, file: SourceFile) -> bool:
+    """Return whether an import line has names of the runtime, as an earlier conversion wrote it."""
+    is_line = file.parent(file.parent(node) or node) is file.module
+    is_list = not isinstance(node.names, cst.ImportStar) and not node.relative
+    return is_line and is_list and dotted(node.module) == RUNTIME
+
+
+def _extended(node: cst.CSTNode, names: Sequence[tuple[str, str]]) -> cst.CSTNode:
+    """Return an import with more names, each with what it is called there, in alphabetical order."""
+    assert isinstance(node, cst.ImportFrom) and not isinstance(node.names, cst.ImportStar)
+    known = [(str(alias.evaluated_name), str(alias.evaluated_alias or alias.evaluated_name)) for alias in node.names]
+    aliases = [
+        cst.ImportAlias(cst.Name(name), cst.AsName(cst.Name(bound)) if name != bound else None)
+        for name, bound in sorted({*known, *names})
+    ]
+    return node.with_changes(names=aliases, lpar=None, rpar=None)

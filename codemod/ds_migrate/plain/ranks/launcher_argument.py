@@ -29,6 +29,7 @@ _OTHERS = frozenset({
     "pyrallis.wrap", "transformers.HfArgumentParser", "typer.Typer", "typer.run", "tyro.cli",
 })  # fmt: skip
 _START = "start the script with torchrun, or with deepspeed --no_local_rank"
+_LINES = (cst.SimpleStatementLine, cst.SimpleStatementSuite)
 _Parser = tuple[SourceFile, cst.Call]
 
 
@@ -87,15 +88,19 @@ class LauncherArgument:
 
     def _let_take(self, file: SourceFile, call: cst.Call) -> Iterator[Note]:
         assign = file.parent(call)
+        if isinstance(assign, cst.Attribute) and assign.attr.value == "parse_known_args":
+            return  # it takes what it does not know
         target = next(filter(None, map(dotted, targets(assign) if assign else ())), None)
-        if isinstance(assign, cst.Attribute):
-            return  # ArgumentParser().parse_args(), which takes nothing at all
         if target is None or file not in self._changeable or _spreads(file):
             message = f"the parser takes no {_ARGUMENT}, which the deepspeed launcher gives"
             yield Note(Code.PLAIN_ARGUMENTS, file, call, message, _START)
             return
         text = f'{target}.add_argument("{_ARGUMENT}", type=int, default=-1, help="given by the deepspeed launcher")'
-        file.after(file.statement(call), text)
+        line = file.parent(assign) if assign is not None else None
+        if isinstance(assign, cst.BaseSmallStatement) and isinstance(line, _LINES) and len(line.body) > 1:
+            file.expand(assign, lambda line: f"{code(line.with_changes(semicolon=cst.MaybeSentinel.DEFAULT))}\n{text}")
+        else:
+            file.after(file.statement(call), text)
         message = f"the parser takes {_ARGUMENT}, which the deepspeed launcher gives"
         self._converted(Code.PLAIN_ARGUMENTS, file, call, message)
 
