@@ -1,4 +1,4 @@
-"""The calls of ``backward()`` and ``step()`` beside a converted loop that nothing has decided on.
+"""The calls of ``backward()``, ``step()`` and ``zero_grad()`` beside a converted loop that nothing has decided on.
 
 Each of them is converted, is a function of the program or of a schedule, cannot run, or gets a review: one that stays
 by mistake would train without the other ranks, and without an error.
@@ -20,12 +20,15 @@ from ds_migrate.plain.dataflow.rank_conditions import asks_for_name
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.parts import Part
+from ds_migrate.plain.recognition.facts import Backward, Place
 from ds_migrate.plain.recognition.operations import is_of_wrapper
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import dotted
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
+_CLEARED = (Kind.OPTIMIZER, Kind.MODULE)
+_OWN = (Kind.FUNCTION, Kind.METHOD, Kind.CLASS, Kind.INSTANCE)
 _NO_OPTIMIZER = re.compile(r"sched|env|prof|simulat", re.IGNORECASE)
 
 
@@ -42,6 +45,33 @@ def review_undecided(parts: Sequence[Part], flow: Flow, callers: Callers) -> Non
                     decided.add(id(node))
                     is_attack = id(node) in attacks
                     part.notes.append((Severity.REVIEW, _attack(node, file) if is_attack else _note(node, file)))
+            for call in _clearings(file, flow, callers):
+                if id(call) not in decided and _finds_gradients(Place(file, call), part, callers):
+                    decided.add(id(call))
+                    part.notes.append((Severity.REVIEW, _clearing(call, file)))
+
+
+def _clearings(file: SourceFile, flow: Flow, callers: Callers) -> Iterator[cst.Call]:
+    """Yield the calls of ``zero_grad()`` on what no optimizer and no module is known to be."""
+    for node in file.attributes_by_name.get("zero_grad", ()):
+        call = file.parent(node)
+        if not isinstance(call, cst.Call) or call.func is not node or is_dead(node, file, flow, callers):
+            continue
+        is_known = of_kind(flow.values(node.value, file), *_CLEARED) or of_kind(flow.values(node, file), *_OWN)
+        if not is_known:
+            yield call
+
+
+def _finds_gradients(place: Place, part: Part, callers: Callers, depth: int = 4) -> bool:
+    """Return whether a call comes behind a backward pass of a loop, and before the step that uses its gradients."""
+    assert part.operations is not None
+    events = [e for e in (*part.operations.steps, *part.operations.backwards) if e.file is place.file]
+    events = [e for e in events if e.function is place.function]
+    if not events and place.function is not None and depth:
+        calls = callers.of(place.function)
+        return any(_finds_gradients(Place(file, call), part, callers, depth - 1) for file, call in calls)
+    before = max((e for e in events if e.position < place.position), key=lambda e: e.position, default=None)
+    return isinstance(before, Backward)
 
 
 def _decided(part: Part) -> Iterator[cst.CSTNode]:
@@ -49,6 +79,8 @@ def _decided(part: Part) -> Iterator[cst.CSTNode]:
     if part.operations is not None:
         yield from (step.call for step in part.operations.steps)
         yield from (backward.call for backward in part.operations.backwards)
+        known = {value for site in part.sites for value in (*site.optimizers, *site.of)}
+        yield from (zero.call for zero in part.operations.zero_grads if zero.values & known)
 
 
 def _calls(file: SourceFile, flow: Flow, callers: Callers) -> Iterator[cst.Call | cst.Attribute]:
@@ -118,6 +150,15 @@ def _attack(node: cst.Call | cst.Attribute, file: SourceFile) -> Note:
         f"{expression_text(node)} stays as it is: it moves a tensor that is made from each batch, and no module; each "
         "rank moves that of its share",
         "compare the ranks with ds-verify --plain, as a mean over the batch is one over the share",
+    )  # fmt: skip
+
+
+def _clearing(call: cst.Call, file: SourceFile) -> Note:
+    return Note(
+        Code.PLAIN_ZERO_GRAD, file, call,
+        f"{expression_text(call)} stays as it is, as it is unknown what it clears: between backward() and step() it "
+        "may leave gradients that an engine has averaged already",
+        "call it on the optimizer itself, or behind step()",
     )  # fmt: skip
 
 
