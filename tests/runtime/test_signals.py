@@ -54,6 +54,38 @@ def test_all_ranks_leave_after_the_same_batch(tmp_path: Path) -> None:
     assert first == second < 5_000
 
 
+class Drawing(toys.SimplePT):
+    """Draws numbers in training and in evaluation."""
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+        with torch.no_grad():
+            next(self.model.parameters()).add_(torch.rand(()))
+        return super().train_batch(batch, epoch_idx, batch_idx)
+
+    def evaluate_batch(self, batch: Any, batch_idx: int = 0) -> dict[str, Any]:
+        torch.rand(())
+        return super().evaluate_batch(batch)
+
+
+class StoppedAtTheEnd(Drawing):
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+        if batch_idx == 3:
+            signal.raise_signal(signal.SIGTERM)
+        return super().train_batch(batch, epoch_idx, batch_idx)
+
+
+def test_validation_that_a_stop_left_out_is_in_the_checkpoint_that_training_is_extended_from(tmp_path: Path) -> None:
+    at_the_end: dict[str, Any] = {"max_length": pytorch.Batch(4)}
+    extended: dict[str, Any] = {"max_length": pytorch.Batch(6), "latest_checkpoint": "latest"}
+    toys.fit(Drawing, run_dir=tmp_path / "whole", **at_the_end)
+    whole = toys.fit(Drawing, run_dir=tmp_path / "whole", **extended)
+    with pytest.raises(SystemExit):
+        toys.fit(StoppedAtTheEnd, run_dir=tmp_path / "stopped", **at_the_end)
+    assert toys.fit(Drawing, run_dir=tmp_path / "stopped", **at_the_end, latest_checkpoint="latest").validation
+    stopped = toys.fit(Drawing, run_dir=tmp_path / "stopped", **extended)
+    assert toys.difference(whole.state, stopped.state) == 0.0
+
+
 def test_a_second_signal_acts_at_once(tmp_path: Path) -> None:
     class Impatient(toys.SimplePT):
         def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:

@@ -127,6 +127,13 @@ def test_a_run_directory_ignores_itself_in_git(
     assert (run.path / ".gitignore").read_text() == "*\n"
 
 
+def test_run_whose_start_was_killed_before_its_record_is_started_anew(tmp_path: Path) -> None:
+    for left in (".gitignore", ".run.json.tmp"):
+        (tmp_path / left).write_text("*\n")
+    run, continued = open_run(tmp_path, "x", 1)
+    assert not continued and (run.path / "run.json").is_file()
+
+
 def test_a_run_directory_is_continued_with_its_own_seed_and_id(tmp_path: Path) -> None:
     first, continued = open_run(tmp_path / "new" / "run", "x", None)
     again, continued_again = open_run(tmp_path / "new" / "run", "x", None)

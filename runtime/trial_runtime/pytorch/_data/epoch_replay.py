@@ -100,7 +100,8 @@ class ResumableBatchSampler(torch.utils.data.BatchSampler):
         first = taken * self.replicas
         while len(self._passes) > 1 and self._passes[1][0] <= first:
             del self._passes[0]
-        return [{"start": start, "rng": rng} for start, rng in self._passes]
+        begun = self._passes or self._recorded.items()  # nothing was read since the stream was resumed
+        return [{"start": start, "rng": rng} for start, rng in begun]
 
 
 def _draws_only_globally(batch_sampler: Any) -> bool:

@@ -299,14 +299,19 @@ class TrainingLoop:
         reported = {"batches": progress.batches, "epochs": progress.epochs, **metrics}
         for sink in self.checkpointer.sinks:
             sink.on_validation_metrics(progress.batches, reported)
-        if self.plan.checkpoint_policy.wants(metrics) and not first:
-            self._checkpoint()
+        # A checkpoint of a run that was stopped before this validation lacks its metric, and what it drew at random.
+        is_stale = progress.last_checkpoint == progress.batches
+        if (self.plan.checkpoint_policy.wants(metrics) or is_stale) and not first:
+            self._save()
 
     def _checkpoint(self) -> None:
         if self.progress.last_checkpoint != self.progress.batches:
-            self.throughput.phase, former = "saving", self.throughput.phase
-            self.checkpointer.save()
-            self.throughput.phase = former
+            self._save()
+
+    def _save(self) -> None:
+        self.throughput.phase, former = "saving", self.throughput.phase
+        self.checkpointer.save()
+        self.throughput.phase = former
 
     def _should_stop_at_report(self) -> bool:
         return self.interruption.should_stop(self.progress.batches, self.context.get_stop_requested(), now=True)

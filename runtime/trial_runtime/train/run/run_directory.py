@@ -32,6 +32,8 @@ from trial_runtime.train.config.run_plan import RunPlan
 
 DEFAULT_BASE = Path("runs")
 _ID = re.compile(r"[\w-]{1,64}", re.ASCII)  # part of the checkpoints' folder
+_MADE_FIRST = (".gitignore", f".{RUN_FILE}.tmp")
+"""What a start that was killed before it wrote the record leaves behind."""
 SUPERVISED_SEARCH = "DS_TRAIN_SUPERVISED_SEARCH"
 """Environment variable with the process id of the ``ds-train`` of a search that started one for a trial."""
 SUPERVISED = "DS_TRAIN_SUPERVISED"
@@ -115,7 +117,7 @@ def make_directory(directory: Path | None, name: str) -> tuple[Path, int]:
         else:
             directory.mkdir(parents=True, exist_ok=True)
             path, number = directory.resolve(), 1
-            if any(path.iterdir()):
+            if any(entry.name not in _MADE_FIRST for entry in path.iterdir()):
                 raise ConfigError(f"--run-dir {directory}: is not empty and not a run directory (it has no {RUN_FILE})")
     except OSError as error:
         advice = "name another folder with --run-dir"
