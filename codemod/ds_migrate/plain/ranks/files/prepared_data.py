@@ -101,7 +101,7 @@ class PreparedData:
     def _makes_data(self, branch: cst.CSTNode, file: SourceFile) -> bool:
         return any(
             self._flow.is_call_of(call, at, (*_FETCHES, *_SOURCES, *RUNS))
-            or self._code.is_artifact(call, at)
+            or self._code.calls.is_artifact(call, at)
             or self._flow.is_call_of(call, at, ("torch.save",))
             for at, call in self._calls(branch, file)
         )

@@ -21,7 +21,8 @@ from ds_migrate.plain.ranks.rank_guards import (
     is_guarded,
     narrow,
 )  # fmt: skip
-from ds_migrate.plain.ranks.rank_zero.output_code import OutputCode, output_calls
+from ds_migrate.plain.ranks.rank_zero.output_calls import calls_in
+from ds_migrate.plain.ranks.rank_zero.output_code import OutputCode
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import body_of, code, docstring, dotted
 from ds_migrate.syntax.source import SourceFile
@@ -38,6 +39,7 @@ class OutputGuards:
         self._runtime = runtime
         self._converted = converted
         self._code = OutputCode(plan)
+        self._calls = self._code.calls
         self._idle = idle
         self._steps = plan.facts.operations.steps
         self._new_names: dict[tuple[SourceFile, str], list[str]] = {}
@@ -93,7 +95,7 @@ class OutputGuards:
         """Yield the calls that write files, which rank 0 alone does."""
         for file in self._files:
             for call in file.nodes(cst.Call):
-                path = self._code.path_written(call, file)
+                path = self._calls.path_written(call, file)
                 if path is not None and (is_guarded(call, file) or opens_to_write(call)):
                     yield file, call, path
 
@@ -108,7 +110,7 @@ class OutputGuards:
             yield Note(Code.PLAIN_RANK_ZERO, step.file, step.node, message, advice)
 
     def _is_left(self, call: cst.Call, file: SourceFile) -> bool:
-        is_output = opens_to_write(call) or self._code.is_print(call, file) or self._code.is_artifact(call, file)
+        is_output = opens_to_write(call) or self._calls.is_print(call, file) or self._calls.is_artifact(call, file)
         return is_output and not is_guarded(call, file) and not self._is_idle(call, file)
 
     def _is_idle(self, node: cst.CSTNode, file: SourceFile) -> bool:
@@ -131,10 +133,10 @@ class OutputGuards:
 
     def _guard_blocks(self, file: SourceFile, saves_only: bool = False) -> None:
         def is_output(statement: cst.CSTNode) -> bool:
-            calls = output_calls(statement, file)
+            calls = calls_in(statement, file)
             if self._replaces_print and any(map(self._is_print, calls)):
                 return False
-            if saves_only and not all(self._code.saves(call, file) for call in calls):
+            if saves_only and not all(self._calls.saves(call, file) for call in calls):
                 return False
             return self._code.is_output(statement, file)
 
@@ -170,18 +172,18 @@ class OutputGuards:
             return
         for small in line.body:
             call = small.value if isinstance(small, cst.Expr) else None
-            if not isinstance(call, cst.Call) or "\n" in code(call) or len(output_calls(small, file)) != 1:
+            if not isinstance(call, cst.Call) or "\n" in code(call) or len(calls_in(small, file)) != 1:
                 continue
             computed = self._computed(call, file, saves_only)
             if computed is None or not file.edits.once(small, GUARD):
                 continue
-            word = "text" if self._code.is_print(call, file) else "output"
+            word = "text" if self._calls.is_print(call, file) else "output"
             names = dict(zip(computed, self._names_of(file, word, len(computed)), strict=True))
             guard_small(file, small, names, self._texts(computed, call, file), self._runtime)
             self._converted(Code.PLAIN_RANK_ZERO, file, call, f"only rank 0 {self._verb(call, file)}")
 
     def _verb(self, call: cst.Call, file: SourceFile) -> str:
-        return "prints" if self._code.is_print(call, file) else "saves"
+        return "prints" if self._calls.is_print(call, file) else "saves"
 
     def _holds_output_alone(self, node: cst.If, file: SourceFile, is_output: IsOutput) -> bool:
         """Return whether an ``if`` without another branch leads to output alone, whatever its condition does."""
@@ -204,7 +206,7 @@ class OutputGuards:
         else:
             guard_run(file, run, self._runtime)
         for statement in run:
-            for call in output_calls(statement, file):
+            for call in calls_in(statement, file):
                 self._converted(Code.PLAIN_RANK_ZERO, file, call, f"only rank 0 {self._verb(call, file)}")
 
     def _save_shares(self, call: cst.Call, file: SourceFile) -> None:
@@ -212,8 +214,8 @@ class OutputGuards:
         is_line = isinstance(file.parent(call), cst.Expr)
         if (
             is_line
-            and self._code.gathers_state(call, file)
-            and self._code.saves(call, file)
+            and self._calls.gathers_state(call, file)
+            and self._calls.saves(call, file)
             and not is_guarded(call, file)
         ):
             file.replace(call.func, self._runtime.name(file, "save_on_main_rank"))
@@ -221,14 +223,14 @@ class OutputGuards:
 
     def _guard_computed(self, file: SourceFile, line: cst.SimpleStatementLine, saves_only: bool) -> None:
         """Let all ranks compute what rank 0 prints or saves, where that takes more than looking at it."""
-        calls = output_calls(line, file)
+        calls = calls_in(line, file)
         if len(calls) != 1 or len(line.body) != 1:
             return
         (call,) = calls
         computed = self._computed(call, file, saves_only)
         if computed is None or not file.edits.once(line, GUARD):
             return
-        names = self._names_of(file, "text" if self._code.is_print(call, file) else "output", len(computed))
+        names = self._names_of(file, "text" if self._calls.is_print(call, file) else "output", len(computed))
         texts = self._texts(computed, call, file)
         guard_hoisted(file, line, dict(zip(computed, names, strict=True)), texts, self._runtime)
         self._converted(
@@ -237,24 +239,24 @@ class OutputGuards:
 
     def _computed(self, call: cst.Call, file: SourceFile, saves_only: bool) -> list[int] | None:
         """Return the arguments, by index, that all ranks compute for a call that outputs; None where it cannot be."""
-        is_print = self._code.is_print(call, file)
-        is_save = self._code.saves(call, file)
-        if not is_save and (saves_only or not (is_print or self._code.is_artifact(call, file))):
+        is_print = self._calls.is_print(call, file)
+        is_save = self._calls.saves(call, file)
+        if not is_save and (saves_only or not (is_print or self._calls.is_artifact(call, file))):
             return None
-        if (is_print and self._replaces_print) or self._code.gathers_state(call, file):
+        if (is_print and self._replaces_print) or self._calls.gathers_state(call, file):
             return None
         computed = [
             index for index, arg in enumerate(call.args)
-            if arg.star or not self._code.skippable.is_skippable(arg.value, file)
+            if arg.star or not self._calls.skippable.is_skippable(arg.value, file)
         ]  # fmt: skip
         func = call.func.value if isinstance(call.func, cst.Attribute) else None
-        is_known = func is None or self._code.skippable.is_skippable(func, file)
+        is_known = func is None or self._calls.skippable.is_skippable(func, file)
         return computed if is_known and not any(call.args[index].star for index in computed) else None
 
     def _texts(self, computed: Iterable[int], call: cst.Call, file: SourceFile) -> list[int]:
         """Return the arguments of ``print()`` that are objects with a text of their class."""
-        given = [(index, call.args[index].value) for index in computed if self._code.is_print(call, file)]
-        return [index for index, value in given if self._code.skippable.has_own_text(value, file)]
+        given = [(index, call.args[index].value) for index in computed if self._calls.is_print(call, file)]
+        return [index for index, value in given if self._calls.skippable.has_own_text(value, file)]
 
     def _names_of(self, file: SourceFile, word: str, count: int) -> list[str]:
         """Return new names for values that only the next line uses, so that other lines have the same ones."""

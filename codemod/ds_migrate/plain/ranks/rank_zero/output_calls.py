@@ -1,0 +1,119 @@
+"""Calls that do nothing but output: they print, plot, and write files that the program leaves behind."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.decisions.plan import ProgramPlan
+from ds_migrate.plain.ranks.files.opened_files import opens_to_write, path_opened
+from ds_migrate.plain.ranks.rank_zero.skippable_expressions import SkippableExpressions
+from ds_migrate.syntax.nodes import argument, dotted, walk
+from ds_migrate.syntax.source import SourceFile
+
+_PRINTS = frozenset({"print", "sys.stdout.write", "sys.stdout.flush", "sys.stderr.write", "sys.stderr.flush"})
+_PRINTERS = ("tqdm.tqdm.write", "tqdm.auto.tqdm.write", "tqdm.std.tqdm.write", "pprint.pprint", "pprint.pp")
+# Copying or removing what rank 0 has saved: on another rank it may not be there, or gone already.
+_SAVES = (
+    "torch.save", "shutil.copyfile", "shutil.copy", "shutil.copy2", "shutil.move", "os.rename", "os.replace",
+    "os.remove", "os.unlink", "os.symlink", "shutil.rmtree",
+)  # fmt: skip
+_ARTIFACTS = (
+    "matplotlib.pyplot.savefig", "matplotlib.pyplot.imsave", "matplotlib.pyplot.show",
+    "torchvision.utils.save_image", "numpy.save", "numpy.savez", "numpy.savez_compressed", "numpy.savetxt",
+    "cv2.imwrite", "imageio.imwrite", "imageio.imsave", "imageio.mimsave", "imageio.mimwrite", "imageio.v2.imwrite",
+    "imageio.v2.imsave", "imageio.v2.mimsave", "imageio.v3.imwrite", "skimage.io.imsave", "scipy.io.savemat",
+    "scipy.io.wavfile.write", "soundfile.write", "torchaudio.save", "torchvision.io.write_png",
+    "torchvision.io.write_jpeg", "torchvision.io.write_video", "joblib.dump", "safetensors.torch.save_file",
+    "safetensors.torch.save_model",
+)  # fmt: skip
+_SAVING_METHODS = frozenset(
+    {"savefig", "to_csv", "to_json", "to_pickle", "to_excel", "to_parquet", "write_text", "write_bytes",
+     "save_pretrained"}
+)  # fmt: skip
+_PLOTS = "matplotlib."
+
+
+class OutputCalls:
+    """The calls of a program, and what they output.
+
+    Attributes:
+        skippable: the expressions that may be left out with them.
+    """
+
+    def __init__(self, plan: ProgramPlan) -> None:
+        self._plan = plan
+        self._flow = plan.facts.flow
+        self.skippable = SkippableExpressions(self._flow, {id(state.call) for state in plan.state_calls})
+
+    def is_print(self, call: cst.Call, file: SourceFile) -> bool:
+        """Return whether a call prints on the screen, and not to a file that is opened for it."""
+        where = next((a.value for a in call.args if a.keyword is not None and a.keyword.value == "file"), None)
+        is_screen = where is None or (dotted(where) or "").startswith("sys.")
+        return is_screen and (dotted(call.func) in _PRINTS or self._flow.is_call_of(call, file, _PRINTERS))
+
+    def saves(self, call: cst.Call, file: SourceFile) -> bool:
+        """Return whether a call saves, copies or removes files of the program."""
+        return self._flow.is_call_of(call, file, _SAVES)
+
+    def is_artifact(self, call: cst.Call, file: SourceFile) -> bool:
+        """Return whether a call writes a file that the program makes beside its training."""
+        is_method = isinstance(call.func, cst.Attribute) and call.func.attr.value in _SAVING_METHODS
+        known = of_kind(self._flow.values(call.func, file), Kind.FUNCTION, Kind.METHOD)
+        if is_method and call.args and not known:
+            return True
+        return self._flow.is_call_of(call, file, _ARTIFACTS) or self._saves_image(call, file)
+
+    def _saves_image(self, call: cst.Call, file: SourceFile) -> bool:
+        """Return whether a call is ``image.save(path)`` of an image that PIL has made."""
+        if not isinstance(call.func, cst.Attribute) or call.func.attr.value != "save" or not call.args:
+            return False
+        values = of_kind(self._flow.values(call.func.value, file), Kind.OBJECT)
+        makers = [self._flow.node(value) for value in values]
+        return any(
+            isinstance(maker, cst.Call)
+            and any(v.name.startswith("PIL.") for v in self._flow.values(maker.func, self._flow.file(value)))
+            for maker, value in zip(makers, values, strict=True)
+        )
+
+    def path_written(self, call: cst.Call, file: SourceFile) -> cst.BaseExpression | None:
+        """Return the path that a call writes to."""
+        if opens_to_write(call):
+            return path_opened(call)
+        if self._flow.is_call_of(call, file, ("torch.save",)):
+            path = argument(call, 1, "f")
+            return path.value if path is not None else None
+        if not self.is_artifact(call, file) or not call.args:
+            return None
+        is_of_path = isinstance(call.func, cst.Attribute) and call.func.attr.value in ("write_text", "write_bytes")
+        if is_of_path and isinstance(call.func, cst.Attribute):
+            return call.func.value
+        is_second = self._flow.is_call_of(call, file, ("torchvision.utils.save_image", "joblib.dump"))
+        return call.args[1 if is_second and len(call.args) > 1 else 0].value
+
+    def gathers_state(self, call: cst.Call, file: SourceFile) -> bool:
+        """Return whether all ranks must evaluate what is saved, as each has a share of the optimizer's state."""
+        saved = {id(node) for node in walk(call)}
+        gathered = [state for state in self._plan.state_calls if state.name == "state_dict"]
+        calls = [
+            inner
+            for state in gathered
+            for inner in (
+                state.call, *self._plan.facts.callers.leading_to(state.function, file, file.function(call))
+            )
+        ]  # fmt: skip
+        return any(id(inner) in saved for inner in calls)
+
+    def is_output_call(self, call: cst.Call, file: SourceFile) -> bool:
+        """Return whether a call that stands by itself does nothing but output."""
+        is_output = self.saves(call, file) or self.is_print(call, file) or self.is_artifact(call, file)
+        return is_output and self.skippable.arguments_are_skippable(call, file)
+
+    def is_plot(self, call: cst.Call, file: SourceFile) -> bool:
+        """Return whether a call only draws into a figure of matplotlib."""
+        return any(value.name.startswith(_PLOTS) for value in self._flow.values(call.func, file))
+
+
+def calls_in(statement: cst.CSTNode, file: SourceFile) -> list[cst.Call]:
+    """Return the calls that stand by themselves in a statement."""
+    return [node.value for node in file.nodes(cst.Expr, below=statement) if isinstance(node.value, cst.Call)]
