@@ -1,0 +1,107 @@
+"""The beginning of a program's work: behind its imports and constants, or in the block of ``__main__``."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import libcst as cst
+
+from ds_migrate.plain.recognition.facts import LoopFacts, Site
+from ds_migrate.syntax.module_start import first_to_work
+from ds_migrate.syntax.nodes import docstring, walk
+from ds_migrate.syntax.source import SourceFile
+
+Beginning = tuple[SourceFile, cst.BaseStatement, SourceFile | None]  # and the file behind which ranks start
+
+
+def beginnings(facts: LoopFacts, site: Site, fixed: Collection[SourceFile]) -> list[Beginning]:
+    """Return the first statements of the modules from which a site is reached, where they begin to work.
+
+    Where such a module stays as it is, ranks start in the functions that it calls.
+    """
+    seen: list[tuple[SourceFile, cst.FunctionDef | None, cst.CSTNode]] = [(site.file, site.function, site.statement)]
+    found: list[Beginning] = []
+    behind: list[Beginning] = []
+    for file, function, reached in seen:
+        if function is None:
+            first = _first_of_module(file, reached, is_call=reached is not site.statement)
+            if first is not None:
+                found.append((file, first, None))
+            continue
+        callers = facts.callers.of(function)
+        for caller, at in callers:
+            entry = (caller, caller.function(at), at)
+            if entry[1] is None or not any(f is caller and fn is entry[1] for f, fn, _ in seen):
+                seen.append(entry)
+        body = [s for s in function.body.body if s is not docstring(function)]
+        if not body or not isinstance(body[0], cst.BaseStatement):
+            continue
+        if not callers:
+            found.append((file, body[0], None))
+        staying = [caller for caller, _ in callers if caller in fixed]
+        if staying and file not in fixed:
+            behind.append((file, body[0], staying[0]))
+    own = [beginning for beginning in found if beginning[0] not in fixed]
+    return own if own == found else [*own, *behind]
+
+
+def _first_of_module(file: SourceFile, reached: cst.CSTNode, is_call: bool) -> cst.BaseStatement | None:
+    """Return the first statement that works, behind the imports with which the module begins.
+
+    Where that is a call in the block of ``__main__``, or the block itself, the first statement of the block.
+    """
+    above = [reached, *file.ancestors(reached)]
+    for outer in above if is_call else ():
+        if isinstance(outer, cst.If) and file.parent(outer) is file.module and asks_for_main(outer):
+            return first_of_block(outer)
+    body = file.module.body
+    begin = body[: first_to_work(body, file.imports.bindings)]
+    imports = [i for i, statement in enumerate(begin) if _is_import(statement)]
+    for statement in body[imports[-1] + 1 if imports else 0 :]:
+        if isinstance(statement, (cst.FunctionDef, cst.ClassDef)) or _is_preparation(statement):
+            continue
+        if isinstance(statement, cst.If) and "TYPE_CHECKING" in {
+            n.value for n in walk(statement.test) if isinstance(n, cst.Name)
+        }:
+            continue
+        if isinstance(statement, cst.Try) and all(_is_preparation(s) for s in statement.body.body):
+            continue
+        if isinstance(statement, cst.If) and asks_for_main(statement) and any(a is statement for a in above):
+            return first_of_block(statement)
+        return statement if isinstance(statement, cst.BaseStatement) else None
+    return None
+
+
+def first_of_block(block: cst.If | cst.Else) -> cst.BaseStatement:
+    """Return the first statement of a block; the ``if`` where that has it behind its colon."""
+    first = block.body.body[0]
+    if isinstance(first, cst.BaseStatement):
+        return first
+    assert isinstance(block, cst.If)
+    return block
+
+
+def _is_import(statement: cst.CSTNode) -> bool:
+    return isinstance(statement, cst.SimpleStatementLine) and any(
+        isinstance(small, (cst.Import, cst.ImportFrom)) for small in statement.body
+    )
+
+
+def _is_preparation(statement: cst.CSTNode) -> bool:
+    """Return whether a statement imports, is a docstring, or sets a constant or a variable of the environment."""
+    if not isinstance(statement, cst.SimpleStatementLine):
+        return False
+    for small in statement.body:
+        if isinstance(small, (cst.Import, cst.ImportFrom)):
+            continue
+        if isinstance(small, cst.Expr) and isinstance(small.value, (cst.SimpleString, cst.ConcatenatedString)):
+            continue
+        if isinstance(small, cst.Assign) and not any(isinstance(n, cst.Call) for n in walk(small)):
+            continue
+        return False
+    return True
+
+
+def asks_for_main(node: cst.CSTNode) -> bool:
+    """Return whether a node is an ``if`` by ``__name__``."""
+    return isinstance(node, cst.If) and "__name__" in {n.value for n in walk(node.test) if isinstance(n, cst.Name)}

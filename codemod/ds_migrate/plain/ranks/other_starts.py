@@ -1,0 +1,110 @@
+"""Ways to a loop on which a program does not start the ranks itself: one process starts there."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.spawning import started
+from ds_migrate.plain.ranks.beginnings import asks_for_main, first_of_block
+from ds_migrate.plain.recognition.facts import LoopFacts
+from ds_migrate.syntax.source import SourceFile
+
+Entry = tuple[SourceFile, cst.BaseStatement]
+
+
+def beside_workers(
+    workers: list[tuple[SourceFile, cst.Call]], groups: list[tuple[SourceFile, cst.Call]], facts: LoopFacts
+) -> list[Entry]:
+    """Return where branches begin that train beside those which start processes, and not by what starts a group."""
+    starters = {id(function) for file, call in groups if (function := file.function(call)) is not None}
+    found: list[Entry] = []
+    for file, call in workers:
+        conditions = [a for a in file.ancestors(call) if isinstance(a, cst.If) and not asks_for_main(a)]
+        for branch in _branches(conditions[-1]) if conditions else ():
+            if file.function(branch) is not file.function(call) or any(a is branch.body for a in file.ancestors(call)):
+                continue
+            callees = [facts.flow.values(c.func, file) for c in file.nodes(cst.Call, below=branch.body)]
+            keys = {value.key for values in callees for value in values}
+            if any(facts.callers.reaches_without(starters, keys, site.function) for site in facts.all_sites):
+                found.append((file, first_of_block(branch)))
+    return found
+
+
+def _branches(condition: cst.If) -> list[cst.If | cst.Else]:
+    """Return an ``if`` with its ``elif`` and ``else``, each for its block."""
+    found: list[cst.If | cst.Else] = [condition]
+    while isinstance(last := found[-1], cst.If) and last.orelse is not None:
+        found.append(last.orelse)
+    return [branch for branch in found if isinstance(branch.body, cst.IndentedBlock)]
+
+
+def behind_condition(facts: LoopFacts, file: SourceFile, call: cst.Call) -> list[Entry] | None:
+    """Return the statements after which ranks may not have started; None where the condition holds what trains too."""
+    function = file.function(call)
+    around = [a for a in file.ancestors(call) if isinstance(a, (cst.If, cst.Try, cst.For, cst.While))]
+    around = [a for a in around if file.function(a) is function and not asks_for_main(a)]
+    covers = function is None or any(facts.callers.reaches(id(function), site.function) for site in facts.all_sites)
+    if around:
+        outer = _head(around[-1], file)
+        if _holds_training(outer, facts, file):
+            return None
+        return (None if covers else _behind_conditions_above(facts, function)) or [(file, outer)]
+    returns = [] if function is None else file.nodes(cst.Return, below=function)
+    is_left_early = any(file.function(r) is function and file.position(r) < file.position(call) for r in returns)
+    if covers or function is None:
+        return None if is_left_early else []
+    left = [(caller, caller.statement(at)) for caller, at in facts.callers.of(function)] if is_left_early else []
+    above = _behind_conditions_above(facts, function)
+    return None if above is None else [*left, *above]
+
+
+def _behind_conditions_above(facts: LoopFacts, function: cst.FunctionDef | None) -> list[Entry] | None:
+    """Return the statements after which the calls of a function may not have run, as for one call."""
+    found: list[Entry] = []
+    for caller, at in facts.callers.of(function) if function is not None else ():
+        above = behind_condition(facts, caller, at)
+        if above is None:
+            return None
+        found += above
+    return found
+
+
+def ways_past(groups: list[tuple[SourceFile, cst.Call]], facts: LoopFacts) -> list[Entry]:
+    """Return the statements from which a site is reached without a function that makes the process group.
+
+    A function that calls both, as where several GPUs are asked for, is left at the call that leads past.
+    """
+    makers = [function for file, call in groups if (function := file.function(call)) is not None]
+    leading = [m for m in makers if any(facts.callers.reaches(id(m), site.function) for site in facts.all_sites)]
+    todo = [site.function for site in facts.all_sites] if leading else []
+    found: list[Entry] = []
+    for function in todo:  # grows: the functions that call these
+        for caller, at in facts.callers.of(function) if function is not None and function not in makers else ():
+            above = caller.function(at)
+            if above is None or any(facts.callers.reaches(id(above), maker) for maker in makers):
+                if above not in makers:
+                    found.append((caller, caller.statement(at)))
+            elif above not in todo:
+                todo.append(above)
+    return found
+
+
+def _head(node: cst.CSTNode, file: SourceFile) -> cst.BaseStatement:
+    """Return the ``if`` whose ``elif`` a node is, else the node."""
+    while isinstance(outer := file.parent(node), cst.If) and outer.orelse is node:
+        node = outer
+    assert isinstance(node, cst.BaseStatement)
+    return node
+
+
+def _holds_training(statement: cst.CSTNode, facts: LoopFacts, file: SourceFile) -> bool:
+    if any(
+        site.file is file and any(a is statement for a in file.ancestors(site.statement)) for site in facts.all_sites
+    ):
+        return True
+    return any(
+        facts.callers.reaches(value.key, site.function)
+        for call in file.nodes(cst.Call, below=statement)
+        for value in facts.flow.values(started(call, facts.flow.values(call.func, file)) or call.func, file)
+        for site in facts.all_sites
+    )
