@@ -319,6 +319,12 @@ def test_a_string_between_imports_stays_where_it_is() -> None:
     assert sort_like(before, after) == b'import attr\n"""Between."""\nimport torch\nimport zarr\n'
 
 
+def test_future_imports_stay_first_when_imports_are_sorted() -> None:
+    before = b"from __future__ import annotations\n\nimport torch\nfrom tqdm import tqdm\n"
+    after = before.replace(b"\n\n", b"\nimport os\n\n")
+    assert sort_like(before, after) == after
+
+
 def test_what_a_wrap_held_moves_left_also_where_it_goes_to_the_device(tmp_path: Path) -> None:
     init = examples.METHODS["__init__"].replace(
         "    self.model = self.context.wrap_model(Net())\n",

@@ -321,3 +321,39 @@ def test_an_optimizer_of_unnamed_modules_that_another_file_steps_is_refused_wher
         """
     report = run(tmp_path, making=textwrap.dedent(making), training=body(training), train=body(main))
     assert Code.PLAIN_ENGINE in [finding.code for _, finding in report.findings(Severity.BLOCKED)]
+
+
+def test_a_model_that_may_be_one_of_several_loaded_ones_is_named_as_all_of_them(tmp_path: Path) -> None:
+    helpers = """
+        class Ensemble(nn.ModuleList):
+            def forward(self, x):
+                return sum(module(x) for module in self)
+
+
+        def load(count):
+            models = Ensemble()
+            for _ in range(count):
+                models.append(Net())
+            return models[-1] if len(models) == 1 else models
+
+
+        def make_optimizer(model):
+            return torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+        def main():
+            model = load(2)
+            optimizer = make_optimizer(model)
+            for x, y in DataLoader(data, batch_size=4):
+                loss = F.mse_loss(model(x), y)
+                loss.backward()
+                torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm=10.0)
+                optimizer.step()
+                optimizer.zero_grad()
+
+
+        main()
+        """
+    text = convert(tmp_path, HEADER + textwrap.dedent(helpers))
+    assert "deepspeed.initialize(\n        model=model,\n" in text
+    assert '"gradient_clipping": 10.0' in text

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 Statement = ast.Import | ast.ImportFrom
-Order = Callable[[Statement], tuple[bool, int, str]]
+Order = Callable[[Statement], tuple[bool, bool, int, str]]
 
 
 def sort_like(before: bytes, after: bytes) -> bytes:
@@ -37,14 +37,15 @@ def _order_of(data: bytes) -> Order | None:
     return next((o for o in orders if all(o(a) <= o(b) for block in blocks for a, b in pairwise(block))), None)
 
 
-def _plain_first(statement: Statement) -> tuple[bool, int, str]:
-    return isinstance(statement, ast.ImportFrom), *_by_module(statement)[1:]
+def _plain_first(statement: Statement) -> tuple[bool, bool, int, str]:
+    is_late, _, level, name = _by_module(statement)
+    return is_late, isinstance(statement, ast.ImportFrom), level, name
 
 
-def _by_module(statement: Statement) -> tuple[bool, int, str]:
+def _by_module(statement: Statement) -> tuple[bool, bool, int, str]:
     if isinstance(statement, ast.Import):
-        return False, 0, statement.names[0].name.lower()
-    return False, -statement.level, (statement.module or "").lower()
+        return True, False, 0, statement.names[0].name.lower()
+    return statement.module != "__future__", False, -statement.level, (statement.module or "").lower()
 
 
 def _blocks(data: bytes) -> Iterator[Sequence[Statement]]:

@@ -62,6 +62,12 @@ def of_kind(values: Values, *kinds: Kind) -> Values:
     return frozenset(value for value in values if value.kind in kinds)
 
 
+def without_parts(values: Values) -> Values:
+    """Return values without the parts of others among them: what may be a model or a part of it is named as the model."""
+    wholes = {value.key for value in values if value.kind is not Kind.PART}
+    return frozenset(value for value in values if value.kind is not Kind.PART or value.key not in wholes)
+
+
 def attribute_owner(value: Value) -> int | None:
     """Return whose variables the attributes of a value are; None where it has none that are followed."""
     if value.kind is Kind.MODULE:

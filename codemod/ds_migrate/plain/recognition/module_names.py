@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
+from ds_migrate.plain.dataflow.values import Kind, Values, of_kind, without_parts
 from ds_migrate.plain.recognition.bindings import Bound
 from ds_migrate.plain.recognition.facts import Refusal
 from ds_migrate.plain.recognition.parameter_owners import (
@@ -78,7 +78,10 @@ def _attribute_of_receiver(
 
 
 def visible_name(values: Values, statement: cst.BaseStatement, file: SourceFile, flow: Flow) -> str | None:
-    """Return the name, attribute or item that holds these modules, and no other, before a statement runs."""
+    """Return the name, attribute or item that holds these modules, and no other, before a statement runs.
+
+    A name that may also hold a part of one of them is such a name: it names what is trained in either case.
+    """
     line = file.position(statement)
     function = file.function(statement)
     nodes = [
@@ -87,7 +90,7 @@ def visible_name(values: Values, statement: cst.BaseStatement, file: SourceFile,
         and (file.position(node) <= line or file.statement(node) is statement)
         and not isinstance(file.parent(node), cst.Attribute)
     ]  # fmt: skip
-    names = (dotted(node) for node in nodes if flow.values(node, file) == values)
+    names = (dotted(node) for node in nodes if without_parts(flow.values(node, file)) == values)
     items = (
         f"{dotted(node)}{item}" for node in nodes if len(flow.values(node, file)) == 1
         for mapping in of_kind(flow.values(node, file), Kind.MAPPING)

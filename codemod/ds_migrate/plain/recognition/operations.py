@@ -11,7 +11,7 @@ from ds_migrate.plain.dataflow.calls import Callers
 from ds_migrate.plain.dataflow.dead_branches import is_dead
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.torch_names import CLIP_NORM, clips_gradients
-from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
+from ds_migrate.plain.dataflow.values import Kind, Value, of_kind, without_parts
 from ds_migrate.plain.recognition.attacks import attacked_names, find_attacks
 from ds_migrate.plain.recognition.empty_keywords import are_stars_empty
 from ds_migrate.plain.recognition.facts import Backward, Clip, Operations, Refusal, Step, ZeroGrad
@@ -195,7 +195,7 @@ def _clip(call: cst.Call, file: SourceFile, flow: Flow) -> Clip:
     is_whole = parameters is not None and _is_whole(parameters.value)
     is_norm = flow.is_call_of(call, file, CLIP_NORM)
     known = norm.value if norm is not None and is_norm and is_euclidean and is_statement and is_whole else None
-    return Clip(file, call, call, modules, known)
+    return Clip(file, call, call, without_parts(modules), known)
 
 
 def _is_whole(node: cst.BaseExpression) -> bool:
