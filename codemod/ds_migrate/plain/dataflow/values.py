@@ -63,7 +63,7 @@ def of_kind(values: Values, *kinds: Kind) -> Values:
 
 
 def without_parts(values: Values) -> Values:
-    """Return values without the parts of others among them: what may be a model or a part of it is named as the model."""
+    """Return values without the parts of others among them: a model, or a part of it, is named as the model."""
     wholes = {value.key for value in values if value.kind is not Kind.PART}
     return frozenset(value for value in values if value.kind is not Kind.PART or value.key not in wholes)
 
