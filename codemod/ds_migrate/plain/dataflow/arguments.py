@@ -102,7 +102,7 @@ class Arguments:
             named = {param.name.value for param in (*params.params, *params.kwonly_params)}
             for mapping in mappings:
                 for item in self._expressions.variables.names(mapping.key):
-                    name, values = item[2:-2], self._expressions.item_of(mapping, item)
+                    name, values = item[2:-2], self._expressions.items.named(mapping, item)
                     if name in named:
                         yield (key, name), values
                     elif params.star_kwarg is not None and item[:2] == "['":

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 import libcst as cst
 
 from ds_migrate.plain.dataflow.classes import Classes
+from ds_migrate.plain.dataflow.container_items import ContainerItems
 from ds_migrate.plain.dataflow.copies import Copies
 from ds_migrate.plain.dataflow.factories import Factories, Factory
 from ds_migrate.plain.dataflow.given_parameters import are_parameters
 from ds_migrate.plain.dataflow.imported_modules import ImportedModules, leading_text
+from ds_migrate.plain.dataflow.looked_up_names import LookedUpNames
 from ds_migrate.plain.dataflow.mappings import is_mapping_call
 from ds_migrate.plain.dataflow.partial_calls import called_by_partial
 from ds_migrate.plain.dataflow.registries import Registries
@@ -24,17 +26,14 @@ from ds_migrate.plain.dataflow.torch_names import (
     is_optimizer_name,
     kind_made_by,
 )
-from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, Variable, of_kind
+from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, Variable, deeper, of_kind
 from ds_migrate.plain.dataflow.variables import Variables
 from ds_migrate.syntax.nodes import argument
 from ds_migrate.syntax.source import SourceFile
 
-_APPENDED = "[append"
 _INSTANTIATE = frozenset({"hydra.utils.instantiate", "hydra.utils.call"})  # what their first argument names
 RESULTS_OF_UNKNOWN: Variable = (-1, "results of unknown calls")  # holds something once these have separate values
 UNKNOWN = frozenset({Value(Kind.EXTERNAL, 0, "?")})
-_MOST_CHOICES = 50  # classes of a module from which a name that is not written chooses
-_DEEPEST = 10  # attributes and items below a module, or dots in the name of a library
 _COPIES = frozenset({"list", "tuple", "sorted", "reversed"})
 
 
@@ -51,6 +50,8 @@ class Expressions:
         self._modules = modules
         self.classes = Classes(variables, self.values)
         self.copies = Copies(variables, self.values)
+        self._names = LookedUpNames(variables, self.classes)
+        self.items = ContainerItems(variables, self.copies, self._names)
         self.factories = Factories(variables)
         self.has_settled = False
         self._known: dict[tuple[int, int], tuple[cst.CSTNode, Values]] = {}  # with the nodes, which keeps their ids
@@ -82,7 +83,9 @@ class Expressions:
             return frozenset({self.variables.make(Kind.MAPPING, node, file)})
         if type(node) is cst.Subscript:
             index = node.slice[0].slice if len(node.slice) == 1 else None
-            return self._items(node.value, index.value, file) if isinstance(index, cst.Index) else NOTHING
+            if not isinstance(index, cst.Index):
+                return NOTHING
+            return self.items.at(self.values(node.value, file), index.value)
         if type(node) is cst.IfExp:
             return self.values(node.body, file) | self.values(node.orelse, file)
         if type(node) is cst.BooleanOperation:
@@ -95,50 +98,9 @@ class Expressions:
 
     # -- parts of values -------------------------------------------------------------------------------------------
 
-    def items_of(self, value: Value) -> Values:
-        """Return everything that a sequence or mapping, or the namespace of a file, may hold."""
-        if value.kind is Kind.FILE:
-            return self._defined_in(value, None)
-        names = [name for name in self.variables.names(value.key) if name[:1] == "["]
-        held = frozenset(v for name in names for v in self.variables.held((value.key, name)))
-        origin = self.copies.origin(value)
-        if origin is None:
-            return held
-        whole, file, call = origin
-        return held | self.copies.all_of(self.items_of(whole), file, call)
-
-    def item_of(self, value: Value, name: str) -> Values:
-        """Return one item of a sequence or mapping, or an attribute, by its variable's name."""
-        held = self.variables.held((value.key, name))
-        origin = self.copies.origin(value)
-        if origin is None:
-            return held
-        whole, file, call = origin
-        return held | self.copies.all_of(self.item_of(whole, name), file, call)
-
-    def _grows(self, value: Value) -> bool:
-        """Return whether items of a container are not known by their index: some are appended, or made in a loop."""
-        return any(name == "[]" or name.startswith(_APPENDED) for name in self.variables.names(value.key))
-
-    def _items(self, container: cst.BaseExpression, index: cst.BaseExpression, file: SourceFile) -> Values:
-        found: set[Value] = set()
-        for value in self.values(container, file):
-            if value.kind in (Kind.MAPPING, Kind.SEQUENCE):
-                if isinstance(index, (cst.SimpleString, cst.Integer)) and not self._grows(value):
-                    found |= self.item_of(value, item_name(index))
-                else:
-                    found |= self.items_of(value)
-            elif value.kind is Kind.FILE:
-                found |= self._defined_in(value, index)
-            elif value.kind is Kind.EXTERNAL:
-                found |= _deeper(value, f"{value.name.removesuffix('.__dict__')}.?")
-            elif value.kind in (Kind.MODULE, Kind.PART):
-                found |= _deeper(value, f"{value.name}[]")
-        return frozenset(found)
-
     def _member(self, base: Value, name: str) -> Values:
         if base.kind in (Kind.EXTERNAL, Kind.PART):
-            return _deeper(base, f"{base.name}.{name}")
+            return deeper(base, f"{base.name}.{name}")
         if base.kind is Kind.FILE:
             if name == "__dict__":
                 return frozenset({base})
@@ -152,7 +114,7 @@ class Expressions:
             return NOTHING
         held = self.variables.held(self.classes.attribute(base.key, name))
         if self.copies.origin(base) is not None:
-            held |= self.item_of(base, f".{name}")
+            held |= self.items.named(base, f".{name}")
         if base.of and base.kind is Kind.MODULE and self.classes.method(base.of, name) is not None:
             return held | self._methods(base.of, name)
         return held | {base if name == "module" else Value(Kind.PART, base.key, name)}
@@ -193,7 +155,7 @@ class Expressions:
                 found |= of_kind(self.values(call.func.value, file), Kind.MODULE, Kind.OBJECT)
                 found -= of_kind(frozenset(found), Kind.PART)
             if name in ("get", "pop") and call.args:
-                found |= self._items(call.func.value, call.args[0].value, file)
+                found |= self.items.at(self.values(call.func.value, file), call.args[0].value)
         if not found and self._makes_object(callees):
             found.add(self.variables.make(Kind.OBJECT, call, file))
         if self.registries is not None and of_kind(callees, Kind.METHOD):
@@ -213,7 +175,7 @@ class Expressions:
             return self._looked_up(factory), self.factories.given(factory, call)
         namespace = factory.namespace_at(call, file)
         owners = of_kind(self.values(*namespace), Kind.EXTERNAL, Kind.FILE) if namespace is not None else NOTHING
-        return (self._attributes(owners, None), self.factories.given(factory, call)) if owners else None
+        return (self._names.attributes(owners, None), self.factories.given(factory, call)) if owners else None
 
     def _looked_up(self, factory: Factory) -> Values:
         """Return what a factory may call that no parameter of it shows."""
@@ -261,7 +223,7 @@ class Expressions:
             owners, written = self.values(first, file), given.args[1].value if len(given.args) > 1 else None
             if self.factories.has_chooser(call, file):
                 owners -= of_kind(owners, Kind.EXTERNAL, Kind.FILE)  # which each call of the factory has chosen
-            return self._named_attributes(of_kind(owners, Kind.INSTANCE), written) | self._attributes(owners, written)
+            return self._names.attributes(owners, written)
         if name == "vars" and first is not None:
             owners = of_kind(self.values(first, file), Kind.EXTERNAL, Kind.FILE)
             return owners or frozenset({self.variables.make(Kind.OBJECT, call, file)})
@@ -293,39 +255,7 @@ class Expressions:
         found = self.variables.held(self._scopes[id(file)].variable(first, call)) if first else NOTHING
         for name in rest:
             found = frozenset(v for base in found for v in self._member(base, name))
-        return self._attributes(found, None) or UNKNOWN
-
-    def _attributes(self, owners: Values, written: cst.BaseExpression | None) -> Values:
-        """Return what ``getattr()`` may find in libraries and files of the program, by a name as it is written."""
-        external = {
-            Value(Kind.EXTERNAL, 0, f"{owner.name}.?" if owner.name != "?" else "?")
-            for owner in of_kind(owners, Kind.EXTERNAL)
-        }
-        defined = {value for owner in of_kind(owners, Kind.FILE) for value in self._defined_in(owner, written)}
-        return frozenset(external | defined)
-
-    def _defined_in(self, module: Value, written: cst.BaseExpression | None) -> Values:
-        """Return the classes and functions of a file of the program that ``getattr()`` may find there."""
-        if isinstance(written, cst.SimpleString):
-            return self.variables.held((module.key, str(written.evaluated_value)))
-        held = frozenset(
-            v for name in self.variables.names(module.key) for v in self.variables.held((module.key, name))
-        )
-        file = self.variables.file(module)
-        own = frozenset(v for v in of_kind(held, Kind.CLASS, Kind.FUNCTION) if self.variables.file(v) is file)
-        return own if len(own) <= _MOST_CHOICES else NOTHING
-
-    def _named_attributes(self, owners: Values, written: cst.BaseExpression | None) -> Values:
-        """Return the attributes that ``getattr()`` may find by a name, or by the beginning of one, as it is written."""
-        first = written.left if isinstance(written, cst.BinaryOperation) else written
-        if not isinstance(first, cst.SimpleString):
-            return NOTHING
-        begin, found = f".{first.evaluated_value!s}", set[Value]()
-        for key in {key for owner in owners for key in self.classes.keepers(owner.key)}:
-            for name in self.variables.names(key):
-                if name == begin or (first is not written and name.startswith(begin)):
-                    found |= self.variables.held((key, name))
-        return frozenset(found)
+        return self._names.attributes(found, None) or UNKNOWN
 
     def _instance(self, callee: Value, call: cst.Call, file: SourceFile) -> Value:
         owner, node = self.variables.file(callee), self.variables.node(callee)
@@ -340,22 +270,3 @@ class Expressions:
         if self.classes.is_loader(node, owner):
             return make(Kind.LOADER, call, file, name)
         return Value(Kind.INSTANCE, callee.key, name)
-
-
-def item_name(index: cst.SimpleString | cst.Integer) -> str:
-    """Return the name of the variable that an item of a container is."""
-    return f"[{index.evaluated_value!r}]"
-
-
-def appended(node: cst.CSTNode) -> str:
-    """Return the name of the variable that an item is which a node puts into a container by an unknown index."""
-    return f"{_APPENDED} {id(node)}]"
-
-
-def _deeper(base: Value, path: str) -> Values:
-    """Return a part of a module, or a name of a library: nothing where ``node = node.next`` finds ever deeper ones."""
-    if path.count(".") + path.count("[") > _DEEPEST:
-        return NOTHING
-    return frozenset(
-        {Value(Kind.EXTERNAL, 0, path) if base.kind is Kind.EXTERNAL else Value(Kind.PART, base.key, path)}
-    )

@@ -89,7 +89,7 @@ class Flow:
 
     def items_of(self, value: Value) -> Values:
         """Return everything that a sequence or mapping may hold."""
-        return self._expressions.items_of(value)
+        return self._expressions.items.all_of(value)
 
     def held(self, variable: Variable) -> Values:
         """Return what a variable may hold."""
@@ -99,7 +99,7 @@ class Flow:
         """Yield the items of a dict that have literal keys: each key as an index, as in ``["model"]``."""
         for name in self._variables.names(mapping.key):
             if name[:2] == "['" and '"' not in name:
-                yield name.replace("'", '"'), self._expressions.item_of(mapping, name)
+                yield name.replace("'", '"'), self._expressions.items.named(mapping, name)
 
     def node(self, value: Value) -> cst.CSTNode:
         """Return the node that makes a value."""

@@ -98,7 +98,7 @@ class _Separation:
 def _with_items(values: Values, expressions: Expressions) -> Values:
     found, todo = set(values), list(values)
     while todo:
-        for item in expressions.items_of(todo.pop()) - found:
+        for item in expressions.items.all_of(todo.pop()) - found:
             found.add(item)
             todo.append(item)
     return frozenset(found)

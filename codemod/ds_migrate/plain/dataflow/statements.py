@@ -8,7 +8,8 @@ from functools import partial
 import libcst as cst
 
 from ds_migrate.plain.dataflow.arguments import Arguments
-from ds_migrate.plain.dataflow.expressions import Expressions, appended, item_name
+from ds_migrate.plain.dataflow.container_items import appended, item_name
+from ds_migrate.plain.dataflow.expressions import Expressions
 from ds_migrate.plain.dataflow.iteration import taken_from
 from ds_migrate.plain.dataflow.mappings import keyword_items
 from ds_migrate.plain.dataflow.records import fields_set_by
@@ -66,7 +67,7 @@ class Statements:
     def _looped(self, node: cst.For | cst.CompFor, file: SourceFile) -> _Given:
         for target, container in taken_from(node.target, node.iter):
             values = self._expressions.values(container, file)
-            items = {v for value in values for v in self._expressions.items_of(value)}
+            items = {v for value in values for v in self._expressions.items.all_of(value)}
             yield from self._into(target, frozenset(items), file)
 
     def _entered(self, node: cst.WithItem, file: SourceFile) -> _Given:
@@ -105,12 +106,12 @@ class Statements:
             return
         given = self._expressions.values(call.args[-1].value, file)
         if method in ("extend", "update"):
-            given = frozenset(v for value in given for v in self._expressions.items_of(value))
+            given = frozenset(v for value in given for v in self._expressions.items.all_of(value))
         yield from self._kept(given, call.func.value, call, file)
 
     def _added(self, node: cst.AugAssign, file: SourceFile) -> _Given:
         given = self._expressions.values(node.value, file)
-        items = frozenset(v for value in given for v in self._expressions.items_of(value))
+        items = frozenset(v for value in given for v in self._expressions.items.all_of(value))
         yield from self._kept(items, node.target, node, file)
 
     def _kept(self, given: Values, container: cst.BaseExpression, node: cst.CSTNode, file: SourceFile) -> _Given:
@@ -147,7 +148,7 @@ class Statements:
         elif isinstance(target, (cst.Tuple, cst.List)):
             sequences = of_kind(values, Kind.SEQUENCE)
             for index, element in enumerate(target.elements):
-                held = {v for s in sequences for v in self._expressions.item_of(s, f"[{index}]")}
+                held = {v for s in sequences for v in self._expressions.items.named(s, f"[{index}]")}
                 yield from self._into(element.value, frozenset(held), file)
         elif isinstance(target, cst.Subscript) and len(target.slice) == 1:
             part = target.slice[0].slice
@@ -178,4 +179,4 @@ class Statements:
                 yield (id(node), f"[{index}]"), self._expressions.values(element.value, file)
             else:
                 values = self._expressions.values(element.value, file)
-                yield (id(node), "[]"), frozenset(v for each in values for v in self._expressions.items_of(each))
+                yield (id(node), "[]"), frozenset(v for each in values for v in self._expressions.items.all_of(each))

@@ -55,6 +55,7 @@ class Value:
 Values = frozenset[Value]
 Variable = tuple[int, str]  # the identity of its scope or owner, and its name
 NOTHING: Values = frozenset()
+_DEEPEST = 10  # attributes and items below a module, or dots in the name of a library
 
 
 def of_kind(values: Values, *kinds: Kind) -> Values:
@@ -73,3 +74,12 @@ def attribute_owner(value: Value) -> int | None:
     if value.kind is Kind.MODULE:
         return value.of or value.key
     return value.key if value.kind in (Kind.INSTANCE, Kind.CLASS, Kind.OBJECT) else None
+
+
+def deeper(base: Value, path: str) -> Values:
+    """Return a part of a module, or a name of a library: nothing where ``node = node.next`` finds ever deeper ones."""
+    if path.count(".") + path.count("[") > _DEEPEST:
+        return NOTHING
+    return frozenset(
+        {Value(Kind.EXTERNAL, 0, path) if base.kind is Kind.EXTERNAL else Value(Kind.PART, base.key, path)}
+    )

@@ -14,6 +14,7 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, Values, of_kind
 from ds_migrate.plain.decisions.backward_passes import step_places
 from ds_migrate.plain.decisions.plan import LOOKED_UP, Averaging, ProgramPlan
+from ds_migrate.plain.decisions.visible_engines import VisibleEngines
 from ds_migrate.plain.recognition.facts import Place, Site, Step
 from ds_migrate.plain.recognition.loaders import loaders_of
 from ds_migrate.plain.recognition.operations import is_set_to_none
@@ -166,7 +167,7 @@ def _engine(position: Place, step: Step, site: Site, plan: ProgramPlan) -> tuple
             return name, ""
         if is_kept_parameter(step):
             return name, code(step.owner)
-    found = plan.names.visible(position.function, position.file, site.optimizers)
+    found = VisibleEngines(plan).find(position.function, position.file, site.optimizers)
     return None if found is None else (found, "")
 
 

@@ -10,6 +10,7 @@ import libcst as cst
 
 from ds_migrate.plain.decisions.engine_names import UntracedError
 from ds_migrate.plain.decisions.plan import LOOKED_UP, Note, ProgramPlan
+from ds_migrate.plain.decisions.visible_engines import VisibleEngines
 from ds_migrate.plain.recognition.facts import Backward, LoopFacts, Place, Refusal, Site, Step
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.source import SourceFile
@@ -133,14 +134,16 @@ def _engine_from_afar(backward: Backward, plan: ProgramPlan) -> _Assigned | None
         if not near or any(caller in own for caller in near):
             return None
         steps = [s for s in operations.steps if id(s.function) in stepping]
-    name = plan.names.visible(function, backward.file, plan.facts.sites[0].optimizers)
+    name = VisibleEngines(plan).find(function, backward.file, plan.facts.sites[0].optimizers)
     return None if name is None else (name, steps)
 
 
 def _engine_of_one(steps: list[Step], backward: Backward, plan: ProgramPlan) -> _Assigned | None:
     """Return the engine of a backward pass before steps that are all of one optimizer of several."""
     sites = [site for site in plan.facts.sites if any(step.optimizers & site.optimizers for step in steps)]
-    name = plan.names.visible(backward.function, backward.file, sites[0].optimizers) if len(sites) == 1 else None
+    if len(sites) != 1:
+        return None
+    name = VisibleEngines(plan).find(backward.function, backward.file, sites[0].optimizers)
     return None if name is None else (name, steps)
 
 

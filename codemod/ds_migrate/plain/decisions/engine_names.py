@@ -5,14 +5,15 @@ A function that gets an optimizer to step it gets the engine instead, and finds 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import libcst as cst
 
 from ds_migrate.plain.dataflow.calls import Callers
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.values import Kind, Values, Variable, of_kind
+from ds_migrate.plain.dataflow.values import Kind, Variable, of_kind
 from ds_migrate.plain.decisions.free_names import free_in, has_attribute, last_part, last_word, named_like, numbered
 from ds_migrate.plain.decisions.unpacked_parameters import unpacked_parameter
 from ds_migrate.plain.recognition.containers import Item, item_at
@@ -20,6 +21,8 @@ from ds_migrate.plain.recognition.facts import Site
 from ds_migrate.syntax.nodes import dotted, parameters, set_values, targets
 from ds_migrate.syntax.source import SourceFile
 
+_K = TypeVar("_K")
+_V = TypeVar("_V")
 _REORDERS = ("reverse", "sort", "pop", "insert", "remove", "clear", "popitem", "update")
 
 
@@ -60,7 +63,16 @@ class Kept:
 
 
 class EngineNames:
-    """The names of engines in each file. Names are chosen once, when they are first asked for."""
+    """The names of engines in each file. Names are chosen once, when they are first asked for.
+
+    Attributes:
+        at_site: where an engine is made.
+        at_variable: where a variable holds its optimizer.
+        passed: parameters that are engines now, by the variable of the optimizer.
+        kept: assignments beside which engines are kept, by the same.
+        arguments: those that are engines now, by the identity of the argument.
+        keywords: the names of the parameters that such arguments are for now, by the same.
+    """
 
     def __init__(self, sites: Sequence[Site], flow: Flow, callers: Callers) -> None:
         self._flow = flow
@@ -68,9 +80,9 @@ class EngineNames:
         self.at_site: dict[Site, str] = {}
         self.passed: dict[Variable, Passed] = {}
         self.kept: dict[Variable, Kept] = {}
-        self.arguments: dict[int, tuple[SourceFile, cst.Arg | cst.Element, str]] = {}  # by identity: what becomes what
-        self.keywords: dict[int, str] = {}  # by identity of an argument: what the parameter is called now
-        self._at: dict[Variable, str] = {}
+        self.arguments: dict[int, tuple[SourceFile, cst.Arg | cst.Element, str]] = {}
+        self.keywords: dict[int, str] = {}
+        self.at_variable: dict[Variable, str] = {}
         self._attributes: dict[Variable, str] = {}  # the names of those that hold engines, by that of the optimizer
         self._unnamed: dict[int, str] = {}  # engines of optimizers that are arguments, by the call that makes them
         for site in sites:
@@ -78,7 +90,7 @@ class EngineNames:
             if isinstance(site.target, cst.Attribute):
                 name = f"{dotted(site.target.value)}.{name}"
             self.at_site[site] = name
-            self._at[site.variable] = name
+            self.at_variable[site.variable] = name
             for other in site.again:
                 owner = f"{dotted(other.target.value)}." if isinstance(other.target, cst.Attribute) else ""
                 self.at_site[other] = f"{owner}{last_part(name)}"
@@ -123,26 +135,26 @@ class EngineNames:
         Raises:
             UntracedError: no name leads to it.
         """
-        known = [(held, dict(held)) for held in (self.passed, self.kept, self.arguments, self.keywords, self._at)]
+        held = _checkpoint(self.arguments), _checkpoint(self.keywords), _checkpoint(self.at_variable)
+        undo = [_checkpoint(self.passed), _checkpoint(self.kept), *held]
         try:
             return self._find(node, file)
         except UntracedError:
-            for held, before in known:
-                held.clear()
-                held.update(before)  # type: ignore[arg-type]
+            for undo_one in undo:
+                undo_one()
             raise
 
     def _find(self, node: cst.BaseExpression, file: SourceFile) -> str:
         if id(node) in self._unnamed:
             return self._unnamed[id(node)]
         item = item_at(node, file, self._flow)
-        if item is not None and item.variable in self._at:
+        if item is not None and item.variable in self.at_variable:
             return self._of_item(item, node, file)
         variable = self._flow.variable(node, file)
         if variable is None or dotted(node) is None:
             raise UntracedError("the optimizer is not held by a name or an attribute", file, node)
-        if variable in self._at:
-            known = self._at[variable]
+        if variable in self.at_variable:
+            known = self.at_variable[variable]
             if any(variable == site.variable and not self._is_of(variable, site) for site in self.at_site):
                 raise UntracedError("it may also hold an optimizer of another engine", file, node)
             return f"{dotted(node.value)}.{last_part(known)}" if isinstance(node, cst.Attribute) else known
@@ -182,7 +194,7 @@ class EngineNames:
     def _pass(self, function: cst.FunctionDef, parameter: str, variable: Variable, file: SourceFile) -> str:
         """Let a function take the engine in the place of an optimizer, and its callers give it."""
         name = free_in(function, named_like(parameter.lower() if parameter.isupper() else parameter), file)
-        self._at[variable] = name
+        self.at_variable[variable] = name
         calls = self._callers.of(function)
         if not calls:
             raise UntracedError(f"no call of {function.name.value}() is in this program", file, function)
@@ -224,7 +236,7 @@ class EngineNames:
         )
         if variable is None or found is None:
             raise UntracedError(f"{node.value} is bound in a way that cannot be followed", file, node)
-        name = self._at[variable] = free_in(found.function, named_like(node.value), file)
+        name = self.at_variable[variable] = free_in(found.function, named_like(node.value), file)
         self.passed[variable] = Passed(file, found.function, node.value, name, found.name)
         for caller, element in found.given:
             self.arguments[id(element)] = (caller, element, self._find(element.value, caller))
@@ -242,83 +254,23 @@ class EngineNames:
             raise UntracedError(f"{dotted(node)} is bound in a way that cannot be followed", file, node)
         other, assign, target = found[0]
         name = self._free_attribute(variable, named_like(node.attr.value), other)
-        self._at[variable] = f"{dotted(target.value)}.{name}"
+        self.at_variable[variable] = f"{dotted(target.value)}.{name}"
         value = assign.value
         assert value is not None
         self._find(value, other)
-        self.kept[variable] = Kept(other, other.statement(assign), self._at[variable], value)
+        self.kept[variable] = Kept(other, other.statement(assign), self.at_variable[variable], value)
         return f"{dotted(node.value)}.{name}"
 
-    def visible(self, function: cst.FunctionDef | None, file: SourceFile, wanted: Values) -> str | None:
-        """Return an engine that a function can reach which does not step it itself."""
-        nodes = file.nodes(cst.Name, cst.Attribute, below=function if function is not None else file.module)
-        nodes = [node for node in nodes if file.function(node) is function and not _is_label(node, file)]
-        for node in nodes:
-            owner = node.value if isinstance(node, cst.Attribute) else node
-            held = of_kind(self._flow.values(node, file), Kind.OPTIMIZER)
-            if held and held <= wanted and not self._may_be_none(owner, file):
-                try:
-                    return self.at(node, file)
-                except UntracedError:
-                    continue
-        known = {variable: name for variable, name in self._at.items() if self._holds(variable, wanted)}
-        kept = {variable: last_part(name) for variable, name in known.items() if variable[1][:1] == "."}
-        kept |= {variable: last_part(self.at_site[site]) for variable, site in self._containers(wanted)}
-        if function is not None and function.params.params:
-            first = function.params.params[0].name.value
-            for value in sorted(self._flow.held((id(function), first)), key=lambda value: value.name):
-                for variable, name in kept.items():
-                    if variable == self._flow.classes.attribute(value.key, variable[1][1:]):
-                        return f"{first}.{name}"
-        for node in nodes:  # of an object that keeps it
-            instances = of_kind(self._flow.values(node, file), Kind.INSTANCE)
-            for value in sorted(instances, key=lambda value: value.name):
-                for variable, name in kept.items():
-                    is_kept = variable == self._flow.classes.attribute(value.key, variable[1][1:])
-                    if is_kept and dotted(node) is not None and not self._may_be_none(node, file):
-                        return f"{dotted(node)}.{name}"
-        return next((name for variable, name in known.items() if variable[0] == id(file.module)), None)
 
-    def _containers(self, wanted: Values) -> Iterator[tuple[Variable, Site]]:
-        """Yield the attributes that are containers of optimizers, with the sites of wanted ones in them."""
-        for site in self.at_site:
-            variable = self._flow.variable(site.target, site.file)
-            if site.item and isinstance(site.target, cst.Attribute) and variable and site.optimizers <= wanted:
-                yield variable, site
+def _checkpoint(held: dict[_K, _V]) -> Callable[[], None]:
+    """Return a function that takes back what is put into a dict from now on."""
+    before = dict(held)
 
-    def _holds(self, variable: Variable, wanted: Values) -> bool:
-        held = of_kind(self._flow.held(variable), Kind.OPTIMIZER)
-        return held <= wanted and (bool(held) or len({site.variable for site in self.at_site}) == 1)
+    def undo() -> None:
+        held.clear()
+        held.update(before)
 
-    def _may_be_none(self, node: cst.BaseExpression, file: SourceFile) -> bool:
-        """Return whether a name, or what an attribute is set to, may be None: an argument that calls may leave out."""
-        if dotted(node) == "None":
-            return True
-        if isinstance(node, cst.Name):
-            scope = self._flow.scopes(file).owner(node.value, node)
-            params = parameters(scope) if isinstance(scope, cst.FunctionDef) else []
-            return any(p.name.value == node.value and dotted(p.default) == "None" for p in params) or any(
-                dotted(value) == "None" for value in file.values_of({node.value}, scope)
-            )
-        variable = self._flow.variable(node, file)
-        return isinstance(node, cst.Attribute) and any(
-            isinstance(target, cst.Attribute)
-            and target.attr.value == node.attr.value
-            and self._flow.variable(target, other) == variable
-            and assign.value is not None
-            and self._may_be_none(assign.value, other)
-            for other in self._flow.files.values()
-            for assign in other.nodes(cst.Assign, cst.AnnAssign)
-            for target in targets(assign)
-        )
-
-
-def _is_label(node: cst.CSTNode, file: SourceFile) -> bool:
-    """Return whether a name is that of an attribute or of an argument, and no variable."""
-    around = file.parent(node)
-    return (isinstance(around, cst.Attribute) and around.attr is node) or (
-        isinstance(around, cst.Arg) and around.keyword is node
-    )
+    return undo
 
 
 def _is_local(site: Site) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.expressions import appended, item_name
+from ds_migrate.plain.dataflow.container_items import appended, item_name
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.mappings import is_mapping_call
 from ds_migrate.plain.dataflow.values import Kind, Variable, of_kind

@@ -8,10 +8,7 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind, without_parts
 from ds_migrate.plain.recognition.bindings import Bound
 from ds_migrate.plain.recognition.facts import Refusal
-from ds_migrate.plain.recognition.parameter_owners import (
-    Owners,
-    owner_at,
-)
+from ds_migrate.plain.recognition.owners import Owners, owner_at
 from ds_migrate.plain.recognition.parameter_sources import UnknownOwnerError
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import dotted

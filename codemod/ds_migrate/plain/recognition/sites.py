@@ -16,7 +16,8 @@ from ds_migrate.plain.dataflow.values import Value, Values
 from ds_migrate.plain.recognition.bindings import Bound, UnboundError, bindings_of
 from ds_migrate.plain.recognition.facts import Refusal, Site, Step
 from ds_migrate.plain.recognition.module_names import modules_at, visible_name
-from ds_migrate.plain.recognition.parameter_owners import Owners, owners_of, owners_of_group
+from ds_migrate.plain.recognition.owners import Owners
+from ds_migrate.plain.recognition.parameter_owners import owners_of, owners_of_group
 from ds_migrate.plain.recognition.parameter_sources import UnknownOwnerError
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import dotted, walk
