@@ -34,7 +34,7 @@ if args.fp16:
     state["amp"] = amp.state_dict()
 torch.save(state, "last.pt")
 """
-ARGUMENTS = "import argparse\nargs = argparse.ArgumentParser().parse_args()\n"
+ARGUMENTS = "import argparse\nparser = argparse.ArgumentParser()\nargs = parser.parse_args()\n"
 TEXT = HEADER + ARGUMENTS + LOOP.replace("for x, y", INITIALIZE + "for x, y")
 TEXT = TEXT.replace("    loss.backward()\n    optimizer.step()\n", BRANCH) + SAVE
 

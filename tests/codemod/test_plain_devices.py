@@ -9,7 +9,7 @@ from ds_migrate.findings import Severity
 from ds_migrate.rules.codes import Code
 from plain_loops import HEADER, LOOP, blocked, body, convert, run
 
-PARSED = "import argparse\nimport os\n\nargs = argparse.ArgumentParser().parse_args()\n"
+PARSED = "import argparse\nimport os\n\nparser = argparse.ArgumentParser()\nargs = parser.parse_args()\n"
 GROUP = "torch.distributed.init_process_group('gloo')\n"
 
 
