@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 
 class ImportResolver:
@@ -26,6 +26,7 @@ class ImportResolver:
 
         ``level`` counts the leading dots. Other imports are looked for beside the file and in the folders above it, up
         to the project's, in each also in ``src``; those that begin with the name of the project's folder also from it.
+        Folders that are packages come last: Python searches the folder of the script, which seldom is one.
         """
         if not level and module.partition(".")[0] == "torch":
             return None  # never a folder of the project with that name
@@ -49,18 +50,23 @@ class ImportResolver:
                 folder = parent(folder)
             return self._file_of(folder, module)
         added = self._added.get(folder, ())
-        while module:
-            found = self._file_of(folder, module) or self._file_of(f"{folder}/src", module)
-            if found is not None:
-                return found
-            if folder == self._root or folder == parent(folder):
-                break
-            folder = parent(folder)
-        found = next(filter(None, (self._file_of(other, module) for other in added)), None)
+        folders = sorted(self._searched(folder) if module else (), key=self._is_package)
+        places = [place for searched in folders for place in (searched, f"{searched}/src")]
+        found = next(filter(None, (self._file_of(place, module) for place in (*places, *added))), None)
         if found is not None:
             return found
         is_own = module.partition("/")[0] == self._root.rpartition("/")[2]  # the project's folder is a package itself
         return self._file_of(parent(self._root), module) if is_own else None
+
+    def _searched(self, folder: str) -> Iterator[str]:
+        """Iterate over a folder and those above it, up to the project's."""
+        yield folder
+        while folder != self._root and folder != parent(folder):
+            folder = parent(folder)
+            yield folder
+
+    def _is_package(self, folder: str) -> bool:
+        return self._has_file(f"{folder}/__init__.py")
 
     def _file_of(self, folder: str, module: str) -> str | None:
         base = f"{folder}/{module}" if module else folder

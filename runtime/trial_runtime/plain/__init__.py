@@ -2,7 +2,7 @@
 
 from trial_runtime.plain._agreement import mean_over_ranks, rank_0_decides, share_weights
 from trial_runtime.plain._checkpoint import load_optimizer_state, optimizer_state, save_on_main_rank
-from trial_runtime.plain._distributed import init_distributed, is_main_rank, local_rank, run_worker
+from trial_runtime.plain._distributed import global_rank, init_distributed, is_main_rank, local_rank, run_worker
 from trial_runtime.plain._engine import engine_of, match_torch, use_scaler
 from trial_runtime.plain._loader import count_samples, shard
 from trial_runtime.plain._rank_zero import NoTracker, rank_0_first, rank_0_text, wait_for_all_ranks
@@ -13,6 +13,7 @@ __all__ = [
     "NoTracker",
     "count_samples",
     "engine_of",
+    "global_rank",
     "init_distributed",
     "is_main_rank",
     "load_optimizer_state",

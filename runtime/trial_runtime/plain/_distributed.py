@@ -97,6 +97,15 @@ def local_rank(alone: int | None = None) -> int:
     return int(os.environ.get("LOCAL_RANK", "0"))
 
 
+def global_rank(alone: int = 0) -> int:
+    """Return the number of this rank among all, as a launcher gives it.
+
+    Args:
+        alone: what to return where there is one rank in all.
+    """
+    return int(os.environ["RANK"]) if int(os.environ.get("WORLD_SIZE", "1")) > 1 else alone
+
+
 def is_main_rank() -> bool:
     """Return whether this rank reports and saves: rank 0."""
     return (dist.get_rank() if dist.is_initialized() else int(os.environ.get("RANK", "0"))) == 0

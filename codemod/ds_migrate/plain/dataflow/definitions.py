@@ -109,8 +109,14 @@ class Definitions:
         name = dotted(alias.name) or ""
         bound = alias.evaluated_alias or name.split(".")[0]
         found = self.module_file(path, name, 0)
-        if found is not None and (alias.evaluated_alias or "." not in name):
+        packages = [self.module_file(path, package, 0) for package in _packages(name)]
+        if found is not None and (alias.evaluated_alias or None not in packages):
             value = Value(Kind.FILE, id(found.module))
+            inner = found
+            for package, part in zip(packages[::-1], name.split(".")[::-1], strict=False):
+                if package is not None and not alias.evaluated_alias:
+                    self._variables.add((id(package.module), part), frozenset({Value(Kind.FILE, id(inner.module))}))
+                    inner, value = package, Value(Kind.FILE, id(package.module))
         else:
             value = Value(Kind.EXTERNAL, 0, name if alias.evaluated_alias else bound)
         self._variables.add((scope, bound), frozenset({value}))
@@ -118,6 +124,10 @@ class Definitions:
     def _bind_from(self, path: Path, node: cst.ImportFrom, scope: int) -> None:
         module, level = dotted(node.module) or "", len(node.relative)
         home = self.module_file(path, module, level)
+        first = module.partition(".")[0]
+        part = self.module_file(path, first, 1) if first and level == 1 and path.name == "__init__.py" else None
+        if part is not None:  # a package has its parts as attributes
+            self._variables.add((scope, first), frozenset({Value(Kind.FILE, id(part.module))}))
         if isinstance(node.names, cst.ImportStar):
             if home is not None:
                 self._stars.append((scope, id(home.module)))
@@ -134,3 +144,9 @@ class Definitions:
                 prefix = "." * level + module
                 qualified = f"{prefix}.{name}" if module else f"{prefix}{name}"
                 self._variables.add((scope, bound), frozenset({Value(Kind.EXTERNAL, 0, qualified)}))
+
+
+def _packages(name: str) -> list[str]:
+    """Return the packages around a module, the outermost first: ``a`` and ``a.b`` of ``a.b.c``."""
+    parts = name.split(".")
+    return [".".join(parts[:count]) for count in range(1, len(parts))]

@@ -8,6 +8,7 @@ from math import inf
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.equal_tests import never_meet
 from ds_migrate.plain.decisions.engine_names import UntracedError
 from ds_migrate.plain.decisions.plan import LOOKED_UP, Note, ProgramPlan
 from ds_migrate.plain.decisions.visible_engines import VisibleEngines
@@ -104,7 +105,8 @@ def _engine_of(backward: Backward, plan: ProgramPlan) -> _Assigned | Refusal | N
             Code.PLAIN_BACKWARD, backward.file, backward.node, "no step() follows this backward()",
             "call backward() before the step() that uses its gradients",
         )  # fmt: skip
-    first = min(after, key=lambda s: s.position)
+    alike = [s for s in after if not never_meet(backward.file, backward.node, s.node)]
+    first = min(alike or after, key=lambda s: s.position)
     return next(name for s, name in plan.steps if s is first), [first]
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import libcst as cst
 
 from ds_migrate.plain.dataflow.torch_names import DISTRIBUTED
-from ds_migrate.plain.decisions.plan import ProgramPlan
+from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.recognition.facts import LoopFacts, Refusal, Site
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, dotted
@@ -15,7 +15,10 @@ from ds_migrate.syntax.source import SourceFile
 
 
 def decide_no_sync(plan: ProgramPlan) -> ProgramPlan:
-    """Leave out that gradients are averaged later, where the engine averages them at the step in any case."""
+    """Leave out that gradients are averaged later, where the engine averages them at the step in any case.
+
+    ``join()``, by which ranks wait for no other, has no counterpart.
+    """
     files = {id(file): file for file, _ in plan.facts.functions}
     no_syncs = [
         (file, node)
@@ -31,7 +34,21 @@ def decide_no_sync(plan: ProgramPlan) -> ProgramPlan:
         for file, node in no_syncs
         if plan.is_managed
     ]  # fmt: skip
-    return replace(plan, no_syncs=no_syncs).refuse(refusals)
+    joins = [
+        (file, node)
+        for file in files.values()
+        for node in file.attributes_by_name.get("join", ())
+        if any(plan.facts.flow.values(node.value, file) & site.of for site in plan.facts.sites)
+    ]
+    notes = [
+        Note(
+            Code.PLAIN_DISTRIBUTED, file, node,
+            "join() is removed: ranks with more batches than others now wait for these without end",
+            "give each rank as many batches, as DistributedSampler does",
+        )
+        for file, node in joins
+    ]  # fmt: skip
+    return replace(plan, no_syncs=no_syncs, joins=joins, notes=[*plan.notes, *notes]).refuse(refusals)
 
 
 def _is_option(node: cst.Attribute, file: SourceFile) -> bool:

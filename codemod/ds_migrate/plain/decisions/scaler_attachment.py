@@ -6,11 +6,12 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.blocks import block_path
 from ds_migrate.plain.dataflow.calls import Callers
+from ds_migrate.plain.dataflow.equal_tests import is_set_once
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.torch_names import SCALERS
 from ds_migrate.plain.dataflow.values import Values
 from ds_migrate.plain.decisions.plan import Attachment
-from ds_migrate.plain.decisions.scaler_branches import branch_of, is_set_once
+from ds_migrate.plain.decisions.scaler_branches import branch_of
 from ds_migrate.plain.decisions.scaler_errors import InexactScalingError
 from ds_migrate.plain.recognition.facts import Site
 from ds_migrate.syntax.nodes import dotted, targets

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.equal_tests import is_set_once, is_settled_attribute
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.recognition.facts import Backward, LoopFacts, Place, Site, Step
-from ds_migrate.syntax.nodes import argument, dotted, targets
+from ds_migrate.syntax.nodes import argument, dotted
 from ds_migrate.syntax.source import SourceFile
 
 
@@ -27,15 +28,19 @@ def is_unscaled_branch(
     if len(makers) != 1:
         return False
     file, maker = makers[0]
-    condition = condition_of(file, maker)
+    condition = _condition_of(file, maker)
     for test, (node, taken) in _branches(other).items():
         if taken or not any(_branches(place).get(test, (node, False))[1] for place in scaled):
             continue
         if of_kind(facts.flow.values(node, other.file), Kind.SCALER):
             if other.function is file.function(maker) or _is_given(test, other, file.function(maker), facts, site):
                 return True
-        elif test == condition and other.function is file.function(maker) and is_set_once(test, file):
+        elif condition is None or test != dotted(condition):
+            continue
+        elif other.function is file.function(maker) and is_set_once(test, file):
             return other.file is file
+        elif is_settled_attribute(node, other.file, condition, file, facts.flow):
+            return True
     return False
 
 
@@ -98,14 +103,19 @@ def _tested(test: cst.BaseExpression) -> tuple[cst.BaseExpression, bool]:
 
 def condition_of(file: SourceFile, call: cst.Call) -> str | None:
     """Return the name on which a scaler depends: of its ``enabled``, or of the branch that makes it."""
+    condition = _condition_of(file, call)
+    return dotted(condition) if condition is not None else None
+
+
+def _condition_of(file: SourceFile, call: cst.Call) -> cst.BaseExpression | None:
     enabled = argument(call, None, "enabled")
     if enabled is not None:
-        return dotted(enabled.value)
+        return enabled.value
     around = file.parent(call)
     if isinstance(around, cst.IfExp) and around.body is call and dotted(around.orelse) == "None":
-        return dotted(around.test)
+        return around.test
     branch = branch_of(file, call)
-    return dotted(branch.test) if branch is not None else None
+    return branch.test if branch is not None else None
 
 
 def branch_of(file: SourceFile, call: cst.Call) -> cst.If | None:
@@ -114,12 +124,3 @@ def branch_of(file: SourceFile, call: cst.Call) -> cst.If | None:
     branch = file.parent(outer) if isinstance(outer, cst.IndentedBlock) else None
     is_body = isinstance(branch, cst.If) and branch.body is outer
     return branch if is_body and isinstance(branch, cst.If) else None
-
-
-def is_set_once(name: str, file: SourceFile) -> bool:
-    """Return whether a name, and what it is an attribute of, have one value at most in a file."""
-    found = [
-        n for n in file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign)
-        if any(dotted(t) in (name, name.partition(".")[0]) for t in targets(n))
-    ]  # fmt: skip
-    return len(found) <= 1

@@ -52,6 +52,12 @@ def write_calls(plan: ProgramPlan, runtime: RuntimeNames, converted: Converted) 
     for file, node in plan.no_syncs:
         file.replace(node, f"{file.imports.module('contextlib')}.nullcontext")
         converted(Code.PLAIN_DISTRIBUTED, file, node, "no_sync is removed: the engine averages at the step")
+    for file, node in plan.joins:
+        around, text = file.parent(node), f"{file.imports.module('contextlib')}.nullcontext"
+        if isinstance(around, cst.Call) and around.func is node:
+            file.replace(around, f"{text}()")
+        else:
+            file.replace(node, text)
 
 
 def _step(step: Step, name: str, runtime: RuntimeNames, converted: Converted) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Sequence
 
 import libcst as cst
@@ -13,6 +12,7 @@ from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.idle_code import IdleCode
+from ds_migrate.plain.ranks.rank_arguments import default_number, is_number_of_rank, names_added
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, code, dotted, is_literal, targets
@@ -105,19 +105,26 @@ class LauncherArgument:
         self._converted(Code.PLAIN_ARGUMENTS, file, call, message)
 
     def _take_variable(self, calls: Sequence[_Parser]) -> None:
-        """Let the default of ``--local_rank`` be the number that torchrun gives."""
+        """Let the default of ``--local_rank``, and of the number of the rank, be the number that torchrun gives."""
         for file, call in calls:
-            default = _default_of_local_rank(call)
-            if default is not None:
-                file.replace(default.value, f"{self._runtime.name(file, 'local_rank')}({code(default.value)})")
-                message = "torchrun gives the rank by LOCAL_RANK, no argument"
-                self._converted(Code.PLAIN_ARGUMENTS, file, call, message)
+            default = default_number(call) if names_added(call) else None
+            if default is None:
+                continue
+            if names_added(call) & {_ARGUMENT, _DASHED}:
+                function, variable = "local_rank", "LOCAL_RANK"
+            elif is_number_of_rank(call, self._flow, self._facts.callers):
+                function, variable = "global_rank", "RANK"
+            else:
+                continue
+            file.replace(default, f"{self._runtime.name(file, function)}({code(default)})")
+            message = f"torchrun gives the rank by {variable}, no argument"
+            self._converted(Code.PLAIN_ARGUMENTS, file, call, message)
 
     def _taking(self, calls: Sequence[_Parser]) -> set[int] | None:
         """Return the calls that make parsers which take the argument, by identity; None where it is not known which."""
         found: set[int] = set()
         for file, call in calls:
-            names = _names_added(call)
+            names = names_added(call)
             if not names & {_ARGUMENT, _DASHED}:
                 continue
             assert isinstance(call.func, cst.Attribute)
@@ -140,20 +147,6 @@ def _has_no_help(parser: cst.Call) -> bool:
     """Return whether a parser has no ``--help``, as one among the ``parents`` of another must not have."""
     given = argument(parser, None, "add_help")
     return given is not None and is_literal(given.value, "False")
-
-
-def _names_added(call: cst.Call) -> set[str]:
-    """Return the names of the argument that a call of ``add_argument()`` adds."""
-    is_added = isinstance(call.func, cst.Attribute) and call.func.attr.value == "add_argument"
-    texts = [arg.value for arg in call.args if isinstance(arg.value, cst.SimpleString) and not arg.keyword]
-    return {str(text.evaluated_value) for text in texts} if is_added else set()
-
-
-def _default_of_local_rank(call: cst.Call) -> cst.Arg | None:
-    """Return the number that ``--local_rank`` has where the launcher gives none."""
-    is_given = bool(_names_added(call) & {_ARGUMENT, _DASHED})
-    default = argument(call, None, "default") if is_given else None
-    return default if default is not None and re.fullmatch(r"-?\d+", code(default.value)) else None
 
 
 def _spreads(file: SourceFile) -> bool:

@@ -20,7 +20,7 @@ _DEPTH = 3
 
 
 def divides_itself(maker: cst.Call, file: SourceFile, flow: Flow) -> bool:
-    """Return whether what a loader reads is selected by the rank, as by ``data[rank::world_size]``.
+    """Return whether what a loader reads is selected by the rank, as by ``data[rank::world_size]`` or ``files[rank]``.
 
     Datasets may do so in their class. Samplers that keep the number of ranks are known when they run.
     """
@@ -29,7 +29,7 @@ def divides_itself(maker: cst.Call, file: SourceFile, flow: Flow) -> bool:
 
 
 def _takes_share(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int) -> bool:
-    if _selects(node):
+    if _selects(node) or _names(node):
         return True
     if depth == 0:
         return False
@@ -62,6 +62,16 @@ def _selects(node: cst.CSTNode) -> bool:
         if any(_is_number(each) for one in chosen for each in walk(one)):
             return True
     return False
+
+
+def _names(node: cst.CSTNode) -> bool:
+    """Return whether the number of a rank names what is read: in an index, or in a text such as a path."""
+    return any(
+        _is_number(each)
+        for part in walk(node)
+        if isinstance(part, (cst.Index, cst.FormattedStringExpression))
+        for each in walk(part)
+    )
 
 
 def _is_number(node: cst.CSTNode) -> bool:

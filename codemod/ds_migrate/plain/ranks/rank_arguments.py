@@ -1,0 +1,78 @@
+"""Arguments of the command line that hold the number of a rank, which torchrun gives by a variable alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.calls import Callers
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.torch_names import INIT
+from ds_migrate.syntax.nodes import argument, code, dotted, targets
+from ds_migrate.syntax.source import SourceFile
+
+_DEPTH = 4  # calls of calls
+
+
+def names_added(call: cst.Call) -> set[str]:
+    """Return the names of the argument that a call of ``add_argument()`` adds."""
+    is_added = isinstance(call.func, cst.Attribute) and call.func.attr.value == "add_argument"
+    texts = [arg.value for arg in call.args if isinstance(arg.value, cst.SimpleString) and not arg.keyword]
+    return {str(text.evaluated_value) for text in texts} if is_added else set()
+
+
+def default_number(call: cst.Call) -> cst.BaseExpression | None:
+    """Return the number that an argument has where it is not given."""
+    default = argument(call, None, "default")
+    is_number = default is not None and re.fullmatch(r"-?\d+", code(default.value))
+    return default.value if default is not None and is_number else None
+
+
+def is_number_of_rank(call: cst.Call, flow: Flow, callers: Callers) -> bool:
+    """Return whether a call of ``add_argument()`` adds what the program hands ``init_process_group()`` as the rank.
+
+    One that the program computes from the argument is another: that may be the number of a node.
+    """
+    names = names_added(call)
+    given = argument(call, None, "dest")
+    if given is not None and isinstance(given.value, cst.SimpleString):
+        names = {str(given.value.evaluated_value)}
+    names = {name.lstrip("-").replace("-", "_") for name in names}
+    return any(
+        attribute.attr.value in names and not _is_changed(attribute, flow)
+        for file in flow.files.values()
+        for init in file.nodes(cst.Call)
+        if flow.is_call_of(init, file, INIT) and (rank := argument(init, None, "rank")) is not None
+        for attribute in _attributes(rank.value, file, flow, callers, _DEPTH)
+    )
+
+
+def _attributes(
+    node: cst.BaseExpression, file: SourceFile, flow: Flow, callers: Callers, depth: int
+) -> Iterator[cst.Attribute]:
+    """Yield the attributes that an expression gets its value from, through parameters of functions."""
+    if isinstance(node, cst.Attribute):
+        yield node
+    scope = flow.scopes(file).owner(node.value, node) if isinstance(node, cst.Name) else None
+    if not isinstance(node, cst.Name) or not isinstance(scope, cst.FunctionDef) or not depth:
+        return
+    for value in file.values_of({node.value}, scope):
+        yield from _attributes(value, file, flow, callers, depth - 1)
+    for caller, call in callers.of(scope):
+        arg = flow.given(call, scope, node.value, caller)
+        if arg is not None and not arg.star:
+            yield from _attributes(arg.value, caller, flow, callers, depth - 1)
+
+
+def _is_changed(attribute: cst.Attribute, flow: Flow) -> bool:
+    """Return whether the program assigns an attribute, where objects do not assign their own."""
+    return any(
+        isinstance(target, cst.Attribute)
+        and target.attr.value == attribute.attr.value
+        and dotted(target.value) not in ("self", "cls")
+        for file in flow.files.values()
+        for line in file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign)
+        for target in targets(line)
+    )

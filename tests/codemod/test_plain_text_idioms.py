@@ -1,0 +1,134 @@
+"""Plain training loops as programs for speech and text write them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ds_migrate.findings import Report, Severity
+from plain_loops import HEADER, LOOP, OPTIONAL_SCALER, body, convert, run
+
+WRAPPER = """
+import torch
+
+
+class ScheduledOptim:
+    def __init__(self, model):
+        self._optimizer = torch.optim.Adam(model.parameters())
+
+    def step_and_update_lr(self):
+        self._optimizer.step()
+"""
+PARTS = """
+from model import Net, ScheduledOptim
+
+
+def get_model():
+    model = Net()
+    return model, ScheduledOptim(model)
+"""
+STEPS = """
+from utils.model import get_model
+from model.net import F, DataLoader, data
+
+model, optimizer = get_model()
+for x, y in DataLoader(data, batch_size=4):
+    F.mse_loss(model(x), y).backward()
+    optimizer.step_and_update_lr()
+    model.zero_grad()
+"""
+RANKS = """
+import argparse
+import torch.distributed as dist
+
+
+def start(args, rank):
+    if args.world_size > 1:
+        dist.init_process_group("nccl", world_size=args.world_size, rank=rank)
+
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--rank", default=0, type=int)
+parser.add_argument("--world_size", default=1, type=int)
+args = parser.parse_args()
+start(args, args.rank)
+"""
+FILES = """
+import os
+import torch.distributed as dist
+
+dist.init_process_group("nccl")
+files = os.listdir("data")
+file = files[dist.get_rank() % len(files)]
+loader = DataLoader(read(file), batch_size=4)
+"""
+
+
+def texts(report: Report) -> dict[str, str]:
+    return {file.path.as_posix(): (file.after or b"").decode() for file in report.files}
+
+
+def test_a_module_of_a_package_imports_the_package_beside_it_and_not_itself(tmp_path: Path) -> None:
+    for name in ("model", "utils"):
+        (tmp_path / name).mkdir()
+    package = "from .net import Net\nfrom .optimizer import ScheduledOptim\n"
+    modules = {"model/__init__": package, "model/net": HEADER, "model/optimizer": WRAPPER}
+    report = run(tmp_path, **modules, **{"utils/__init__": "", "utils/model": PARTS, "train": STEPS})
+    assert not list(report.findings(Severity.BLOCKED))
+    after = {Path(path).stem: text for path, text in texts(report).items()}
+    assert "self.engine, *_ = deepspeed.initialize(" in after["optimizer"]
+    assert "optimizer.engine.backward(F.mse_loss(model(x), y), scale_wrt_gas=False)" in after["train"]
+
+
+def test_a_class_is_found_through_the_package_of_its_module(tmp_path: Path) -> None:
+    (tmp_path / "brains").mkdir()
+    base = "class Brain:\n    def __init__(self, optimizer):\n        self.optimizer = optimizer\n"
+    text = LOOP.replace("for x, y", "class Own(sb.core.Brain):\n    pass\n\n\nbrain = Own(optimizer)\nfor x, y")
+    text = "import brains as sb\n" + HEADER + text.replace("    optimizer.", "    brain.optimizer.")
+    report = run(tmp_path, **{"brains/__init__": "from .core import Brain\n", "brains/core": base, "train": text})
+    assert not list(report.findings(Severity.BLOCKED))
+
+
+def test_a_backward_pass_takes_the_step_of_its_branch(tmp_path: Path) -> None:
+    text = body(OPTIONAL_SCALER + "train(model, loader, optimizer, scaler)\n")
+    loss, rest = text.split("        if scaler is not None:\n")
+    rest = rest[rest.index("\n\n\n") :]
+    steps = """\
+        if use_amp:
+            scaler.scale(loss).backward()
+        else:
+            loss.backward()
+        if use_amp:
+            scaler.step(optimizer)
+            scaler.update()
+        else:
+            norm = loss.detach()
+            if torch.isfinite(norm):
+                optimizer.step()
+"""
+    loss = loss.replace("    for x, y", "    use_amp = loader.use_amp\n    for x, y")
+    after = convert(tmp_path, loss + steps + rest)
+    scaled, unscaled = "            use_scaler(engine, scaler)\n", "            use_scaler(engine, None)\n"
+    assert scaled in after and unscaled in after and after.count("engine.step()") == 2
+
+
+def test_a_number_of_the_rank_that_an_argument_gives_is_the_launcher_s(tmp_path: Path) -> None:
+    after = convert(tmp_path, HEADER + RANKS + LOOP)
+    assert 'parser.add_argument("--rank", default=global_rank(0), type=int)' in after
+    node = RANKS.replace("\nstart(args,", "\nargs.rank = args.rank * 8\nstart(args,")
+    assert "global_rank" not in convert(tmp_path, HEADER + node + LOOP)
+
+
+def test_files_that_the_rank_selects_are_not_divided_again(tmp_path: Path) -> None:
+    loop = LOOP.split("\n", 1)[1]
+    after = convert(tmp_path, HEADER + FILES + loop)
+    assert "shard" not in after
+    assert "shard(" in convert(tmp_path, HEADER + FILES.replace("dist.get_rank()", "3") + loop)
+
+
+def test_what_join_did_for_uneven_ranks_is_for_review(tmp_path: Path) -> None:
+    text = LOOP.replace("model = Net()", "model = DDP(Net())")
+    loop = text[text.index("for x") :].replace("\n", "\n    ").rstrip()
+    text = text[: text.index("for x")] + f"with model.join(enable=True):\n    {loop}\n"
+    (result,) = run(tmp_path, train=HEADER + text).files
+    assert b"with contextlib.nullcontext():" in (result.after or b"")
+    assert any("join() is removed" in finding.message for finding in result.findings)
