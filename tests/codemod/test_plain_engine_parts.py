@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from ds_migrate.options import Options
-from plain_loops import blocked, body, convert
+from plain_loops import blocked, body, convert, run
 
 PARTS = """
     class Two(nn.Module):
@@ -62,3 +62,59 @@ def test_optimizers_that_share_parameters_need_the_runtime(tmp_path: Path) -> No
 def test_parts_that_may_share_parameters_clear_no_gradients(tie: str, tmp_path: Path) -> None:
     after = convert(tmp_path, body(PARTS).replace("self.head = nn.Linear(4, 1)", f"self.head = Net()\n        {tie}"))
     assert after.count(", keep_gradients=True)") == 2
+
+
+SEARCH = """
+    class Search:
+        def __init__(self, model):
+            self.model = model
+            self.optimizer = torch.optim.Adam(model.parameters())
+
+        def step(self, x, y):
+            self.optimizer.zero_grad()
+            loss = F.mse_loss(self.model(x), y)
+            loss.backward()
+            self.optimizer.step()
+    """
+SEARCHED = """
+    import search
+
+    loader = DataLoader(data, batch_size=4)
+    model = Net()
+    searched = search.Search(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in loader:
+        searched.step(x, y)
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+    """
+CRITIC = """
+    class Search:
+        def __init__(self, model):
+            self.model, self.own = model, Net()
+            self.optimizer = torch.optim.Adam(self.own.parameters())
+
+        def step(self, x, y):
+            self.optimizer.zero_grad()
+            loss = F.mse_loss(self.model(self.own(x).expand(-1, 4)), y)
+            loss.backward()
+            self.optimizer.step()
+    """
+
+
+@pytest.mark.parametrize("other", [SEARCH, CRITIC])
+def test_gradients_that_a_loop_of_another_file_leaves_in_a_model_are_cleared(other: str, tmp_path: Path) -> None:
+    report = run(tmp_path, search=body(other), train=body(SEARCHED))
+    after = {file.path.stem: (file.after or b"").decode() for file in report.files}
+    assert "    optimizer.zero_grad()\n" in after["train"] and "self.optimizer.zero_grad()" in after["search"]
+
+
+def test_a_loop_of_another_file_that_only_evaluates_a_model_is_converted_apart(tmp_path: Path) -> None:
+    trains = "loss = F.mse_loss(self.model(self.own(x).expand(-1, 4)), y)\n"
+    lines = ("with torch.no_grad():\n", "    y = self.model(x)\n", "loss = F.mse_loss(self.own(x), y)\n")
+    evaluates = CRITIC.replace(trains, f"{' ' * 12}".join(lines))
+    report = run(tmp_path, search=body(evaluates), train=body(SEARCHED))
+    after = {file.path.stem: (file.after or b"").decode() for file in report.files}
+    assert "zero_grad" not in after["train"] and "zero_grad" not in after["search"]

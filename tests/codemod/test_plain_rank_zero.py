@@ -50,6 +50,15 @@ def test_rank_0_alone_shows_writes_and_records(line: str, converted: str, tmp_pa
     assert after.split("engine.step()\n")[-1].startswith(converted)
 
 
+def test_a_folder_that_a_helper_makes_on_some_paths_is_made_once(tmp_path: Path) -> None:
+    helper = "import os\n\n\ndef make(path, copies=None):\n    if copies is not None:\n        os.mkdir(path)\n"
+    report = run(
+        tmp_path, utils=helper, train=f"import glob\nimport utils\n{HEADER}utils.make('a', glob.glob('b'))\n{LOOP}"
+    )
+    changed = {file.path.stem: file.after for file in report.files if file.after is not None}
+    assert b"        if is_main_rank():\n            os.mkdir(path)\n" in changed["utils"]
+
+
 def test_a_function_of_the_program_that_makes_folders_keeps_its_arguments(tmp_path: Path) -> None:
     helper = "import os\n\n\ndef mkdir(path):\n    os.makedirs(path, exist_ok=True)\n"
     report = run(tmp_path, utils=helper, train=f"import os\nimport utils\n{HEADER}{LOOP}{MADE_BY_HELPER}")

@@ -115,6 +115,12 @@ def test_a_condition_of_a_caller_counts(tmp_path: Path) -> None:
     assert STAGE_1 in after and "  if rank_0_decides(loss < 1): save()" in after
 
 
+def test_a_forward_pass_of_the_wrapper_runs_the_hooks_of_the_module(tmp_path: Path) -> None:
+    text = LOOP.replace("model(x)", "model.forward(x)")
+    after = convert(tmp_path, HEADER + text.replace("model = Net()\n", "model = DDP(Net())\n"))
+    assert "loss = F.mse_loss(model(x), y)\n" in after
+
+
 def test_the_names_of_weights_stay_those_of_the_wrapper(tmp_path: Path) -> None:
     text = LOOP.replace("model = Net()\n", "net = Net()\nnet.load_state_dict(torch.load('a'))\nmodel = DDP(net)\n")
     text += "\n\ndef load(module, path):\n    module.load_state_dict(torch.load(path), strict=False)\n\n\n"

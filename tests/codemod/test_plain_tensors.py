@@ -100,3 +100,29 @@ def test_a_tensor_that_is_added_during_training_is_refused(tmp_path: Path) -> No
 
 def test_a_loader_that_a_loop_makes_once_needs_no_review(tmp_path: Path) -> None:
     assert "for x, y in shard(DataLoader(data, batch_size=4)):" in convert(tmp_path, body(BESIDE))
+
+
+SEARCHED = """
+    class Search(Net):
+        def __init__(self):
+            super().__init__()
+            self.alphas = torch.zeros(3, requires_grad=True)
+            self.kept = [self.alphas]
+
+        def chosen(self):
+            return self.kept
+
+
+    model = Search()
+    optimizer = torch.optim.Adam(model.chosen())
+    for x, y in DataLoader(data, batch_size=4):
+        optimizer.zero_grad()
+        (F.mse_loss(model(x), y) * model.alphas.sum()).backward()
+        optimizer.step()
+    """
+
+
+def test_what_a_method_of_a_module_returns_may_be_in_no_module(tmp_path: Path) -> None:
+    assert "model=EngineModule(optimizer, model=model)," in convert(tmp_path, body(SEARCHED))
+    selects = SEARCHED.replace("return self.kept", "return [p for p in self.parameters() if p.ndim > 1]")
+    assert "EngineModule" not in convert(tmp_path, body(selects))

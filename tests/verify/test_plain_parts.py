@@ -26,7 +26,7 @@ from ds_verify.plain.saved_files import is_pickled_storage, name_of, values_in
 from ds_verify.plain.step_options import StepOptions
 from ds_verify.plain.training_loaders import Loaders, trains
 from ds_verify.plain.weights import ModuleRegistry, norm
-from ds_verify.plain.worker import folder_of_imports, module_of
+from ds_verify.plain.worker import ProcessGroup, folder_of_imports, module_of
 from ds_verify.record import Key, Record
 from ds_verify.tolerance import Limits
 from ds_verify.working_copies import working_copy
@@ -358,3 +358,10 @@ def test_options_behind_a_script_that_does_not_name_them_are_noted(tmp_path: Pat
     assert note == "--steps behind train.py was given to the script; the options of ds-verify stand before it"
     script.write_text('parser.add_argument("--steps")\n')
     assert misplaced_options(["--steps", "8"], script) == []
+
+
+def test_a_spawned_function_draws_the_numbers_of_a_new_process(tmp_path: Path) -> None:
+    drawn: list[float] = []
+    with ProcessGroup(tmp_path / "store").replaced():
+        vars(torch.multiprocessing)["spawn"](lambda _: drawn.append(torch.rand(()).item()), nprocs=1)
+    assert drawn == [torch.rand((), generator=torch.Generator()).item()]

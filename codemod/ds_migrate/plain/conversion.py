@@ -24,6 +24,7 @@ from ds_migrate.plain.recognition.library_scalers import with_own_scaler
 from ds_migrate.plain.recognition.operations import find_operations
 from ds_migrate.plain.recognition.refusals import find_refusals
 from ds_migrate.plain.results import part_results
+from ds_migrate.plain.shared_models import merge_sharing
 from ds_migrate.project.control_comments import Comments
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.source import SourceError, SourceFile
@@ -131,7 +132,7 @@ class _Conversion:
         flow = Flow(self.files, self.unit.program.resolve)
         callers = Callers(flow)
         operations = find_operations(flow, callers)
-        parts = used_first(find_parts(operations, flow, callers), flow)
+        parts = used_first(merge_sharing(find_parts(operations, flow, callers), operations, flow), flow)
         for part in parts:
             part.is_skipped = self._is_skipped(part)
             part.operations = operations_of(part, operations, callers)

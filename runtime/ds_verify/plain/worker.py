@@ -42,7 +42,7 @@ WORLD_SIZE = int(os.environ.get("WORLD_SIZE", "1"))
 
 
 @dataclass
-class _ProcessGroup:
+class ProcessGroup:
     """The script's default process group. is_used: whether the script makes one."""
 
     store: Path
@@ -60,6 +60,7 @@ class _ProcessGroup:
                 connect(backend, f"file://{self.store}", timedelta(minutes=5), world_size=WORLD_SIZE, rank=RANK)
 
         def spawn(function: Any, args: Any = (), *_: Any, **__: Any) -> None:
+            torch.manual_seed(torch.Generator().initial_seed())  # as in a new process, and as run_worker() does
             function(RANK, *args)  # the ranks are there already
 
         with (
@@ -84,7 +85,7 @@ class _Run:
     job: dict[str, Any]
     files: Path
     observer: Observer
-    ranks: _ProcessGroup
+    ranks: ProcessGroup
     loaders: Loaders = field(init=False)
     has_ended: bool = False
     _leaves: threading.Lock = field(default_factory=threading.Lock)
@@ -224,7 +225,7 @@ def main(path: str) -> NoReturn:
     )
     if WORLD_SIZE > 1:
         hang_watch.watch(folder, RANK, WORLD_SIZE, job["hang"], functools.partial(report_hang, files, RANK))
-    _Run(job, files, observer, _ProcessGroup(folder / "store")).train()
+    _Run(job, files, observer, ProcessGroup(folder / "store")).train()
 
 
 @contextlib.contextmanager

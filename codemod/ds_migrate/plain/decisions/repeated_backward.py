@@ -66,7 +66,10 @@ class _ModelsRun:
         return self._run(self._file, call, frozenset())
 
     def _run(self, file: SourceFile, call: cst.Call, above: frozenset[Value]) -> frozenset[object]:
-        callees = self._flow.values(call.func, file)
+        func = call.func
+        if isinstance(func, cst.Attribute) and func.attr.value == "forward":
+            func = func.value  # of a wrapper: it calls its module
+        callees = self._flow.values(func, file)
         found: set[object] = set(callees & self._wrapped)
         if not found and not isinstance(file.parent(call), cst.Expr):
             found = {value for arg in call.args for value in self._flow.values(arg.value, file) & self._wrapped}

@@ -9,7 +9,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.copies import Call
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.dataflow.values import NOTHING, Kind, of_kind
 from ds_migrate.plain.recognition.owners import Owners, add_module, passed_for
 from ds_migrate.plain.recognition.parameter_sources import (
     UnknownOwnerError,
@@ -140,6 +140,8 @@ def _of_call(node: cst.Call, file: SourceFile, flow: Flow, owners: Owners, depth
     elif isinstance(node.func, cst.Attribute) and of_kind(flow.values(node.func.value, file), Kind.MODULE):
         owners.is_partial = True  # a method of the module that selects its parameters
         add_module(node.func.value, file, flow, owners)
+        if not _selects_parameters(node, file, flow):
+            owners.tensors[expression_text(node)] = NOTHING
     elif name == "enumerate" and node.args:
         _collect(node.args[0].value, file, flow, owners, depth)
     else:
@@ -159,6 +161,21 @@ def _of_call(node: cst.Call, file: SourceFile, flow: Flow, owners: Owners, depth
         owners.is_partial = True
         for module in modules:
             add_module(module, file, flow, owners)
+
+
+def _selects_parameters(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
+    """Return whether a method may return no other tensors than parameters of its module.
+
+    What it keeps in a list may be in no module: the weights of operations that an architecture search learns.
+    """
+    methods = of_kind(flow.values(call.func, file), Kind.METHOD, Kind.FUNCTION)
+    return not methods or all(
+        any(
+            node.attr.value in _ASKED_OF_MODULES
+            for node in flow.file(method).nodes(cst.Attribute, below=flow.node(method))
+        )
+        for method in methods
+    )
 
 
 def _of_name(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow, owners: Owners, depth: int) -> None:

@@ -36,9 +36,10 @@ def make_folders_once(
                 continue
             if file in files or _is_checked(call, file):
                 _make_once(file, call, runtime, converted)
-            elif not is_called(INIT, facts.flow) and conditions.reach_all(call, file):
+            elif not is_called(INIT, facts.flow):
                 _make_once(file, call, runtime, converted)
-                file.after(file.statement(call), runtime.wait(file))
+                if conditions.reach_all(call, file):
+                    file.after(file.statement(call), runtime.wait(file))
 
 
 def makes_folder(call: cst.Call, file: SourceFile, facts: LoopFacts) -> bool:

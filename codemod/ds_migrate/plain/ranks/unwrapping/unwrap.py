@@ -41,6 +41,8 @@ def unwrap(facts: LoopFacts, runtime: RuntimeNames, converted: Converted, review
             file.change(around, lambda updated: updated.orelse)  # type: ignore[attr-defined]
         else:
             file.change(node, lambda updated: updated.value)  # type: ignore[attr-defined]
+    for file, node in wrappers.forwards():
+        file.change(node, lambda updated: updated.value)  # type: ignore[attr-defined]
     removed = list(wrappers.calls())
     for file, call in _left(facts, [call for _, call, _ in removed]):
         message = "DataParallel stays around what no engine has as a whole, and takes the GPUs of the other ranks"

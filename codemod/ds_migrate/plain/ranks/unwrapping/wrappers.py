@@ -68,6 +68,22 @@ class Wrappers:
                 if values <= self._modules and values & wrapped and not is_found_wrapped(node, file):
                     yield file, node
 
+    def forwards(self) -> Iterator[tuple[SourceFile, cst.Attribute]]:
+        """Yield ``model.forward`` where it is called of modules in their wrappers.
+
+        ``forward()`` of a wrapper calls its module, with all hooks; that of the module runs none of them.
+        """
+        if not any(True for _ in self.calls()):
+            return
+        for file in self._flow.files.values():
+            for node in file.attributes_by_name.get("forward", ()):
+                call = file.parent(node)
+                if not isinstance(call, cst.Call) or call.func is not node:
+                    continue
+                values = of_kind(self._flow.values(node.value, file), Kind.MODULE, Kind.OBJECT)
+                if values & self._modules and self.around(node.value, file) is not Wrapped.NEVER:
+                    yield file, node
+
     def states(self) -> Iterator[tuple[SourceFile, cst.Call, Wrapped]]:
         """Yield ``state_dict()`` and ``load_state_dict(state)`` of modules in their wrappers."""
         if not any(True for _ in self.calls()):

@@ -1,0 +1,67 @@
+"""Parts of a program that train one model: gradients of one reach what the other steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.torch_names import NO_GRAD
+from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
+from ds_migrate.plain.parts import Part
+from ds_migrate.plain.recognition.facts import Operations
+from ds_migrate.syntax.source import SourceFile
+
+_MODES = NO_GRAD - {"torch.set_grad_enabled"}
+
+
+def merge_sharing(parts: Sequence[Part], operations: Operations, flow: Flow) -> list[Part]:
+    """Return the parts, with those in one that may train the same model.
+
+    A backward pass through a model of another part leaves gradients there, which ``zero_grad()`` of that part clears.
+    """
+    merged: list[tuple[Part, Values]] = []
+    for part in parts:
+        found, reached = part, _reached(part, operations, flow) if len(parts) > 1 else frozenset()
+        rest: list[tuple[Part, Values]] = []
+        for other, other_reached in merged:
+            if _meet(_trained(found), other_reached, flow) or _meet(_trained(other), reached, flow):
+                found, reached = _joined(other, found), reached | other_reached
+            else:
+                rest.append((other, other_reached))
+        merged = [*rest, (found, reached)]
+    return [part for part, _ in merged]
+
+
+def _joined(one: Part, other: Part) -> Part:
+    files = sorted({*one.files, *other.files}, key=lambda file: str(file.path))
+    return Part(files, one.steps + other.steps, one.refusals + other.refusals, sites=one.sites + other.sites)
+
+
+def _trained(part: Part) -> Values:
+    return frozenset(value for site in part.sites for value in site.of)
+
+
+def _reached(part: Part, operations: Operations, flow: Flow) -> Values:
+    """Return the models that a part steps, and those that its functions with a backward pass run with gradients."""
+    passes = [backward for backward in operations.backwards if backward.file in part.files]
+    functions = {(backward.file, backward.function) for backward in passes}
+    calls = [
+        (file, call)
+        for file, function in functions
+        for call in file.nodes(cst.Call, below=function if function is not None else file.module)
+        if not _is_without_gradients(call, file, flow)
+    ]
+    run = [(file, node) for file, call in calls for node in (call.func, getattr(call.func, "value", call.func))]
+    values = (value for file, node in run for value in flow.values(node, file))
+    return _trained(part) | of_kind(frozenset(values), Kind.MODULE, Kind.OBJECT)
+
+
+def _is_without_gradients(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
+    modes = (item.item for outer in file.ancestors(call) if isinstance(outer, cst.With) for item in outer.items)
+    return any(isinstance(mode, cst.Call) and flow.is_call_of(mode, file, _MODES) for mode in modes)
+
+
+def _meet(trained: Values, reached: Values, flow: Flow) -> bool:
+    return any(flow.copies.may_be_one(one, other) for one in trained for other in reached)
