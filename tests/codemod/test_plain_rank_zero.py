@@ -131,6 +131,15 @@ def test_ranks_wait_before_they_look_for_a_file_or_open_it(tmp_path: Path) -> No
     assert "wait_for_all_ranks()\nwith open('a', 'rb') as f:\n    model.load" in after
 
 
+@pytest.mark.parametrize("error", ["ValueError('No model in {}'.format(path))", "FileNotFoundError(path)"])
+def test_ranks_wait_before_they_raise_for_a_file_that_is_not_there(error: str, tmp_path: Path) -> None:
+    looked = f"import os\npath = 'a'\nif not os.path.exists(path):\n    print(path)\n    raise {error}\n"
+    text = LOOP + "torch.save(model.state_dict(), 'a')\n" + looked + "model.load_state_dict(torch.load(path))\n"
+    after = convert(tmp_path, HEADER + text)
+    assert after.count("wait_for_all_ranks()\n") == 1
+    assert "wait_for_all_ranks()\nif not os.path.exists(path):\n" in after
+
+
 def test_rank_0_decides_where_ranks_wait_under_a_condition(tmp_path: Path) -> None:
     text = "torch.save(model.state_dict(), 'a')\nif play(model):\n    model.load_state_dict(torch.load('a'))\n"
     after = convert(

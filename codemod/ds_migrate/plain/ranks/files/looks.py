@@ -11,6 +11,7 @@ from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
 _LOOKS = frozenset({"exists", "isdir", "is_dir", "isfile", "is_file"})
+_MESSAGES = frozenset({"print", "format", "debug", "info", "warning", "warn", "error", "exception"})
 
 
 def is_look(node: cst.CSTNode, file: SourceFile) -> bool:
@@ -61,9 +62,15 @@ def _uses(statement: cst.BaseStatement, path: str | None, file: SourceFile) -> b
     return any(
         expression_text(arg.value) == path
         for call in file.nodes(cst.Call, below=statement)
-        if not is_look(call, file)
+        if not is_look(call, file) and not _only_reports(call, file)
         for arg in call.args
     )
+
+
+def _only_reports(call: cst.Call, file: SourceFile) -> bool:
+    """Return whether a call makes a message, for the screen, a log or an error."""
+    name = call.func.attr.value if isinstance(call.func, cst.Attribute) else dotted(call.func)
+    return name in _MESSAGES or any(isinstance(outer, cst.Raise) for outer in file.ancestors(call))
 
 
 def _opened(call: cst.Call, file: SourceFile) -> cst.Call | None:
