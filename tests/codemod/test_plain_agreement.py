@@ -480,11 +480,12 @@ def test_a_schedule_has_the_same_settings_on_all_ranks(tmp_path: Path) -> None:
         ("total = 0\nfor x, y in loader:\n    total += x.mean()\n", True),
         ("words = set()\nfor x, y in loader:\n    words.update(y.tolist())\n", True),
         ("total = 0\nfor x, y in loader:\n    total += F.mse_loss(model(x), y).item()\n", False),
+        ("def run(x):\n  return model(x)\ntotal = 0\nfor x, y in loader:\n    total += F.mse_loss(run(x), y)\n", False),
         ("total = 0\nfor x, y in loader:\n    mean = x.mean()\n    total += mean\n", True),
         ("count = 0\nfor x, y in loader:\n    print(x)\n    count += 1\n", False),
         ("for x, y in loader:\n    shape = x.shape\n    break\n", False),
     ],
-)
+)  # fmt: skip
 def test_what_is_made_of_a_share_before_training_is_for_review(loop: str, is_reviewed: bool, tmp_path: Path) -> None:
     report = run(tmp_path, train=HEADER + EPOCHS.format(setup=loop, before="pass", after="pass"))
     found = [finding.message for _, finding in report.findings(Severity.REVIEW)]

@@ -270,6 +270,7 @@ ALIKE = {
     "by their norm": "clip_by_norm(model, 0.1)",
     "clamp": "for p in model.parameters():\n        p.grad.data.clamp_(-1, 1)",
     "scale": "for p in model.parameters():\n        p.grad *= 0.5",
+    "ranks": "for p in model.parameters():\n        p.grad.data /= float(dist.get_world_size())",
     "helper": "clip_gradient(optimizer, 0.1)",
     "each norm": "clip_each(model, 0.3)",
     "the norm": "clip_all(model, 0.3)",

@@ -382,3 +382,9 @@ def test_a_helper_stays_where_a_loop_that_is_not_converted_uses_it(tmp_path: Pat
 )
 def test_output_that_shares_its_line_with_other_statements_is_rank_0s(line: str, expected: str, tmp_path: Path) -> None:
     assert expected in convert(tmp_path, HEADER + LOOP + line)
+
+
+def test_a_comment_behind_what_rank_0_prints_stays_there_alone(tmp_path: Path) -> None:
+    after = convert(tmp_path, HEADER + LOOP + "    print(loss.item())  # expected below 1\n")
+    assert "print(loss.item())  # expected below 1\n" in after
+    assert after.count("# expected below 1") == 1

@@ -94,7 +94,8 @@ def _lost(before: cst.CSTNode, after: Any) -> list[str]:
     if not own:
         return []
     statements = after if isinstance(after, cst.FlattenSentinel) else [after]
-    there = Counter(text for statement in statements for text in own_comments(statement))
+    guarded = [inner for outer in statements if isinstance(outer, cst.If) for inner in outer.body.body]
+    there = Counter(text for statement in (*statements, *guarded) for text in own_comments(statement))
     lost = []
     for text in own:
         there[text] -= 1

@@ -19,6 +19,7 @@ _LITERALS = (cst.Integer, cst.Float, cst.SimpleString, cst.ConcatenatedString)
 _PURE = frozenset({
     "len", "int", "float", "bool", "min", "max", "round", "str", "range", "trange", "tqdm.trange", "torch.load",
     "os.path.join", "torch.cuda.is_available", "torch.accelerator.is_available", "torch.backends.mps.is_available",
+    "dist.get_world_size", "torch.distributed.get_world_size", "get_world_size",
 })  # fmt: skip
 _LOOKS = frozenset({"os.path.isfile", "os.path.exists", "os.path.isdir"})
 # Methods and functions of torch that return the same for the same tensors.

@@ -97,7 +97,8 @@ def _changes(file: SourceFile) -> Iterator[tuple[cst.Attribute, list[cst.BaseExp
         while isinstance(parent, (cst.Attribute, cst.Subscript)) and parent.value is chain:
             chain, parent = parent, file.parent(parent)
         if isinstance(parent, cst.AugAssign) and parent.target is chain:
-            scales = isinstance(parent.operator, (cst.MultiplyAssign, cst.DivideAssign)) and chain is node
+            is_whole = chain is node or (isinstance(chain, cst.Attribute) and chain.value is node)  # p.grad.data
+            scales = isinstance(parent.operator, (cst.MultiplyAssign, cst.DivideAssign)) and is_whole
             yield node, [parent.value] if scales else None
         elif isinstance(parent, cst.AssignTarget):
             if not is_set_to_none(chain, file):

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.rank_values import RankValues
 from ds_migrate.plain.dataflow.scopes import names_in
+from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.ranks.agreement.common_operations import CommonOperations
 from ds_migrate.plain.recognition.loaders import loaders_of
@@ -23,19 +25,30 @@ def share_statistics(
 ) -> Iterator[Note]:
     """Yield a note for each loop that sums up batches of a share beside training, without a model that is trained."""
     flow = plan.facts.flow
-    modules = {value for site in plan.facts.sites for value in site.of}
+    modules = frozenset(value for site in plan.facts.sites for value in site.of)
     for file in files:
         for loop in file.nodes(cst.For):
             if common.holds(loop.body) or not values.are_shares(loaders_of(loop.iter, file, flow)):
                 continue
-            calls: list[cst.Call] = file.nodes(cst.Call, below=loop.body)
-            used = [part for call in calls for part in (call.func, *(arg.value for arg in call.args))]
-            if any(flow.values(part, file) & modules for part in used):
+            if _uses(modules, loop.body, file, flow):
                 continue
             if _sums_up(loop, file):
                 message = "this sums up a rank's share of the data, so that each rank may train by other numbers"
                 advice = "loop over a loader of all data here, or give the numbers to mean_over_ranks()"
                 yield Note(Code.PLAIN_AGREEMENT, file, loop, message, advice)
+
+
+def _uses(modules: Values, body: cst.CSTNode, file: SourceFile, flow: Flow, depth: int = 3) -> bool:
+    """Return whether a call in some code, or in what it calls, is of one of these modules, or has one as argument."""
+    calls: list[cst.Call] = file.nodes(cst.Call, below=body)
+    used = [part for call in calls for part in (call.func, *(arg.value for arg in call.args))]
+    if any(flow.values(part, file) & modules for part in used):
+        return True
+    return depth > 0 and any(
+        _uses(modules, flow.node(function), flow.file(function), flow, depth - 1)
+        for call in calls
+        for function in of_kind(flow.values(call.func, file), Kind.FUNCTION, Kind.METHOD)
+    )
 
 
 def _sums_up(loop: cst.For, file: SourceFile) -> bool:
