@@ -149,6 +149,25 @@ def test_a_length_that_is_asked_for_before_the_loader_is_divided_is_for_review(t
 
 
 @pytest.mark.parametrize(
+    "data, length",
+    [("whole", "len(whole)"), ("whole", "size"), ("part", "(size - 8)")],
+)
+def test_a_number_of_batches_of_all_data_is_for_review(data: str, length: str, tmp_path: Path) -> None:
+    text = (
+        f"from torch.utils.data import random_split\nwhole = TensorDataset(torch.ones(30, 4), torch.ones(30, 1))\n"
+        f"size = len(whole)\npart, rest = random_split(whole, [size - 8, 8])\nmodel = Net()\n"
+        f"loader = DataLoader({data}, batch_size=4)\n"
+        f"optimizer = torch.optim.Adam(model.parameters())\nevery = {length} // (2 * loader.batch_size)\n"
+        "for index, (x, y) in enumerate(loader):\n    optimizer.zero_grad()\n    F.mse_loss(model(x), y).backward()\n"
+        "    optimizer.step()\n    if index % every == 0:\n        model.eval()\n"
+    )
+    report = run(tmp_path, train=HEADER + text)
+    found = [(f.line, f.message) for _, f in report.findings(Severity.REVIEW)]
+    message = "this counts the batches of all data, and on several ranks each one has a share of them"
+    assert found == [(HEADER.count("\n") + 8, message)]
+
+
+@pytest.mark.parametrize(
     "table", ["{Trainer.code(): Trainer}", '{"plain": Trainer}', "{kind.code(): kind for kind in [Trainer]}"]
 )
 def test_a_trainer_is_found_in_a_dict_by_the_name_that_it_has_itself(table: str, tmp_path: Path) -> None:

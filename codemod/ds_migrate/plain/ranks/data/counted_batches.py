@@ -8,13 +8,13 @@ from collections.abc import Collection, Iterable, Iterator
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, of_kind
+from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Variable, of_kind
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.plain.recognition.loader_names import LoaderName
 from ds_migrate.plain.recognition.loaders import loaders_of
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, code, dotted, is_literal, walk
+from ds_migrate.syntax.nodes import argument, code, dotted, is_literal, set_values, walk
 from ds_migrate.syntax.source import SourceFile
 
 _BATCH = re.compile(r"batch|\bbs\b", re.IGNORECASE)
@@ -31,23 +31,42 @@ def counted_batches(makers: Makers, flow: Flow) -> Iterator[Note]:
     nodes = {id(maker) for _, maker in makers}
     given = [(file, argument(maker, 0, "dataset")) for file, maker in makers]
     held = {flow.variable(arg.value, file) for file, arg in given if arg is not None} - {None}
+    held |= {whole for part, whole in _splits(flow) if part in held}
     for file in flow.files.values():
         for node in file.nodes(cst.BinaryOperation):
-            length = node.left
             if not isinstance(node.operator, (cst.Divide, cst.FloorDivide)) or not _BATCH.search(code(node.right)):
                 continue
-            if not isinstance(length, cst.Call) or dotted(length.func) != "len" or len(length.args) != 1:
-                continue
-            data = length.args[0].value
-            loaders = NOTHING
-            if isinstance(data, cst.Attribute) and data.attr.value == "dataset":
-                loaders = loaders_of(data.value, file, flow)
-            if flow.variable(data, file) in held or any(id(flow.node(loader)) in nodes for loader in loaders):
-                yield Note(
-                    Code.PLAIN_SAMPLER, file, node,
-                    "this counts the batches of all data, and on several ranks each one has a share of them",
-                    "use len() of the loader, which is that of the share",
-                )  # fmt: skip
+            for data in _counted_data(node.left, file, flow):
+                loaders = NOTHING
+                if isinstance(data, cst.Attribute) and data.attr.value == "dataset":
+                    loaders = loaders_of(data.value, file, flow)
+                if flow.variable(data, file) in held or any(id(flow.node(loader)) in nodes for loader in loaders):
+                    yield Note(
+                        Code.PLAIN_SAMPLER, file, node,
+                        "this counts the batches of all data, and on several ranks each one has a share of them",
+                        "use len() of the loader, which is that of the share",
+                    )  # fmt: skip
+                    break
+
+
+def _splits(flow: Flow) -> Iterator[tuple[Variable | None, Variable | None]]:
+    """Yield the variable of each part that ``random_split()`` makes of a dataset, with that of the dataset."""
+    for file in flow.files.values():
+        for line in file.nodes(cst.Assign):
+            made = line.value
+            if isinstance(made, cst.Call) and (dotted(made.func) or "").endswith("random_split") and made.args:
+                whole = flow.variable(made.args[0].value, file)
+                yield from ((flow.variable(target, file), whole) for target, _ in set_values(line))
+
+
+def _counted_data(number: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int = 3) -> Iterator[cst.CSTNode]:
+    """Yield the data whose ``len()`` a number is made of."""
+    for node in walk(number):
+        if isinstance(node, cst.Call) and dotted(node.func) == "len" and len(node.args) == 1:
+            yield node.args[0].value
+        elif isinstance(node, (cst.Name, cst.Attribute)) and depth:
+            for value in flow.scopes(file).assigned(node):
+                yield from _counted_data(value, file, flow, depth - 1)
 
 
 def lengths_before_share(maker: cst.Call, file: SourceFile, name: LoaderName, facts: LoopFacts) -> Iterator[Note]:
