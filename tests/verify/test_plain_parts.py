@@ -195,6 +195,18 @@ class TestWeights:
         assert {id(p) for p in trained} == {id(p) for p in model.parameters()} and trained[0] is model[1].weight
         assert not {id(p) for p in other.parameters()} & {id(p) for p in trained}
 
+    def test_what_is_optimized_for_one_batch_is_of_its_rank(self) -> None:
+        registry = ModuleRegistry()
+        with registry.watched():
+            model, scale = torch.nn.Linear(2, 2), torch.nn.Parameter(torch.ones(()))
+            torch.optim.SGD([scale], lr=0.1)
+            registry.has_batches = lambda: True
+            torch.optim.SGD(model.parameters(), lr=0.1)
+            torch.optim.SGD([torch.zeros(4, 2, requires_grad=True)], lr=0.1)
+        assert {id(p) for p in registry.trained()} == {id(p) for p in (scale, *model.parameters())}
+        assert registry.optimized_names() == ["Linear.weight", "Linear.bias", "parameter 1 of no module"]
+        assert "parameter 2 of no module" in registry.tensors()
+
     def test_a_list_inside_a_model_is_a_part_of_it(self) -> None:
         class Net(torch.nn.Module):
             def __init__(self) -> None:
@@ -365,3 +377,10 @@ def test_a_spawned_function_draws_the_numbers_of_a_new_process(tmp_path: Path) -
     with ProcessGroup(tmp_path / "store").replaced():
         vars(torch.multiprocessing)["spawn"](lambda _: drawn.append(torch.rand(()).item()), nprocs=1)
     assert drawn == [torch.rand((), generator=torch.Generator()).item()]
+
+
+def test_the_end_of_a_script_is_reported_with_its_last_line(tmp_path: Path) -> None:
+    log = tmp_path / "rank0.log"
+    assert worker.last_line(log) == ""
+    log.write_text("usage: train.py [-h] --lr LR\ntrain.py: error: the following arguments are required: --lr\n\n")
+    assert worker.last_line(log) == "train.py: error: the following arguments are required: --lr"

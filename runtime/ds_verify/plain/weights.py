@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from unittest import mock
 
@@ -28,9 +28,17 @@ _LIBRARIES = ("deepspeed.", "trial_runtime.")
 
 
 class ModuleRegistry:
-    """The modules and optimizers of a script in the order of creation; copies count. All of them are kept alive."""
+    """The modules and optimizers of a script in the order of creation; copies count. All of them are kept alive.
+
+    Attributes:
+        has_batches: returns whether the script has read a batch of its data. What an optimizer that is made after that
+            holds without a module is made of a batch, as an attack on that is: each rank has its own, which no
+            gradients are averaged of.
+    """
 
     def __init__(self) -> None:
+        self.has_batches: Callable[[], bool] = lambda: False
+        self._of_batches: set[int] = set()
         self.modules: list[torch.nn.Module] = []
         self._known: set[int] = set()
         self.optimized: list[torch.Tensor] = []
@@ -56,6 +64,8 @@ class ModuleRegistry:
         def optimizes(instance: Any, param_group: Any) -> None:
             group(instance, param_group)
             self.optimized += instance.param_groups[-1]["params"]
+            if self.has_batches():
+                self._of_batches |= {id(tensor) for tensor in instance.param_groups[-1]["params"]}
 
         with (
             mock.patch.object(torch.nn.Module, "__init__", made),
@@ -104,13 +114,14 @@ class ModuleRegistry:
         A loop may read the gradients of these too, as by clipping those of the whole module.
         """
         held = {id(tensor) for tensor in self.optimized}
-        wholes = (list(module.parameters()) for _, module in self.roots())
+        wholes = [list(module.parameters()) for _, module in self.roots()]
         beside = [p for whole in wholes if any(id(parameter) in held for parameter in whole) for p in whole]
-        return list(dict.fromkeys([*self.optimized, *beside]))
+        own = self._of_batches - {id(parameter) for whole in wholes for parameter in whole}
+        return list(dict.fromkeys(p for p in (*self.optimized, *beside) if id(p) not in own))
 
     def optimized_names(self) -> list[str]:
-        """Return the names of the tensors that optimizers hold."""
-        held = {id(tensor) for tensor in self.optimized}
+        """Return the names of the tensors that optimizers hold, and that are the same on all ranks."""
+        held = {id(tensor) for tensor in self.trained()} & {id(tensor) for tensor in self.optimized}
         return [name for name, tensor in self.tensors().items() if id(tensor) in held]
 
     def norms(self) -> dict[str, float]:

@@ -79,11 +79,13 @@ class _EndedError(RuntimeError):
 class _Run:
     """The run of one rank. It ends the process itself, with all that the script has started in it.
 
-    job: what to run. files: the folder of records with the run's name. has_ended: whether the script came to its end.
+    job: what to run. files: the folder of records with the run's name. log: what the rank writes to its output.
+    has_ended: whether the script came to its end.
     """
 
     job: dict[str, Any]
     files: Path
+    log: Path
     observer: Observer
     ranks: ProcessGroup
     loaders: Loaders = field(init=False)
@@ -95,6 +97,7 @@ class _Run:
         if self.job["is_parted"] and RANK:
             self.home = self.home.with_name(f"{self.home.name}-rank{RANK}")
         self.loaders = Loaders(str(self.home), self._on_new_loader)
+        self.observer.modules.has_batches = lambda: any(use.batches for use in self.loaders.used)
         self.observer.end, self.observer.after_backward = self.leave, self._after_backward
         self._exit, self._process = os._exit, os.getpid()
 
@@ -127,8 +130,11 @@ class _Run:
 
     def _on_exit(self, code: Any) -> NoReturn:
         self.has_ended = True
-        help_ = ", as for wrong arguments: those behind SCRIPT are the script's" if code == 2 else ""
-        self.leave(_EndedError(f"the script ended with exit code {code!r}{help_}") if code else None)
+        if not code:
+            self.leave()
+        said = f": {line}" if isinstance(code, int) and (line := last_line(self.log)) else ""
+        help_ = "; arguments behind SCRIPT are the script's" if code == 2 else ""
+        self.leave(_EndedError(f"the script ended with exit code {code!r}{said}{help_}"))
 
     def _exit_in_script(self, code: int) -> NoReturn:
         if os.getpid() != self._process:  # a worker of a loader
@@ -198,9 +204,7 @@ class _Run:
         write_failure(self.files, RANK, failure)
 
     def _end(self, code: int) -> NoReturn:
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(Exception):  # the script may have closed or replaced it
-                stream.flush()
+        _flush()
         self._exit(code)
 
 
@@ -225,7 +229,7 @@ def main(path: str) -> NoReturn:
     )
     if WORLD_SIZE > 1:
         hang_watch.watch(folder, RANK, WORLD_SIZE, job["hang"], functools.partial(report_hang, files, RANK))
-    _Run(job, files, observer, ProcessGroup(folder / "store")).train()
+    _Run(job, files, folder / f"rank{RANK}.log", observer, ProcessGroup(folder / "store")).train()
 
 
 @contextlib.contextmanager
@@ -267,6 +271,19 @@ def folder_of_imports(script: Path) -> Path:
 def takes_local_rank(script: Path) -> bool:
     """Return whether a script defines the argument by which older launchers pass the rank."""
     return re.search(rb"""add_argument\(\s*["']--local_rank["']""", script.read_bytes()) is not None
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # the script may have closed or replaced it
+            stream.flush()
+
+
+def last_line(log: Path) -> str:
+    """Return the last line that was written to a log, as the error of a parser of arguments."""
+    _flush()
+    lines = log.read_text(errors="replace").splitlines() if log.is_file() else []
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 @contextlib.contextmanager

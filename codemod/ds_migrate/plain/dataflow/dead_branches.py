@@ -7,7 +7,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.calls import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.import_fallbacks import is_fallback
-from ds_migrate.syntax.nodes import dotted, parameters, targets
+from ds_migrate.syntax.nodes import dotted, parameters, set_values, targets
 from ds_migrate.syntax.source import SourceFile
 
 _CONSTANTS = ("True", "False", "None")
@@ -90,9 +90,11 @@ def _maker_of(callee: cst.BaseExpression, function: cst.FunctionDef, file: Sourc
     if not isinstance(callee, cst.Name):
         return None
     assigned = [
-        node.value for node in flow.scopes(file).nodes(callee, cst.Assign, cst.AnnAssign)
-        if any(dotted(target) == callee.value for target in targets(node))
-    ]  # fmt: skip
+        value
+        for node in flow.scopes(file).nodes(callee, cst.Assign, cst.AnnAssign)
+        for target, value in set_values(node)
+        if dotted(target) == callee.value
+    ]
     made = assigned[0] if len(assigned) == 1 else None
     is_made = isinstance(made, cst.Call) and any(v.key == id(function) for v in flow.values(made.func, file))
     return made if isinstance(made, cst.Call) and is_made else None
