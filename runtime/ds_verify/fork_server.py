@@ -42,6 +42,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 NUMBER = struct.Struct("!i")
+# What lies in the folder that this process was started in, such as a torch.py, is no module of the server.
+_SERVER = f"import sys; sys.path[0] = {os.devnull!r}; from ds_verify.fork_server_process import main; main()"
 
 
 class ServerError(RuntimeError):
@@ -72,7 +74,7 @@ class ForkServer:
         variables = {**(os.environ if environment is None else environment)}
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "ds_verify.fork_server_process", ",".join(map(str, sockets)), *preload],
+                [sys.executable, "-c", _SERVER, ",".join(map(str, sockets)), *preload],
                 env={**variables, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONUNBUFFERED": ""},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

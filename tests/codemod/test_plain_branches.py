@@ -142,6 +142,42 @@ def test_a_loader_of_calls_that_do_not_train_is_not_divided(
     assert "if val_loader is not None:" in after
 
 
+STEP_FUNCTIONS = """
+    def make_step(train):
+        def step(x, y):
+            loss = F.mse_loss(model(x), y)
+            if train:
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            return loss
+        return step
+
+
+    train_loader = DataLoader(data, batch_size=4, shuffle=True)
+    val_loader = DataLoader(data, batch_size=4)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MADE
+    train_batches, val_batches = iter(train_loader), iter(val_loader)
+    for _ in range(2):
+        train_step(*next(train_batches))
+        val_step(*next(val_batches))
+    """
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "train_step = make_step(True)\n    val_step = make_step(False)",
+        "train_step, val_step = make_step(True), make_step(False)",
+    ],
+)
+def test_a_loader_of_a_step_function_that_is_made_not_to_train_is_not_divided(made: str, tmp_path: Path) -> None:
+    after = convert(tmp_path, body(STEP_FUNCTIONS.replace("MADE", made)))
+    assert "train_loader = shard(DataLoader(" in after and "val_loader = DataLoader(data, batch_size=4)\n" in after
+
+
 def test_a_loader_of_a_function_that_trains_at_each_of_its_calls_needs_no_review(tmp_path: Path) -> None:
     run_twice = "def train(model):\n" + textwrap.indent(LOOP.replace("model = Net()\n", ""), "    ")
     report = run(tmp_path, train=HEADER + run_twice + "\n\nmodel = Net()\ntrain(model)\ntrain(model)\n")

@@ -103,3 +103,12 @@ def test_a_class_that_is_named_like_a_frameworks_is_no_hint(tmp_path: Path, caps
 def test_another_owner_of_the_parameters_is_refused_by_name(module: str, what: str, tmp_path: Path) -> None:
     ((code, message),) = blocked(tmp_path, f"import {module}\n" + HEADER + LOOP)
     assert code == Code.PLAIN_FRAMEWORK and message.startswith(f"{what} owns parameters")
+
+
+def test_a_module_that_hides_deepspeed_blocks_the_loop_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "deepspeed.py").write_text("stage = 1\n")
+    found = [(f.code, f.message) for _, f in run(tmp_path, train=HEADER + LOOP).findings(Severity.BLOCKED)]
+    message = "a module deepspeed beside this file hides the package of that name, which the conversion imports"
+    assert found == [(Code.PLAIN_ENGINE, message)]
+    (tmp_path / "__init__.py").write_text("")  # where it is a module of a package
+    assert not list(run(tmp_path, train=HEADER + LOOP).findings(Severity.BLOCKED))

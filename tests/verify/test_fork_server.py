@@ -153,6 +153,15 @@ def test_what_was_preloaded_is_there_from_the_start(server: ForkServer, tmp_path
     )
 
 
+def test_modules_where_the_client_is_are_not_preloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "colorsys.py").write_text("raise SystemExit('not this one')\n")
+    monkeypatch.chdir(tmp_path)
+    server = ForkServer(["colorsys"])
+    (tmp_path / "job").mkdir()
+    assert output(server, tmp_path / "job", "import colorsys; print(colorsys.rgb_to_hsv(0, 0, 0))") == "(0.0, 0.0, 0)\n"
+    server.close()
+
+
 def test_only_finalizers_that_a_child_made_are_called_at_its_end(tmp_path: Path) -> None:
     source = "import weakref; weakref.finalize(weakref.finalize, print, 'end of', __name__)"
     (tmp_path / "preloaded.py").write_text(source)

@@ -42,6 +42,7 @@ def find_refusals(
     numbered = several_devices(files)
     if numbered is not None:
         yield numbered
+    yield from _hidden_packages(operations.steps)
     for file in files:
         yield from _foreign_engines(file)
         yield from _sparse(file, flow, callers)
@@ -66,6 +67,22 @@ def find_refusals(
         if any(name in file.data for name in _STARTERS):
             for call in file.nodes(cst.Call):
                 yield from _started(call, file, files, operations, flow, callers)
+
+
+def _hidden_packages(steps: Sequence[Step]) -> Iterator[Refusal]:
+    """Yield the modules beside a loop that Python would find in the place of what its conversion imports.
+
+    In a package no script looks for modules beside itself.
+    """
+    for step in steps[:1]:
+        folder = step.file.path.parent
+        for name in ("deepspeed", "trial_runtime") if not (folder / "__init__.py").is_file() else ():
+            if (folder / f"{name}.py").is_file() or (folder / name / "__init__.py").is_file():
+                yield Refusal(
+                    Code.PLAIN_ENGINE, step.file, step.node,
+                    f"a module {name} beside this file hides the package of that name, which the conversion imports",
+                    "give the module another name",
+                )  # fmt: skip
 
 
 def _keeps(owner: cst.ClassDef, value: Value, step: Step, flow: Flow) -> bool:
