@@ -6,7 +6,8 @@ import libcst as cst
 
 from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import code, comments, is_literal
+from ds_migrate.syntax.comments import comments
+from ds_migrate.syntax.nodes import code, is_literal
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.context import AttributeTest, ContextUse

@@ -5,7 +5,8 @@ from __future__ import annotations
 import libcst as cst
 
 from ds_migrate.conversion.rule_context import RuleContext
-from ds_migrate.syntax.nodes import comments, walk
+from ds_migrate.syntax.comments import comments
+from ds_migrate.syntax.nodes import walk
 from ds_migrate.syntax.source import SourceFile
 
 _ENGINE_MODULE = '''

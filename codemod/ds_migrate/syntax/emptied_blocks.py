@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import libcst as cst
 
-from ds_migrate.syntax.nodes import comments, walk
+from ds_migrate.syntax.comments import comments
+from ds_migrate.syntax.nodes import walk
 
 # Replaces a removed statement until its block is settled: libcst itself would drop an empty line, comments too.
 _GONE = cst.Pass()

@@ -1,4 +1,4 @@
-"""Walk, index and query a libcst tree.
+"""Walk and query a libcst tree.
 
 ``libcst.matchers``, ``libcst.codemod`` and the metadata providers answer the same questions at ten times the start-up
 and run time, so nothing here uses them.
@@ -7,8 +7,7 @@ and run time, so nothing here uses them.
 from __future__ import annotations
 
 import dataclasses
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import libcst as cst
@@ -193,115 +192,3 @@ def docstring(function: cst.FunctionDef) -> cst.SimpleStatementLine | None:
     if isinstance(first, cst.Expr) and isinstance(first.value, (cst.SimpleString, cst.ConcatenatedString)):
         return body[0]
     return None
-
-
-class _CommentCollector(cst.CSTVisitor):
-    def __init__(self) -> None:
-        self.found: list[str] = []
-
-    def visit_Comment(self, node: cst.Comment) -> None:  # noqa: N802
-        self.found.append(node.value)
-
-
-def comments(*nodes: cst.CSTNode) -> list[str]:
-    """Return every comment inside the nodes, in source order."""
-    collector = _CommentCollector()
-    for node in nodes:
-        if "#" in code(node):  # nearly never, and looking into white space takes long
-            node.visit(collector)
-    return collector.found
-
-
-class _OwnCommentCollector(_CommentCollector):
-    def on_visit(self, node: cst.CSTNode) -> bool:
-        return not isinstance(node, cst.BaseSuite) and super().on_visit(node)
-
-
-def own_comments(statement: cst.CSTNode) -> list[str]:
-    """Return every comment of a statement, those of the blocks below it left out, in source order."""
-    if isinstance(statement, cst.SimpleStatementLine):
-        return comments(statement)
-    has_body = isinstance(statement, cst.BaseCompoundStatement) and not isinstance(statement, cst.Match)
-    bare = statement.with_changes(body=cst.SimpleStatementSuite([])) if has_body else statement
-    if "#" not in code(bare):  # as in comments()
-        return []
-    collector = _OwnCommentCollector()
-    statement.visit(collector)
-    return collector.found
-
-
-class NodeIndex:
-    """Every node of a tree after one walk, by kind, by position and by parent.
-
-    Nodes are numbered in source order, so that those below a node are a range of numbers.
-    They are known by their identity: comparing and hashing them runs Python code each time.
-    """
-
-    def __init__(self, root: cst.CSTNode) -> None:
-        self._nodes: list[cst.CSTNode] = []
-        self._parents: list[int] = []
-        self._ends: list[int] = []
-        self._numbers: dict[int, int] = {}
-        self._of_kind: dict[type[cst.CSTNode], list[int]] = {}
-        self._spelled: dict[str, list[int]] | None = None
-        self._hidden: list[range] = []
-        self._add(root, -1)
-
-    def hide(self, nodes: Iterable[cst.CSTNode]) -> None:
-        """Leave the nodes and all below them out of every answer from now on, but for ``ancestors``."""
-        numbers = [self._numbers[id(node)] for node in nodes]
-        self._hidden += [range(number, self._ends[number]) for number in numbers]
-
-    def _shown(self, numbers: Iterable[int]) -> list[cst.CSTNode]:
-        nodes = self._nodes
-        if not self._hidden:
-            return [nodes[number] for number in numbers]
-        return [nodes[number] for number in numbers if not any(number in hidden for hidden in self._hidden)]
-
-    def _add(self, node: cst.CSTNode, parent: int) -> None:
-        number = len(self._nodes)
-        self._nodes.append(node)
-        self._parents.append(parent)
-        self._ends.append(number)
-        self._numbers[id(node)] = number
-        self._of_kind.setdefault(type(node), []).append(number)
-        for child in children(node):
-            self._add(child, number)
-        self._ends[number] = len(self._nodes)
-
-    def below(self, node: cst.CSTNode, kinds: tuple[type[cst.CSTNode], ...]) -> list[cst.CSTNode]:
-        """Return the node and all below it of exactly these kinds (of all when none is given), in source order."""
-        first = self._numbers[id(node)]
-        end = self._ends[first]
-        if not kinds:
-            return self._shown(range(first, end))
-        found: list[int] = []
-        for kind in kinds:
-            numbers = self._of_kind.get(kind, [])
-            found += numbers[bisect_left(numbers, first) : bisect_left(numbers, end)]
-        if len(kinds) > 1:
-            found.sort()
-        return self._shown(found)
-
-    def spelled(self, names: Iterable[str], node: cst.CSTNode) -> list[cst.CSTNode]:
-        """Return the names and attributes at or below the node that are one of the dotted names, in source order."""
-        if self._spelled is None:
-            self._spelled = {}
-            for number in sorted([*self._of_kind.get(cst.Name, ()), *self._of_kind.get(cst.Attribute, ())]):
-                name = dotted(self._nodes[number])
-                if name is not None:
-                    self._spelled.setdefault(name, []).append(number)
-        first = self._numbers[id(node)]
-        end = self._ends[first]
-        found: list[int] = []
-        for name in names:
-            numbers = self._spelled.get(name, [])
-            found += numbers[bisect_left(numbers, first) : bisect_left(numbers, end)]
-        return self._shown(sorted(found))
-
-    def ancestors(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-        """Yield the node's parent and so on up to the root; nothing for a node of another tree."""
-        number = self._numbers.get(id(node), 0)
-        while number:
-            number = self._parents[number]
-            yield self._nodes[number]

@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 import libcst as cst
 
 from ds_migrate.syntax.claims import Claims, Text
+from ds_migrate.syntax.comments import own_comments
 from ds_migrate.syntax.emptied_blocks import emptied, settle
 from ds_migrate.syntax.inserted_code import Statement, make_lines, parse_statements
-from ds_migrate.syntax.nodes import own_comments
 
 Line: TypeAlias = cst.SimpleStatementLine | cst.SimpleStatementSuite
 

@@ -15,11 +15,13 @@ from ds_migrate.findings import ENCODING_HELP, Finding, Severity
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.claims import Change, Text
 from ds_migrate.syntax.codegen import ModuleText
+from ds_migrate.syntax.comments import comments
 from ds_migrate.syntax.edits import Edits
 from ds_migrate.syntax.imports import Imports
 from ds_migrate.syntax.line_folding import WIDTH, fold
 from ds_migrate.syntax.names import Names
-from ds_migrate.syntax.nodes import NodeIndex, code, comments, dotted, targets
+from ds_migrate.syntax.node_index import NodeIndex
+from ds_migrate.syntax.nodes import code, dotted, targets
 
 # libcst recurses once per nesting level; a 500-term sum needs more than Python's default.
 _RECURSION_LIMIT = 20_000

@@ -94,13 +94,10 @@ class Factories:
     def of(self, callee: Value) -> Factory | None:
         """Return what a function or method makes as its caller chooses; None where it is no factory."""
         if callee.key not in self._found:
-            known = self._variables.node_of(callee.key)
-            is_function = known is not None and isinstance(known[1], cst.FunctionDef)
-            self._found[callee.key] = (
-                _find_factory(known[1], known[0], callee.kind is Kind.METHOD)  # type: ignore[arg-type]
-                if is_function and known is not None
-                else None
-            )
+            file, node = self._variables.node_of(callee.key) or (None, None)
+            self._found[callee.key] = None
+            if file is not None and isinstance(node, cst.FunctionDef):
+                self._found[callee.key] = _find_factory(node, file, callee.kind is Kind.METHOD)
         return self._found[callee.key]
 
     def given(self, factory: Factory, call: cst.Call) -> cst.Call:

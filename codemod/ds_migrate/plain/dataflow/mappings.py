@@ -29,7 +29,7 @@ def display_items(node: cst.CSTNode) -> Iterator[tuple[str | int | None, cst.Bas
     if isinstance(node, cst.Dict):
         for pair in node.elements:
             key = pair.key if isinstance(pair, cst.DictElement) else None
-            yield (key.evaluated_value if isinstance(key, cst.SimpleString) else None), pair.value  # type: ignore[misc]
+            yield (_literal(key) if isinstance(key, cst.SimpleString) else None), pair.value
     elif isinstance(node, (cst.List, cst.Tuple)):
         starred = any(isinstance(element, cst.StarredElement) for element in node.elements)
         yield from ((None if starred else index, element.value) for index, element in enumerate(node.elements))
@@ -41,4 +41,9 @@ def literal_index(node: cst.Subscript) -> str | int | None:
     """Return the index of an item, where it is a literal."""
     index = node.slice[0].slice if len(node.slice) == 1 else None
     value = index.value if isinstance(index, cst.Index) else None
-    return value.evaluated_value if isinstance(value, (cst.SimpleString, cst.Integer)) else None  # type: ignore[return-value]
+    return _literal(value) if isinstance(value, (cst.SimpleString, cst.Integer)) else None
+
+
+def _literal(node: cst.SimpleString | cst.Integer) -> str | int | None:
+    value = node.evaluated_value
+    return value if isinstance(value, (str, int)) else None

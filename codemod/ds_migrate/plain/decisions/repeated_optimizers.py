@@ -26,7 +26,8 @@ def _makers(site: Site, facts: LoopFacts) -> list[set[int]]:
 
 def _outlives(makers: set[int], site: Site, facts: LoopFacts) -> bool:
     """Return whether a module is made outside of what makes the optimizer several times."""
-    file, function, node = site.file, site.function, site.statement
+    file, function = site.file, site.function
+    node: cst.CSTNode = site.statement
     reached: set[int] = set()
     while True:
         loops = [a for a in file.ancestors(node) if isinstance(a, _LOOPS) and file.function(a) is function]
@@ -38,7 +39,7 @@ def _outlives(makers: set[int], site: Site, facts: LoopFacts) -> bool:
         calls = facts.callers.of(function)
         if len(calls) != 1:
             return facts.callers.has_several(function)
-        ((file, node),) = calls  # type: ignore[assignment]
+        file, node = calls[0]
         function = file.function(node)
 
 

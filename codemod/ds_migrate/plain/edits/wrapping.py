@@ -1,4 +1,4 @@
-"""Expressions that are put into calls, and arguments that are taken out of them."""
+"""Expressions that are put into calls, and those of which only a part is kept."""
 
 from __future__ import annotations
 
@@ -30,3 +30,14 @@ def keep_argument(file: SourceFile, call: cst.Call, index: int, *functions: str)
     file.change(call, kept)
     if functions:
         wrap(file, call, *functions)
+
+
+def keep_part(file: SourceFile, node: cst.BaseExpression, *fields: str) -> None:
+    """Put a part of an expression in its place: ``func``, ``value`` is the module of ``module.to(device)``."""
+
+    def kept(updated: cst.CSTNode) -> cst.CSTNode:
+        for field in fields:
+            updated = getattr(updated, field)
+        return updated
+
+    file.change(node, kept)

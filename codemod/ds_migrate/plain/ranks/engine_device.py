@@ -14,6 +14,7 @@ from ds_migrate.plain.decisions.optional_engines import may_be_none
 from ds_migrate.plain.decisions.plan import PlannedEngine, ProgramPlan
 from ds_migrate.plain.edits.removal import remove_call, remove_statement
 from ds_migrate.plain.edits.runtime_names import Converted
+from ds_migrate.plain.edits.wrapping import keep_part
 from ds_migrate.plain.recognition.facts import Site
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import code, dotted, targets, walk
@@ -170,4 +171,4 @@ def _remove(move: _Move, file: SourceFile, converted: Converted) -> None:
     elif isinstance(statement, cst.Assign) and [dotted(t) for t in targets(statement)] == [dotted(func.value)]:
         remove_statement(file, statement)
     else:
-        file.change(move.call, lambda updated: updated.func.value)  # type: ignore[attr-defined]
+        keep_part(file, move.call, "func", "value")

@@ -24,7 +24,7 @@ def is_look(node: cst.CSTNode, file: SourceFile) -> bool:
 
 
 def looks_below(node: cst.CSTNode, file: SourceFile) -> Iterator[cst.Call]:
-    """Yield the looks at or below a node."""
+    """Yield the calls at or below a node that ask whether a file is there."""
     return (call for call in file.nodes(cst.Call, below=node) if is_look(call, file))
 
 

@@ -11,7 +11,7 @@ from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note, Review
 from ds_migrate.plain.edits.removal import remove_statement
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
-from ds_migrate.plain.edits.wrapping import keep_argument
+from ds_migrate.plain.edits.wrapping import keep_argument, keep_part
 from ds_migrate.plain.ranks.unwrapping.weight_copies import copies_weights
 from ds_migrate.plain.ranks.unwrapping.wrappers import Wrapped, Wrappers
 from ds_migrate.plain.recognition.facts import LoopFacts
@@ -38,11 +38,11 @@ def unwrap(facts: LoopFacts, runtime: RuntimeNames, converted: Converted, review
     for file, node in wrappers.inner_modules():
         around = file.parent(node)
         if isinstance(around, cst.IfExp) and around.body is node and dotted(around.orelse) == dotted(node.value):
-            file.change(around, lambda updated: updated.orelse)  # type: ignore[attr-defined]
+            keep_part(file, around, "orelse")
         else:
-            file.change(node, lambda updated: updated.value)  # type: ignore[attr-defined]
+            keep_part(file, node, "value")
     for file, node in wrappers.forwards():
-        file.change(node, lambda updated: updated.value)  # type: ignore[attr-defined]
+        keep_part(file, node, "value")
     removed = list(wrappers.calls())
     for file, call in _left(facts, [call for _, call, _ in removed]):
         message = "DataParallel stays around what no engine has as a whole, and takes the GPUs of the other ranks"
