@@ -132,3 +132,37 @@ def test_what_join_did_for_uneven_ranks_is_for_review(tmp_path: Path) -> None:
     (result,) = run(tmp_path, train=HEADER + text).files
     assert b"with contextlib.nullcontext():" in (result.after or b"")
     assert any("join() is removed" in finding.message for finding in result.findings)
+
+
+def test_a_copied_helper_that_nothing_calls_does_not_start_ranks(tmp_path: Path) -> None:
+    helper = "import torch.distributed as dist\n\n\ndef start(rank):\n    dist.init_process_group('nccl', rank=rank)\n"
+    text = "import tools\n" + HEADER + LOOP.replace("in loader:", "in tools.batches:")
+    report = run(tmp_path, tools=helper + "\n\nbatches = []\n", train=text)
+    assert any("no DataLoader feeds this step" in f.message for _, f in report.findings(Severity.REVIEW))
+
+
+def test_ranks_start_where_a_function_returns_before_it_starts_them(tmp_path: Path) -> None:
+    start = """
+import torch.distributed as dist
+
+
+def start(args):
+    if not args.gpus:
+        return
+    if args.gpus > 1:
+        dist.init_process_group("nccl")
+
+
+start(args)
+"""
+    after = convert(tmp_path, HEADER + start + LOOP)
+    assert "start(args)\ninit_distributed()\n" in after and "share_random_state=False)\n    init_distributed()" in after
+
+
+def test_a_parser_of_a_helper_takes_the_launcher_s_variable(tmp_path: Path) -> None:
+    tools = "import argparse\n\nparser = argparse.ArgumentParser()\n"
+    tools += "parser.add_argument('--local_rank', type=int, default=-1)\nargs = parser.parse_args()\n"
+    start = "import torch.distributed as dist\nfrom tools import args\n\nif args.local_rank >= 0:\n"
+    start += "    dist.init_process_group('nccl')\n"
+    report = run(tmp_path, tools=tools, train=HEADER + start + LOOP)
+    assert any("default=local_rank(-1)" in text for text in texts(report).values())

@@ -71,7 +71,7 @@ class LauncherArgument:
             if is_entry or not self._idle.holds(call, file)
         ]
         if self._facts.options.runtime and is_called(INIT, self._flow):
-            self._take_variable([place for place in calls if place[0] in files])
+            self._take_variable([place for place in calls if place[0] in self._changeable])
         parsers = [(file, call) for file, call in calls if self._flow.is_call_of(call, file, _PARSERS)]
         left = {id(parent) for file, call in parsers for parent in self._parents(call, file)}
         if any(argument(call, None, "parents") is not None for _, call in parsers):

@@ -44,16 +44,17 @@ def behind_condition(facts: LoopFacts, file: SourceFile, call: cst.Call) -> list
     around = [a for a in file.ancestors(call) if isinstance(a, (cst.If, cst.Try, cst.For, cst.While))]
     around = [a for a in around if file.function(a) is function and not asks_for_main(a)]
     covers = function is None or any(facts.callers.reaches(id(function), site.function) for site in facts.all_sites)
+    returns = [] if function is None else file.nodes(cst.Return, below=function)
+    is_left_early = any(file.function(r) is function and file.position(r) < file.position(call) for r in returns)
+    calls = facts.callers.of(function) if function is not None and is_left_early and not covers else ()
+    left = [(caller, caller.statement(at)) for caller, at in calls]
     if around:
         outer = _head(around[-1], file)
         if _holds_training(outer, facts, file):
             return None
-        return (None if covers else _behind_conditions_above(facts, function)) or [(file, outer)]
-    returns = [] if function is None else file.nodes(cst.Return, below=function)
-    is_left_early = any(file.function(r) is function and file.position(r) < file.position(call) for r in returns)
+        return [*left, *((None if covers else _behind_conditions_above(facts, function)) or [(file, outer)])]
     if covers or function is None:
         return None if is_left_early else []
-    left = [(caller, caller.statement(at)) for caller, at in facts.callers.of(function)] if is_left_early else []
     above = _behind_conditions_above(facts, function)
     return None if above is None else [*left, *above]
 
