@@ -529,3 +529,59 @@ def test_a_loop_that_continues_behind_an_error_of_one_rank_is_for_review(
 def test_all_of_a_condition_on_a_finite_loss_looks_at_the_mean(tmp_path: Path) -> None:
     after = converted(tmp_path, before="if loss == 0 or not torch.isfinite(loss): break")
     assert "if mean_over_ranks(loss) == 0 or not torch.isfinite(mean_over_ranks(loss)): break" in after
+
+
+SLOWED = """
+import os
+
+rank = int(os.environ.get("RANK", -1))
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def slow_down(optimizer, loss):
+    for group in optimizer.param_groups:
+        group["lr"] = 0.1 * loss
+
+
+def train(optimizer):
+    for x, y in DataLoader(data, batch_size=4, shuffle=True):
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        {first}
+    {last}
+
+
+train(optimizer)
+"""
+SLOW = "slow_down(optimizer, loss.item())"
+
+
+@pytest.mark.parametrize("test", ["rank in {-1, 0}", "rank == 0", "is_main_process()"])
+def test_ranks_agree_on_nothing_in_a_function_that_rank_0_may_run_alone(tmp_path: Path, test: str) -> None:
+    report = run(tmp_path, train=HEADER + SLOWED.format(first=SLOW, last=f"if {test}:\n        {SLOW}"))
+    text = next(f.after for f in report.files if f.after is not None).decode()
+    assert '        group["lr"] = 0.1 * loss\n' in text
+    [note] = [f.message for f in report.files[0].findings if "be here alone" in f.message]
+    assert "as slow_down() in line" in note
+
+
+@pytest.mark.parametrize("test", ["rank != -1", "rank >= 0", "ranking"])
+def test_ranks_agree_in_a_function_that_all_of_several_ranks_run(tmp_path: Path, test: str) -> None:
+    guarded = f"if {test}:\n            {SLOW}"
+    assert 'group["lr"] = mean_over_ranks(0.1 * loss)' in convert(
+        tmp_path, HEADER + SLOWED.format(first=guarded, last="pass")
+    )
+
+
+def test_ranks_agree_on_nothing_in_a_method_that_rank_0_may_call_of_a_loaded_object(tmp_path: Path) -> None:
+    text = SLOWED.replace("def slow_down(optimizer, loss):", "class Slow:\n    def slow_down(self, optimizer, loss):")
+    text = text.replace(
+        '    for group in optimizer.param_groups:\n        group["lr"]',
+        "        for group in optimizer.param_groups:\n            group['lr']",
+    )
+    last = f"if rank == 0:\n        torch.load('slow.pt').{SLOW}"
+    report = run(tmp_path, train=HEADER + text.format(first=f"Slow().{SLOW}", last=last))
+    assert any("be here alone" in f.message for f in report.files[0].findings)

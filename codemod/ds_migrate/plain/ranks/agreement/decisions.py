@@ -21,7 +21,7 @@ from ds_migrate.plain.ranks.agreement.agreed_numbers import AgreedNumbers
 from ds_migrate.plain.ranks.agreement.buffer_writes import buffer_notes
 from ds_migrate.plain.ranks.agreement.common_operations import CommonOperations, setting_of
 from ds_migrate.plain.ranks.data.share_statistics import share_statistics
-from ds_migrate.plain.ranks.rank_guards import is_guarded
+from ds_migrate.plain.ranks.lone_ranks import LoneRanks
 from ds_migrate.plain.recognition.loaders import can_be_sharded, training_loaders
 from ds_migrate.plain.recognition.weight_writes import WeightWrites, Write
 from ds_migrate.rules.codes import Code
@@ -62,6 +62,7 @@ def agree(
     values = RankValues(flow, loaders, modules)
     writes = WeightWrites(flow)
     common = CommonOperations(plan, values, writes)
+    lone = LoneRanks(flow, plan.facts.callers)
     numbers = AgreedNumbers(plan, values, runtime, converted, review)
     numbers.agree_on_rounds(files, common)
     for site in plan.facts.sites:
@@ -74,25 +75,33 @@ def agree(
         function = file.function(node)
         return file not in staying or _concerns(function or file.module, function, leading, plan)
 
+    def can_agree(node: cst.CSTNode, file: SourceFile) -> bool:
+        note = lone.note(node, file)
+        if note is not None:
+            review(note)
+        return lone.are_never_at(node, file)
+
     for file in files:
         for node in file.nodes(cst.If, cst.While):
             if id(node) in decided or not counts(node, file):
                 continue
-            if values.differs(node.test, file) and not is_guarded(node.test, file) and common.is_led_by(node, file):
+            if values.differs(node.test, file) and common.is_led_by(node, file) and can_agree(node.test, file):
                 _agree_on_test(node, file, values, runtime, converted)
                 decided.add(id(node))
         for call in file.nodes(cst.Call):
             metric = _schedule_metric(call, file, plan) if counts(call, file) else None
-            if metric is not None and values.differs(metric, file) and not is_guarded(call, file):
+            if metric is not None and values.differs(metric, file) and can_agree(call, file):
                 wrap(file, metric, runtime.name(file, _MEAN))
                 converted(Code.PLAIN_AGREEMENT, file, call, "the schedule steps by the mean over ranks")
         for node in file.nodes(cst.Assign, cst.AugAssign):
             setting = next(filter(None, map(setting_of, targets(node))), None)
-            if setting is not None and counts(node, file) and values.differs(node.value, file):
+            is_set = setting is not None and counts(node, file) and values.differs(node.value, file)
+            if is_set and can_agree(node.value, file):
                 wrap(file, node.value, runtime.name(file, _MEAN))
                 converted(Code.PLAIN_AGREEMENT, file, node, f"the {setting} is the mean over ranks")
         for write in writes.of(file):
-            if counts(write.node, file) and not is_guarded(write.node, file):
+            parted = [value for value in (*write.indices, *write.values) if values.differs(value, file)]
+            if parted and counts(write.node, file) and can_agree(write.node, file):
                 _agree_on_write(write, file, values, runtime, converted, review)
     for note in share_statistics(plan, files, values, common):
         review(note)

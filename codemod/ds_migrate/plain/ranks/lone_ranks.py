@@ -1,0 +1,101 @@
+"""Functions that rank 0 may run alone, as some call of them asks for it: no rank may wait for others in these."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.calls import Callers
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.decisions.plan import Note
+from ds_migrate.plain.ranks.rank_guards import asks_for_rank, is_guarded
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import dotted, walk
+from ds_migrate.syntax.one_line import expression_text
+from ds_migrate.syntax.source import SourceFile
+
+_ONE_RANK = re.compile(r"main|master|zero|rank_?0", re.IGNORECASE)
+_CHOICES = (cst.Equal, cst.NotEqual, cst.In, cst.NotIn)
+
+
+class LoneRanks:
+    """The places of a program that one rank may come to while the others do not."""
+
+    def __init__(self, flow: Flow, callers: Callers) -> None:
+        self._flow = flow
+        self._callers = callers
+
+    def are_never_at(self, node: cst.CSTNode, file: SourceFile) -> bool:
+        """Return whether no rank can be at a node alone, as far as conditions on rank 0 show."""
+        return not is_guarded(node, file) and self._call_above(node, file) is None
+
+    def note(self, node: cst.CSTNode, file: SourceFile) -> Note | None:
+        """Return what is for review where several ranks may be at a node, and one alone too."""
+        found = None if is_guarded(node, file) else self._call_above(node, file)
+        if found is None or self._is_of_one(node, file, set()):
+            return None
+        caller, call = found
+        line = caller.reported_position(call)[0]
+        message = (
+            "ranks may part here, by their shares of the data, and cannot agree: one may be here alone, as "
+            f"{expression_text(call.func)}() in line {line} of {caller.path.name} is under a condition on the rank"
+        )
+        advice = "use what is the same on all ranks here, or call it on all of them"
+        return Note(Code.PLAIN_AGREEMENT, file, node, message, advice)
+
+    def _call_above(self, node: cst.CSTNode, file: SourceFile) -> tuple[SourceFile, cst.Call] | None:
+        """Return a call on rank 0 that leads to the function around a node, also through others."""
+        todo = [file.function(node)]
+        for function in todo:
+            for caller, call in self._calls(function) if function is not None else ():
+                if _is_on_rank_0(call, caller):
+                    return caller, call
+                if caller.function(call) not in todo:
+                    todo.append(caller.function(call))
+        return None
+
+    def _calls(self, function: cst.FunctionDef) -> Sequence[tuple[SourceFile, cst.Call]]:
+        """Return the calls of a function; of a method also those by its name of objects that are not followed."""
+        name, known, takes = function.name.value, self._callers.of(function), function.params.params[:1]
+        if name.startswith("__") or not takes or takes[0].name.value != "self":
+            return known
+        unknown = [
+            (file, call)
+            for file in self._flow.files.values()
+            for node in file.attributes_by_name.get(name, ())
+            if isinstance(call := file.parent(node), cst.Call) and call.func is node
+            and not of_kind(self._flow.values(node.value, file), Kind.MODULE, Kind.INSTANCE, Kind.CLASS)
+        ]  # fmt: skip
+        return [*known, *unknown]
+
+    def _is_of_one(self, node: cst.CSTNode, file: SourceFile, seen: set[int]) -> bool:
+        """Return whether every call that leads to the function around a node is on rank 0."""
+        function = file.function(node)
+        if function is None or id(function) in seen:
+            return False
+        calls = self._calls(function)
+        return bool(calls) and all(
+            _is_on_rank_0(call, caller) or self._is_of_one(call, caller, seen | {id(function)})
+            for caller, call in calls
+        )  # fmt: skip
+
+
+def _is_on_rank_0(node: cst.CSTNode, file: SourceFile) -> bool:
+    """Return whether a condition around a node lets one rank alone come to it, or all but that."""
+    return any(
+        isinstance(outer, cst.If) and outer is not node and asks_for_rank(outer.test) and _asks_for_rank_0(outer.test)
+        for outer in file.ancestors(node)
+    )
+
+
+def _asks_for_rank_0(test: cst.BaseExpression) -> bool:
+    """Return whether a condition on the rank parts rank 0 from others: ``rank != -1`` holds on each of several."""
+    comparisons = [part for node in walk(test) if isinstance(node, cst.Comparison) for part in node.comparisons]
+    chosen = [part.comparator for part in comparisons if isinstance(part.operator, _CHOICES)]
+    if any(isinstance(n, cst.Integer) and n.value == "0" for other in chosen for n in walk(other)):
+        return True
+    names = [n for n in walk(test) if isinstance(n, (cst.Name, cst.Attribute, cst.Call))]
+    return not comparisons and any(_ONE_RANK.search(dotted(n) or "") for n in names)
