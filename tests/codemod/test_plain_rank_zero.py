@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -195,3 +196,16 @@ def test_a_folder_that_not_all_ranks_look_for_is_for_review(tmp_path: Path) -> N
 def test_a_folder_that_rank_0_alone_looks_for_stays_its(tmp_path: Path) -> None:
     text = LOOKS.replace("WAY", "return 1").replace('prepare("run")', 'if rank == 0:\n        prepare("run")')
     assert "rank_0_decides" not in convert(tmp_path, "import os\n\nrank = int(os.environ['RANK'])\n" + body(text))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("\n    range(3), leave=False\n", "\n    range(3), leave=False, disable=not is_main_rank()\n"),
+        ("\n    range(3),\n    leave=False,\n", "\n    range(3),\n    leave=False,\n    disable=not is_main_rank(),\n"),
+    ],
+)
+def test_a_progress_bar_on_several_lines_keeps_its_lines(tmp_path: Path, given: str, expected: str) -> None:
+    loop = textwrap.indent(LOOP[LOOP.index("for x, y") :], "    ")
+    text = f"from tqdm import tqdm\n{LOOP[: LOOP.index('for x, y')]}for epoch in tqdm({given}):\n{loop}"
+    assert f"for epoch in tqdm({expected}):\n" in convert(tmp_path, HEADER + text)

@@ -136,7 +136,14 @@ def _add(file: SourceFile, call: cst.Call, keyword: str, value: str) -> None:
 
     def change(updated: cst.CSTNode) -> cst.CSTNode:
         assert isinstance(updated, cst.Call)
-        last = updated.args[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT) if updated.args else None
-        return updated.with_changes(args=[*updated.args[:-1], *([last] if last else []), *made.args])
+        if not updated.args:
+            return updated.with_changes(args=made.args)
+        *before, last = updated.args
+        comma = before[-1].comma if before else cst.MaybeSentinel.DEFAULT
+        has_line = isinstance(getattr(last.comma, "whitespace_after", None), cst.ParenthesizedWhitespace)
+        end = last.comma if has_line else cst.MaybeSentinel.DEFAULT
+        added = made.args[0].with_changes(comma=end, whitespace_after_arg=last.whitespace_after_arg)
+        last = last.with_changes(comma=comma, whitespace_after_arg=cst.SimpleWhitespace(""))
+        return updated.with_changes(args=[*before, last, added])
 
     file.change(call, change)
