@@ -106,6 +106,31 @@ def test_what_cannot_be_written_for_all_ranks_is_for_a_person_to_check(lines: st
     assert codes == [Code.PLAIN_RANK_ZERO]
 
 
+@pytest.mark.parametrize(
+    ("uses", "count"),
+    [
+        ("tracker.log({'loss': 1})\n", 0),
+        ("if tracker is not None:\n    tracker.summary['best'] = 1\n    tracker.finish()\n", 0),
+        ("if wandb.run is not None:\n    wandb.run.summary['best'] = 1\n    wandb.run.name = 'a'\n", 0),
+        ("tracker.config.update({'lr': 1})\n", 0),
+        ("print(tracker.id)\n", 1),
+        ("rate = tracker.config['lr']\n", 1),
+        ("name = wandb.run.name\n", 1),
+        ("elsewhere(tracker)\n", 1),
+        ("def run():\n    return tracker\n", 1),
+    ],
+)
+def test_a_run_of_wandb_that_is_only_recorded_to_is_disabled_on_other_ranks(
+    uses: str, count: int, tmp_path: Path
+) -> None:
+    report = run(
+        tmp_path, train=f"{IMPORTS}{HEADER}from elsewhere import elsewhere\ntracker = wandb.init()\n{LOOP}{uses}"
+    )
+    (file,) = report.files
+    assert len(list(report.findings(Severity.REVIEW))) == count and file.after is not None
+    assert (b'tracker = wandb.init(mode=None if is_main_rank() else "disabled")' in file.after) == (count == 0)
+
+
 def test_the_folder_that_a_script_names_is_not_read_of_its_tracker(tmp_path: Path) -> None:
     parsed = "import argparse\nparser = argparse.ArgumentParser()\nargs = parser.parse_args()\n"
     after = convert(tmp_path, IMPORTS + HEADER + parsed + LOOP + "w = SummaryWriter(args.log_dir)\n")

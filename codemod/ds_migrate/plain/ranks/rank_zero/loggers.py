@@ -8,6 +8,7 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.rank_guards import is_guarded
+from ds_migrate.plain.ranks.rank_zero.wandb_runs import is_given, is_only_recorded_to
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, dotted, has_star
@@ -81,12 +82,13 @@ def _init_wandb(
     facts: LoopFacts, file: SourceFile, call: cst.Call, runtime: RuntimeNames, converted: Converted, notes: list[Note]
 ) -> None:
     """Disable the runs of other ranks; not where the program takes its settings from wandb, as in a sweep."""
+    files = list(facts.flow.files.values())
     reads = any(
-        dotted(node) in ("wandb.config", "wandb.run") and not _is_written(node, f)
-        for f in facts.flow.files.values() for node in f.nodes(cst.Attribute)
+        dotted(node) in ("wandb.config", "wandb.run") and not is_given(node, f)
+        for f in files for node in f.nodes(cst.Attribute)
     )  # fmt: skip
     given = argument(call, None, "mode")
-    if reads or not isinstance(file.parent(call), cst.Expr):
+    if reads or not (isinstance(file.parent(call), cst.Expr) or is_only_recorded_to(call, file, files)):
         notes.append(_note(file, call, "wandb"))
         return
     condition = runtime.main_rank(file)
@@ -102,12 +104,6 @@ def _init_wandb(
 
         file.change(given, change)
     converted(Code.PLAIN_RANK_ZERO, file, call, "only rank 0 records")
-
-
-def _is_written(node: cst.Attribute, file: SourceFile) -> bool:
-    """Return whether settings are only given to wandb: ``wandb.config.update(args)``."""
-    around = file.parent(node)
-    return (isinstance(around, cst.Attribute) and around.attr.value == "update") or isinstance(around, cst.AssignTarget)
 
 
 def _reads(file: SourceFile, names: frozenset[str]) -> bool:
