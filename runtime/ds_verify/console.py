@@ -73,7 +73,7 @@ def show(console: Console, found: Verification) -> None:
         console.print(_costs(found))
     console.print()
     for label, _, reason in found.costs():
-        if reason:
+        if reason and reason not in found.headline:
             console.print(Text(f"{label} did not train: {visible(reason)}", style="yellow"), soft_wrap=True)
     is_bitwise = all(outcome.same and outcome.largest and outcome.largest[0] == 0 for outcome in found.outcomes)
     if (noise := _noise(found)) and not is_bitwise:

@@ -88,7 +88,7 @@ def _parts(found: Verification) -> Iterator[str]:
     yield from _noise(found)
     yield from _costs(found)
     for trained in found.rounds:
-        yield from _charts(trained)
+        yield from _charts(trained, found.unit)
     yield from _findings(found)
     yield from _changes(found.sides.changes)
     yield from _versions(found)
@@ -175,14 +175,20 @@ def _differences(found: Verification) -> Iterator[str]:
 
 
 def _costs(found: Verification) -> Iterator[str]:
-    rows = [[escape(label), memory(figures), speed(figures), escape(why)] for label, figures, why in found.costs()]
+    rows = [
+        [escape(label), memory(figures), speed(figures), escape(why)]
+        for label, figures, why in found.costs()
+        if figures or (why and why not in found.headline)
+    ]
+    if not rows:
+        return
     yield f"<h2>Memory{' and speed' if any(row[2] != '-' for row in rows) else ''}</h2>"
     yield _filled_table(["", "peak memory of a rank", "speed", ""], rows, (1, 2))
     if found.settings.device == "cpu":
         yield '<p class="soft">On a CPU: the memory of the whole process, torch included.</p>'
 
 
-def _charts(trained: Round) -> Iterator[str]:
+def _charts(trained: Round, unit: str) -> Iterator[str]:
     if trained.original.failure is not None or trained.converted.failure is not None:
         return
     label = "1 rank" if trained.ranks == 1 else f"{trained.ranks} ranks"
@@ -205,8 +211,9 @@ def _charts(trained: Round) -> Iterator[str]:
             _series(side.record, kind, name) for side in (trained.original, trained.converted, trained.control)
         )
         yield f'<div class="chart"><h3>{escape(kind)}: {escape(name)}</h3>'
-        yield curves([("original", "one", one), ("converted", "two", two)])
-        yield curves([("control", "control", _gaps(one, control)), ("gap", "gap", _gaps(one, two))], log=True)
+        yield curves([("original", "one", one), ("converted", "two", two)], unit=unit)
+        gaps = [("control", "control", _gaps(one, control)), ("gap", "gap", _gaps(one, two))]
+        yield curves(gaps, log=True, unit=unit)
         yield "</div>"
     yield "</div>"
     if len(shown) > _CHARTS:

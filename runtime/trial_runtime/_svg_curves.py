@@ -12,12 +12,13 @@ _WIDTH, _HEIGHT = 520, 150
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 8, 8, 20
 
 
-def curves(lines: Sequence[tuple[str, str, Points]], *, log: bool = False) -> str:
+def curves(lines: Sequence[tuple[str, str, Points]], *, log: bool = False, unit: str = "batch") -> str:
     """Return an SVG drawing.
 
     Args:
         lines: for each its name, its CSS class, and its points (step, value); points that are not finite are left out.
         log: a logarithmic vertical axis; values of 0 are drawn at its foot.
+        unit: what a step is called.
     """
     kept = [(name, kind, [(x, y) for x, y in points if math.isfinite(y)]) for name, kind, points in lines]
     values = [y for _, _, points in kept for _, y in points if not log or y > 0]
@@ -43,7 +44,7 @@ def curves(lines: Sequence[tuple[str, str, Points]], *, log: bool = False) -> st
         parts.append(f'<text class="tick" x="{_LEFT - 6}" y="{height + 4:.1f}" text-anchor="end">{label}</text>')
     for end, anchor in ((left, "start"), (right, "end")):
         edge = _LEFT if anchor == "start" else _WIDTH - _RIGHT
-        parts.append(f'<text class="tick" x="{edge}" y="{_HEIGHT - 4}" text-anchor="{anchor}">batch {end:g}</text>')
+        parts.append(f'<text class="tick" x="{edge}" y="{_HEIGHT - 4}" text-anchor="{anchor}">{unit} {end:g}</text>')
     for name, kind, points in kept:
         path = " ".join(place(x, y) for x, y in points)
         parts.append(f'<polyline class="{kind}" points="{path}"><title>{escape(name)}</title></polyline>')
@@ -62,4 +63,4 @@ def _range(values: Sequence[float], log: bool) -> tuple[float, float]:
         return float(foot), float(max(top, foot + 1))
     low, high = min(values), max(values)
     margin = 0.05 * (high - low) or 0.05 * abs(high) or 0.5
-    return low - margin, high + margin
+    return (0.0 if 0 <= low < margin else low - margin), high + margin

@@ -17,10 +17,10 @@ from ds_migrate.options import Options
 from ds_migrate.report.html_parts import contents
 from ds_verify import cli, host_batches, weights
 from ds_verify.compare import Difference, compare
-from ds_verify.console import progress_bar, progress_reporter
+from ds_verify.console import progress_bar, progress_reporter, show
 from ds_verify.cuda_stand_in import cuda_on_cpu
 from ds_verify.failure import Failure, write_failure
-from ds_verify.html import _filled_table
+from ds_verify.html import _filled_table, render
 from ds_verify.json_report import to_json
 from ds_verify.record import Key, Record
 from ds_verify.report import Verification, speed
@@ -469,6 +469,29 @@ def test_a_difference_without_a_number_stands_in_json(tmp_path: Path) -> None:
     assert read["verdict"] == "different"
     [difference] = read["comparisons"][0]["differences"]
     assert (difference["batch"], difference["gap"], difference["reason"]) == (3, None, "only there")
+
+
+def test_why_nothing_was_trained_is_reported_once_beside_the_verdict(tmp_path: Path) -> None:
+    failure = Failure(0, "RuntimeError: the script ended with exit code 3")
+    training = TrainingRun("original-1ranks", Record(), failure=failure)
+    found = Verification(
+        Sides(tmp_path, tmp_path, "here and there"),
+        TrialSelection(None, {}, {}, {}, "train.py"),
+        Settings(),
+        [Round(1, training, TrainingRun("control"), TrainingRun("converted"), Settings())],
+        failure=(1, failure),
+    )
+    console = Console(file=io.StringIO(), width=200)
+    show(console, found)
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().count("exit code 3") == 2 and "did not train" not in console.file.getvalue()
+    assert "Memory" not in render(found) and render(found).count("exit code 3") == 2
+
+
+def test_a_curve_of_what_is_not_negative_begins_at_0_and_names_its_steps() -> None:
+    drawn = curves([("a", "one", [(1, 0.01), (2, 1.0)])], unit="step")
+    assert ">0</text>" in drawn and "step 2" in drawn and "batch" not in drawn
+    assert ">-0.55<" in curves([("a", "one", [(1, -0.5), (2, 0.5)])])
 
 
 def test_a_cpu_has_no_speed_which_would_be_noise() -> None:
